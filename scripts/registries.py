@@ -21,7 +21,6 @@ from headscan.inversion.observation import OBSERVATIONS
 from headscan.leaks.mechanism import MECHANISMS
 from headscan.leaks.run import CHANNELS
 from headscan.measures import PROBES
-from headscan.model.opening import ADAPTERS
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
 from headscan.states import FORMATS
@@ -33,7 +32,6 @@ from headscan.training.recovery import RECOVERIES
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
 SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Formats of stored states", "`headscan scan PATH`, `headscan invert MODEL --states PATH`", FORMATS),
-    ("Live models of other libraries", "`headscan.scan(model, text)`, and wherever a model goes", ADAPTERS),
     ("Probes", "`headscan scan --measures NAME`", PROBES),
     ("Measures of similarity", "`headscan compare --measures NAME`", SIMILARITIES),
     ("Nulls of a comparison", "`headscan compare --nulls NAME`", NULLS),

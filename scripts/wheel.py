@@ -13,7 +13,6 @@ import argparse
 import importlib.util
 import re
 import shlex
-import struct
 import subprocess
 import sys
 import tempfile
@@ -33,7 +32,6 @@ MISSING = {
     "spark": "ntp stories --tokenizer gpt-vanilla --order 1 --engine spark --master local[1] --max-tokens 500",
     "quantize": "scan gpt-vanilla --text stories --dtype 8bit --max-tokens 64 --context 32",
     "gguf": "scan {folder}/model.gguf --text stories --max-tokens 64 --context 32",
-    "faiss": "scan {folder}/vectors.faiss",
     "figures": "figures {result} {folder}/figures",
 }
 
@@ -113,7 +111,6 @@ def try_all(place: Path, wheel: Path, specimens: Path) -> list[str]:
     paths = pages.materials(place) | {"folder": str(place), "result": str(place / "remedy")}
     python = clean_environment(place / "environment", wheel)
     (place / "model.gguf").write_bytes(b"GGUF" + bytes(96))
-    (place / "vectors.faiss").write_bytes(struct.pack("<4siqqq?i", b"IwFl", 8, 10, 0, 0, True, 1) + bytes(64))
     wrong, later = [], {}
 
     def report(name: str, words: str, found: str, wanted: set[str]) -> None:

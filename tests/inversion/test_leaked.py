@@ -59,14 +59,11 @@ def test_a_file_with_token_ids_says_how_many_are_right(lens, states, tmp_path):
     assert result.token_accuracy == 1
 
 
-def test_requests_as_vllm_writes_them(lens, states, tmp_path):
-    for number, one in enumerate(states):
-        layers = torch.stack([one, one + 1], dim=1).contiguous()
-        save_file({"hidden_states": layers, "token_ids": torch.tensor(IDS[number])}, tmp_path / f"{number}.safetensors")
-    result = found(lens, f"{tmp_path}#captured.0")
-    assert [one.recovered for one in result.prompts] == IDS
+def test_of_several_sites_one_is_named(lens, states, tmp_path):
+    save_file({"a": states.contiguous(), "b": (states + 1).contiguous()}, tmp_path / "leak.safetensors")
+    assert [one.recovered for one in found(lens, f"{tmp_path}/leak.safetensors#a").prompts] == IDS
     with pytest.raises(BadInput, match="#SITE"):
-        found(lens, tmp_path)
+        found(lens, tmp_path / "leak.safetensors")
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -55,13 +55,11 @@ def test_every_mixing_is_inverted(options, ids):
         {"only": "mlp"},
         {"residual": False},
         {"normalisation": False},
-        {"features": "random(5, 1)"},
+        {"features": "2:7"},
         {"embedding": "random:1"},
         {"weights": "fresh:3"},
-        {"bits": 8},
         {"causal": True},
         {"sites": ("block.0", "block.1.mixer")},
-        {"start": 1, "sites": ("block.1",)},
     ],
     ids=str,
 )
@@ -87,7 +85,5 @@ def test_a_hidden_token_of_a_mixer_is_searched(flat, ids):
 def test_what_a_mixer_cannot_do_is_said(flat):
     with pytest.raises(BadInput, match="cannot be lifted"):
         Slice(causal=False).on(flat)
-    with pytest.raises(BadInput, match="neither position embeddings nor rotary"):
-        Slice(positions=False).on(flat)
     with pytest.raises(BadInput, match="takes at most 12"):
         invert(flat, torch.arange(13))

@@ -66,7 +66,7 @@ def test_the_tolerance_follows_what_the_batch_does_to_the_outputs(folder, ids):
     for layer in lens.model.model.layers:  # norms that make some features large in some tokens: outliers
         layer.input_layernorm.weight.data[:16] *= 6
         layer.post_attention_layernorm.weight.data[:16] *= 6
-    wild = Slice(sites=("block.1",), normalisation=True, features=":127").on(lens)
+    wild = Slice(sites=("block.1",), features=":127").on(lens)
     assert slice_noise(wild) > 1e-4
     assert noise_floor(wild) > calm
     found = exact(wild, list(wild.run(ids[:2])))
@@ -87,12 +87,6 @@ def test_the_facade_takes_them(folder, ids):
     assert result.models[0].quantize == "8bit"
     with pytest.raises(BadInput, match="not trained and have no gradient"):
         privacy(Lens.load(folder, dtype="8bit", device="cpu", tokenizer="bytes"), ["ab"], release="gradient")
-
-
-def test_weights_are_not_rounded_twice(folder):
-    lens = Lens.load(folder, dtype="8bit", device="cpu")
-    with pytest.raises(BadInput, match="quantised already"):
-        Slice(bits=8).on(lens)
 
 
 def test_a_trained_model_of_eight_bits_gives_back_its_text(assets):

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from headscan.model import ByteTokenizer, Lens
+from headscan.model.lens import open_model, open_models
 from headscan.model.load import Preparation
-from headscan.model.opening import open_model, open_models
 from headscan.model.settings import Loading, tokenizer_identity
 from headscan.run import BadInput
 from tests.model.tiny import gpt2, minilm

@@ -52,12 +52,10 @@ def bert():
     return Lens(BertModel(config))
 
 
-def by_hand(lens, count, embeds=None, residual=True, norm=True, attention=True, mlp=True, positions=True):
+def by_hand(lens, count, residual=True, norm=True, attention=True, mlp=True):
     """GPT-2's first blocks written out, in numpy's spirit: slow and obvious."""
     body = lens.model.transformer.eval()
-    x = body.wte(torch.tensor(IDS)) if embeds is None else embeds
-    if positions:
-        x = x + body.wpe(torch.arange(x.shape[1]))
+    x = body.wte(torch.tensor(IDS)) + body.wpe(torch.arange(len(IDS[0])))
     mask = torch.full((x.shape[1],) * 2, float("-inf")).triu(1)[None, None]
     for block in body.h[:count]:
         if attention:
@@ -79,7 +77,6 @@ def by_hand(lens, count, embeds=None, residual=True, norm=True, attention=True, 
         ({"only": "attention", "residual": False}, {"mlp": False, "residual": False}),
         ({"normalisation": False}, {"norm": False}),
         ({"normalisation": False, "residual": False}, {"norm": False, "residual": False}),
-        ({"positions": False}, {"positions": False}),
     ],
 )
 def test_cut_models_equal_models_written_out(gpt2, options, hand):
@@ -120,15 +117,6 @@ def test_a_slice_has_a_name_and_keeps_what_was_worked_out(gpt2):
     assert cut.slice.tokens == ":"
 
 
-def test_one_block_alone_gets_the_embeddings(gpt2):
-    body = gpt2.model.transformer
-    x = body.wte(torch.tensor(IDS)) + body.wpe(torch.arange(6))
-    mask = torch.full((6, 6), float("-inf")).triu(1)[None, None]
-    torch.testing.assert_close(
-        Slice(sites=("block.2",), start=2).run(gpt2, IDS), body.h[2](x, attention_mask=mask), atol=1e-5, rtol=1e-4
-    )
-
-
 def test_sites_are_concatenated_in_the_order_asked_for(gpt2):
     both = gpt2.run(IDS, sites="block.0,block.2")
     found = Slice(sites=("block.2", "block.0")).run(gpt2, IDS)
@@ -150,16 +138,6 @@ def test_parts_of_the_output_are_numpys(gpt2, text, index):
     assert torch.equal(Slice.parse(f"block.0{text}").run(gpt2, IDS), whole[index])
 
 
-def test_random_features_are_a_subset_given_by_the_seed(gpt2):
-    cut = Slice.parse("block.0[:, :, random(5, 3)]")
-    one, two = cut.run(gpt2, IDS), Slice(features="random(5,3)").run(gpt2, IDS)
-    whole = gpt2.run(IDS, sites="block.0")["block.0"]
-    assert torch.equal(one, two)
-    assert one.shape[-1] == 5
-    assert all(any(torch.equal(one[..., i], whole[..., j]) for j in range(16)) for i in range(5))
-    assert not torch.equal(one, Slice(features="random(5, 4)").run(gpt2, IDS))
-
-
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
 def test_masks_do_what_they_say(name, request):
     lens = request.getfixturevalue(name)
@@ -175,30 +153,12 @@ def test_a_causal_mask_can_be_imposed_on_an_encoder(bert):
     assert torch.equal(seen, torch.ones(6, 6).triu().bool())
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama", "bert"])
-def test_without_positions_and_mask_the_order_does_not_count(name, request):
-    lens = request.getfixturevalue(name)
-    order = [4, 0, 5, 2, 1, 3]
-    cut = Slice(positions=False, causal=False)
-    torch.testing.assert_close(
-        cut.run(lens, IDS)[:, order], cut.run(lens, torch.tensor(IDS)[:, order]), atol=1e-5, rtol=1e-4
-    )
-    with_positions = cut.but(positions=True)
-    assert not torch.allclose(
-        with_positions.run(lens, IDS)[:, order], with_positions.run(lens, torch.tensor(IDS)[:, order]), atol=1e-3
-    )
-
-
 def test_weights_and_tables_can_be_swapped(gpt2):
     fresh = Slice(weights="fresh:7").run(gpt2, IDS)
     assert torch.equal(fresh, gpt2.random_init(7).run(IDS, sites="block.0")["block.0"])
     swapped = Slice(embedding="random:1").on(gpt2)
     assert swapped.vectors.shape == gpt2.input_embeddings.shape
     torch.testing.assert_close(swapped.run(IDS), Slice().run(gpt2, inputs_embeds=swapped.vectors[torch.tensor(IDS)]))
-    own = Slice().run(gpt2, IDS)
-    for bits, most in ((8, 0.02), (3, 0.9)):
-        rounded = Slice(bits=bits).run(gpt2, IDS)
-        assert 0 < (rounded - own).norm() / own.norm() < most
 
 
 def test_gradients_reach_the_embeddings_and_only_when_asked(llama):
@@ -211,13 +171,13 @@ def test_gradients_reach_the_embeddings_and_only_when_asked(llama):
 
 def test_no_hook_stays_behind(gpt2):
     before = gpt2.run(IDS, sites="block.2")["block.2"]
-    Slice(sites=("block.2",), residual=False, normalisation=False, positions=False, only="mlp").run(gpt2, IDS)
+    Slice(sites=("block.2",), residual=False, normalisation=False, only="mlp").run(gpt2, IDS)
     assert torch.equal(before, gpt2.run(IDS, sites="block.2")["block.2"])
     assert not any(module._forward_hooks or module._forward_pre_hooks for module in gpt2.model.modules())
 
 
 def test_a_slice_survives_json():
-    cut = Slice.parse("block.1 + head [:, 1:, random(4, 2)]", only="mlp", causal=False, bits=8, pool="mean")
+    cut = Slice.parse("block.1 + head [:, 1:, 2:6]", only="mlp", causal=False, pool="mean")
     assert Slice.from_document(cut.document()) == cut
     assert cut.sites == ("block.1", "head")
 
@@ -229,7 +189,6 @@ def test_a_slice_survives_json():
         (lambda: Slice(only="norm"), "attention, mlp"),
         (lambda: Slice(tokens="x"), "no range"),
         (lambda: Slice(features="1:2:3"), "no range"),
-        (lambda: Slice(bits=1), "2 to 8 bits"),
         (lambda: Slice(weights="old"), "fresh:SEED"),
         (lambda: Slice.parse("block.0[1:]"), "no part of an output"),
         (lambda: Slice.from_document({"depth": 3}), "no attribute depth"),
@@ -243,7 +202,6 @@ def test_bad_slices_are_refused_in_one_sentence(make, words):
 def test_slices_that_do_not_fit_the_model_are_refused(gpt2, bert):
     for cut, lens, words in [
         (Slice(sites=("block.9",)), gpt2, "No site"),
-        (Slice(start=5), gpt2, "has 3 blocks"),
         (Slice(residual=False), bert, "norm acts on the sum"),
         (Slice(features="99:"), gpt2, "leaves nothing"),
         (Slice(embedding="random:x"), gpt2, "random:x"),

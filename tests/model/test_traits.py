@@ -21,7 +21,6 @@ def test_causal_is_what_the_family_is(row):
     )
     assert traits.encoder_decoder == ("stacks" in row.name)
     assert not (traits.masked and traits.causal)
-    assert traits.layout_noise < 1e-5
     assert repr(traits).startswith("Traits(")
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pytest
 import torch
@@ -43,18 +41,6 @@ def test_an_array_gives_the_live_numbers(seen, make):
 
 def test_a_dict_gives_the_live_numbers_and_intervals(seen):
     seen.compare(headscan.scan(seen.all))
-
-
-def test_an_iterator_of_batches_gives_the_live_numbers_whatever_their_sizes(seen):
-    rows = {site: states.flatten(0, 1) for site, states in seen.states.items()}
-    rows["documents"] = seen.documents.flatten()
-    cuts = [0, 3, 100, 101, 400, 640]
-
-    def batches():
-        for first, last in pairwise(cuts):
-            yield {site: states[first:last] for site, states in rows.items()}
-
-    seen.compare(headscan.scan(batches(), context=CONTEXT))
 
 
 def test_numpy_files_give_the_live_numbers(seen, tmp_path):

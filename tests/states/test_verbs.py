@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -37,19 +35,6 @@ def datasets_folder(rows, path):
     ).save_to_disk(str(path))
 
 
-def faiss_index(rows, path):
-    faiss = pytest.importorskip("faiss", reason="faiss is not installed: its indexes are NOT read")
-    index = faiss.IndexFlatIP(rows.shape[1])
-    index.add(rows)
-    faiss.write_index(index, str(path))
-
-
-def memmap(rows, path):
-    path.mkdir()
-    rows.tofile(path / "shard_0.memmap")
-    (path / "shard_0.meta").write_text(json.dumps({"shape": list(rows.shape)}))
-
-
 def remote(rows, path):
     import fsspec
 
@@ -58,29 +43,23 @@ def remote(rows, path):
     return f"memory://{path.name}"
 
 
-# What is made of the rows: a file or folder at the path, or another source. Formats whose vectors are tokens of a text
-# (vLLM, activault, `headscan states`) have windows or token ids, and a test of their own.
+# What is made of the rows: a file or folder at the path, or another source.
 SOURCES = {
     "torch": lambda rows, path: torch.from_numpy(rows),
     "dict": lambda rows, path: {"v": rows},
-    "iterator": lambda rows, path: iter(np.split(rows, [100, 101, 300])),
-    "iterator of dicts": lambda rows, path: iter([{"v": part} for part in np.split(rows, [7])]),
     "a.npy": lambda rows, path: np.save(path, rows),
     "a.npz": lambda rows, path: np.savez(path, v=rows),
     "a.safetensors": lambda rows, path: save_file({"v": torch.from_numpy(rows)}, path),
     "a.parquet": lambda rows, path: pq.write_table(table(rows), path),
     "a.arrow": arrow,
     "a.pt": lambda rows, path: torch.save(torch.from_numpy(rows), path),
-    "a.faiss": faiss_index,
     "datasets": datasets_folder,
-    "memmap": memmap,
     "remote.npy": remote,
 }
 
 
 @pytest.fixture(params=SOURCES)
 def source(request, rows, tmp_path):
-    """Makes the source anew at each call; an iterator can be read once."""
     path = tmp_path / request.param
     kept = SOURCES[request.param](rows, path)
     return (lambda: str(path)) if kept is None else (lambda: SOURCES[request.param](rows, path))
@@ -113,20 +92,10 @@ def test_the_numbers_are_those_of_the_array(verb, source, other, expected):
 
 @pytest.mark.parametrize("verb", [compared, remedied])
 def test_partners_and_what_is_compared_with_may_be_any_source_too(verb, rows, other, expected):
-    assert verb(lambda: rows, lambda: iter([other[:50], other[50:]])) == expected[verb]
+    assert verb(lambda: rows, lambda: {"v": other}) == expected[verb]
 
 
-def test_stores_with_windows_documents_and_ids_are_taken(rows, tmp_path):
-    windows = torch.from_numpy(rows).reshape(20, 16, WIDTH)
-    ids = torch.arange(COUNT)
-    (tmp_path / "vllm").mkdir()
-    for number, (states, tokens) in enumerate(zip(torch.from_numpy(rows).split(8), ids.split(8), strict=True)):
-        held = {"hidden_states": states[:, None].clone(), "token_ids": tokens.clone()}
-        save_file(held, tmp_path / "vllm" / f"{number:03d}.safetensors")
-    hook = tmp_path / "activault" / "blocks.0.hook_resid_post"
-    hook.mkdir(parents=True)
-    (tmp_path / "activault" / "cfg.json").write_text("{}")
-    torch.save({"states": windows, "input_ids": ids.reshape(20, 16), "tensor_bytes": 0}, hook / "a--0_1.pt")
+def test_stores_with_windows_documents_and_ids_are_taken(tmp_path):
     headscan.states.run(
         "gpt-vanilla",
         ["A red hen ran. "] * 60,
@@ -135,8 +104,7 @@ def test_stores_with_windows_documents_and_ids_are_taken(rows, tmp_path):
         context=16,
         out=tmp_path / "headscan",
     )
-    for name in ("vllm", "activault", "headscan"):
-        path = tmp_path / name
-        result = headscan.compare([path, path], measures="cka", draws=19, context=16)
-        assert result.cells[0].value == pytest.approx(1)
-        assert headscan.remedy(path, remedies="centre", held_out=100).fitted > 60
+    path = tmp_path / "headscan"
+    result = headscan.compare([path, path], measures="cka", draws=19, context=16)
+    assert result.cells[0].value == pytest.approx(1)
+    assert headscan.remedy(path, remedies="centre", held_out=100).fitted > 60

@@ -27,7 +27,7 @@ from headscan.attribution.result import (
 from headscan.attribution.steps import Attributing, asks_for_sentence, check_slopes, find_steps, sentence_target
 from headscan.attribution.target import AttributionTarget, TargetKind, UnitKind, find_units, kind_of, substitute_vector
 from headscan.model import Lens
-from headscan.model.opening import ModelLike, open_model
+from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.run import BadInput, fingerprint, options_of, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed

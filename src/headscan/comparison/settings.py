@@ -11,13 +11,13 @@ from torch import Tensor
 from headscan.comparison.covariance import SIMILARITIES, SimilarityMeasure
 from headscan.comparison.nulls import NULLS, NullModel
 from headscan.model import Lens
+from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.load import Preparation
-from headscan.model.opening import ModelLike, prepare_model
 from headscan.model.settings import Loading
 from headscan.run import BadInput, Run
 from headscan.scanner.settings import SiteReading
 from headscan.scanner.sources import Subject, check_all
-from headscan.states import SourceLike, SourcesLike, StoredSource, VectorSource, counted_source, given_sources
+from headscan.states import SourceLike, SourcesLike, StoredSource, VectorSource, given_sources, stored_source
 from headscan.text.source import check_text
 
 
@@ -87,7 +87,7 @@ def compared_subjects(given: SourcesLike, settings: ComparisonSettings, run: Run
 def _ready(given: SourceLike, how: Loading, settings: ComparisonSettings) -> Preparation | Lens | VectorSource:
     """Stored vectors that are open, or a model whose weights wait to be read."""
     limits = {"batch": settings.batch, "max_tokens": settings.max_tokens}
-    stored = counted_source(given, context=settings.context, field=settings.field, **limits)
+    stored = stored_source(given, context=settings.context, field=settings.field, **limits)
     if isinstance(stored, StoredSource) and stored.vectors.window is None and stored.vectors.ids is None:
         # Rows of a table: each is a window and a document of its own.
         own = stored.vectors

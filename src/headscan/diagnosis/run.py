@@ -28,7 +28,7 @@ from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, ordered, reference, summary
 from headscan.model import Lens
-from headscan.model.opening import ModelLike, open_model
+from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.run import BadInput, Progress, Row, Run, running, verb, write_atomic
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed

@@ -31,7 +31,7 @@ from headscan.flow.sources import (
     variant,
 )
 from headscan.model import Lens
-from headscan.model.opening import ModelsLike, open_models
+from headscan.model.lens import ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.model.slicing import Slice
 from headscan.run import Finding, ModelRecord, Run, TextRecord, fingerprint, running, verb

@@ -16,8 +16,7 @@ from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.methods import METHODS, Method, Problem
 from headscan.inversion.observation import OBSERVATIONS, estimated_noise, foreign, leaked, solve_unknown
 from headscan.inversion.result import InvertResult, PromptInversion
-from headscan.model.lens import Lens
-from headscan.model.opening import ModelLike, open_model
+from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice
 from headscan.model.slicing.sliced_model import At

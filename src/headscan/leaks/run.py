@@ -16,8 +16,7 @@ from headscan.inversion.run import refuse_unused
 from headscan.leaks.mechanism import MECHANISMS, Mechanism, read_format
 from headscan.leaks.positions import SENTENCES
 from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult
-from headscan.model.lens import Lens
-from headscan.model.opening import ModelLike, open_model
+from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import CachePart

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Literal
 
@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
 from headscan.model.load import Blank, Preparation, prepare
 from headscan.model.recording import Recorder, find_sites, record
-from headscan.model.settings import Building, Origin, TokenizerLike, weights_identity
+from headscan.model.settings import Building, Loading, Origin, TokenizerLike, weights_identity
 from headscan.model.sites import Tap, match_sites
 from headscan.model.structure import Stack
-from headscan.model.tokenizers import require_tokenizer
+from headscan.model.tokenizers import load_tokenizer, require_tokenizer
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
-from headscan.run import ModelRecord
+from headscan.run import BadInput, ModelRecord
 from headscan.text.prompts import Limits
 
 
@@ -270,3 +270,50 @@ class Lens(Memo):
             f"Lens({self.name!r}: {type(self.model).__name__}, {self.depth} blocks, "
             f"width {self._taps[self.default_sites[0]].width}, {len(self.sites)} sites)"
         )
+
+
+# ---- What verbs take as models
+
+ModelLike = str | os.PathLike[str] | Lens | nn.Module
+"""A specimen's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of transformers or of sentence-transformers."""
+ModelsLike = ModelLike | Sequence[ModelLike]
+
+
+def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:
+    """The models as Lenses, each loaded when its turn comes; a live model is left as it is.
+
+    Raises:
+        BadInput: none was given, or one of them cannot be loaded. That is said at once, before any weights are read.
+
+    >>> from transformers import GPT2Config, GPT2Model
+    >>> live = GPT2Model(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2))
+    >>> [lens.name for lens in open_models([live, "gpt-vanilla"], Loading(device="cpu"))]
+    ['GPT2Model', 'gpt-vanilla']
+    """
+    models = [given] if isinstance(given, str | os.PathLike | Lens | nn.Module) else list(given)
+    if not models:
+        raise BadInput("No model was named: name at least one model.")
+    ready = [prepare_model(model, settings) for model in models]
+    return (Lens.of(model) if isinstance(model, Preparation) else model for model in ready)
+
+
+def open_model(given: ModelLike, settings: Loading) -> Lens:
+    """One model as a Lens; see `open_models`."""
+    return next(open_models(given, settings))
+
+
+def prepare_model(given: ModelLike, settings: Loading) -> Preparation | Lens:
+    """A model whose weights wait to be read, or the Lens of a live one."""
+    if isinstance(given, str | os.PathLike):
+        return prepare(given, Building(**settings.part(Loading)))
+    if isinstance(given, Lens):
+        return given
+    if not isinstance(given, nn.Module):
+        raise BadInput(f"A model is a name, a folder, a Lens or a live model, not a {type(given).__name__}.")
+    network, tokenizer = given, load_tokenizer(settings.tokenizer)
+    # A SentenceTransformer wraps a model of transformers and keeps its tokenizer.
+    inner = getattr(next(given.children(), None), "auto_model", None)
+    if isinstance(inner, nn.Module):
+        network, tokenizer = inner, tokenizer or getattr(given, "tokenizer", None)
+    name = getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
+    return Lens(network, tokenizer, name=str(name))

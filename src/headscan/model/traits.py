@@ -162,12 +162,6 @@ class Traits:
     def quantised(self) -> bool:
         return bool(getattr(self.lens.model, "is_quantized", False))
 
-    @cached_property
-    def layout_noise(self) -> float:
-        """How much an output depends on what else is in the batch, relative to its norm; see `layout_noise`."""
-        site = self.lens.sites[-1]
-        return layout_noise(lambda ids: self.lens.run(ids, sites=site)[site], random_ids(self.lens, 4, 8))
-
     def __repr__(self) -> str:
         if self.encoder_decoder:
             kind = "encoder-decoder"
@@ -202,17 +196,3 @@ def blind_to_the_last(states: Float[Tensor, "3 T w"]) -> bool:
     first, again, changed = states[:, :-1].float().nan_to_num(nan=0.0, posinf=0.0, neginf=0.0)
     noise = float((first - again).norm())
     return bool((first - changed).norm() <= max(1e-6 * float(first.norm()), 4 * noise))
-
-
-@torch.no_grad()
-def layout_noise(run: Callable[[Tensor], Tensor], ids: Int[Tensor, "B T"]) -> float:
-    """The largest ||alone - together|| / ||together|| of any position, of rows run one by one and as one batch.
-
-    It is rounding where weights are whole (1e-7 in float32). LLM.int8 keeps in half precision the features that are
-    large *anywhere in the batch*, so that outputs may differ by far more.
-
-    >>> layout_noise(lambda ids: ids.float()[..., None], torch.ones(2, 3, dtype=torch.int64))
-    0.0
-    """
-    alone, together = torch.cat([run(row[None]) for row in ids]).float(), run(ids).float()
-    return float(((alone - together).norm(dim=-1) / together.norm(dim=-1).clamp_min(1e-30)).max())

@@ -10,8 +10,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 
-from headscan.model.lens import Lens
-from headscan.model.opening import ModelsLike, open_models
+from headscan.model.lens import Lens, ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.tokenizers import load_tokenizer
 from headscan.ntp.entropy import BootstrapSpread, bootstrap, describe, threshold_sweep

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from headscan.measures.pairs import mean_states, sentence_ids
 from headscan.model.inputs import declared_pooling, declares_unit_length
-from headscan.model.opening import ModelLike, open_model
+from headscan.model.lens import ModelLike, open_model
 from headscan.remedies.remedy import FittingData
 from headscan.remedies.result import RemedySettings
 from headscan.remedies.retrieval import HeldOutPairs
 from headscan.run import BadInput, ModelRecord, Run, TextRecord
-from headscan.states import VectorSource, counted_source
+from headscan.states import VectorSource, stored_source
 from headscan.statistics import Cloud, DirectionTally, SiteBatch, Sums
 from headscan.text import Batch, PairSet
 from headscan.text.documents import documents
@@ -156,7 +156,7 @@ def data_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> R
     if settings.pairs:
         raise BadInput("--pairs are of texts, for a model: stored vectors take --partners SOURCE.")
     site = read_site(source, settings.site)
-    assert source.tokens is not None  # by `counted_source`
+    assert source.tokens is not None  # of a store
     picked = partial(_held_out, share=min(0.5, settings.held_out / source.tokens), seed=settings.seed)
     width = source.width(site)
     sums, tally = Sums(width), DirectionTally(width)
@@ -235,7 +235,7 @@ def _beside(
     given: Any, source: VectorSource, several: bool, picked: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]],
     settings: RemedySettings, flag: str,
 ) -> Floats:  # fmt: skip
-    other = counted_source(given, context=source.context, field=settings.field)
+    other = stored_source(given, context=source.context, field=settings.field)
     if other is None or other.tokens != source.tokens:
         many = "a model" if other is None else f"{other.tokens:,} vectors"
         raise BadInput(f"{flag} must hold as many vectors as {source.name}, {source.tokens:,}, not {many}.")

@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers.pytorch_utils import Conv1D
 
 from headscan.model import Lens
-from headscan.model.opening import ModelLike, open_model
+from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Loading, TokenizerLike
 from headscan.model.traits import output_layer
 from headscan.run import BadInput

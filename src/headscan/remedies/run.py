@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, cast
 
 from headscan.model.inputs import Pooling
-from headscan.model.opening import ModelLike
+from headscan.model.lens import ModelLike
 from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.remedies.data import RemedyData, data_of_model, data_of_store
 from headscan.remedies.export import check_exports, exported
@@ -18,7 +18,7 @@ from headscan.remedies.result import ExportedRemedy, RemedyResult, RemedySetting
 from headscan.remedies.retrieval import drift
 from headscan.run import BadInput, Row, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
-from headscan.states import SourceLike, counted_source
+from headscan.states import SourceLike, stored_source
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
 
 LEVEL = 0.95
@@ -93,7 +93,7 @@ def remedy(
     asked, run = running()
     settings = asked.chosen(RemedySettings)
     methods = settings.methods()
-    stored = counted_source(source, context=128, max_tokens=settings.max_tokens, field=settings.field)
+    stored = stored_source(source, context=128, max_tokens=settings.max_tokens, field=settings.field)
     if stored is None and settings.partners is not None:
         raise BadInput("--partners are stored vectors, for stored vectors: a model takes --pairs FILE.")
     data = (

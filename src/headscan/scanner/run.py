@@ -68,7 +68,7 @@ def scan(
     Args:
         sources: one or several, each a model (Hugging Face id, local folder, name of an embedded specimen, Lens, live model
             of transformers or sentence-transformers) or stored states: a path or URL (see `headscan.states.FORMATS`), an
-            array [n, d] or [windows, T, d], a dict of such by site, an iterator of batches.
+            array [n, d] or [windows, T, d], a dict of such by site.
         text: for models: a file, folder, `-`, `datasets` id, name of an embedded text, a text, or a list of texts.
         Further options: see `headscan scan --help`.
 

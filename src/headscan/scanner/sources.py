@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import cast
 
 from headscan.model import Lens
+from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.load import Preparation
-from headscan.model.opening import ModelLike, prepare_model
 from headscan.model.settings import Loading, tokenizer_identity
 from headscan.model.sites import match_sites, possible_sites
 from headscan.model.tokenizers import load_tokenizer, require_tokenizer

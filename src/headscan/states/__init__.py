@@ -5,7 +5,7 @@
 """
 
 from headscan.states.formats.folders import verify
-from headscan.states.opening import SourceLike, SourcesLike, counted_source, given_sources, stored_source
+from headscan.states.opening import SourceLike, SourcesLike, given_sources, stored_source
 from headscan.states.source import Each, ModelSource, VectorSource
 from headscan.states.stored import StoredSource
 from headscan.states.vectors import FORMATS, StateFormat, Vectors, read_states
@@ -22,7 +22,6 @@ __all__ = [
     "StoredSource",
     "VectorSource",
     "Vectors",
-    "counted_source",
     "given_sources",
     "read_states",
     "run",

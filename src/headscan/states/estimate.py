@@ -10,8 +10,8 @@ from typing import Any, Protocol, cast
 import torch
 
 from headscan.model import Lens
+from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.load import Preparation
-from headscan.model.opening import ModelLike, prepare_model
 from headscan.model.settings import Loading
 from headscan.model.sites import match_sites, possible_sites
 from headscan.model.tokenizers import require_tokenizer

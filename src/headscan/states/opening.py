@@ -1,29 +1,25 @@
-"""From what a user gives to a source: a path or URL, an array, a dict, an iterator."""
+"""From what a user gives to a source: a path or URL, an array, a dict."""
 
 from __future__ import annotations
 
 import os
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
-from headscan.model.lens import Lens
-from headscan.model.opening import ModelLike, adapted
+from headscan.model.lens import Lens, ModelLike
 from headscan.model.source import specimens
 from headscan.model.weights import is_gguf
 from headscan.run import BadInput
-from headscan.states.location import Location
 from headscan.states.source import VectorSource
-from headscan.states.stored import StoredSource, StreamSource, of_object
-from headscan.states.vectors import FlatRows, Vectors, read_states
+from headscan.states.stored import StoredSource, of_object
+from headscan.states.vectors import read_states
 
 SourceLike: TypeAlias = ModelLike | VectorSource | Any
-"""A model, or stored states: a path or URL, an array (numpy, torch, DLPack), a dict of arrays by site, an iterator of batches."""
+"""A model, or stored states: a path or URL, an array (numpy, torch, DLPack), a dict of arrays by site."""
 SourcesLike: TypeAlias = SourceLike | Sequence[SourceLike]
 
 
@@ -54,7 +50,7 @@ def stored_source(
     field = None if field == "text" else field  # what --field is where nobody said
     if isinstance(given, VectorSource):
         return given
-    if isinstance(given, Lens | nn.Module) or adapted(given) is not None:
+    if isinstance(given, Lens | nn.Module):
         return None
     if isinstance(given, str | os.PathLike):
         where = os.fspath(given)
@@ -63,12 +59,10 @@ def stored_source(
             return None
     elif isinstance(given, np.ndarray | Tensor | Mapping | list | tuple) or hasattr(given, "__dlpack__"):
         vectors = of_object(given)
-    elif isinstance(given, Iterator):
-        return StreamSource(given, context=context, batch=batch)
     else:
         raise BadInput(
-            "A source is a model, a path or URL of stored states, an array, a dict of arrays by site, or an iterator of "
-            f"batches, not a {type(given).__name__}."
+            "A source is a model, a path or URL of stored states, an array, or a dict of arrays by site, "
+            f"not a {type(given).__name__}."
         )
     return StoredSource(vectors, context=context, batch=batch, max_tokens=max_tokens, tokenizer=tokenizer, where=where)
 
@@ -86,45 +80,3 @@ def is_model(name: str) -> bool:
         return is_gguf(path)
     config = path / "config.json"
     return config.is_file() and "model_type" in config.read_text("utf-8", errors="replace")
-
-
-class _SpooledRows(FlatRows):
-    """Rows in a temporary folder, which goes when nobody holds any of them."""
-
-    def __init__(self, folder: tempfile.TemporaryDirectory[str], name: str, *shape: Any) -> None:
-        self.folder = folder
-        super().__init__(Location(str(Path(folder.name) / name)), 0, *shape)
-
-
-def counted_source(given: SourceLike, **options: Any) -> VectorSource | None:
-    """As `stored_source`; an iterator of batches is read to its end, into a temporary file that goes with the source.
-
-    >>> counted_source(iter([torch.zeros(5, 3), torch.ones(6, 3)])).tokens
-    11
-    """
-    source = stored_source(given, **options)
-    if not isinstance(source, StreamSource):
-        return source
-    folder = tempfile.TemporaryDirectory(prefix="headscan-")
-    dtypes, count = dict[str, torch.dtype](), 0
-
-    def append(site: str, rows: Tensor) -> None:
-        if dtypes.setdefault(site, rows.dtype) != rows.dtype:
-            raise BadInput(f"The batches hold {dtypes[site]} first and then {rows.dtype} at '{site}'.")
-        with open(Path(folder.name) / names[site], "ab") as file:
-            file.write(rows.contiguous().view(torch.uint8).numpy().tobytes())
-
-    names = {site: f"{number}" for number, site in enumerate((*source.sites, "documents"))}
-    try:
-        for batch in source.batches():
-            source.visit(batch, source.sites, append)
-            append("documents", torch.from_numpy(batch.documents))
-            count += batch.ids.size
-    except OSError as error:
-        raise BadInput(f"The batches cannot be written to {tempfile.gettempdir()}: {error}.") from error
-    sites = {site: _SpooledRows(folder, names[site], count, source.width(site), dtypes[site]) for site in source.sites}
-    documents = _SpooledRows(folder, names["documents"], count, 1, torch.int64) if source.has_documents else None
-    vectors = Vectors(source.name, sites, documents=documents, window=source.window)
-    return StoredSource(
-        vectors, **{name: options[name] for name in ("context", "batch", "max_tokens") if name in options}
-    )

@@ -1,9 +1,8 @@
-"""Stored states as a source: files, arrays in memory, and vectors that come once from the user's own program."""
+"""Stored states as a source: files, and arrays in memory."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from headscan.run import BadInput, Json, ModelRecord, TextRecord
 from headscan.states.source import Each, VectorSource
-from headscan.states.vectors import DTYPES, Array, Rows, TensorRows, Vectors, arranged
+from headscan.states.vectors import DTYPES, Array, Rows, TensorRows, Vectors
 from headscan.text import Batch, display
 
 
@@ -161,102 +160,3 @@ def of_object(given: Any, name: str = "array") -> Vectors:
     6
     """
     return Vectors.of_arrays(name, _arrays(given, name), f"The {name}")
-
-
-Parts = dict[str | int, Tensor]  # rows [n, d] by site, and the documents
-_DOCUMENTS = 0  # whose key is no site's name
-
-
-class StreamSource(VectorSource):
-    """An iterator of batches: arrays [n, d] or [windows, T, d], or dicts of such by site (also `token_ids`, `documents`).
-
-    It is read once, in the order in which it comes, and cut anew into windows of `context` vectors; so one process reads
-    it, it cannot be resumed, and only the last batch can be visited. Memory is that of one of its batches and one of ours.
-
-    >>> source = StreamSource(iter([torch.zeros(5, 3), torch.zeros(6, 3)]), context=4, batch=2)
-    >>> [batch.ids.shape for batch in source.batches()]
-    [(2, 4), (1, 3)]
-    """
-
-    def __init__(self, batches: Iterable[Any], *, context: int = 128, batch: int | None = None) -> None:
-        self.name, self.tokens, self.device, self.vocabulary = "batches", None, torch.device("cpu"), 0
-        unread = iter(batches)
-        try:
-            first, self.window = _parts(next(unread))
-        except StopIteration:
-            raise BadInput("The iterator of batches gave none.") from None
-        self._unread: Iterator[Parts] | None = chain([first], (_parts(given)[0] for given in unread))
-        self._widths = {site: rows.shape[1] for site, rows in first.items()}
-        self.sites = tuple(site for site in first if isinstance(site, str))
-        self.has_documents = _DOCUMENTS in first
-        self.context = self.window or context
-        self.batch, self._held = batch or max(1, 2048 // self.context), Parts()
-        self._windows = self._read = 0
-        self._dtype = first[self.sites[0]].dtype
-
-    def width(self, site: str) -> int:
-        return self._widths[site]
-
-    def batches(
-        self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
-    ) -> Iterator[Batch]:
-        if self._unread is None or start:
-            raise BadInput("An iterator of batches can be read only once: give an array, a file, or a fresh iterator.")
-        if processes > 1:
-            raise BadInput("An iterator of batches is read by one process: store the vectors, and name the file.")
-        unread, self._unread = self._unread, None
-        held, room = Parts(), self.batch * self.context
-        for parts in unread:
-            if {site: rows.shape[1] for site, rows in parts.items()} != self._widths:
-                raise BadInput("A batch has other sites or widths than the first one.")
-            held = {site: torch.cat([held[site], rows]) if held else rows for site, rows in parts.items()}
-            while len(held[self.sites[0]]) >= room:
-                yield self._give(held, 0, room, self.context)
-                held = {site: rows[room:] for site, rows in held.items()}
-        left = len(held[self.sites[0]])
-        whole = left // self.context * self.context
-        if whole:
-            yield self._give(held, 0, whole, self.context)
-        if left - whole:
-            yield self._give(held, whole, left, left - whole)
-
-    def _give(self, held: Parts, first: int, last: int, length: int) -> Batch:
-        self._held = {site: rows[first:last] for site, rows in held.items()}
-        windows, begin = (last - first) // length, self._windows
-        self._windows, self._read = begin + windows, self._read + last - first
-        documents = np.zeros((windows, length), dtype=np.int64)
-        if self.has_documents:
-            documents = self._held[_DOCUMENTS].long().numpy().reshape(windows, length)
-        number = begin // self.batch if length == self.context else -(-begin // self.batch)
-        return Batch(number, np.arange(begin, self._windows), np.full((windows, length), -1), documents)
-
-    def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
-        for site in sites:
-            each(site, self._held[site].reshape(*batch.ids.shape, -1))
-
-    def identity(self) -> str:
-        return "an iterator"
-
-    def record(self) -> ModelRecord:
-        return ModelRecord(
-            name=self.name, model_class="stored states", dtype=str(self._dtype).removeprefix("torch."), device="cpu",
-            depth=len(self.sites), width=self._widths[self.sites[0]], context=self.context,
-            notes=[f"Batches of the caller's program, in windows of {self.context} vectors."],
-        )  # fmt: skip
-
-    def text(self) -> TextRecord:
-        return TextRecord(source=self.name, tokens=self._read, windows=self._windows, dropped=0)
-
-    def words(self, ids: Sequence[int]) -> list[str]:
-        return display(None, ids)
-
-
-def _parts(given: Any) -> tuple[Parts, int | None]:
-    """A batch as rows [n, d] by site, with its documents, and the window that they came in."""
-    sites, beside, window = arranged(_arrays(given, "batch"), "A batch")
-    parts: Parts = {site: rows.read(0, rows.count) for site, rows in sites.items()}
-    if "documents" in beside:
-        parts[_DOCUMENTS] = beside["documents"].read(0, beside["documents"].count)
-    if len({rows.count for rows in (*sites.values(), *beside.values())}) != 1 or not sites:
-        raise BadInput("A batch has different numbers of vectors at different sites.")
-    return parts, window

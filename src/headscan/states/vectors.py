@@ -114,37 +114,6 @@ class JoinedRows:
         return pieces[0] if len(pieces) == 1 else torch.cat(pieces)
 
 
-class LayerRows:
-    """One of several layers whose vectors are stored side by side; the last rows read are kept, for the other layers."""
-
-    def __init__(self, whole: Rows, start: int, stop: int, cache: dict[tuple[int, int], Tensor]) -> None:
-        self.whole, self.start, self.stop, self.cache = whole, start, stop, cache
-        self.count, self.width, self.dtype = whole.count, stop - start, whole.dtype
-
-    def read(self, first: int, last: int) -> Tensor:
-        if (first, last) not in self.cache:
-            self.cache.clear()
-            self.cache[first, last] = self.whole.read(first, last)
-        return self.cache[first, last][:, self.start : self.stop].contiguous()
-
-    @classmethod
-    def split(cls, whole: Rows, layers: int) -> list[LayerRows]:
-        """Rows [n, layers · width] as a list of rows [n, width], one a layer."""
-        width, cache = whole.width // layers, dict[tuple[int, int], Tensor]()
-        return [cls(whole, width * layer, width * (layer + 1), cache) for layer in range(layers)]
-
-
-class NumberedParts:
-    """The number of the part that each row belongs to, where part k has `counts[k]` rows."""
-
-    def __init__(self, counts: Sequence[int]) -> None:
-        self.ends = torch.tensor(counts).cumsum(0)
-        self.count, self.width, self.dtype = int(self.ends[-1]), 1, torch.int64
-
-    def read(self, first: int, last: int) -> Tensor:
-        return torch.bucketize(torch.arange(first, last), self.ends, right=True)[:, None]
-
-
 Array = tuple[Sequence[int], Callable[[int, int], Rows]]
 """The shape of a stored array, and what gives its rows for a number of rows and a width."""
 

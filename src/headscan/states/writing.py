@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from headscan.model.opening import ModelLike, open_model
+from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName
 from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Result, Resume, Run, Seed, running, verb
 from headscan.run.interruption import uninterrupted

@@ -1,9 +1,8 @@
-"""What a slice changes in a model: hooks that take parts out while it runs, rounded weights, other embedding tables."""
+"""What a slice changes in a model: hooks that take parts out while it runs, and other embedding tables."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -17,7 +16,6 @@ from headscan.model.slicing.specification import SliceSpecification
 from headscan.model.structure import Stack
 from headscan.run import BadInput
 
-POSITION = re.compile(r"wpe|position|embed_pos|pos_emb|relative_attention_bias", re.IGNORECASE)
 MIXING = ("attention", "cross_attention", "mixer")
 
 
@@ -31,8 +29,6 @@ class Ablation:
 
     def __init__(self, slice_: SliceSpecification, lens: Lens, stack: Stack) -> None:
         self.slice, self.lens, self.stack = slice_, lens, stack
-        if slice_.start >= stack.depth:
-            raise BadInput(f"The slice starts at block {slice_.start}, but '{lens.name}' has {stack.depth} blocks.")
         self.live: list[list[Tap]] = []
         self.silent: list[list[Tap]] = []
         for index in range(stack.depth):
@@ -40,18 +36,13 @@ class Ablation:
             self.live.append(live)
             self.silent.append(silent)
             name = f"block {index} of '{lens.name}'"
-            if index >= slice_.start and slice_.only and not live:
+            if slice_.only and not live:
                 raise BadInput(f"No {slice_.only} was found in {name}, so it cannot be run alone.")
-            if index >= slice_.start and not slice_.residual and not stack.plain[index]:
+            if not slice_.residual and not stack.plain[index]:
                 raise BadInput(
                     f"The output of {name} is not its input plus its branches (a norm acts on the sum), so its residual "
                     "cannot be taken out."
                 )
-        self.positional = [
-            module
-            for name, module in lens.model.named_modules()
-            if isinstance(module, nn.Embedding) and POSITION.search(name.rpartition(".")[2])
-        ]
         # For each block, whether its branches follow one another (else they are parallel).
         self._following = [
             len(live) > 1 and self._depends(live[1], live[0]) for live in self.live if not slice_.residual
@@ -84,27 +75,16 @@ class Ablation:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        cut = self.slice
         with ExitStack() as hooks:
-
-            def hook(module: nn.Module, change: Callable[..., Any], **options: bool) -> None:
-                hooks.callback(module.register_forward_hook(change, **options).remove)
-
             for index, block in enumerate(self.stack.blocks):
-                if index < cut.start:
-                    hook(block, _pass_on, with_kwargs=True)
-                    continue
                 for tap in self.silent[index]:
-                    hook(tap.module, _silence)
-                if not cut.residual:
+                    hooks.callback(tap.module.register_forward_hook(_silence).remove)
+                if not self.slice.residual:
                     self._remove_residual(index, block, hooks)
-            if not cut.normalisation:
+            if not self.slice.normalisation:
                 for module in self.stack.module.modules():
                     if "norm" in type(module).__name__.lower() and not any(module.children()):
-                        hook(module, _identity)
-            if not cut.positions:
-                for module in self.positional:
-                    hook(module, _silence)
+                        hooks.callback(module.register_forward_hook(_identity).remove)
             yield
 
     def _remove_residual(self, index: int, block: nn.Module, hooks: ExitStack) -> None:
@@ -150,47 +130,14 @@ def _identity(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
     return _with_tensor(output, args[0])
 
 
-def _pass_on(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    states = input_tensor(args, kwargs)
-    assert states is not None
-    return _with_tensor(output, states)
-
-
-@torch.no_grad()
-def round_weights(model: nn.Module, bits: int) -> None:
-    """Round the weight of every linear map to `bits` bits in place: per output row, symmetric, by its largest entry.
-
-    Embeddings and norms stay. It is what 8-bit loading does to the weights (LLM.int8 keeps outlier features of the
-    *activations* in half precision, which this does not model).
-    """
-    levels = 2 ** (bits - 1) - 1
-    for module in model.modules():
-        weight = getattr(module, "weight", None)
-        if not isinstance(weight, Tensor) or weight.ndim != 2 or isinstance(module, nn.Embedding):
-            continue
-        # transformers' Conv1D keeps [in, out]; nn.Linear keeps [out, in].
-        dim = 0 if type(module).__name__ == "Conv1D" else 1
-        scale = weight.abs().amax(dim=dim, keepdim=True).clamp_min(torch.finfo(weight.dtype).tiny) / levels
-        weight.copy_((weight / scale).round().clamp(-levels, levels) * scale)
-
-
 def other_table(name: str, lens: Lens) -> Float[Tensor, "V e"]:
-    """The table "random:SEED", with the standard deviation of the model's own, or that of the model `name`.
-
-    Raises:
-        BadInput: that model's table has another shape.
-    """
+    """The table "random:SEED", with the standard deviation of the model's own."""
     own = lens.input_embeddings
     kind, _, seed = name.partition(":")
-    if kind == "random" and seed.isdigit():
-        generator = torch.Generator().manual_seed(int(seed))
-        return (torch.randn(own.shape, generator=generator) * own.detach().float().std().cpu()).to(own)
-    table = Lens.load(name).input_embeddings
-    if table.shape != own.shape:
-        raise BadInput(
-            f"The embedding table of '{name}' has the shape {list(table.shape)}, not {list(own.shape)} as in '{lens.name}'."
-        )
-    return table.to(own)
+    if kind != "random" or not seed.isdigit():
+        raise BadInput(f"Another embedding table is given as random:SEED, not as '{name}'.")
+    generator = torch.Generator().manual_seed(int(seed))
+    return (torch.randn(own.shape, generator=generator) * own.detach().float().std().cpu()).to(own)
 
 
 def equal_rows(table: Float[Tensor, "V e"]) -> dict[int, list[int]]:

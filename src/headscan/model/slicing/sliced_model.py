@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from headscan.model.inputs import IdsLike
 from headscan.model.lens import Lens
 from headscan.model.recording import record
-from headscan.model.slicing.ablation import Ablation, equal_rows, other_table, round_weights
+from headscan.model.slicing.ablation import Ablation, equal_rows, other_table
 from headscan.model.slicing.specification import SliceSpecification, features_of, positions_of
 from headscan.model.traits import Memo, blind_to_the_last, random_ids
 from headscan.run import BadInput, Option
@@ -28,7 +28,8 @@ class SlicedModel(Memo):
     def __init__(self, slice_: SliceSpecification, lens: Lens) -> None:
         super().__init__()
         self.slice = slice_
-        self.lens = _with_weights(slice_, lens)  # the model that runs: the one given, or a copy with other weights
+        # The model that runs: the one given, or a copy with fresh weights.
+        self.lens = lens if slice_.weights is None else lens.random_init(int(slice_.weights.partition(":")[2]))
         # The sites in the order in which they are concatenated: as asked for; globs expand in the order of depth.
         self.sites = tuple(dict.fromkeys(site for glob in slice_.sites for site in self.lens.match(glob)))
         stacks = [stack for stack in self.lens.stacks if any(site in stack.taps for site in self.sites)]
@@ -38,8 +39,6 @@ class SlicedModel(Memo):
         self._index = features_of(slice_.features, len(everything))
         # w', the number of features of the output.
         self.width = len(self._index) if isinstance(self._index, Tensor) else len(everything[self._index])
-        if not slice_.positions and not (self._ablation.positional or self.takes("position_ids")):
-            raise BadInput(f"'{lens.name}' has neither position embeddings nor rotary angles that could be taken out.")
         self.causal = self._measure_causal()  # as measured on random embeddings, not as promised
         if slice_.causal is not None and slice_.only != "mlp" and self.causal != slice_.causal:
             what = "imposed on" if slice_.causal else "lifted from"
@@ -131,23 +130,17 @@ class SlicedModel(Memo):
 
     @property
     def plain_input(self) -> bool:
-        return self.slice.positions and (self.slice.causal is None or self.slice.causal == self.lens.traits.causal)
+        return self.slice.causal is None or self.slice.causal == self.lens.traits.causal
 
     def _frame(self, batch: int, length: int) -> dict[str, Any]:
-        """Mask and positions, where the slice changes them."""
-        frame: dict[str, Any] = {}
-        if not self.slice.positions and self.takes("position_ids"):
-            frame["position_ids"] = torch.zeros(1, length, dtype=torch.int64, device=self.lens.device)
-        causal = self.lens.traits.causal if self.slice.causal is None else self.slice.causal
-        # Equal positions look like packed texts to transformers, which then masks them from one another; a mask of
-        # four dimensions is taken as it is.
-        if causal != self.lens.traits.causal or "position_ids" in frame:
-            dtype = self.lens.input_embeddings.dtype
-            mask = torch.zeros(length, length, dtype=dtype, device=self.lens.device)
-            if causal:
-                mask = mask.masked_fill(torch.ones_like(mask).triu(1).bool(), torch.finfo(dtype).min)
-            frame["attention_mask"] = mask.expand(batch, 1, length, length)
-        return frame
+        """The mask, where the slice changes it; transformers takes one of four dimensions as it is."""
+        if self.plain_input:
+            return {}
+        dtype = self.lens.input_embeddings.dtype
+        mask = torch.zeros(length, length, dtype=dtype, device=self.lens.device)
+        if self.slice.causal:
+            mask = mask.masked_fill(torch.ones_like(mask).triu(1).bool(), torch.finfo(dtype).min)
+        return {"attention_mask": mask.expand(batch, 1, length, length)}
 
     def _measure_causal(self) -> bool:
         generator = torch.Generator().manual_seed(0)
@@ -165,20 +158,6 @@ class SlicedModel(Memo):
         return blind_to_the_last(states)
 
 
-def _with_weights(slice_: SliceSpecification, lens: Lens) -> Lens:
-    if slice_.weights is not None:
-        lens = lens.random_init(int(slice_.weights.partition(":")[2]))
-    if slice_.bits is None:
-        return lens
-    if lens.traits.quantised:
-        raise BadInput(
-            f"The weights of '{lens.name}' are quantised already: leave 'bits' away, or load the full weights."
-        )
-    model = copy.deepcopy(lens.model)
-    round_weights(model, slice_.bits)
-    return Lens(model, lens.tokenizer, name=f"{lens.name} (weights of {slice_.bits} bits)")
-
-
 @dataclass(frozen=True)
 class Slice(SliceSpecification):
     """A part of a model from its input embeddings to a site, cut in any of several ways, and a part of the output.
@@ -189,17 +168,13 @@ class Slice(SliceSpecification):
         sites: one or more sites of the Lens (globs are allowed). Several are concatenated on the feature axis.
         only: "attention" or "mlp" silences the other branches of every block (attention stands for whatever mixes
             tokens: recurrences and mixers too).
-        start: the first block that is run; blocks before it pass the embeddings on.
         residual: False replaces x + branch(x) by branch(x) in every block.
         normalisation: False makes every norm the identity, the final one included.
         causal: True imposes a causal mask, False lifts it, None leaves the model's own.
-        positions: False takes away position embeddings and rotary angles.
-        embedding: another embedding table: "random:SEED" (normal, with the standard deviation of the model's own) or
-            the name of a model whose table has the same shape; None is the model's own.
+        embedding: "random:SEED" is another table (normal, with the standard deviation of the model's own).
         weights: None as given, "fresh:SEED" for newly initialised ones (`Lens.random_init`).
-        bits: round the weights of every linear map to so many bits (per output row, symmetric), 2 to 8.
         tokens: which positions of the output are kept, as between the brackets of numpy: ":", "1:", ":3", "-1", "2:5".
-        features: which features: ":", ":64", "64:128", or "random(64)" / "random(64, SEED)" for a random subset.
+        features: which features: ":", ":64", "64:128", or "random(64,SEED)" for a random subset.
         pool: "mean", "first" or "last" replaces the kept positions by one vector, as sentence encoders do.
 
     `run` gives [B, T', w']: T' positions kept, w' features kept, all sites together.
@@ -242,6 +217,6 @@ At = Annotated[
     str | Slice,
     Option(
         "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: 'block.3[:, 1:, :64] only=attention "
-        "residual=false'. Attributes: only, start, residual, normalisation, causal, positions, embedding, weights, bits, pool."
+        "residual=false'. Attributes: only, residual, normalisation, causal, embedding, weights, pool."
     ),
 ]

@@ -13,8 +13,8 @@ from torch import Tensor
 
 from headscan.run import BadInput, exhausted
 
+RANDOM = re.compile(r"^random\((\d+)(?:,(\d+))?\)$")
 RANGE = re.compile(r"^\s*(-?\d*)\s*(:?)\s*(-?\d*)\s*$")
-RANDOM = re.compile(r"^\s*random\s*\(?\s*(\d+)\s*(?:,\s*(\d+))?\s*\)?\s*$")
 
 
 def range_of(text: str) -> slice:
@@ -46,7 +46,7 @@ def positions_of(text: str, length: int) -> list[int]:
 
 
 def features_of(text: str, width: int) -> Int[Tensor, " kept"] | slice:
-    """The index of the features that a range, or `random(COUNT, SEED)`, keeps of `width`; BadInput for none."""
+    """The index of the features that a range, or `random(COUNT,SEED)`, keeps of `width`; BadInput for none."""
     if match := RANDOM.match(text):
         count, seed = int(match[1]), int(match[2] or 0)
         if not 0 < count <= width:
@@ -58,7 +58,7 @@ def features_of(text: str, width: int) -> Int[Tensor, " kept"] | slice:
     return part
 
 
-JsonValue = str | int | bool | list[str] | None
+JsonValue = str | bool | list[str] | None
 
 
 @dataclass(frozen=True)
@@ -67,14 +67,11 @@ class SliceSpecification:
 
     sites: tuple[str, ...] = ("block.0",)
     only: str | None = None
-    start: int = 0
     residual: bool = True
     normalisation: bool = True
     causal: bool | None = None
-    positions: bool = True
     embedding: str | None = None
     weights: str | None = None
-    bits: int | None = None
     tokens: str = ":"
     features: str = ":"
     pool: str | None = None
@@ -87,14 +84,10 @@ class SliceSpecification:
         for name, allowed in (("only", ("attention", "mlp")), ("pool", ("mean", "first", "last"))):
             if (value := getattr(self, name)) is not None and value not in allowed:
                 raise BadInput(f"The attribute '{name}' of a slice is one of {', '.join(allowed)}, not '{value}'.")
-        if self.start < 0:
-            raise BadInput(f"The first block of a slice cannot be number {self.start}.")
-        if self.bits is not None and not 2 <= self.bits <= 8:
-            raise BadInput(f"Weights can be rounded to 2 to 8 bits, not to {self.bits}.")
         if self.weights is not None and not re.fullmatch(r"fresh:\d+", self.weights):
             raise BadInput(f"The weights of a slice are given as fresh:SEED, not as '{self.weights}'.")
         object.__setattr__(self, "tokens", self.tokens.replace(" ", "") or ":")
-        object.__setattr__(self, "features", " ".join(self.features.split()) or ":")
+        object.__setattr__(self, "features", self.features.replace(" ", "") or ":")
         range_of(self.tokens)
         if not RANDOM.match(self.features):
             range_of(self.features)
@@ -132,11 +125,7 @@ class SliceSpecification:
             if value.lower() not in ("true", "false"):
                 raise BadInput(f"The attribute '{name}' of a slice is true or false, not '{value}'.")
             return name, value.lower() == "true"
-        if name not in ("start", "bits"):
-            return name, value
-        if not value.isdecimal():
-            raise BadInput(f"The attribute '{name}' of a slice is a number, not '{value}'.")
-        return name, int(value)
+        return name, value
 
     def document(self) -> dict[str, JsonValue]:
         return asdict(self) | {"sites": list(self.sites)}

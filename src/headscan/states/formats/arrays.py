@@ -1,4 +1,4 @@
-"""Arrays in files: numpy's, torch's and safetensors', also in the folders of activault and dictionary_learning."""
+"""Arrays in files: numpy's, torch's and safetensors'."""
 
 from __future__ import annotations
 
@@ -14,44 +14,9 @@ import torch
 from torch import Tensor
 
 from headscan.run import BadInput
-from headscan.states.location import Location, by_depth, site_of_hook
+from headscan.states.location import Location, by_depth
 from headscan.states.stored import of_object, tensor_array, tensor_of
-from headscan.states.vectors import DTYPES, FORMATS, Array, FlatRows, JoinedRows, StateFormat, Vectors
-
-
-@FORMATS.register("memmap")
-class MemmapFormat(StateFormat):
-    """Folders of shard_0.memmap, shard_0.meta, ...: float32 rows, their shape beside them."""
-
-    title: ClassVar[str] = "dictionary_learning's ActivationCache"
-    sentence: ClassVar[str] = (
-        "A folder of shards of float32 rows, or a folder of such, a site each; it keeps no token ids."
-    )
-    tried: ClassVar[str] = ""
-    first: ClassVar[int] = 1
-
-    def recognises(self, place: Location) -> bool:
-        return place.is_folder and bool(place.files(".memmap"))
-
-    def read(self, place: Location, field: str | None) -> Vectors:
-        here = place.path.rstrip("/")
-        folders = {
-            "vectors" if path == here else path.rsplit("/", 1)[1]: sorted(files, key=_number)
-            for path, files in place.folders(".memmap").items()
-        }
-        return Vectors(place.name, {site: JoinedRows(list(map(_shard, files))) for site, files in folders.items()})
-
-
-def _number(place: Location) -> int:
-    digits = place.name.removeprefix("shard_").removesuffix(".memmap")
-    return int(digits) if digits.isdigit() else 0
-
-
-def _shard(place: Location) -> FlatRows:
-    shape = Location(place.path.removesuffix(".memmap") + ".meta").json().get("shape")
-    if not isinstance(shape, list) or len(shape) != 2 or not all(isinstance(size, int) for size in shape):
-        raise BadInput(f"{place.path}: the file .meta beside it gives no shape [vectors, width].")
-    return FlatRows(place, 0, shape[0], shape[1], torch.float32)
+from headscan.states.vectors import DTYPES, FORMATS, Array, FlatRows, StateFormat, Vectors
 
 
 @FORMATS.register("npy")
@@ -148,36 +113,6 @@ class PytorchFormat(StateFormat):
 
     def read(self, place: Location, field: str | None) -> Vectors:
         return of_object(_load(place), place.name)
-
-
-@FORMATS.register("activault")
-class ActivaultFormat(StateFormat):
-    """A folder a hook with `metadata.json` and files of `states` [windows, T, d] and `input_ids`."""
-
-    title: ClassVar[str] = "activault"
-    sentence: ClassVar[str] = (
-        "The folder of a run, or of one of its hooks: files of `states` and `input_ids`, a site a hook."
-    )
-    tried: ClassVar[str] = ""
-    first: ClassVar[int] = 1
-
-    def recognises(self, place: Location) -> bool:
-        described = place.is_folder and ((place / "cfg.json").exists or (place / "metadata.json").exists)
-        return described and bool(place.files(".pt"))
-
-    def read(self, place: Location, field: str | None) -> Vectors:
-        hooks = {site_of_hook(path.rsplit("/", 1)[1]): files for path, files in place.folders(".pt").items()}
-        stores = {site: Vectors.joined(site, list(map(_windows, files))) for site, files in hooks.items()}
-        first = next(iter(stores.values()))
-        sites = {site: store.sites["states"] for site, store in stores.items()}
-        return Vectors(place.name, sites, ids=first.ids, window=first.window)
-
-
-def _windows(place: Location) -> Vectors:
-    content = _load(place)
-    if not isinstance(content, dict) or "states" not in content:
-        raise BadInput(f"{place.path} holds no 'states'.")
-    return of_object({name: content[name] for name in ("states", "input_ids") if name in content}, place.path)
 
 
 def _load(place: Location) -> Any:

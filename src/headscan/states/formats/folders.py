@@ -1,145 +1,21 @@
-"""Stores that a program wrote: FAISS indexes, the requests of vLLM, and what `headscan states` writes."""
+"""What `headscan states` writes, and reads again."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import struct
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
-import torch
 from torch import Tensor
 
 from headscan.run import BadInput, Json
 from headscan.run.files import write_atomic
-from headscan.states.formats.arrays import StoredTensor, read_header
+from headscan.states.formats.arrays import read_header
 from headscan.states.location import Location
-from headscan.states.vectors import FORMATS, FlatRows, JoinedRows, LayerRows, NumberedParts, Rows, StateFormat, Vectors
-
-FLAT = {b"IxF2", b"IxFI", b"IxFl"}
-# Kind, width, vectors, two fillers, whether trained, metric; behind it, for a metric with a parameter, that; then the
-# number of float32 (or, in newer files, of bytes in fours) and the vectors.
-HEADER = struct.Struct("<4siqqq?i")
-
-
-@FORMATS.register("faiss")
-class FaissFormat(StateFormat):
-    """The vectors of an index."""
-
-    title: ClassVar[str] = "FAISS"
-    sentence: ClassVar[str] = (
-        "The vectors of an index: those of a flat one are read as needed, without faiss; of others as the index "
-        "reconstructs them, with losses where it compresses (needs faiss)."
-    )
-    tried: ClassVar[str] = "faiss"
-
-    def recognises(self, place: Location) -> bool:
-        return place.suffix in (".faiss", ".index")
-
-    def read(self, place: Location, field: str | None) -> Vectors:
-        head = place.bytes(0, HEADER.size + 12)
-        if len(head) < 8:
-            raise BadInput(f"{place.path} is no FAISS index, or is truncated: it has {len(head)} bytes.")
-        rows: Rows = _flat(place, head) if head[:4] in FLAT else _Reconstructed(place)
-        notes = () if isinstance(rows, FlatRows) else ("As the index reconstructs them; a compressing one loses.",)
-        return Vectors(place.name, {"vectors": rows}, notes=notes)
-
-
-def _flat(place: Location, head: bytes) -> FlatRows:
-    if len(head) < HEADER.size + 8:
-        raise BadInput(f"{place.path} is truncated: it has {len(head)} bytes.")
-    _, width, count, _, _, _, metric = HEADER.unpack_from(head)
-    skip = HEADER.size + (4 if metric > 1 else 0)
-    (numbers,) = struct.unpack_from("<q", head, skip)
-    if width < 1 or count < 1 or numbers != width * count:
-        raise BadInput(f"{place.path} is no flat FAISS index: {count} vectors of {width} are not {numbers} numbers.")
-    return FlatRows(place, skip + 8, count, width, torch.float32)
-
-
-class _Reconstructed:
-    """The vectors of an index that is not flat, as faiss gives them back."""
-
-    def __init__(self, place: Location) -> None:
-        try:
-            import faiss
-        except ImportError:
-            raise BadInput(f"{place.path} is no flat index: to read others, pip install 'headscan[faiss]'.") from None
-        if place.remote:
-            raise BadInput(f"{place.path} is no flat index: FAISS reads others from local files only.")
-        try:
-            self.index = faiss.read_index(place.path, faiss.IO_FLAG_MMAP)
-            if hasattr(self.index, "make_direct_map"):
-                self.index.make_direct_map()
-            self.count, self.width, self.dtype = int(self.index.ntotal), int(self.index.d), torch.float32
-            self.read(0, min(1, self.count))
-        except RuntimeError as error:
-            reason = str(error).splitlines()[0][:160]
-            raise BadInput(f"{place.path} is no FAISS index that gives its vectors back: {reason}.") from error
-
-    def read(self, first: int, last: int) -> Tensor:
-        return torch.from_numpy(self.index.reconstruct_n(first, last - first))
-
-
-@FORMATS.register("vllm")
-class VllmFormat(StateFormat):
-    """One .safetensors file a request: `hidden_states` [tokens, layers, width] and `token_ids` [tokens]."""
-
-    title: ClassVar[str] = "vLLM's extracted hidden states"
-    sentence: ClassVar[str] = (
-        "A file a request, or a folder of them, each request a document; the files name no layers: site `captured.K` is the "
-        "K-th of `eagle_aux_hidden_state_layer_ids`."
-    )
-    tried: ClassVar[str] = ""
-    first: ClassVar[int] = 2
-
-    def recognises(self, place: Location) -> bool:
-        """Whether the first file holds the tensors of a request."""
-        files = place.files(".safetensors") if place.is_folder else [place]
-        if not files or files[0].suffix != ".safetensors" or not files[0].exists:
-            return False
-        try:
-            return _request(files[0]) is not None
-        except BadInput:  # said by the format that takes it by its ending
-            return False
-
-    def read(self, place: Location, field: str | None) -> Vectors:
-        """Gives a site a captured layer."""
-        requests = [_checked(file) for file in (place.files(".safetensors") if place.is_folder else [place])]
-        layouts = {states.shape[1:] for states, _ in requests}
-        if len(layouts) > 1:
-            raise BadInput(f"The requests in {place.path} hold different layers or widths: {sorted(layouts)}.")
-        layers, width = layouts.pop()
-        whole = JoinedRows([states.rows(states.shape[0], layers * width) for states, _ in requests])
-        return Vectors(
-            place.name, {f"captured.{k}": rows for k, rows in enumerate(LayerRows.split(whole, layers))},
-            ids=JoinedRows([ids.rows(ids.shape[0], 1) for _, ids in requests]),
-            documents=NumberedParts([states.shape[0] for states, _ in requests]),
-            notes=("Each request is a document; windows go on from one to the next.",),
-        )  # fmt: skip
-
-
-def _request(place: Location) -> tuple[StoredTensor, StoredTensor] | None:
-    """The hidden states and token ids of a file; None where it holds others."""
-    tensors = read_header(place)
-    if set(tensors) != {"hidden_states", "token_ids"} or len(tensors["hidden_states"].shape) != 3:
-        return None
-    return tensors["hidden_states"], tensors["token_ids"]
-
-
-def _checked(place: Location) -> tuple[StoredTensor, StoredTensor]:
-    request = _request(place)
-    if request is None:
-        raise BadInput(
-            f"{place.path} holds no request: hidden_states [tokens, layers, width] and token_ids are wanted."
-        )
-    states, ids = request
-    if ids.shape != states.shape[:1]:
-        raise BadInput(f"{place.path} holds {states.shape[0]} vectors but {list(ids.shape)} token ids.")
-    return request
-
+from headscan.states.vectors import FORMATS, JoinedRows, Rows, StateFormat, Vectors
 
 INDEX, LAYOUT, VERSION = "states.json", "headscan-states", 1
 
