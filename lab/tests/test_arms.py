@@ -6,26 +6,16 @@ import shutil
 
 import pytest
 import torch
+from headscan_lab.tournament.optimisers import CentreHead, CoupledAdam, CoupledAdamW, centre_head
 from headscan_lab.tournament.variants import ARMS
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, GPT2Config, Trainer, TrainingArguments
 
 from headscan import BadInput
 from headscan.model.mixer import MixerConfig
 from headscan.text import Windows
-from headscan.training import (
-    OBJECTIVES,
-    PackedText,
-    ce_loss,
-    centre_head,
-    collate,
-    log_unigram,
-    perplexity,
-    recipe_of,
-    train,
-)
+from headscan.training import OBJECTIVES, PackedText, ce_loss, collate, log_unigram, perplexity, recipe_of, train
 from headscan.training.heads import capped
 from headscan.training.objectives import CrossEntropy
-from headscan.training.optimisers import CoupledAdam, CoupledAdamW
 
 SIZE, WIDTH = 40, 8
 COUNTS = torch.arange(1, SIZE + 1)
@@ -241,8 +231,9 @@ def test_it_works_in_a_trainer_that_knows_nothing_of_it(name, tmp_path):
 
 def test_training_keeps_the_bias_the_rate_and_the_optimiser_over_a_resume(story_file, tmp_path):
     plan = recipe_of("gpt").but(schedule="constant", warmup=1, batch=4, context=16, vocabulary=300)
-    options = {"out": tmp_path, "trainer": {"save_steps": 2}, "geometry_every": 2, "tied": True, "centre_head": True}
+    options = {"out": tmp_path, "trainer": {"save_steps": 2}, "geometry_every": 2, "tied": True}
     options |= {"objective": CrossEntropy(head_bias="unigram", bias_rate=0.05), "optimiser": "coupled-adam"}
+    options |= {"callbacks": [CentreHead()]}
     whole = train(plan, str(story_file), steps=4, **options)
     shutil.rmtree(tmp_path / "checkpoint-4")
     (tmp_path / "model" / "model.safetensors").unlink()

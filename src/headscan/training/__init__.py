@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headscan.training.data import Masker, PackedText, collate
     from headscan.training.head_recovery import recover
     from headscan.training.heads import fold_bias
-    from headscan.training.learner import CentreHead, Learner, centre_head
+    from headscan.training.learner import Learner
     from headscan.training.likelihood import perplexity
     from headscan.training.monitor import ALARMS, Alarm, AlarmRule, Monitor, Watch
     from headscan.training.objective import OBJECTIVES, REGULARISERS, LossInputs, Objective, Readout
@@ -47,9 +47,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ALARMS", "CWT_FORMS", "IGNORE", "OBJECTIVES", "OPTIMISERS", "RECIPES", "RECOVERIES", "REGULARISERS", "Alarm",
-    "AlarmRule", "CentreHead", "HeadRecovery", "HeadlessTrainer", "Learner", "LossInputs", "LossIsNotFinite", "Masker",
+    "AlarmRule", "HeadRecovery", "HeadlessTrainer", "Learner", "LossInputs", "LossIsNotFinite", "Masker",
     "Monitor", "Objective", "Optimiser", "PackedText", "Pool", "Readout", "Recipe", "RecoverResult", "TrainResult",
-    "Training", "Watch", "build", "ce_loss", "centre_head", "collate", "cwt_loss", "fit_head", "fit_tokenizer",
+    "Training", "Watch", "build", "ce_loss", "collate", "cwt_loss", "fit_head", "fit_tokenizer",
     "floor_of", "fold_bias", "gather_ids", "gather_rows", "has_fused", "in_batch_accuracy", "last_checkpoint",
     "log_unigram", "mask_tokens", "measure_sites", "optimiser_of", "perplexity", "pool_of", "recipe_of", "recover",
     "recover_head", "train",
@@ -57,7 +57,7 @@ __all__ = [
 
 # Loaded when first asked for: the losses need torch alone, the rest transformers and its Trainer.
 _HOMES = {
-    "learner": ("CentreHead", "centre_head", "Learner"),
+    "learner": ("Learner",),
     "checkpoints": ("last_checkpoint",),
     "trajectory": ("measure_sites",),
     "data": ("Masker", "PackedText", "collate"),

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+from transformers import PreTrainedModel
 
-from headscan.model.traits import embedding_table, output_layer
+from headscan.model.traits import embedding_table
 from headscan.run import BadInput
 from headscan.training.heads import Unembedding, body_of, final_norm_of, head_of
 from headscan.training.losses import floor_of, gather_rows, in_batch_accuracy, log_unigram
@@ -116,30 +114,3 @@ class Learner(nn.Module):
             if hook is not None:
                 hook.remove()
         return states, seen[-1] if seen else None
-
-
-@torch.no_grad()
-def centre_head(model: Any) -> None:
-    """Subtract the mean row from the output table of a model, in place; BadInput where it has no head.
-
-    The softmax of a plain untied head does not see it: all logits of a position move by one number. A tied table is the
-    input's too, and under a soft cap the number is seen.
-    """
-    output = output_layer(model)
-    if output is None:
-        raise BadInput(f"{type(model).__name__} has no head whose rows could be centred.")
-    output.weight.sub_(output.weight.mean(0))
-
-
-class CentreHead(TrainerCallback):
-    """μ-centring for any `transformers.Trainer`: `Trainer(..., callbacks=[CentreHead()])`.
-
-    Source: "Output embedding centering", arXiv:2601.02031.
-    """
-
-    def on_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module | None = None,
-        **_: Any,
-    ) -> None:  # fmt: skip
-        inner: Any = getattr(model, "module", model)  # DDP
-        centre_head(getattr(inner, "model", inner) if type(inner).__name__ == "Learner" else inner)

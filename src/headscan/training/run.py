@@ -34,7 +34,7 @@ from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
 from headscan.training.checkpoints import EXTRA, check_whole, clear, is_write_failure, last_checkpoint
 from headscan.training.data import Masker, PackedText, check_fit, check_known, collate
 from headscan.training.heads import capped
-from headscan.training.learner import CentreHead, Learner
+from headscan.training.learner import Learner
 from headscan.training.likelihood import perplexity
 from headscan.training.monitor import Monitor
 from headscan.training.objective import OBJECTIVES, CurvePoint, Likelihood, Objective
@@ -115,7 +115,6 @@ def train(
         str | None, Option("Terms added to the loss, as in cosine-states:1,z-loss:1e-4.", metavar="NAME:STRENGTH,...")
     ] = None,
     optimiser: Annotated[str | Optimiser, Option("By what the weights move.", choices=OPTIMISERS, identity=False)] = "adamw",
-    centre_head: Annotated[bool, Option("Take the mean row out of the head after every step (μ-centring).")] = False,
     tokenizer: Annotated[
         str | PreTrainedTokenizerBase | None,
         Option("Id or folder of a tokenizer. Default: one is fitted on the text.", identity=False),
@@ -181,7 +180,6 @@ def train(
     learner = _learner(plan, settings, data, run)
     watcher = _watcher(plan, settings, data)
     hooks: list[TrainerCallback] = [watcher] if watcher else []
-    hooks += [CentreHead()] if settings.centre_head else []
     if arguments.save_strategy != "no":  # weights and the optimiser's two moments, in float32
         hooks.append(StoreInTime(12.0 * sum(weight.numel() for weight in learner.parameters())))
     hooks.append(ProgressCallback(run.progress, plan.tokens_a_step * arguments.world_size))

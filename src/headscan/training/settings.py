@@ -42,7 +42,6 @@ class Training(Reading):
     size: Literal["tiny", "small", "paper"]
     regulariser: str | None
     optimiser: str | Optimiser
-    centre_head: bool
     tokenizer: str | PreTrainedTokenizerBase | None
     tied: bool | None
     steps: int | None
@@ -79,11 +78,6 @@ class Training(Reading):
             (
                 self.tied is not None and aim.headless,
                 "--tied",
-                f"the objective {aim.name}, which trains without a head",
-            ),
-            (
-                self.centre_head and aim.headless,
-                "--centre-head",
                 f"the objective {aim.name}, which trains without a head",
             ),
             (self.vocabulary and self.tokenizer is not None, "--vocabulary", "a run whose tokenizer is given"),

@@ -21,8 +21,9 @@ from headscan.measures.kept_gradient import GradientThroughHead
 from headscan.measures.measure import MEASURES
 from headscan.statistics import Cloud
 from headscan.training.heads import Unembedding, body_of, final_norm_of
-from headscan.training.learner import Learner, centre_head
+from headscan.training.learner import Learner
 from headscan.training.run import build
+from headscan_lab.tournament.optimisers import centre_head
 from headscan_lab.tournament.variants import ARMS, GridCell, TournamentPlan
 
 # ---- What is measured of a run at one step: its held-out loss, and the shape of its states.

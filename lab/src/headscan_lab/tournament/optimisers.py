@@ -1,0 +1,122 @@
+"""What moves the weights in another way than AdamW: Coupled Adam, and μ-centring of the head."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+import torch
+from torch import nn
+from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+
+from headscan.model.traits import embedding_table, output_layer
+from headscan.run import BadInput, Option
+from headscan.training.learner import Learner
+from headscan.training.optimisers import OPTIMISERS, Optimiser, groups_of
+
+
+@OPTIMISERS.register("coupled-adam")
+@dataclass(frozen=True, kw_only=True)
+class CoupledAdam(Optimiser):
+    """Coupled Adam: the rows of a table share one second moment, the mean of theirs; all else is AdamW's.
+
+    The gradients of an output table's rows add up to zero, so under gradient descent their mean row stands still; Adam
+    divides each by its own second moment, which grows with the token's frequency, and the mean drifts. Rows of tokens
+    that never occur count in the mean. Source: Stollenwerk and Stollenwerk 2025 (arXiv:2502.08441), with tied tables.
+    """
+
+    coupled: Annotated[
+        Literal["head", "input", "both"],
+        Option(
+            "Tables whose rows are coupled; a tied table is both, and without a head the one that is compared with."
+        ),
+    ] = "head"
+    coupled_scale: Annotated[float, Option("Factor of the mean second moment.", above=0)] = 1.0
+
+    def make(
+        self, learner: Learner, *, rate: float, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
+        decay: float = 0.0,
+    ) -> torch.optim.Optimizer:  # fmt: skip
+        output = output_layer(learner.model)
+        head = embedding_table(learner.model) if output is None else output.weight
+        tables = {"head": [head], "input": [embedding_table(learner.model)]}
+        tables["both"] = tables["head"] + tables["input"]
+        apart = [table for table in tables[self.coupled] if isinstance(table, nn.Parameter)]
+        groups = groups_of(learner, rate=rate, decay=decay, apart=apart)
+        return CoupledAdamW(groups, lr=rate, betas=betas, eps=epsilon, scale=self.coupled_scale)
+
+
+class CoupledAdamW(torch.optim.Optimizer):
+    """AdamW; in groups with `apart` true the second moment of a table [V, d] is the mean over its rows, [d].
+
+    An average over time of means over rows is the mean of the averages: V d numbers less are kept than AdamW keeps.
+
+    >>> table = nn.Parameter(torch.zeros(2, 1))
+    >>> table.grad = torch.tensor([[1.0], [7.0]])
+    >>> CoupledAdamW([{"params": [table], "apart": True}], lr=0.1).step()
+    >>> table.data.flatten()  # Adam would have moved both by 0.1; here by 0.1 g / sqrt(mean g²)
+    tensor([-0.0200, -0.1400])
+    """
+
+    def __init__(
+        self, params: Any, lr: float = 1e-3, betas: tuple[float, float] = (0.9, 0.999), eps: float = 1e-8,
+        weight_decay: float = 0.0, scale: float = 1.0,
+    ) -> None:  # fmt: skip
+        numbers = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "scale": scale}
+        super().__init__(params, numbers | {"apart": False})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move the parameters once."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            (fast, slow), rate = group["betas"], group["lr"]
+            for parameter in group["params"]:
+                if parameter.grad is None:
+                    continue
+                slope = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
+                energy = slope.square().mean(0) if group["apart"] else slope.square()
+                state = self.state[parameter]
+                if not state:
+                    state["step"] = torch.zeros(())
+                    state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(energy)
+                state["step"] += 1
+                step = int(state["step"])
+                state["exp_avg"].lerp_(slope, 1 - fast)
+                state["exp_avg_sq"].mul_(slow).add_(energy, alpha=1 - slow)
+                second = state["exp_avg_sq"] * group["scale"] if group["apart"] else state["exp_avg_sq"]
+                size = (second / (1 - slow**step)).sqrt_().add_(group["eps"])
+                parameter.mul_(1 - rate * group["weight_decay"])
+                parameter.addcdiv_(state["exp_avg"], size, value=-rate / (1 - fast**step))
+        return loss
+
+
+@torch.no_grad()
+def centre_head(model: Any) -> None:
+    """Subtract the mean row from the output table of a model, in place; BadInput where it has no head.
+
+    The softmax of a plain untied head does not see it: all logits of a position move by one number. A tied table is the
+    input's too, and under a soft cap the number is seen.
+    """
+    output = output_layer(model)
+    if output is None:
+        raise BadInput(f"{type(model).__name__} has no head whose rows could be centred.")
+    output.weight.sub_(output.weight.mean(0))
+
+
+class CentreHead(TrainerCallback):
+    """μ-centring for any `transformers.Trainer`: `Trainer(..., callbacks=[CentreHead()])`.
+
+    Source: "Output embedding centering", arXiv:2601.02031.
+    """
+
+    def on_optimizer_step(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module | None = None,
+        **_: Any,
+    ) -> None:  # fmt: skip
+        inner: Any = getattr(model, "module", model)  # DDP
+        centre_head(getattr(inner, "model", inner) if type(inner).__name__ == "Learner" else inner)
