@@ -140,4 +140,4 @@ def test_a_spark_master_that_does_not_answer_is_refused(tmp_path, master, says):
 
 
 def test_memory_words():
-    assert parse_bytes("1.5KiB") == 1536
+    assert [parse_bytes(size) for size in ("1.5KiB", "10 MB", "4GiB", 4096)] == [1536, 10**7, 2**32, 4096]

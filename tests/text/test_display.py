@@ -79,3 +79,8 @@ def test_gpt2(assets):
 def test_visible_text_has_nothing_invisible(text):
     assert visible(visible(text)) == visible(text)
     assert all(c.isprintable() and not c.isspace() for c in visible(text))
+
+
+def test_characters_that_show_nothing_are_spelt():
+    texts = ("a b\n", "\u0301", "\u200b", "\x7f\x01")
+    assert [visible(text) for text in texts] == ["a␣b⏎", "◌\u0301", "<U+200B>", "␡␁"]

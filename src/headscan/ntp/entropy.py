@@ -114,10 +114,10 @@ def threshold_sweep(labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 
 
     Where `word_gram_cosine` falls fast, the geometry hangs on tokens seen once, and a larger text would predict another.
 
-    >>> [found.contexts for found in threshold_sweep(SoftLabels.of([[3, 1, 0], [0, 1, 1]]), (1, 2))]
+    >>> [row.contexts for row in threshold_sweep(SoftLabels.of([[3, 1, 0], [0, 1, 1]]), (1, 2))]
     [2, 1]
     """
-    found: list[ThresholdNumbers] = []
+    rows: list[ThresholdNumbers] = []
     first: Floats | None = None
     for threshold in thresholds:
         try:
@@ -127,13 +127,13 @@ def threshold_sweep(labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 
         words = _words(kept)
         first = words if first is None else first
         cosine = None if first is None or words is None else gram_cosine(first, words)
-        found.append(
+        rows.append(
             ThresholdNumbers(
                 threshold, kept.contexts, kept.supports.unique()[0].contexts, kept.total / labels.total, kept.entropy(),
                 float(kept.supports.sizes.mean()), cosine,
             )
         )  # fmt: skip
-    return found
+    return rows
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0
     """Spread over documents: groups of documents are drawn with replacement, and everything is counted again.
 
     `groups` are count matrices [m, V] over the same contexts, one a group. The entropy of a resample is biased low (it
-    repeats documents), so only its spread is told, no interval.
+    repeats documents), so only its spread is given, no interval.
     """
     if len(groups) < 2:
         raise BadInput("A bootstrap needs at least two groups of documents.")

@@ -137,7 +137,7 @@ def group_equal_rows(indptr: Ints, indices: npt.NDArray[np.int32]) -> tuple[Ints
     values = np.ascontiguousarray(indices, dtype=np.int32)
     first: list[Ints] = []
     inverse = np.zeros(len(sizes), dtype=np.int64)
-    found = 0
+    classes = 0
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
         if size == 0:
@@ -147,8 +147,8 @@ def group_equal_rows(indptr: Ints, indices: npt.NDArray[np.int32]) -> tuple[Ints
             keys = block[:, 0] if size == 1 else block.view(np.dtype((np.void, block.dtype.itemsize * size))).ravel()
             _, here, of_row = np.unique(keys, return_index=True, return_inverse=True)
         first.append(rows[here])
-        inverse[rows] = found + of_row
-        found += len(here)
+        inverse[rows] = classes + of_row
+        classes += len(here)
     return np.concatenate(first), inverse
 
 

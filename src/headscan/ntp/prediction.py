@@ -156,8 +156,8 @@ class Prediction:
     def low_rank(self, rows: slice | Ints = slice(None)) -> Floats:
         """The predicted direction of P_⊥(L) for some contexts, float64 [rows, V], each row summing to zero."""
         classes = self.spectrum.classes
-        found: Floats = (self.contexts[rows] @ (self.merged_words / classes.root[:, None]).T)[:, classes.of]
-        return found
+        logits: Floats = (self.contexts[rows] @ (self.merged_words / classes.root[:, None]).T)[:, classes.of]
+        return logits
 
 
 def predict(
@@ -225,12 +225,12 @@ def axes(words: Floats, *, count: int = 8, ends: int = 10) -> list[SemanticAxis]
     >>> axes(np.array([[0.1], [-0.9], [0.5]]), count=1, ends=1)[0].positive
     ((1, 0.9),)
     """
-    found = []
+    chosen = []
     for index in range(min(count, words.shape[1])):
         column = np.asarray(words[:, index], dtype=np.float64)
         column = column * (1.0 if column[np.abs(column).argmax()] >= 0 else -1.0)
         order = np.argsort(-column, kind="stable")
         positive = tuple((int(i), float(column[i])) for i in order[:ends] if column[i] > 0)
         negative = tuple((int(i), float(column[i])) for i in order[::-1][:ends] if column[i] < 0)
-        found.append(SemanticAxis(index, float(np.linalg.norm(column)), positive, negative))
-    return found
+        chosen.append(SemanticAxis(index, float(np.linalg.norm(column)), positive, negative))
+    return chosen

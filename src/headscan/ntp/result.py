@@ -189,14 +189,16 @@ class HeatMap:
             group=self.group.tolist(),
         )
 
-    def scatter(self, found: Embeddings, part: Prediction, seed: int, *, most: int = 2000) -> npt.NDArray[np.float32]:
+    def scatter(
+        self, embeddings: Embeddings, part: Prediction, seed: int, *, most: int = 2000
+    ) -> npt.NDArray[np.float32]:
         """Predicted L^in against observed P_F(L) on at most `most` entries of supports of two tokens or more: [n, 2]."""
         supports = part.labels.supports
         several = np.flatnonzero(supports.sizes >= 2)
         if not len(several):
             return np.zeros((0, 2), dtype=np.float32)
         rows = np.sort(np.random.default_rng(seed).permutation(several)[:600])
-        chosen, fewer = part.restricted(rows), Embeddings(found.words, found.contexts[rows], found.bias)
+        chosen, fewer = part.restricted(rows), Embeddings(embeddings.words, embeddings.contexts[rows], embeddings.bias)
         observed = in_support(fewer.logits(), chosen.labels.supports)
         return np.stack([chosen.sparse, observed], axis=1)[:most].astype(np.float32)
 
@@ -249,12 +251,12 @@ def findings(
     order: int, data: DataNumbers, solution: SolutionNumbers | None, comparisons: Sequence[ModelComparison]
 ) -> list[Finding]:
     """Coded sentences, most important first: of the data, then of each model."""
-    found: list[Finding] = []
+    sentences: list[Finding] = []
 
     def say(
         code: str, level: Literal["alert", "notice", "good"], value: float, sentence: str, model: str | None = None
     ) -> None:
-        found.append(Finding(code=code, level=level, sentence=sentence, value=value, model=model))
+        sentences.append(Finding(code=code, level=level, sentence=sentence, value=value, model=model))
 
     bound, single, unseen = data.entropy_bound, data.single_successor_share, data.unseen_mass
     say("BOUND", "notice", bound, f"no model that sees {order} tokens gets below {bound:.4g} nats a token on this text")
@@ -286,4 +288,4 @@ def findings(
                 f"{m.outside_mass:.1%} of the probability lies outside the supports: it generalises, or has not fitted"
             )
             say("OUTSIDE", "notice", m.outside_mass, text, name)
-    return found
+    return sentences

@@ -27,7 +27,7 @@ from headscan.ntp.subspace import MarginSet, TokenClasses, shrink, singular_valu
 from headscan.run import BadInput
 
 _RELAX = 1.7
-# Singular values of the solution below this share of the largest count as zero when its rank is told.
+# Singular values of the solution below this share of the largest count as zero in its rank.
 _RANK_TOLERANCE = 1e-6
 
 

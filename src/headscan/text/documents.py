@@ -31,13 +31,9 @@ def _string(value: Any, where: str, column: str) -> str:
     if not isinstance(value, str):
         kind = "null" if value is None else type(value).__name__
         raise BadInput(f"{where}: the field {column!r} is not a string ({kind}).")
-    try:
-        value.encode()
-    except UnicodeEncodeError as fault:  # JSON can spell half a surrogate pair, which no UTF-8 text holds
-        raise BadInput(
-            f"{where}: the field {column!r} holds half a surrogate pair at character {fault.start}."
-        ) from fault
-    return value
+    return _sound(
+        value, f"{where}: the field {column!r}"
+    )  # JSON can spell half a surrogate pair, which no UTF-8 text holds
 
 
 def jsonl(path: Path, column: str) -> Iterator[tuple[str, str]]:

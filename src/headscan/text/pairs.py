@@ -68,15 +68,15 @@ def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
     try:
         if path.stat().st_size > LONGEST:
             raise too_long(str(path))
-        found = readers[path.suffix](path, name)
+        sets = readers[path.suffix](path, name)
     except BadInput:
         raise
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
         raise BadInput(f"{path} cannot be read as pairs of texts ({path.suffix}).") from None
-    found = [pairs for pairs in found if len(pairs) > 1]
-    if not found:
+    sets = [pairs for pairs in sets if len(pairs) > 1]
+    if not sets:
         raise BadInput(f"{path} holds fewer than two pairs of texts.")
-    return found
+    return sets
 
 
 def _made(name: str, pairs: Sequence[tuple[str, str]]) -> PairSet:

@@ -38,11 +38,7 @@ def display(tokenizer: Any, ids: int | Iterable[int]) -> str | list[str]:
 
 
 def visible(text: str) -> str:
-    """The text with every character visible.
-
-    >>> visible("a b\\n"), visible("\\u0301"), visible("\\u200b")
-    ('a␣b⏎', '◌\u0301', '<U+200B>')
-    """
+    """The text with every character visible."""
     shown = "".join(map(_character, text))
     return "◌" + shown if text and unicodedata.category(text[0]).startswith("M") else shown
 
@@ -245,28 +241,28 @@ def _read(given: Any, tokenizer: Any, limits: Limits, chat: bool, special: bool)
         if not given.strip() and not (given and not special):
             raise BadInput("The prompt is empty.")
         if chat:
-            found = _chat(tokenizer, limits, [{"role": "user", "content": given}])
+            prompt = _chat(tokenizer, limits, [{"role": "user", "content": given}])
         else:
-            found = _text(_required(tokenizer, limits), given, special)
+            prompt = _text(_required(tokenizer, limits), given, special)
     elif isinstance(given, Prompt):
-        found = given
+        prompt = given
     elif not isinstance(given, Sequence) or not len(given):
         raise BadInput("The prompt is empty." if isinstance(given, Sequence) else "A prompt is a text, ids or a chat.")
     elif isinstance(given[0], Mapping):
-        found = _chat(tokenizer, limits, [dict(message) for message in given])
+        prompt = _chat(tokenizer, limits, [dict(message) for message in given])
     elif all(isinstance(i, Integral) and not isinstance(i, bool) for i in given):
-        found = Prompt("", (), (), (), ()).extended(tokenizer, [int(i) for i in given])
+        prompt = Prompt("", (), (), (), ()).extended(tokenizer, [int(i) for i in given])
     else:
         raise BadInput("Token ids are whole numbers.")
-    if not found.ids:
+    if not prompt.ids:
         raise BadInput("The prompt is empty: it has no tokens.")
-    if limits.context is not None and len(found) > limits.context:
-        raise BadInput(f"The prompt has {len(found)} tokens, but '{limits.name}' takes at most {limits.context}.")
-    low, top = min(found.ids), max(found.ids)
+    if limits.context is not None and len(prompt) > limits.context:
+        raise BadInput(f"The prompt has {len(prompt)} tokens, but '{limits.name}' takes at most {limits.context}.")
+    low, top = min(prompt.ids), max(prompt.ids)
     if low < 0 or top >= limits.vocabulary:
         wrong = low if low < 0 else top
         raise BadInput(f"Token id {wrong} is not in the vocabulary of '{limits.name}' (0 to {limits.vocabulary - 1}).")
-    return found
+    return prompt
 
 
 def _required(tokenizer: Any, limits: Limits) -> Any:
@@ -295,12 +291,12 @@ def _guessed(pieces: Sequence[str], text: str) -> list[tuple[int, int]]:
     places, at = [], 0
     for piece in pieces:
         spelt = _spelt(piece)
-        found = text.find(spelt, at) if spelt else -1
-        if found < 0:
+        first = text.find(spelt, at) if spelt else -1
+        if first < 0:
             places.append((at, at))
             continue
-        at = found + len(spelt)
-        places.append((found, at))
+        at = first + len(spelt)
+        places.append((first, at))
     return places
 
 

@@ -24,9 +24,6 @@ def embedded_names() -> tuple[str, ...]:
     """Names that stand for a text: every `NAME.txt` of the package's folder `text/embedded`; `pydoc`, Python's own `help()`.
 
     In the shipped texts a document (a story) is one paragraph, so that `documents="paragraphs"` gives one document a story.
-
-    >>> "pydoc" in embedded_names()
-    True
     """
     return tuple(sorted({path.stem for path in FOLDER.glob("*.txt")} | {PYTHON_HELP}))
 
@@ -143,16 +140,16 @@ def _is_path(name: str) -> bool:
 
 
 def _in_folder(folder: Path) -> list[Path]:
-    found = []
+    files = []
     for place, folders, names in os.walk(folder):  # what may not be looked into is passed over
         folders[:] = [name for name in folders if not name.startswith(".")]
         paths = (Path(place, name) for name in names if not name.startswith("."))
-        found += [path for path in paths if ending(path) in FORMATS and os.path.isfile(path)]
-    if not found:
+        files += [path for path in paths if ending(path) in FORMATS and os.path.isfile(path)]
+    if not files:
         raise BadInput(f"The folder {folder} holds no text: no file ends in {_known()}.")
-    for path in found:
+    for path in files:
         _check_name(str(path))
-    return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+    return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 
 def _known() -> str:
@@ -233,11 +230,7 @@ _UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "
 
 
 def parse_bytes(size: str | int) -> int:
-    """Bytes from a number or a word such as "512MiB", "4GiB", "2GB".
-
-    >>> parse_bytes("4GiB"), parse_bytes("10 MB"), parse_bytes(4096)
-    (4294967296, 10000000, 4096)
-    """
+    """Bytes from a number or a word such as "512MiB", "4GiB", "2GB"."""
     if isinstance(size, int):
         return size
     word = size.strip().upper()
