@@ -172,7 +172,7 @@ def test_checkpoints_in_order_are_a_heat_map(lens):
     assert "From checkpoint to checkpoint" in page
     for name in (
         "sites.average_cosine", "sites.drift", "words.self_adjusted", "head.singular_entropy", "head.stable_rank", "loss.loss",
-        "collapse.cdnv", "partition.partition_spread", "spectrum", "error",
+        "collapse.cdnv", "partition.partition_spread",
     ):  # fmt: skip
         assert f"course.{name}" in page, name
     assert list(result.frame("head")["model"]) == ["step1", "step2", "step3"]
