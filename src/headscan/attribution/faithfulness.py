@@ -124,7 +124,12 @@ def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
     return Faithfulness(
         deletion=curve(0, [order.deletion for order in own]),
         insertion=curve(1, [order.insertion for order in own]),
-        random=RandomOrders(*random.mean((0, 1)).tolist(), beyond(random[:, :, 0]), beyond(random[:, :, 1])),
+        random=RandomOrders(
+            deletion=float(random[:, :, 0].mean()),
+            insertion=float(random[:, :, 1].mean()),
+            deletion_interval=beyond(random[:, :, 0]),
+            insertion_interval=beyond(random[:, :, 1]),
+        ),
         substitute=task.substitute_name if task.substitute is not None else "auto",
         steps=len(chosen),
         gain=float(gains.mean()),
