@@ -78,6 +78,13 @@ def test_shards_are_read_and_checked(saved, tmp_path):
     refuse("is missing, though", str(tmp_path))
 
 
+@pytest.mark.parametrize("name", ["../outside.safetensors", "/outside.safetensors", "deep/inside.safetensors"])
+def test_an_index_that_names_other_folders_is_refused(folder, name):
+    (folder / "model.safetensors").rename(folder / Path(name).name)
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+    refuse("names a file outside its folder", str(folder))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_dtype(saved, dtype):
     assert Lens.load(str(saved), dtype=dtype, device="cpu").provenance().dtype == dtype
@@ -146,7 +153,8 @@ def test_a_folder_without_config(folder):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "not valid JSON"), ("[]", "not a JSON object"), ("{}", "no model_type"),
+    [('{"transformers_weights": "other.safetensors"}', "names other weights"),
+     ("{", "not valid JSON"), ("[]", "not a JSON object"), ("{}", "no model_type"),
      ('{"model_type": "no-such-kind"}', "cannot be loaded"),
      ('{"model_type": "mine", "auto_map": {"AutoConfig": "code.Config"}}', "trust_remote_code|cannot be loaded")],
 )  # fmt: skip

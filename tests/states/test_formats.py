@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -208,6 +209,14 @@ def test_nan_infinite_and_truncated_stores_of_every_format_are_refused_in_a_sent
         assert kind == "cut" or "NaN" in said, (kind, path.name, said)
         found.add((kind, path.name))
     assert len(found) == 18
+
+
+@pytest.mark.parametrize("name", ["../a.arrow", "/a.arrow", "memory://a.arrow", "deep/../../a.arrow"])
+def test_names_that_lead_out_of_a_folder_are_refused(name, tmp_path):
+    (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
+    (tmp_path / "dataset_info.json").write_text("{}")
+    with pytest.raises(BadInput, match="outside it"):
+        read_states(str(tmp_path))
 
 
 def test_the_command_says_it_and_exits_with_2(tmp_path):

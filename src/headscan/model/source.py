@@ -208,6 +208,8 @@ def _check_config(file: Path) -> None:
         raise BadInput(f"'{file}' is not valid JSON.") from error
     if not isinstance(parsed, dict):
         raise BadInput(f"'{file}' is not a JSON object.")
+    if "transformers_weights" in parsed:
+        raise BadInput(f"'{file}' names other weights (transformers_weights) than those that are checked.")
     if "model_type" not in parsed:
         raise BadInput(f"'{file}' names no model_type, so it describes no Hugging Face model.")
 

@@ -50,10 +50,12 @@ def weight_files(folder: Path) -> list[Path]:
 def _shards(index: Path) -> list[Path]:
     try:
         names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-        files = [index.parent / Path(name).name for name in names]
+        files = [index.parent / name for name in names]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
         raise BadInput(f"'{index}' is not a valid index of weight files.") from error
     for file in files:
+        if file.parent != index.parent:
+            raise BadInput(f"'{index}' names a file outside its folder, '{file}': headscan reads none such.")
         if not file.is_file():
             raise BadInput(f"The weight file '{file}' is missing, though {INDEX} names it.")
     return files

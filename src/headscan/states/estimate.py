@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import torch
 
@@ -21,7 +21,7 @@ from headscan.states.source import VectorSource
 from headscan.states.writing import SHARD_BYTES, Storing, run
 from headscan.text import check_text
 from headscan.text.documents import Document, documents
-from headscan.text.source import TextLike, find_files
+from headscan.text.source import find_files
 from headscan.text.tokens import tokenise
 
 BEGINNING = 2**16
@@ -57,26 +57,6 @@ class Estimate:
         return f"{self.name}: {model}{self.held}{disk}; about {duration(self.seconds)} for {of}.{end}"
 
 
-class WindowSettings(Protocol):
-    """What an estimate looks at in a verb's settings."""
-
-    @property
-    def text(self) -> TextLike | None: ...
-    @property
-    def documents(self) -> str: ...
-    @property
-    def field(self) -> str: ...
-    @property
-    def max_tokens(self) -> int | None: ...
-    @property
-    def context(self) -> int: ...
-    @property
-    def sites(self) -> str | None: ...
-    @property
-    def batch(self) -> int | None: ...
-    def part(self, kind: type[Any]) -> Mapping[str, Any]: ...
-
-
 @dataclass(frozen=True)
 class ExpectedReader:
     """A source before it is read."""
@@ -93,7 +73,7 @@ class ExpectedReader:
         return self.tokens or 1_000_000
 
 
-def expected_reader(given: SourceLike, settings: WindowSettings) -> ExpectedReader:
+def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
     """A source as it is known without its weights; raises BadInput as the verb does for what can be known so."""
     stored = stored_source(
         given, context=settings.context, batch=settings.batch, max_tokens=settings.max_tokens, field=settings.field
@@ -166,11 +146,11 @@ def duration(seconds: float) -> str:
     return f"{max(1.0, seconds):.0f} seconds"
 
 
-def _sites(source: Lens | VectorSource, settings: WindowSettings) -> tuple[str, ...]:
+def _sites(source: Lens | VectorSource, settings: Any) -> tuple[str, ...]:
     return source.default_sites if settings.sites is None else source.match(settings.sites)
 
 
-def _tokens(settings: WindowSettings, tokenizer: object) -> int | None:
+def _tokens(settings: Any, tokenizer: object) -> int | None:
     """Tokens of the text: by its bytes and those that the beginning takes a token; None where its size is not known."""
     text, most = settings.text, settings.max_tokens
     assert text is not None

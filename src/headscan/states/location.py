@@ -30,6 +30,12 @@ class Location:
     def __truediv__(self, name: str) -> Location:
         return Location(f"{self.path.rstrip('/')}/{name}")
 
+    def inside(self, name: str) -> Location:
+        """A file that a description in this folder names; BadInput for a name that leads out of the folder."""
+        if "://" in name or "\\" in name or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts:
+            raise BadInput(f"{self.path} names a file outside it, '{name}': headscan reads none such.")
+        return self / name
+
     @property
     def remote(self) -> bool:
         return "://" in self.path

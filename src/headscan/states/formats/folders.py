@@ -104,7 +104,7 @@ def verify(folder: str) -> int:
     place = Location(folder)
     index = StoredIndex.read(place / INDEX)
     for shard in index.shards:
-        digest, file = hashlib.sha256(), place / shard.file
+        digest, file = hashlib.sha256(), place.inside(shard.file)
         for start in range(0, shard.bytes, 1 << 24):
             digest.update(file.bytes(start, min(start + (1 << 24), shard.bytes)))
         if file.size != shard.bytes or digest.hexdigest() != shard.sha256:
@@ -131,7 +131,7 @@ class HeadscanFormat(StateFormat):
         if not index.shards:
             raise BadInput(f"{place.path} holds no states yet: `headscan states` was interrupted at once.")
         names = [*(site.site for site in index.sites), "token_ids", "documents"]
-        shards = [_rows(place / shard.file, shard, index.context, names) for shard in index.shards]
+        shards = [_rows(place.inside(shard.file), shard, index.context, names) for shard in index.shards]
         rows: dict[str, Rows] = {name: JoinedRows([shard[name] for shard in shards]) for name in names}
         digest = hashlib.sha256("".join(shard.sha256 for shard in index.shards).encode()).hexdigest()
         notes = () if index.complete else ("Its writing was interrupted: this is the beginning of the text.",)

@@ -207,7 +207,7 @@ class DatasetsFormat(StateFormat):
             splits = (place / "dataset_dict.json").json().get("splits")
             if not isinstance(splits, list) or len(splits) != 1:
                 raise BadInput(f"{place.path} has several splits: name the folder of one ({splits}).")
-            place = place / str(splits[0])
+            place = place.inside(str(splits[0]))
         files = [file for shard in _shards(place) for file in _data(shard)]
         return Vectors.joined(place.name, [_arrow(file, field) for file in files])
 
@@ -227,7 +227,7 @@ def _data(place: Location) -> list[Location]:
     if not files:
         raise BadInput(f"{place.path}/state.json names no data files.")
     for name in files:
-        if not (place / name).exists:
+        if not place.inside(name).exists:
             raise BadInput(f"{place.path} is not whole: {name} is missing.")
     return [place / name for name in files]
 
