@@ -20,7 +20,6 @@ import headscan
 from headscan.measures import sentence_states
 from headscan.remedies import remedies
 from headscan.remedies.retrieval import paired_cosines
-from headscan.statistics import DirectionTally, SiteBatch
 from headscan.statistics.cloud import Cloud
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "real-models.md"
@@ -242,9 +241,7 @@ def judged(assets: Path, pairs: int) -> list[str]:
         lens = headscan.Lens.load(folder, tokenizer=tokenizer)
         rows = sentence_states(lens, [*fit[0], *fit[1]])
         x, y = sentence_states(lens, test[0]), sentence_states(lens, test[1])
-        tally = DirectionTally(rows.shape[1])
-        tally.update(SiteBatch("s", torch.from_numpy(rows)[None], torch.zeros(1, len(rows), dtype=torch.long), [0]))
-        for title, remedy in {"none": None, **remedies(Cloud.of_rows(rows), tally.total())}.items():
+        for title, remedy in {"none": None, **remedies(Cloud.of_rows(rows))}.items():
             after = np.vstack([x, y]) if remedy is None else remedy(np.vstack([x, y]))
             cosine = headscan.measures.cone.average_cosine(Cloud.of_rows(after))
             value = sts_spearman(x, y, test[2], remedy)

@@ -189,7 +189,7 @@ def _measured(
     return [others(flow) / max(flow.leak_own, 1e-30) for flow in flows], sum(shown) / len(shown) if shown else None
 
 
-TRIED = "centre,standardise,all-but-the-top,whiten-softly,without-rogue"
+TRIED = "centre,standardise,all-but-the-top,whiten-softly"
 LEAST, BATCH = 32, 64
 
 

@@ -3,6 +3,6 @@
 `run` is the verb (`headscan.remedy`), `REMEDIES` what there is, `RemedyTransformer` the same for scikit-learn.
 """
 
-from headscan.remedies.remedy import REMEDIES, FittingData, Remedy, RemedyMethod, remedies
+from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod, remedies
 
-__all__ = ["REMEDIES", "FittingData", "Remedy", "RemedyMethod", "remedies"]
+__all__ = ["REMEDIES", "Remedy", "RemedyMethod", "remedies"]

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,11 @@ from torch import Tensor, nn
 from headscan.measures.pairs import mean_states, sentence_ids
 from headscan.model.inputs import declared_pooling, declares_unit_length
 from headscan.model.lens import ModelLike, open_model
-from headscan.remedies.remedy import FittingData
 from headscan.remedies.result import RemedySettings
 from headscan.remedies.retrieval import HeldOutPairs
 from headscan.run import BadInput, ModelRecord, Run, TextRecord
 from headscan.states import VectorSource, stored_source
-from headscan.statistics import Cloud, DirectionTally, SiteBatch, Sums
+from headscan.statistics import Cloud, Sums
 from headscan.text import Batch, PairSet
 from headscan.text.documents import documents
 
@@ -35,8 +33,7 @@ class RemedyData:
     name: str  # whose vectors
     record: ModelRecord
     site: str
-    fitting: FittingData  # of the vectors that are fitted on
-    fitted: int  # how many these are
+    cloud: Cloud  # of the vectors that are fitted on
     vectors: Floats  # to judge by [n, d]
     groups: npt.NDArray[np.int64]  # vectors of one number err together [n]
     sets: list[HeldOutPairs]  # pairs of rows of `vectors`; empty where there are none
@@ -66,12 +63,11 @@ def data_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> Remed
         train = [text for text in dict.fromkeys(one.strip() for one in read) if text and text not in row]
     if len(train) < 2 or held.sum() < 2:
         raise BadInput(f"There are {len(train)} texts to fit on and {int(held.sum())} to judge by: give more.")
-    judged = [text for text, one in zip(texts, held.tolist(), strict=True) if one]
+    judged = [text for text, kept in zip(texts, held.tolist(), strict=True) if kept]
     run.progress("texts", 0, len(train) + len(judged), "texts")
     fit = embedder.vectors(train)
     run.progress("texts", len(train), len(train) + len(judged), "texts")
     vectors = embedder.vectors(judged)
-    run.progress("texts", len(train) + len(judged), len(train) + len(judged), "texts")
     place = {text: k for k, text in enumerate(judged)}
     own = group[held]
     made = [one for found in sets if (one := _pairs(found, place, own)) is not None]
@@ -80,7 +76,7 @@ def data_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> Remed
     other = None if settings.against is None else _TextEmbedder(settings.against, settings).vectors(judged)
     whole = "half of the texts of the pairs" if settings.text is None else "the text's documents"
     return RemedyData(
-        embedder.name, embedder.record, embedder.site, FittingData.of_rows(fit), len(fit), vectors, own, made, other=other,
+        embedder.name, embedder.record, embedder.site, Cloud.of_rows(fit), vectors, own, made, other=other,
         folder=embedder.folder,
         notes=(f"Fitted on {whole} ({len(fit):,}); judged by texts that were not among them. {embedder.said}",),
     )  # fmt: skip
@@ -145,54 +141,52 @@ def _pairs(found: PairSet, place: dict[str, int], group: npt.NDArray[np.int64]) 
     return HeldOutPairs(found.name, queries, answers, items, group[queries], scores)
 
 
-# ---- What a remedy is fitted on, and what it is judged by: stored vectors, in one pass over each store.
+# ---- Of stored vectors, in one pass over each store.
 
 
 def data_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> RemedyData:
     """Some vectors, drawn by document (by row where there are none), are held out; all others are fitted on.
 
-    Memory: that of the held-out ones, and of sums. Raises BadInput where stores do not go together, or values are not finite.
+    Memory: that of the held-out ones, of sums, and a byte a vector. Raises BadInput where stores do not go together, or values
+    are not finite.
     """
     if settings.pairs:
         raise BadInput("--pairs are of texts, for a model: stored vectors take --partners SOURCE.")
     site = read_site(source, settings.site)
     assert source.tokens is not None  # of a store
-    picked = partial(_held_out, share=min(0.5, settings.held_out / source.tokens), seed=settings.seed)
+    portion = min(0.5, settings.held_out / source.tokens)
     width = source.width(site)
-    sums, tally = Sums(width), DirectionTally(width)
-    held, groups = list[Tensor](), list[npt.NDArray[np.int64]]()
-    several = _documents(source)
+    sums = Sums(width)
+    held, groups, masks = list[Tensor](), list[npt.NDArray[np.int64]](), list[Tensor]()
+    several = getattr(getattr(source, "vectors", None), "documents", None) is not None
     for batch, rows, first in rows_of(source, site):
         units = batch.documents.ravel() if several else np.arange(first, first + len(rows))
-        out = torch.from_numpy(picked(units))
+        out = torch.from_numpy(_held_out(units, portion, settings.seed))
+        masks.append(out)
         held.append(rows[out])
         groups.append(units[out.numpy()])
-        kept = rows[~out]
-        if len(kept):
-            sums.merge(Sums.of_rows(kept))
-            windows = [int(batch.indices[0])]
-            tally.update(SiteBatch(site, kept[None], torch.zeros(1, len(kept), dtype=torch.long), windows))
+        sums.merge(Sums.of_rows(rows[~out]))
         run.progress("fit", first + len(rows), source.tokens, "vectors")
     vectors, own = torch.cat(held).numpy(), np.concatenate(groups)
     if len(vectors) < 2 or sums.count < 2:
         raise BadInput(f"{source.name} has {source.tokens} vectors in all: too few to fit on some and judge by others.")
-    sets, other = list[HeldOutPairs](), None
+    sets, other, mask = list[HeldOutPairs](), None, torch.cat(masks)
     if settings.partners is not None:
-        queries = _beside(settings.partners, source, several, picked, settings, "--partners")
+        queries = _beside(settings.partners, source, mask, settings, "--partners")
         if queries.shape[1] != width:
             raise BadInput(f"--partners are of width {queries.shape[1]}, {source.name} of {width}.")
         many = np.arange(len(vectors))
         sets = [HeldOutPairs(source.name, len(vectors) + many, many, many, own)]
         vectors = np.concatenate([vectors, queries])
     if settings.against is not None:
-        other = _beside(settings.against, source, several, picked, settings, "--against")
+        other = _beside(settings.against, source, mask, settings, "--against")
     unit = "documents" if several else "rows"
     notes = [f"Fitted on {sums.count:,} vectors in one pass; judged by {len(own):,} others, drawn by {unit}."]
     if not sets:
         notes.append("Without --partners no recall is known: only the shape of what was held out.")
     return RemedyData(
-        source.name, source.record(), site, FittingData(Cloud.of_sums(sums), tally.total()),
-        sums.count, vectors, own, sets, text=source.text(), other=other, source=source, notes=tuple(notes),
+        source.name, source.record(), site, Cloud.of_sums(sums),
+        vectors, own, sets, text=source.text(), other=other, source=source, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -220,10 +214,6 @@ def rows_of(source: VectorSource, site: str) -> Iterator[tuple[Batch, Tensor, in
         first = last
 
 
-def _documents(source: VectorSource) -> bool:
-    return getattr(getattr(source, "vectors", None), "documents", None) is not None
-
-
 def _held_out(units: npt.NDArray[np.int64], share: float, seed: int) -> npt.NDArray[np.bool_]:
     """Which units (rows or documents) are held out: by a hash of their number, so that every store has the same."""
     known, place = np.unique(units, return_inverse=True)
@@ -231,23 +221,14 @@ def _held_out(units: npt.NDArray[np.int64], share: float, seed: int) -> npt.NDAr
     return np.asarray((hashes < share * 2**32)[place])
 
 
-def _beside(
-    given: Any, source: VectorSource, several: bool, picked: Callable[[npt.NDArray[np.int64]], npt.NDArray[np.bool_]],
-    settings: RemedySettings, flag: str,
-) -> Floats:  # fmt: skip
+def _beside(given: Any, source: VectorSource, mask: Tensor, settings: RemedySettings, flag: str) -> Floats:
+    """The held-out rows of a store that goes row by row with the source."""
     other = stored_source(given, context=source.context, field=settings.field)
     if other is None or other.tokens != source.tokens:
         many = "a model" if other is None else f"{other.tokens:,} vectors"
         raise BadInput(f"{flag} must hold as many vectors as {source.name}, {source.tokens:,}, not {many}.")
-    found = list[Tensor]()
-    documents = iter(source.batches()) if several else None
-    pending = np.zeros(0, dtype=np.int64)
-    for _, rows, first in rows_of(other, read_site(other, settings.site if settings.site in other.sites else None)):
-        units = np.arange(first, first + len(rows))
-        while documents is not None and len(pending) < len(rows):
-            pending = np.concatenate([pending, next(documents).documents.ravel()])
-        if documents is not None:
-            units, pending = pending[: len(rows)], pending[len(rows) :]
-        found.append(rows[torch.from_numpy(picked(units))])
-    vectors: Floats = torch.cat(found).numpy()
+    site = read_site(other, settings.site if settings.site in other.sites else None)
+    vectors: Floats = torch.cat(
+        [rows[mask[first : first + len(rows)]] for _, rows, first in rows_of(other, site)]
+    ).numpy()
     return vectors

@@ -1,4 +1,4 @@
-"""A fitted remedy written for use: a module, a graph, a rewritten column, a whole sentence encoder."""
+"""A fitted remedy written for use: a module, a rewritten column, a whole sentence encoder."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from headscan.remedies.data import RemedyData, rows_of
-from headscan.remedies.remedy import REMEDIES, FittingData, Remedy
+from headscan.remedies.remedy import REMEDIES, Remedy
 from headscan.remedies.result import ExportedRemedy
 from headscan.run import BadInput
 from headscan.states import VectorSource
+from headscan.statistics import Cloud
 
 DENSE = "sentence_transformers.models.Dense"
 
@@ -34,15 +35,15 @@ def check_exports(formats: Sequence[str], source: VectorSource | None, folder: s
 def exported(remedy: Remedy, formats: Sequence[str], folder: Path, data: RemedyData) -> list[ExportedRemedy]:
     """Write a remedy in each format into a folder; what was written."""
     made = list[ExportedRemedy]()
-    for one in formats:
-        if one == "dense":
+    for form in formats:
+        if form == "dense":
             path = remedy.save(folder / "remedy")
-        elif one == "column":
+        elif form == "column":
             assert data.source is not None  # by `check_exports`
             path = rewrite_column(remedy, data.source, data.site, folder)
         else:
             path = append_to(remedy, str(data.folder), folder / "model")
-        made.append(ExportedRemedy(remedy=remedy.name, format=one, path=str(path)))
+        made.append(ExportedRemedy(remedy=remedy.name, format=form, path=str(path)))
     return made
 
 
@@ -117,14 +118,8 @@ def _rewrite_parquet(remedy: Remedy, given: Path, site: str, path: Path) -> Path
 
 
 class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Fit a remedy to the rows of a matrix, apply it to any rows: in pipelines, grid searches, `cross_val_score`.
-
-    Args:
-        remedy: its name in `headscan.remedies.REMEDIES`.
-        parameters: its own, as {"remove": 3}.
-
-    Attributes:
-        remedy_: the fitted map.
+    """Fit a remedy (by its name in `headscan.remedies.REMEDIES`, with its own parameters, as {"remove": 3}) to the rows of a
+    matrix, apply it to any rows: in pipelines, grid searches, `cross_val_score`. `remedy_` is the fitted map.
 
     >>> rows = np.random.default_rng(0).standard_normal((200, 4)) + 5
     >>> float(np.abs(RemedyTransformer("centre").fit_transform(rows).mean(0)).max()) < 1e-12
@@ -138,10 +133,10 @@ class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
         rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         method = REMEDIES.build(self.remedy, self.parameters)
-        found = method.fit(FittingData.of_rows(rows))
-        if found is None:
+        fitted = method.fit(Cloud.of_rows(rows))
+        if fitted is None:
             raise BadInput(f"The remedy '{self.remedy}' cannot be fitted to these vectors: all are alike.")
-        self.remedy_: Remedy = found
+        self.remedy_: Remedy = fitted
         return self
 
     def transform(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -156,7 +151,7 @@ class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> Self:
         """A fitted transformer of what `Remedy.save` or `headscan remedy` wrote."""
-        found = Remedy.load(folder)
-        new = cls(found.name)
-        new.remedy_, new.n_features_in_ = found, found.widths[0]
-        return new
+        loaded = Remedy.load(folder)
+        transformer = cls(loaded.name)
+        transformer.remedy_, transformer.n_features_in_ = loaded, loaded.widths[0]
+        return transformer

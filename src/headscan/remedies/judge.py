@@ -20,22 +20,21 @@ from headscan.remedies.retrieval import (
     paired_cosines,
     ranks,
     share,
+    with_interval,
 )
 from headscan.run import Finding, Row
-from headscan.statistics.uncertainty import clustered
 
 CUTS = (1, 10)
 
 
 def judged(
-    data: RemedyData, remedies: Mapping[str, Remedy], *, level: float, progress: Callable[[int, int], None] | None = None
+    data: RemedyData, remedies: Mapping[str, Remedy], *, level: float, progress: Callable[[int, int], None]
 ) -> list[Row]:  # fmt: skip
     """The vectors as they are, then each remedy's, on every set of pairs; of what has no pairs their shape alone."""
     before: dict[str, Ids] = {}
     rows: dict[str, list[Row]] = {pairs.name: [] for pairs in data.sets}
     for number, (name, remedy) in enumerate([(NONE, None), *remedies.items()]):
-        if progress is not None:
-            progress(number + 1, len(remedies) + 1)
+        progress(number + 1, len(remedies) + 1)
         vectors = data.vectors if remedy is None else remedy(data.vectors)
         for pairs in data.sets:
             rank = ranks(vectors, pairs)
@@ -75,13 +74,12 @@ def _scored(vectors: Floats, pairs: HeldOutPairs) -> dict[str, object]:
     cosines, scores = paired_cosines(one, other), pairs.scored[:, 2]
 
     def value(taken: npt.NDArray[np.int64]) -> float | None:
-        correlation = (
-            float(spearmanr(cosines[taken], scores[taken]).statistic) if np.ptp(cosines[taken]) > 0 else np.nan
-        )
-        return correlation if np.isfinite(correlation) else None
+        if not (np.ptp(cosines[taken]) > 0 and np.ptp(scores[taken]) > 0):
+            return None
+        return float(spearmanr(cosines[taken], scores[taken]).statistic)
 
-    everything = np.arange(len(scores))
-    return {"spearman": value(everything), "spearman_interval": clustered(value, len(scores), bounds=(-1.0, 1.0))}
+    spearman, interval = with_interval(value, len(scores), (-1.0, 1.0))
+    return {"spearman": spearman, "spearman_interval": interval}
 
 
 def _gain(row: Row) -> float:

@@ -1,4 +1,4 @@
-"""The remedies: centring, scaling, whitening in three ways, and what takes directions or coordinates away."""
+"""The remedies: centring, scaling, whitening in three ways, and what takes directions away."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 
 import numpy as np
 
-from headscan.measures.outliers import rogue_dimensions
-from headscan.remedies.remedy import REMEDIES, FittingData, Remedy, RemedyMethod, components, deviations
+from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod, components, deviations
 from headscan.run import Option, Settings
+from headscan.statistics import Cloud
 
 
 @REMEDIES.register("all-but-the-top")
@@ -19,10 +19,10 @@ class AllButTheTop(RemedyMethod, Settings):
 
     remove: Annotated[int | None, Option("Components to take out. Default: a hundredth of all.", low=0)] = None
 
-    def fit(self, data: FittingData) -> Remedy:
-        width = data.cloud.width
-        top = components(data.cloud)[1][:, : max(1, width // 100) if self.remove is None else self.remove]
-        return Remedy("all-but-the-top", data.cloud.mean, np.eye(width) - top @ top.T)
+    def fit(self, cloud: Cloud) -> Remedy:
+        width = cloud.width
+        top = components(cloud)[1][:, : max(1, width // 100) if self.remove is None else self.remove]
+        return Remedy("all-but-the-top", cloud.mean, np.eye(width) - top @ top.T)
 
 
 @REMEDIES.register("centre")
@@ -30,8 +30,8 @@ class AllButTheTop(RemedyMethod, Settings):
 class Centre(RemedyMethod, Settings):
     """x − μ: takes the drift away (Biś et al. 2021). The average cosine of the centred cloud is near 0."""
 
-    def fit(self, data: FittingData) -> Remedy:
-        return Remedy("centre", data.cloud.mean, np.eye(data.cloud.width))
+    def fit(self, cloud: Cloud) -> Remedy:
+        return Remedy("centre", cloud.mean, np.eye(cloud.width))
 
 
 @REMEDIES.register("standardise")
@@ -39,10 +39,10 @@ class Centre(RemedyMethod, Settings):
 class Standardise(RemedyMethod, Settings):
     """(x − μ)/σ of each dimension by itself (Timkey and van Schijndel 2021); constant dimensions become zero."""
 
-    def fit(self, data: FittingData) -> Remedy:
-        deviation = deviations(data.cloud)
+    def fit(self, cloud: Cloud) -> Remedy:
+        deviation = deviations(cloud)
         scale = np.where(deviation > 0, 1 / np.where(deviation > 0, deviation, 1.0), 0.0)
-        return Remedy("standardise", data.cloud.mean, np.diag(scale))
+        return Remedy("standardise", cloud.mean, np.diag(scale))
 
 
 @REMEDIES.register("whiten")
@@ -57,10 +57,10 @@ class Whiten(RemedyMethod, Settings):
 
     keep: Annotated[int | None, Option("Components to keep. Default: all.", low=1)] = None
 
-    def fit(self, data: FittingData) -> Remedy:
-        values, vectors = components(data.cloud)
+    def fit(self, cloud: Cloud) -> Remedy:
+        values, vectors = components(cloud)
         kept = min(self.keep or len(values), len(values))
-        return Remedy("whiten", data.cloud.mean, vectors[:, :kept] / np.sqrt(values[:kept]))
+        return Remedy("whiten", cloud.mean, vectors[:, :kept] / np.sqrt(values[:kept]))
 
 
 @REMEDIES.register("whiten-shrunk")
@@ -71,13 +71,13 @@ class WhitenShrunk(RemedyMethod, Settings):
 
     shrinkage: Annotated[float, Option("s, 0 to 1.", above=0, high=1)] = 0.1
 
-    def fit(self, data: FittingData) -> Remedy | None:
-        covariance, width = data.cloud.covariance, data.cloud.width
+    def fit(self, cloud: Cloud) -> Remedy | None:
+        covariance, width = cloud.covariance, cloud.width
         ball = float(np.trace(covariance)) / width
         if not ball > 0:  # all vectors are one
             return None
         values, vectors = np.linalg.eigh((1 - self.shrinkage) * covariance + self.shrinkage * ball * np.eye(width))
-        return Remedy("whiten-shrunk", data.cloud.mean, (vectors / np.sqrt(values)) @ vectors.T)
+        return Remedy("whiten-shrunk", cloud.mean, (vectors / np.sqrt(values)) @ vectors.T)
 
 
 @REMEDIES.register("whiten-softly")
@@ -87,21 +87,6 @@ class WhitenSoftly(RemedyMethod, Settings):
 
     power: Annotated[float, Option("Of whitening, 0 to 1.", low=0, high=1)] = 0.5
 
-    def fit(self, data: FittingData) -> Remedy:
-        values, vectors = components(data.cloud)
-        return Remedy("whiten-softly", data.cloud.mean, (vectors * values ** (-self.power / 2)) @ vectors.T)
-
-
-@REMEDIES.register("without-rogue")
-@dataclass(frozen=True, kw_only=True)
-class WithoutRogue(RemedyMethod, Settings):
-    """The coordinates that contribute most to the average cosine are set to zero; nothing is centred."""
-
-    dimensions: Annotated[int, Option("How many coordinates.", low=1)] = 3
-
-    def fit(self, data: FittingData) -> Remedy | None:
-        if data.directions is None:
-            return None
-        kept = np.ones(data.cloud.width)
-        kept[[one.dimension for one in rogue_dimensions(data.directions, self.dimensions)]] = 0.0
-        return Remedy("without-rogue", np.zeros(data.cloud.width), np.diag(kept))
+    def fit(self, cloud: Cloud) -> Remedy:
+        values, vectors = components(cloud)
+        return Remedy("whiten-softly", cloud.mean, (vectors * values ** (-self.power / 2)) @ vectors.T)

@@ -7,16 +7,14 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
 from headscan.run import BadInput, Registry
-from headscan.statistics import Cloud, DirectionTally, SiteBatch, Tally
+from headscan.statistics import Cloud
 
 Floats = npt.NDArray[np.float64]
 
@@ -92,38 +90,21 @@ class Remedy:
             raise BadInput(f"There is no saved remedy in {folder}.") from None
 
 
-@dataclass(frozen=True)
-class FittingData:
-    """What one pass over a cloud leaves for remedies."""
-
-    cloud: Cloud  # its sums
-    directions: Tally | None = None  # the sums of `DirectionTally`, for the removal of rogue dimensions
-
-    @classmethod
-    def of_rows(cls, rows: Floats) -> Self:
-        """Of vectors [n, d] that are in memory."""
-        tally = DirectionTally(rows.shape[1])
-        states = torch.tensor(rows)[None]
-        tally.update(SiteBatch("rows", states, torch.zeros(1, len(rows), dtype=torch.long), [0]))
-        return cls(Cloud.of_rows(rows), tally.total())
-
-
 class RemedyMethod(ABC):
     """A way to make a cloud rounder: a frozen dataclass, in a file of headscan/remedies/methods or of a plug-in."""
 
     @abstractmethod
-    def fit(self, data: FittingData) -> Remedy | None:
-        """The remedy for this cloud; None where it needs what `data` does not hold."""
+    def fit(self, cloud: Cloud) -> Remedy | None:
+        """The remedy for the cloud that these sums are of; None where it has none."""
 
 
 REMEDIES: Registry[type[RemedyMethod]] = Registry("remedy", "headscan.remedies.methods")
 """Every remedy by its name."""
 
 
-def remedies(cloud: Cloud, directions: Tally | None = None) -> dict[str, Remedy]:
-    """All of them, fitted on one cloud, by name, but those that need what is not given; see `FittingData`."""
-    data = FittingData(cloud, directions)
-    fitted = {name: method().fit(data) for name, method in REMEDIES.items()}
+def remedies(cloud: Cloud) -> dict[str, Remedy]:
+    """All of them, fitted on one cloud, by name, but those that it has none of."""
+    fitted = {name: method().fit(cloud) for name, method in REMEDIES.items()}
     return {name: remedy for name, remedy in fitted.items() if remedy is not None}
 
 

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-NONE = "none"
-"""What the row of the vectors as they are is called."""
+NONE = "none"  # what the row of the vectors as they are is called
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,9 +53,9 @@ class RemedyResult(Result):
 
     def row(self, remedy: str, pairs: str | None = None) -> Row:
         """The row of a remedy, of the first set of pairs unless said; KeyError where there is none."""
-        for one in self.rows:
-            if one["remedy"] == remedy and pairs in (None, one["pairs"]):
-                return one
+        for row in self.rows:
+            if row["remedy"] == remedy and pairs in (None, row["pairs"]):
+                return row
         raise KeyError(f"no row of {remedy}")
 
     def frame(self) -> pd.DataFrame:
@@ -93,20 +92,16 @@ class RemedySettings(Loading, Reading):
             raise BadInput(
                 f"--export must be best, none or one of the remedies tried ({', '.join(names)}), not {self.export!r}."
             )
-        for one in self.written():
-            if one not in FORMATS:
-                raise BadInput(f"--formats must be among {', '.join(FORMATS)}, not {one!r}.")
+        if unknown := set(self.written()) - set(FORMATS):
+            raise BadInput(f"--formats must be among {', '.join(FORMATS)}, not {min(unknown)!r}.")
         self.pair_sets()
 
     def methods(self) -> dict[str, RemedyMethod]:
-        """The remedies that are tried, by name."""
         made = REMEDIES.build_each(self.remedies)
         return {name: one for one in made for name, kind in REMEDIES.items() if type(one) is kind}
 
     def written(self) -> list[str]:
-        """The formats, by name."""
-        return [one.strip() for one in self.formats.split(",") if one.strip()]
+        return [name.strip() for name in self.formats.split(",") if name.strip()]
 
     def pair_sets(self) -> list[PairSet]:
-        """The pairs in the files."""
         return read_pair_files(self.pairs)

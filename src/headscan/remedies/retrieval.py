@@ -13,7 +13,7 @@ from scipy.special import betaincinv
 from headscan.measures.dimension import find_neighbours
 from headscan.measures.sphere import NEIGHBOURS
 from headscan.run import Interval
-from headscan.statistics.uncertainty import StandardError, clustered, wilson
+from headscan.statistics.uncertainty import Bounds, StandardError, clustered, wilson
 
 Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
@@ -129,26 +129,36 @@ def _hull(one: Sequence[float], other: Sequence[float] | None) -> Interval:
     return min(one[0], other[0]), max(one[1], other[1])
 
 
-def hub_skewness(vectors: Floats) -> tuple[float | None, Interval | None]:
-    """How unevenly vectors are among the ten nearest of the others by angle, with a 95 % interval (lists of neighbours taken as
-    they are); None of eleven vectors or fewer. See `geometry.hubs.hubness`."""
+Measured = tuple[float | None, Interval | None]
+
+
+def with_interval(
+    statistic: Callable[[Ids], float | None], many: int, bounds: Bounds = (None, None), groups: Ids | None = None
+) -> Measured:
+    """A number of so many items and its 95 % interval; see `clustered`."""
+    ends = clustered(statistic, many, groups=None if groups is None else groups.tolist(), bounds=bounds)
+    return statistic(np.arange(many)), None if ends is None else (ends[0], ends[1])
+
+
+def hub_skewness(vectors: Floats) -> Measured:
+    """How unevenly vectors are among the ten nearest of the others by angle, lists of neighbours taken as they are; None of
+    eleven vectors or fewer. See `headscan.measures.sphere.hubness`."""
     unit = directions(vectors)
     unit = unit[np.abs(unit).sum(1) > 0]
     if len(unit) <= NEIGHBOURS + 1:
         return None, None
     counts = np.bincount(find_neighbours(unit, NEIGHBOURS)[1].numpy().ravel(), minlength=len(unit)).astype(np.float64)
 
-    def skewness(taken: Ids) -> float | None:
+    def skewness(taken: Ids) -> float:
         apart = counts[taken] - counts[taken].mean()
         deviation = float(np.sqrt((apart**2).mean()))
         return float((apart**3).mean()) / deviation**3 if deviation > 0 else 0.0
 
-    found = clustered(skewness, len(counts))
-    return skewness(np.arange(len(counts))), None if found is None else (found[0], found[1])
+    return with_interval(skewness, len(counts))
 
 
-def average_cosine_of(vectors: Floats) -> tuple[float | None, Interval | None]:
-    """The mean cosine over all pairs of vectors, with a 95 % interval by vectors; None of fewer than two that are not zero."""
+def average_cosine_of(vectors: Floats) -> Measured:
+    """The mean cosine over all pairs of vectors; None of fewer than two that are not zero."""
     unit = directions(vectors)
     unit = unit[np.abs(unit).sum(1) > 0]
 
@@ -156,13 +166,10 @@ def average_cosine_of(vectors: Floats) -> tuple[float | None, Interval | None]:
         many = len(taken)
         return float((np.square(unit[taken].sum(0)).sum() - many) / (many * (many - 1))) if many > 1 else None
 
-    found = clustered(cosine, len(unit), bounds=(-1.0, 1.0))
-    return cosine(np.arange(len(unit))), None if found is None else (found[0], found[1])
+    return with_interval(cosine, len(unit), (-1.0, 1.0))
 
 
 # ---- How far two versions of a column of embeddings have moved apart, row by row.
-
-K = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,46 +191,35 @@ def drift(old: Floats, new: Floats, groups: npt.NDArray[np.int64] | None = None)
     >>> {one.quantity: round(one.value, 6) for one in drift(x, 2 * x)}["neighbours_kept"]
     1.0
     """
-    many = len(old)
-    names = None if groups is None else groups.tolist()
-    alike = old.shape[1] == new.shape[1]
+    many, alike = len(old), old.shape[1] == new.shape[1]
+    apart = new - old if alike else None
     rows: list[Drift] = []
 
-    def add(
-        quantity: str, statistic: Callable[[Ids], float | None] | None, low: float, high: float | None, text: str
-    ) -> None:
-        value = ends = None
-        if statistic is not None:
-            value, ends = statistic(np.arange(many)), clustered(statistic, many, groups=names, bounds=(low, high))
-        interval = None if ends is None else (ends[0], ends[1])
+    def add(quantity: str, statistic: Callable[[Ids], float | None] | None, bounds: Bounds, text: str) -> None:
+        value, interval = (None, None) if statistic is None else with_interval(statistic, many, bounds, groups)
         rows.append(Drift(quantity=quantity, value=value, interval=interval, sentence=text))
 
     def mean_of(values: Floats) -> Callable[[Ids], float]:
         return lambda taken: float(values[taken].mean())
 
-    apart = new - old if alike else old
-
     def moved(taken: Ids) -> float | None:
+        assert apart is not None
         spread = float(np.sqrt(np.square(old[taken] - old[taken].mean(0)).sum(1).mean()))
         return float(np.linalg.norm(apart[taken].mean(0))) / spread if spread > 0 else None
 
     same = mean_of(paired_cosines(old, new)) if alike else None
-    add("same_direction", same, -1.0, 1.0, "Mean cosine of a row's two vectors.")
+    add("same_direction", same, (-1.0, 1.0), "Mean cosine of a row's two vectors.")
     text = "How far the mean moved, in the first version's rms distance from its mean."
-    add("mean_moved", moved if alike else None, 0.0, None, text)
-    k = min(K, many - 2)
+    add("mean_moved", moved if alike else None, (0.0, None), text)
+    k = min(NEIGHBOURS, many - 2)
     if k >= 1:
         lists = [find_neighbours(directions(vectors), k)[1].numpy() for vectors in (old, new)]
         kept = np.array([len(np.intersect1d(a, b)) / k for a, b in zip(*lists, strict=True)])
-        add("neighbours_kept", mean_of(kept), 0.0, 1.0, f"Share of a row's {k} nearest rows that still are.")
+        add("neighbours_kept", mean_of(kept), (0.0, 1.0), f"Share of a row's {k} nearest rows that still are.")
     again = None
     if alike:
         own = np.arange(many)
         whole = HeldOutPairs("versions", own, many + own, many + own, own)
         again = mean_of((ranks(np.concatenate([new, old]), whole) == 1).astype(np.float64))
-    add("found_again", again, 0.0, 1.0, "Share of new vectors that find their own row first in the old column.")
-    for quantity, vectors, which in (("average_cosine_old", old, "first"), ("average_cosine_new", new, "second")):
-        value, interval = average_cosine_of(vectors)
-        text = f"Mean cosine of the {which} version."
-        rows.append(Drift(quantity=quantity, value=value, interval=interval, sentence=text))
+    add("found_again", again, (0.0, 1.0), "Share of new vectors that find their own row first in the old column.")
     return rows

@@ -103,14 +103,10 @@ def remedy(
     )
     wanted = settings.written()
     check_exports(wanted, stored, data.folder)
-    found: dict[str, Remedy] = {}
-    for name, method in methods.items():
-        fitted = method.fit(data.fitting)
-        if fitted is not None:
-            found[name] = fitted
-    gains = max(1, len(found) * len(data.sets))
+    fitted = {name: remedy for name, method in methods.items() if (remedy := method.fit(data.cloud)) is not None}
+    gains = max(1, len(fitted) * len(data.sets))
     level = 1 - (1 - LEVEL) / gains
-    rows = judged(data, found, level=level, progress=lambda done, of: run.progress("judge", done, of, "remedies"))
+    rows = judged(data, fitted, level=level, progress=lambda done, of: run.progress("judge", done, of, "remedies"))
     held_out = len(data.groups)
     return RemedyResult(
         protocol=run.protocol(
@@ -121,11 +117,11 @@ def remedy(
                 f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that all {gains} hold at once.",
             ],
         ),
-        models=[data.record], rows=rows, site=data.site, width=data.vectors.shape[1], fitted=data.fitted,
-        held_out=held_out, level=level, about={name: _about(method) for name, method in methods.items() if name in found},
+        models=[data.record], rows=rows, site=data.site, width=data.vectors.shape[1], fitted=data.cloud.count,
+        held_out=held_out, level=level, about={name: _about(method) for name, method in methods.items() if name in fitted},
         drift=[] if data.other is None else drift(data.vectors[:held_out], data.other, data.groups),
-        exported=_exports(rows, found, wanted, settings, run.folder, data),
-        findings=findings(rows, data.name, data.site, data.fitted, data.vectors.shape[1]),
+        exported=_exports(rows, fitted, wanted, settings, run.folder, data),
+        findings=findings(rows, data.name, data.site, data.cloud.count, data.vectors.shape[1]),
     )  # fmt: skip
 
 
@@ -134,12 +130,12 @@ def _about(method: object) -> str:
 
 
 def _exports(
-    rows: list[Row], found: dict[str, Remedy], wanted: list[str], settings: RemedySettings, folder: Path | None,
+    rows: list[Row], fitted: dict[str, Remedy], wanted: list[str], settings: RemedySettings, folder: Path | None,
     data: RemedyData,
 ) -> list[ExportedRemedy]:  # fmt: skip
     name = best_of(rows) if settings.export == "best" else settings.export
     if folder is None or name in (None, "none"):
         return []
-    if name not in found:
+    if name not in fitted:
         raise BadInput(f"The remedy '{name}' cannot be fitted to these vectors.")
-    return exported(found[name], wanted, folder, data)
+    return exported(fitted[name], wanted, folder, data)
