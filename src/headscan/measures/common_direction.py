@@ -12,7 +12,7 @@ from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.model.branches import Norm
 from headscan.statistics import Accumulator, BlockedTally, Blocks, Cloud, SiteBatch
-from headscan.statistics.counts import BLOCKS
+from headscan.statistics.tally import COUNT_BLOCKS
 from headscan.statistics.uncertainty import Cells, jackknife, number
 from headscan.text import display
 
@@ -63,7 +63,7 @@ class StateTally(BlockedTally):
 
     def __init__(self, width: int, device: torch.device | str = "cpu"):
         super().__init__(width, device)
-        self.blocks = Blocks(BLOCKS, self._zero)
+        self.blocks = Blocks(COUNT_BLOCKS, self._zero)
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         return {"total": (width,), "tokens": ()}

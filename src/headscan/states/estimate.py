@@ -152,7 +152,8 @@ def _sites(source: Lens | VectorSource, settings: Any) -> tuple[str, ...]:
 
 def _tokens(settings: Any, tokenizer: object) -> int | None:
     """Tokens of the text: by its bytes and those that the beginning takes a token; None where its size is not known."""
-    text, most = settings.text, settings.max_tokens
+    text: Any = settings.text
+    most: int | None = settings.max_tokens
     assert text is not None
     files = find_files(text) if isinstance(text, str) or hasattr(text, "__fspath__") else None
     if files is None or any(file.suffix not in (".txt", ".jsonl") for file in files):

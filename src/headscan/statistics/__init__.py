@@ -16,7 +16,6 @@ from headscan.statistics.accumulator import (
 )
 from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud, Vectors
-from headscan.statistics.counts import BlockedCounts, TokenCounts
 from headscan.statistics.derivative import Derivative, Pieces, token_sums
 from headscan.statistics.gram import Gram
 from headscan.statistics.influence import Aside, Derive, Influence
@@ -25,6 +24,7 @@ from headscan.statistics.reservoir import Reservoir
 from headscan.statistics.site import NonFinite, SiteStatistics, Sums
 from headscan.statistics.tally import (
     REST,
+    BlockedCounts,
     BlockedTally,
     ContextTally,
     DirectionTally,
@@ -32,6 +32,7 @@ from headscan.statistics.tally import (
     FollowTally,
     SiteBatch,
     Tally,
+    TokenCounts,
 )
 
 __all__ = [

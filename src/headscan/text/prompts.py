@@ -71,7 +71,7 @@ def _kinds(tokenizer: Any) -> set[str]:
     """The types of the parts of the tokenizer's decoder and pre-tokenizer; `▁` for one that turns ▁ into a space."""
     kinds: set[str] = set()
 
-    def note(part: dict[str, Any]) -> dict[str, Any]:
+    def note(part: Any) -> Any:
         kinds.add(str(part.get("type")))
         if part.get("type") == "Replace" and part.get("pattern") == {"String": "▁"}:
             kinds.add("▁")

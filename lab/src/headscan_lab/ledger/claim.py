@@ -60,7 +60,7 @@ class Claim:
             raise ValueError(f"claim {self.id} has neither an experiment nor a command that would decide it")
 
 
-CLAIMS: Registry[Claim] = Registry("claim", "headscan_lab.ledger.documents")
+CLAIMS: Registry[Claim] = Registry("claim", "headscan_lab.ledger.claim")
 """Every claim by its number (as text); `headscan_lab.ledger` has one table a document, plug-ins `enter` their own."""
 
 
@@ -197,3 +197,7 @@ def _more(measured: Measurement, region: Region) -> int | None:
     )
     sample = measured.prompts or measured.seeds
     return math.ceil(sample * ((reach / gap) ** 2 - 1)) or 1 if gap > 1e-9 and sample else None
+
+
+for _document in ("article", "field", "paper", "slides"):  # the tables in data/
+    enter_table(_document)
