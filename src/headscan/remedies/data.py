@@ -50,17 +50,17 @@ def data_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> Remed
     if not sets:
         raise BadInput("Say by what a model's remedies are judged: --pairs FILE of texts that mean the same.")
     embedder = _TextEmbedder(given, settings)
-    texts = list(dict.fromkeys(text for found in sets for link in _links(found) for text in link))
+    texts = list(dict.fromkeys(text for given_set in sets for link in _links(given_set) for text in link))
     row = {text: k for k, text in enumerate(texts)}
-    group = _connected(len(texts), [(row[a], row[b]) for found in sets for a, b in _links(found)])
+    group = _connected(len(texts), [(row[a], row[b]) for given_set in sets for a, b in _links(given_set)])
     if settings.text is None:
         chosen = np.random.default_rng(settings.seed).permutation(int(group.max()) + 1) % 2 == 0
         held = ~chosen[group]
         train = [text for text, judged in zip(texts, held.tolist(), strict=True) if not judged]
     else:
         held = np.ones(len(texts), dtype=bool)
-        read = (one.text() for one in documents(settings.text, documents=settings.documents, field=settings.field))
-        train = [text for text in dict.fromkeys(one.strip() for one in read) if text and text not in row]
+        read = documents(settings.text, documents=settings.documents, field=settings.field)
+        train = [text for text in dict.fromkeys(piece.text().strip() for piece in read) if text and text not in row]
     if len(train) < 2 or held.sum() < 2:
         raise BadInput(f"There are {len(train)} texts to fit on and {int(held.sum())} to judge by: give more.")
     judged = [text for text, kept in zip(texts, held.tolist(), strict=True) if kept]
@@ -70,15 +70,15 @@ def data_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> Remed
     vectors = embedder.vectors(judged)
     place = {text: k for k, text in enumerate(judged)}
     own = group[held]
-    made = [one for found in sets if (one := _pairs(found, place, own)) is not None]
-    if not made:
+    pairs = [held_out for given_set in sets if (held_out := _pairs(given_set, place, own)) is not None]
+    if not pairs:
         raise BadInput("No pair of two different texts is left to judge by: give more pairs.")
     other = None if settings.against is None else _TextEmbedder(settings.against, settings).vectors(judged)
     whole = "half of the texts of the pairs" if settings.text is None else "the text's documents"
     return RemedyData(
-        embedder.name, embedder.record, embedder.site, Cloud.of_rows(fit), vectors, own, made, other=other,
+        embedder.name, embedder.record, embedder.site, Cloud.of_rows(fit), vectors, own, pairs, other=other,
         folder=embedder.folder,
-        notes=(f"Fitted on {whole} ({len(fit):,}); judged by texts that were not among them. {embedder.said}",),
+        notes=(f"Fitted on {whole} ({len(fit):,}); judged by texts that were not among them. {embedder.sentence}",),
     )  # fmt: skip
 
 
@@ -94,7 +94,7 @@ class _TextEmbedder:
         self.pooling = settings.pooling or declared_pooling(self.folder) or "mean"
         self.unit = settings.site is None and declares_unit_length(self.folder)
         self.live = None if settings.site or settings.pooling else self.live
-        self.said = (
+        self.sentence = (
             "Vectors: the model's own encode."
             if self.live is not None
             else f"Vectors: {self.site}, {self.pooling} of a text's tokens{', at unit length' if self.unit else ''}."
@@ -102,17 +102,17 @@ class _TextEmbedder:
 
     def vectors(self, texts: Sequence[str]) -> Floats:
         if self.live is not None:
-            found = np.asarray(self.live.encode(list(texts), convert_to_numpy=True), dtype=np.float64)
+            vectors = np.asarray(self.live.encode(list(texts), convert_to_numpy=True), dtype=np.float64)
         else:
             ids = sentence_ids(self.lens, texts)
             if empty := next((text for text, tokens in zip(texts, ids, strict=True) if not tokens), None):
                 raise BadInput(f"The text {empty[:60]!r} has no tokens.")
-            found = mean_states(self.lens, ids, [self.site], pooling=self.pooling)[self.site]
-        if not np.isfinite(found).all():
+            vectors = mean_states(self.lens, ids, [self.site], pooling=self.pooling)[self.site]
+        if not np.isfinite(vectors).all():
             raise BadInput(f"{self.name} gives NaN or infinite values at {self.site}.")
         if self.unit and self.live is None:
-            found = found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
-        return found
+            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return vectors
 
 
 def _links(found: PairSet) -> list[tuple[str, str]]:

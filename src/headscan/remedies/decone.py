@@ -1,10 +1,8 @@
 """The cone that a bias can take away without changing a logit.
 
 Where linear layers alone read a norm's output x, adding −μ to it and Wμ to their biases changes nothing that follows:
-W(x − μ) + (b + Wμ) = Wx + b. With μ the mean of x, the cone is gone there. So it is at the head's input of every model. On the
-residual stream there is no such freedom: norms and additions read it. (A layer norm takes the mean over coordinates away, so
-a stream read by layer norms alone may be moved along the vector of ones; nothing else is free, and root-mean-square norms
-leave not even that.)
+W(x − μ) + (b + Wμ) = Wx + b. With μ the mean of x, the cone is gone there, as at the head's input of every model. The residual
+stream, which norms and additions read, has no such freedom (but along the vector of ones where layer norms alone read it).
 """
 
 from __future__ import annotations
@@ -79,11 +77,7 @@ def decone(
 
 
 class Moved(nn.Module):
-    """A layer whose output is moved by a vector: for norms that have no bias of their own.
-
-    >>> Moved(nn.Identity(), torch.tensor([1.0, 2.0]))(torch.zeros(2)).tolist()
-    [1.0, 2.0]
-    """
+    """A layer whose output is moved by a vector: for norms that have no bias of their own."""
 
     def __init__(self, layer: nn.Module, by: Float[Tensor, " d"]) -> None:
         super().__init__()

@@ -48,8 +48,7 @@ def exported(remedy: Remedy, formats: Sequence[str], folder: Path, data: RemedyD
 
 
 def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
-    """Copy a saved sentence-transformers model to `out` with a remedy as one more module, before a last Normalize (which is
-    repeated behind it, where the vectors that were fitted on had unit length).
+    """Copy a saved sentence-transformers model to `out` with a remedy as one more module; a last Normalize is repeated behind it.
 
     `SentenceTransformer(out)` then gives remedied embeddings, with no code of headscan's. Raises BadInput where `model` has no
     modules.json.
@@ -65,11 +64,7 @@ def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathL
     remedy.save(target / name)
     modules.append({"idx": index, "name": str(index), "path": name, "type": DENSE})
     if modules[index - 1]["type"].endswith("Normalize"):
-        again = f"{index + 1}_Normalize"
-        (target / again).mkdir(exist_ok=True)
-        for file in (source / modules[index - 1]["path"]).glob("*"):
-            shutil.copy(file, target / again / file.name)
-        modules.append({"idx": index + 1, "name": str(index + 1), "path": again, "type": modules[index - 1]["type"]})
+        modules.append(modules[index - 1] | {"idx": index + 1, "name": str(index + 1)})
     (target / "modules.json").write_text(json.dumps(modules, indent=1))
     return target
 

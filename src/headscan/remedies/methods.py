@@ -7,9 +7,20 @@ from typing import Annotated
 
 import numpy as np
 
-from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod, components, deviations
+from headscan.remedies.remedy import REMEDIES, Floats, Remedy, RemedyMethod
 from headscan.run import Option, Settings
 from headscan.statistics import Cloud
+
+# Variances up to this share of the largest are taken for rounding.
+ROUNDING = 1e-10
+
+
+def _components(cloud: Cloud) -> tuple[Floats, Floats]:
+    """The covariance's eigenvalues, largest first, and its eigenvectors as columns, without those that are rounding."""
+    values, vectors = np.linalg.eigh(cloud.covariance)
+    values, vectors = np.clip(values[::-1], 0, None), vectors[:, ::-1]
+    kept = int((values > ROUNDING * values[0]).sum())
+    return values[:kept], vectors[:, :kept]
 
 
 @REMEDIES.register("all-but-the-top")
@@ -21,7 +32,7 @@ class AllButTheTop(RemedyMethod, Settings):
 
     def fit(self, cloud: Cloud) -> Remedy:
         width = cloud.width
-        top = components(cloud)[1][:, : max(1, width // 100) if self.remove is None else self.remove]
+        top = _components(cloud)[1][:, : max(1, width // 100) if self.remove is None else self.remove]
         return Remedy("all-but-the-top", cloud.mean, np.eye(width) - top @ top.T)
 
 
@@ -40,8 +51,9 @@ class Standardise(RemedyMethod, Settings):
     """(x − μ)/σ of each dimension by itself (Timkey and van Schijndel 2021); constant dimensions become zero."""
 
     def fit(self, cloud: Cloud) -> Remedy:
-        deviation = deviations(cloud)
-        scale = np.where(deviation > 0, 1 / np.where(deviation > 0, deviation, 1.0), 0.0)
+        deviation = np.sqrt(np.clip(np.diag(cloud.covariance), 0, None))
+        varies = deviation > ROUNDING * deviation.max(initial=0.0)
+        scale = np.where(varies, 1 / np.where(varies, deviation, 1.0), 0.0)
         return Remedy("standardise", cloud.mean, np.diag(scale))
 
 
@@ -58,7 +70,7 @@ class Whiten(RemedyMethod, Settings):
     keep: Annotated[int | None, Option("Components to keep. Default: all.", low=1)] = None
 
     def fit(self, cloud: Cloud) -> Remedy:
-        values, vectors = components(cloud)
+        values, vectors = _components(cloud)
         kept = min(self.keep or len(values), len(values))
         return Remedy("whiten", cloud.mean, vectors[:, :kept] / np.sqrt(values[:kept]))
 
@@ -88,5 +100,5 @@ class WhitenSoftly(RemedyMethod, Settings):
     power: Annotated[float, Option("Of whitening, 0 to 1.", low=0, high=1)] = 0.5
 
     def fit(self, cloud: Cloud) -> Remedy:
-        values, vectors = components(cloud)
+        values, vectors = _components(cloud)
         return Remedy("whiten-softly", cloud.mean, (vectors * values ** (-self.power / 2)) @ vectors.T)

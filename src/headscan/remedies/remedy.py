@@ -106,24 +106,3 @@ def remedies(cloud: Cloud) -> dict[str, Remedy]:
     """All of them, fitted on one cloud, by name, but those that it has none of."""
     fitted = {name: method().fit(cloud) for name, method in REMEDIES.items()}
     return {name: remedy for name, remedy in fitted.items() if remedy is not None}
-
-
-# ---- The principal components of a cloud, as remedies use them.
-
-# Variances up to this share of the largest are taken for rounding.
-ROUNDING = 1e-10
-
-
-def components(cloud: Cloud) -> tuple[Floats, Floats]:
-    """The covariance's eigenvalues, largest first [d], and its eigenvectors as columns [d, d]; those that are rounding
-    (and of n vectors all but n − 1) are left out."""
-    values, vectors = np.linalg.eigh(cloud.covariance)
-    values, vectors = np.clip(values[::-1], 0, None), vectors[:, ::-1]
-    kept = int((values > ROUNDING * values[0]).sum())
-    return values[:kept], vectors[:, :kept]
-
-
-def deviations(cloud: Cloud) -> Floats:
-    """The standard deviation of each coordinate [d]; 0 where it is rounding."""
-    spreads = np.sqrt(np.clip(np.diag(cloud.covariance), 0, None))
-    return np.where(spreads <= ROUNDING * spreads.max(initial=0.0), 0.0, spreads)

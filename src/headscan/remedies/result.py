@@ -89,9 +89,8 @@ class RemedySettings(Loading, Reading):
         super().check()
         names = self.methods()
         if self.export not in ("best", "none", *names):
-            raise BadInput(
-                f"--export must be best, none or one of the remedies tried ({', '.join(names)}), not {self.export!r}."
-            )
+            tried = ", ".join(names)
+            raise BadInput(f"--export must be best, none or one of the remedies tried ({tried}), not {self.export!r}.")
         if unknown := set(self.written()) - set(FORMATS):
             raise BadInput(f"--formats must be among {', '.join(FORMATS)}, not {min(unknown)!r}.")
         self.pair_sets()

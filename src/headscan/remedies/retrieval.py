@@ -49,16 +49,16 @@ def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
     partners: dict[int, list[int]] = {}
     for query, answer in zip(pairs.queries.tolist(), pairs.answers.tolist(), strict=True):
         partners.setdefault(query, [int(place[query])]).append(int(place[answer]))
-    found = np.empty(len(pairs.queries), dtype=np.int64)
+    rank = np.empty(len(pairs.queries), dtype=np.int64)
     block = max(1, BLOCK_BYTES // (8 * len(items)))
-    for first in range(0, len(found), block):
+    for first in range(0, len(rank), block):
         asked = pairs.queries[first : first + block]
         cosines = unit[asked] @ items.T
         own = cosines[torch.arange(len(asked)), torch.from_numpy(place[pairs.answers[first : first + block]])]
         for row, query in enumerate(asked.tolist()):
-            cosines[row, [one for one in partners[query] if one >= 0]] = -torch.inf
-        found[first : first + block] = 1 + (cosines >= own[:, None]).sum(1).numpy()
-    return found
+            cosines[row, [item for item in partners[query] if item >= 0]] = -torch.inf
+        rank[first : first + block] = 1 + (cosines >= own[:, None]).sum(1).numpy()
+    return rank
 
 
 def directions(vectors: Floats) -> Floats:
@@ -69,23 +69,14 @@ def directions(vectors: Floats) -> Floats:
 
 
 def paired_cosines(one: Floats, other: Floats) -> Floats:
-    """The cosine of each row [n, d] with the same row of the other matrix [n]; 0 where one of the two has length 0.
-
-    >>> paired_cosines(np.array([[1.0, 0.0], [0.0, 0.0]]), np.array([[2.0, 0.0], [1.0, 0.0]])).tolist()
-    [1.0, 0.0]
-    """
+    """The cosine of each row [n, d] with the same row of the other matrix [n]; 0 where one of the two has length 0."""
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     cosines: Floats = (one * other).sum(1) / np.where(lengths > 0, lengths, 1.0)
     return cosines
 
 
 def share(hits: npt.NDArray[np.bool_], groups: Ids) -> tuple[float, Interval]:
-    """A share of pairs and its 95 % interval: the wider of that by groups and Wilson's.
-
-    >>> value, (low, high) = share(np.array([True] * 9 + [False]), np.arange(10))
-    >>> value, round(low, 2), round(high, 2)
-    (0.9, 0.6, 1.0)
-    """
+    """A share of pairs and its 95 % interval: the wider of that by groups and Wilson's."""
     value = float(hits.mean())
     by_groups = clustered(lambda taken: float(hits[taken].mean()), len(hits), groups=groups.tolist(), bounds=(0.0, 1.0))
     return value, _hull(wilson(int(hits.sum()), len(hits)), by_groups)
@@ -117,9 +108,8 @@ def gain(
     high = float(betaincinv(better + 1, worse, 1 - tail)) if worse else 1.0
     exact = [(2 * low - 1) * moved / many, (2 * high - 1) * moved / many]
     own = np.unique(groups, return_inverse=True)[1]
-    counts: Floats = np.bincount(own).astype(np.float64)
-    sums: Floats = np.bincount(own, weights=change - value).astype(np.float64)
-    error = StandardError.of_items(sums, counts)
+    deviations = np.bincount(own, weights=change - value).astype(np.float64)
+    error = StandardError.of_items(deviations, np.bincount(own).astype(np.float64))
     student = None if error is None else list(error.interval(value, level=level, bounds=(-1.0, 1.0)))
     return value, _hull(exact, student)
 
