@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -72,158 +73,88 @@ class Recipe(RecipeRecord):
         return RecipeRecord(**{each.name: getattr(self, each.name) for each in fields(RecipeRecord)})
 
 
-def _made(
-    name: str, size: Size, architecture: Architecture, *, masked: bool, schedule: Literal["linear", "cosine"],
-    numbers: dict[Size, tuple[int, int, int, int, int, float, int]], decay: float = 0.01,
-    betas: tuple[float, float] = (0.9, 0.999), tokenizer: str | None = None, source: str = "",
-) -> Recipe:  # fmt: skip
-    """A recipe of (vocabulary, context, batch, accumulation, steps, rate, warm-up); tokenizer and source are published."""
-    vocabulary, context, batch, accumulation, steps, rate, warmup = numbers[size]
-    published = size == "paper"
-    return Recipe(
-        name=name, size=size, masked=masked, vocabulary=vocabulary, context=context, batch=batch, steps=steps, rate=rate,
-        accumulation=accumulation, warmup=warmup, schedule=schedule, weight_decay=decay, betas=betas,
-        tokenizer=tokenizer if published else None, source=source if published else "", architecture=architecture,
+def _gpt(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
+    width, depth, heads = {"tiny": (128, 4, 4), "small": (256, 6, 4), "paper": (512, 6, 8)}[size]
+    return GPTNeoXConfig(
+        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, num_attention_heads=heads,
+        intermediate_size=4 * width, max_position_embeddings=context, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
 
 
-def english_bert(size: Size = "tiny") -> Recipe:
-    """A BERT for English. paper: bert-base, 110 M parameters, V = 50,277, 1,000,000 steps of 512 windows of 128 tokens.
-
-    Source: Godey et al. 2024, appendix D: AdamW, rate 1e-4, triangular with 10,000 steps of warm-up, clip 1.
-
-    >>> english_bert("paper").config().num_hidden_layers, english_bert("paper").tokens_a_step
-    (12, 65536)
-    """
-    width, depth, heads = {"tiny": (128, 4, 4), "small": (512, 4, 8), "paper": (768, 12, 12)}[_known(size)]
+def _bert(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
+    width, depth, heads = {"tiny": (128, 4, 4), "small": (512, 4, 8), "paper": (768, 12, 12)}[size]
     # Dropout is for many epochs over little text with a large model; the small ones never get there.
     dropout = 0.1 if size == "paper" else 0.0
-
-    def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
-        return BertConfig(
-            vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, num_attention_heads=heads,
-            intermediate_size=4 * width, max_position_embeddings=max(512, context) if size == "paper" else context,
-            hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
-        )  # fmt: skip
-
-    return _made(
-        "bert", size, architecture, masked=True, schedule="linear", tokenizer=PYTHIA,
-        numbers={
-            "tiny": (4_096, 64, 16, 1, 600, 2e-3, 60),
-            "small": (20_000, 128, 32, 1, 3000, 5e-4, 150),
-            "paper": (50_277, 128, 64, 8, 1_000_000, 1e-4, 10_000),
-        },
-        source="Godey et al. 2024, appendix D (8 GPUs of 64 windows: here 8 accumulated micro-batches)",
+    return BertConfig(
+        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, num_attention_heads=heads,
+        intermediate_size=4 * width, max_position_embeddings=max(512, context) if size == "paper" else context,
+        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
 
 
-def english_gpt(size: Size = "tiny") -> Recipe:
-    """A Pythia-like GPT for English. paper: pythia-70m, V = 50,304, 143,000 steps of 1,024 windows of 2,048 tokens.
-
-    Source: Godey et al. 2024, appendix D: AdamW (.9, .95), rate 1e-3, cosine, 1,430 steps of warm-up, decay .1, clip 1.
-
-    >>> english_gpt("paper").config().hidden_size, english_gpt("tiny").config(300).vocab_size
-    (512, 300)
-    """
-    width, depth, heads = {"tiny": (128, 4, 4), "small": (256, 6, 4), "paper": (512, 6, 8)}[_known(size)]
-
-    def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
-        return GPTNeoXConfig(
-            vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, num_attention_heads=heads,
-            intermediate_size=4 * width, max_position_embeddings=context, bos_token_id=0, eos_token_id=0,
-        )  # fmt: skip
-
-    return _made(
-        "gpt", size, architecture, masked=False, schedule="cosine", decay=0.1, betas=(0.9, 0.95), tokenizer=PYTHIA,
-        numbers={
-            "tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100),
-            "small": (16_000, 256, 16, 1, 3000, 1e-3, 150),
-            "paper": (50_304, 2048, 8, 128, 143_000, 1e-3, 1_430),
-        },
-        source="Godey et al. 2024, appendix D (device batch 8, the only one consistent with its figures)",
-    )  # fmt: skip
-
-
-def multilingual(size: Size = "tiny") -> Recipe:
-    """A DistilBERT-like model for ten languages (ar de en es fr hi it ja ko zh). paper: 137 M parameters, V = 119,547.
-
-    Source: Godey et al. 2024, appendix D: one GPU, batch 64 x 128, rate 2e-4, triangular with 10,000 warm-up, 400,000
-    steps on Wikipedia.
-
-    >>> multilingual("paper").config().vocab_size
-    119547
-    """
-    width, depth, heads = {"tiny": (128, 2, 4), "small": (384, 4, 6), "paper": (768, 6, 12)}[_known(size)]
+def _multilingual(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
+    width, depth, heads = {"tiny": (128, 2, 4), "small": (384, 4, 6), "paper": (768, 6, 12)}[size]
     dropout = 0.1 if size == "paper" else 0.0
-
-    def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
-        return DistilBertConfig(
-            vocab_size=vocabulary, dim=width, n_layers=depth, n_heads=heads, hidden_dim=4 * width, dropout=dropout,
-            max_position_embeddings=max(512, context) if size == "paper" else context, attention_dropout=dropout,
-        )  # fmt: skip
-
-    return _made(
-        "multilingual", size, architecture, masked=True, schedule="linear", source="Godey et al. 2024, appendix D",
-        tokenizer="distilbert-base-multilingual-cased",
-        numbers={
-            "tiny": (8_192, 64, 16, 1, 600, 2e-3, 60),
-            "small": (30_000, 128, 32, 1, 4000, 5e-4, 200),
-            "paper": (119_547, 128, 64, 1, 400_000, 2e-4, 10_000),
-        },
+    return DistilBertConfig(
+        vocab_size=vocabulary, dim=width, n_layers=depth, n_heads=heads, hidden_dim=4 * width, dropout=dropout,
+        max_position_embeddings=max(512, context) if size == "paper" else context, attention_dropout=dropout,
     )  # fmt: skip
 
 
-def mixer(size: Size = "tiny") -> Recipe:
-    """A flat masked mixer. paper: d = 1024, 8 blocks, 512 slots, the 4,096-token TinyStories tokenizer.
-
-    Source: Badger 2024 (arXiv:2409.01482): AdamW, rate 5e-4, 500 steps of warm-up, batch 16 x 512.
-
-    >>> mixer("paper").config().max_position_embeddings
-    512
-    """
+def _mixer(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
     from headscan.model.mixer import MixerConfig
 
-    width, depth = {"tiny": (128, 4), "small": (256, 8), "paper": (1024, 8)}[_known(size)]
-
-    def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
-        return MixerConfig(
-            vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, max_position_embeddings=context,
-            final_norm=size != "paper",
-        )  # fmt: skip
-
-    return _made(
-        "mixer", size, architecture, masked=False, schedule="linear", source="Badger 2024",
-        numbers={
-            "tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100),
-            "small": (4_096, 256, 16, 1, 4000, 1e-3, 200),
-            "paper": (4_096, 512, 16, 1, 500_000, 5e-4, 500),
-        },
+    width, depth = {"tiny": (128, 4), "small": (256, 8), "paper": (1024, 8)}[size]
+    return MixerConfig(
+        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, max_position_embeddings=context,
+        final_norm=size != "paper",
     )  # fmt: skip
 
 
-RECIPES: dict[str, Callable[[Size], Recipe]] = {
-    "gpt": english_gpt,
-    "bert": english_bert,
-    "multilingual": multilingual,
-    "mixer": mixer,
-}
+_LINEAR: dict[str, Any] = {"schedule": "linear", "weight_decay": 0.01}
+# A recipe's architecture, what all sizes share, what the published one has besides, and of each size: vocabulary, context,
+# batch, accumulation, steps, rate, warm-up.
+RECIPES: dict[str, tuple[Callable[..., PreTrainedConfig], dict[str, Any], dict[str, str], dict[Size, tuple[Any, ...]]]] = {
+    # A Pythia-like GPT for English; paper: pythia-70m, AdamW (.9, .95), cosine, clip 1.
+    "gpt": (_gpt, {"masked": False, "schedule": "cosine", "weight_decay": 0.1, "betas": (0.9, 0.95)},
+        {"tokenizer": PYTHIA,
+         "source": "Godey et al. 2024, appendix D (device batch 8, the only one consistent with its figures)"},
+        {"tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100), "small": (16_000, 256, 16, 1, 3000, 1e-3, 150),
+         "paper": (50_304, 2048, 8, 128, 143_000, 1e-3, 1_430)}),
+    # A BERT for English; paper: bert-base, 110 M parameters, triangular.
+    "bert": (_bert, _LINEAR | {"masked": True},
+        {"tokenizer": PYTHIA,
+         "source": "Godey et al. 2024, appendix D (8 GPUs of 64 windows: here 8 accumulated micro-batches)"},
+        {"tiny": (4_096, 64, 16, 1, 600, 2e-3, 60), "small": (20_000, 128, 32, 1, 3000, 5e-4, 150),
+         "paper": (50_277, 128, 64, 8, 1_000_000, 1e-4, 10_000)}),
+    # A DistilBERT-like model for ten languages (ar de en es fr hi it ja ko zh); paper: 137 M parameters, on Wikipedia.
+    "multilingual": (_multilingual, _LINEAR | {"masked": True},
+        {"tokenizer": "distilbert-base-multilingual-cased", "source": "Godey et al. 2024, appendix D"},
+        {"tiny": (8_192, 64, 16, 1, 600, 2e-3, 60), "small": (30_000, 128, 32, 1, 4000, 5e-4, 200),
+         "paper": (119_547, 128, 64, 1, 400_000, 2e-4, 10_000)}),
+    # A flat masked mixer (Badger 2024, arXiv:2409.01482); paper: d = 1024, 8 blocks, 512 slots, TinyStories' tokenizer.
+    "mixer": (_mixer, _LINEAR | {"masked": False}, {"source": "Badger 2024"},
+        {"tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100), "small": (4_096, 256, 16, 1, 4000, 1e-3, 200),
+         "paper": (4_096, 512, 16, 1, 500_000, 5e-4, 500)}),
+}  # fmt: skip
 
 
 def recipe_of(name: str, size: Size = "tiny") -> Recipe:
     """The recipe of that name; BadInput lists what there is.
 
-    >>> recipe_of("gpt").context
-    64
+    >>> recipe_of("gpt").context, recipe_of("gpt", "paper").config().hidden_size, recipe_of("bert", "paper").tokens_a_step
+    (64, 512, 65536)
     """
     if name not in RECIPES:
         raise BadInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.{nearest(name, RECIPES)}")
-    return RECIPES[name](_known(size))
-
-
-def _known(size: Size) -> Size:
     if size not in SIZES:
         raise BadInput(f"The size must be one of {', '.join(SIZES)}, not {size!r}.")
-    return size
+    architecture, shared, published, numbers = RECIPES[name]
+    fields = ("vocabulary", "context", "batch", "accumulation", "steps", "rate", "warmup")
+    own: dict[str, Any] = (
+        dict(zip(fields, numbers[size], strict=True)) | shared | (published if size == "paper" else {})
+    )
+    return Recipe(name=name, size=size, architecture=partial(architecture, size), **own)
 
 
 END = "<|endoftext|>"
