@@ -32,15 +32,15 @@ def test_all_figures_are_drawn(chromium_without_webgl, saved, tmp_path):
         figure.scroll_into_view_if_needed()
         page.wait_for_function("f => f.querySelector('.main-svg')", arg=figure, timeout=60_000)
     assert faults == []
-    assert page.locator("[data-figure]").count() >= 8
+    assert page.locator("[data-figure]").count() >= 5
     page.close()
 
 
 def test_contexts_that_share_no_support_leave_the_collapse_out_in_words(saved):
-    assert 'data-figure="collapse"' in saved.page()
+    assert "with different supports" in saved.page()
     bare = [
         replace(model, metrics=replace(model.metrics, SC1=SubspaceCollapse(None, None))) for model in saved.comparisons
     ]
     page = replace(saved, comparisons=bare).page()
-    assert 'data-figure="collapse"' not in page
+    assert "with different supports" not in page
     assert "no two of the contexts compared are followed by the same set of tokens" in page

@@ -184,7 +184,7 @@ def compare(
         name=lens.name, compared_contexts=len(rows), reading=reading, before=before,
         metrics=support_metrics(embeddings, part, seed=seed), notes=notes,
     )  # fmt: skip
-    return comparison, {f"heat/{lens.name}": shown, f"scatter/{lens.name}": heat.scatter(embeddings, part, seed)}
+    return comparison, {f"heat/{lens.name}": shown}
 
 
 def _sample(weight: Floats, seed: int) -> Ints:

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from headscan.ntp.entropy import BootstrapSpread, DataNumbers, ThresholdNumbers
 from headscan.ntp.labels import Floats, Ints
 from headscan.ntp.prediction import Prediction, axes, unit_rows
-from headscan.ntp.subspace import in_support
-from headscan.ntp.support_metrics import Embeddings, SupportMetrics
+from headscan.ntp.support_metrics import SupportMetrics
 from headscan.ntp.svm import CentredCertificate, SvmCost
 from headscan.run import Finding, Result
 
@@ -113,7 +112,7 @@ class NtpResult(Result):
         axes, words, heat: words of the pictures.
         comparisons: one a model, in the order given.
         arrays: `words` [V, r] (predicted, at most 64 axes), `word_axes` [n, 6], `sigma`, `sigma_centred`, and for the heat
-            maps `heat/predicted` and `heat/MODEL` [s, s]; `scatter/MODEL` [n, 2], predicted and observed log-odds.
+            maps `heat/predicted` and `heat/MODEL` [s, s].
     """
 
     kind: ClassVar[str] = "ntp"
@@ -188,19 +187,6 @@ class HeatMap:
             supports=followers,
             group=self.group.tolist(),
         )
-
-    def scatter(
-        self, embeddings: Embeddings, part: Prediction, seed: int, *, most: int = 2000
-    ) -> npt.NDArray[np.float32]:
-        """Predicted L^in against observed P_F(L) on at most `most` entries of supports of two tokens or more: [n, 2]."""
-        supports = part.labels.supports
-        several = np.flatnonzero(supports.sizes >= 2)
-        if not len(several):
-            return np.zeros((0, 2), dtype=np.float32)
-        rows = np.sort(np.random.default_rng(seed).permutation(several)[:600])
-        chosen, fewer = part.restricted(rows), Embeddings(embeddings.words, embeddings.contexts[rows], embeddings.bias)
-        observed = in_support(fewer.logits(), chosen.labels.supports)
-        return np.stack([chosen.sparse, observed], axis=1)[:most].astype(np.float32)
 
 
 def choose_heat(prediction: Prediction, *, supports: int = 10, each: int = 10, seed: int = 0) -> HeatMap:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from headscan.report.kit import Figure, Head, Panels, Prose, Section, Table, Term, page, section
+import numpy as np
+import numpy.typing as npt
+import plotly.graph_objects as go
+
+from headscan.report.kit import Figure, Head, Panels, Prose, Section, Table, Term, page, palette, section
+from headscan.report.kit.figures import empty, lines
 from headscan.report.kit.parts import Part
-from headscan.report.kit.words import named, number
-from headscan.report.pages import ntp_figures as draw
+from headscan.report.kit.words import literal, named, number
 from headscan.run.errors import BadInput
 
 if TYPE_CHECKING:
@@ -58,68 +63,49 @@ def numbers(result: NtpResult) -> Section:
         wrong = f"is not: {c.violating_share:.1%} of the entries have the wrong sign"
         rows.append(("centred supports", "yes" if c.optimal else "no", f"S̃ {'is optimal' if c.optimal else wrong}"))
     table = Table(["what", Term("value"), Term("meaning")], rows)
-    settled = Figure(
-        "sizes", lambda: draw.thresholds(result),
-        "How the entropy bound, the text kept and the predicted words change with the threshold",
-        "How settled it is: the same numbers when successors seen fewer times do not count.", 280,
-    )  # fmt: skip
     said = "Counted from the text alone, before any model is looked at."
-    return Section("The text's own numbers", said, [table, *map(Prose, result.notes), settled])
+    return Section("The text's own numbers", said, [table, *map(Prose, result.notes)])
 
 
 @section("ntp", 20)
 def logits(result: NtpResult) -> Section:
-    """The growing part and the finite part of the logits."""
-    spectrum = Figure(
-        "spectrum", lambda: draw.spectra(result),
-        "Singular values of the predicted growing part and of the centred support matrix",
-        "The growing part L^mm is of low rank: its singular values, beside those of the centred support matrix, which would "
-        "be the answer if its certificate held.", 320,
-    )  # fmt: skip
-    finite = [
-        Figure(
-            f"scatter-{index}", draw.scatter(result.arrays[f"scatter/{model.name}"]),
-            "Predicted against observed log-odds inside supports", title=f"The finite part in {model.name}", height=320,
-        )
-        for index, model in enumerate(result.comparisons)
-    ]  # fmt: skip
+    """The part of the logits that grows."""
     caption = (
-        "Logits inside supports, less their mean: predicted from counts against the model's. On the dotted line they are "
-        "equal."
+        "The growing part L^mm is of low rank: its singular values, beside those of the centred support matrix, which would "
+        "be the answer if its certificate held."
     )
+    alt = "Singular values of the predicted growing part and of the centred support matrix"
     said = "One part stays finite: log-odds inside each support. The other grows without end, in one direction."
-    parts: list[Part] = [spectrum]
-    if finite:
-        parts.append(Panels(finite, caption))
-    return Section("The two parts of the logits", said, parts)
+    return Section(
+        "The two parts of the logits", said, [Figure("spectrum", lambda: spectra(result), alt, caption, 320)]
+    )
 
 
 @section("ntp", 30)
 def contexts(result: NtpResult) -> Section:
     """Which contexts fall together: predicted, and in each model."""
+    shown = {"predicted": result.arrays["heat/predicted"]}
+    shown |= {f"observed in {model.name}": result.arrays[f"heat/{model.name}"] for model in result.comparisons}
     maps = [
-        Figure(
-            "heat", lambda: draw.heat(result, result.arrays["heat/predicted"]), "Cosines between contexts as predicted",
-            title="predicted", height=380,
-        )
+        Figure(f"heat-{number}" if number else "heat", partial(heat, result, values), f"Cosines between contexts, {title}",
+               title=title, height=380)
+        for number, (title, values) in enumerate(shown.items())
     ]  # fmt: skip
-    for index, model in enumerate(result.comparisons):
-        drawn = draw.heat(result, result.arrays[f"heat/{model.name}"])
-        title = f"observed in {model.name}"
-        maps.append(
-            Figure(
-                f"heat-{index}", drawn, f"Cosines between contexts as observed in {model.name}", title=title, height=380
-            )
+    caption = f"Cosine between every two of {len(result.heat.contexts)} contexts. Point at a square to read them."
+    parts: list[Part] = [Panels(maps, caption)]
+    rows = [
+        (f"{model.name}, {stage}", found.same_cosine, found.other_cosine)
+        for model in result.comparisons
+        for stage, found in (("before", model.metrics.SC1.before), ("after", model.metrics.SC1.after))
+        if found is not None
+    ]
+    if rows:
+        about = (
+            "Mean cosines of contexts, before and after the part that the soft labels keep apart is projected out (subspace "
+            "collapse)."
         )
-    shown = f"Cosine between every two of {len(result.heat.contexts)} contexts. Point at a square to read them."
-    parts: list[Part] = [Panels(maps, shown)]
-    if draw.spreads(result):
-        caption = (
-            "Subspace collapse: mean cosine between contexts with equal and with different supports, before and after the "
-            "part that the soft labels keep apart is projected out."
-        )
-        alt = "Mean cosines of contexts with equal and different supports, before and after projection"
-        parts.append(Figure("collapse", lambda: draw.collapse(result), alt, caption, 320))
+        columns: list[Term | str] = ["", Term("with equal supports"), Term("with different supports")]
+        parts.append(Table(columns, rows, "Subspace collapse", about))
     elif result.comparisons:
         parts.append(
             Prose(
@@ -133,11 +119,10 @@ def contexts(result: NtpResult) -> Section:
 
 @section("ntp", 40)
 def words(result: NtpResult) -> Section:
-    """Words on the strongest semantic axes, and the ends of these."""
-    caption = "The most frequent next tokens. Point at a dot to read the word; the menu changes the axes."
-    plane = Figure(
-        "words", lambda: draw.words(result), "Words in the plane of two axes of the predicted embeddings", caption, 560
-    )
+    """Words on the two strongest semantic axes, and the ends of all."""
+    caption = "The most frequent next tokens. Point at a dot to read the word."
+    alt = "Words in the plane of two axes of the predicted embeddings"
+    plane = Figure("words", lambda: plane_of(result), alt, caption, 560)
     rows = [
         (str(a.index + 1), a.strength, " ".join(e.token for e in a.positive), " ".join(e.token for e in a.negative))
         for a in result.axes
@@ -145,28 +130,6 @@ def words(result: NtpResult) -> Section:
     ends = Table(["axis", "strength", Term("one end"), Term("the other")], rows, where="page")
     said = "The strongest axes of the predicted word embeddings. Nobody named them: the supports did."
     return Section("Words on the axes of meaning", said, [plane, ends])
-
-
-@section("ntp", 50)
-def training(result: NtpResult) -> Section | None:
-    """How close several checkpoints of a model come, in their order."""
-    course = draw.course(result)
-    if not course:
-        return None
-    cosines = (
-        "Cosines with the prediction: the growing direction, the Gram matrices of words and contexts, and the collapse of "
-        "contexts with equal supports."
-    )
-    parts = [
-        Figure(
-            "gap", lambda: draw.gap(course), "CE minus H over training", "Cross-entropy above the entropy bound.", 280
-        ),
-        Figure(
-            "alignment", lambda: draw.alignment(course), "Alignment with the prediction over training", cosines, 320
-        ),
-    ]
-    said = "The gap closes fast, the direction turns slowly: it is reached only with the logarithm of training."
-    return Section("On the way there", said, parts)
 
 
 @section("ntp", 60)
@@ -197,3 +160,64 @@ def _support_values(m: SupportMetrics) -> list[tuple[str, str, float | None]]:
         ("margin", "least logit of the support minus the largest other one, mean over contexts", m.SC5),
         ("outside the support", "probability put where the text never went", m.outside_mass),
     ]
+
+
+def spectra(result: NtpResult) -> go.Figure:
+    """Singular values of the predicted growing part and of the centred support matrix, by rank."""
+    label = "predicted L^mm" if result.solution else "proxy"
+    shown = {label: result.arrays["sigma"], "centred supports S̃": result.arrays["sigma_centred"]}
+    kept: dict[str, list[float]] = {name: values[values > 0].tolist() for name, values in shown.items()}
+    series = {name: (list(range(1, len(found) + 1)), found) for name, found in kept.items()}
+    figure = lines(series, "singular value, by rank", "σ", markers=False)
+    figure.update_xaxes(type="log", dtick=1)
+    figure.update_yaxes(type="log", dtick=1)
+    return figure
+
+
+def plane_of(result: NtpResult) -> go.Figure:
+    """Words in the plane of the two strongest semantic axes; pointing at a dot names the word."""
+    figure = empty("axis 1", "axis 2")
+    tokens = [literal(token) for token in result.words.tokens]
+    counts = np.maximum(np.array(result.words.counts, dtype=np.float64), 1.0)
+    at = np.asarray(result.arrays["word_axes"], dtype=np.float64)
+    if at.shape[1] < 2:
+        at = np.pad(at, ((0, 0), (0, 2 - at.shape[1])))
+    labelled = set(np.argsort(-(at[:, :2] ** 2).sum(1))[:60].tolist())
+    figure.add_scatter(
+        x=at[:, 0].tolist(), y=at[:, 1].tolist(), mode="markers+text", textposition="top center",
+        text=[token if index in labelled else "" for index, token in enumerate(tokens)],
+        textfont={"size": 10, "color": palette.ROLES["muted"][0]},
+        customdata=[[t, int(c)] for t, c in zip(tokens, counts, strict=True)],
+        hovertemplate="%{customdata[0]}<br>%{customdata[1]} times a next token<extra></extra>", showlegend=False,
+        marker={"size": (4 + 2.2 * np.log10(counts)).tolist(), "color": palette.model_colour(0), "opacity": 0.75},
+    )  # fmt: skip
+    figure.update_xaxes(zeroline=True)
+    figure.update_yaxes(zeroline=True)
+    return figure
+
+
+def heat(result: NtpResult, values: npt.NDArray[Any]) -> go.Figure:
+    """Cosines between contexts, ordered so that those of equal support stand together."""
+    figure, shown = empty(), result.heat
+    labels = [
+        literal(f"{context} → {' '.join(support)}")
+        for context, support in zip(shown.contexts, shown.supports, strict=True)
+    ]
+    z = np.asarray(values, dtype=np.float64).round(3)
+    count = len(z)
+    scale = [[0.0, palette.MODELS[1][0]], [0.5, palette.ROLES["paper"][0]], [1.0, palette.MODELS[0][0]]]
+    figure.add_heatmap(
+        z=[[None if np.isnan(v) else v for v in row] for row in z.tolist()], zmin=-1, zmax=1, colorscale=scale,
+        text=[[f"{labels[i]}<br>{labels[j]}" for j in range(count)] for i in range(count)],
+        hovertemplate="%{text}<br>cosine %{z:.2f}<extra></extra>", colorbar={"thickness": 10, "outlinewidth": 0},
+    )  # fmt: skip
+    edges = (np.flatnonzero(np.diff(shown.group)) + 0.5).tolist()
+    if len(edges) + 1 < count:  # where every context stands for itself there is nothing to part
+        line, end = {"width": 0.6, "color": palette.ROLES["muted"][0]}, count - 0.5
+        across = [{"type": "line", "line": line, "x0": e, "x1": e, "y0": -0.5, "y1": end} for e in edges]
+        down = [{"type": "line", "line": line, "y0": e, "y1": e, "x0": -0.5, "x1": end} for e in edges]
+        figure.update_layout(shapes=across + down)  # one by one would copy the list each time
+    bare: dict[str, Any] = {"showticklabels": False, "ticks": "", "showgrid": False, "zeroline": False}
+    figure.update_xaxes(**bare)
+    figure.update_yaxes(**bare, autorange="reversed", scaleanchor="x")
+    return figure
