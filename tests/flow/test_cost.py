@@ -57,15 +57,11 @@ def test_behind_a_cache_the_same_is_found_for_half_the_tokens(llama, monkeypatch
     assert (behind.noise < 1e-5).all()
 
 
-def test_a_channel_over_budget_draws_tokens_and_leaves_searches_out(llama, monkeypatch):
+def test_a_channel_over_budget_draws_tokens_and_says_so(llama, monkeypatch):
     monkeypatch.setattr("headscan.flow.influence._CPU", 80.0 * multiplications(llama, ["block.1"]))
     part = headscan.flow.channel(llama, IDS, at="block.1").parts[0]
     assert 2 <= part.vocabulary <= 20
-    assert not part.thresholds
-    assert len(part.left_out) == 3
-    asked = headscan.flow.channel(llama, IDS, at="block.1", searches="exact").parts[0]
-    assert {row.search for row in asked.thresholds} == {"exact"}
-    assert len(asked.left_out) == 1
+    assert len(part.left_out) == 1
 
 
 def test_a_code_book_of_some_tokens_has_the_rows_of_the_whole(llama):

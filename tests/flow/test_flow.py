@@ -16,12 +16,8 @@ from transformers import (
 
 import headscan
 from headscan import load
-from headscan.flow import VARIANTS, codebook, distances, leaks, noise_accuracy, recovery, threshold, variant
-from headscan.flow.codebooks import SEARCHES
-from headscan.inversion import Descent
-from headscan.inversion.table import share_table, table_of
+from headscan.flow import VARIANTS, codebook, distances, leaks, noise_accuracy, recovery, variant
 from headscan.model import Lens
-from headscan.model.slicing import Slice
 from tests.reference import flow as reference
 
 IDS = [5, 17, 3, 42, 8]
@@ -115,14 +111,6 @@ def test_a_codebook_row_is_the_models_own_output(llama):
     book = codebook(llama, "block.1", IDS[:3], rows=16)
     expected = llama.run([[*IDS[:3], 21]], sites="block.1")["block.1"][0, -1]
     assert torch.allclose(book[21], expected, atol=1e-5)
-
-
-def test_the_threshold_of_features_depends_on_the_search_not_only_on_the_model(llama):
-    exact = threshold(llama, "block.0", [IDS], "exact")
-    adam = threshold(llama, "block.0", [IDS], "adam")
-    assert exact.width == 1
-    assert adam.width is None or adam.width > exact.width
-    assert threshold(llama, "block.0", [IDS], "exact", subset="random").width == 1
 
 
 def test_the_result_is_typed_and_loads_again(llama, tmp_path):
@@ -276,28 +264,14 @@ def test_prompts_are_windows_of_a_text(llama, tmp_path):
         headscan.flow.run(lens)
 
 
-@pytest.mark.parametrize("features", [":5", "3:9", "random(4, 1)"])
-def test_some_features_have_the_columns_of_the_whole_table(llama, features):
-    some = Slice(sites=("block.1",), features=features)
-    own = table_of(some.on(Lens(llama.model, name="with a table of its own")))
-    share_table(Slice(sites=("block.1",)).on(llama), some.on(llama))
-    shared = table_of(some.on(llama))
-    assert torch.equal(shared.outputs, own.outputs)
-    assert torch.equal(shared.change, own.change)
-    assert shared.built == 0 < own.built
-
-
-def test_the_channel_has_thresholds_and_bounds(llama, tmp_path, monkeypatch):
-    monkeypatch.setitem(SEARCHES, "adam", Descent(steps=20))  # what it finds is not asked here
+def test_the_channel_has_noise_and_bounds(llama, tmp_path):
     found = headscan.flow.channel(llama, [IDS], at="block.1", out=tmp_path)
     measured = found.parts[0]
-    exact = [row for row in measured.thresholds if row.search == "exact"]
-    assert [(row.subset, row.width) for row in exact] == [("first", 1), ("random", 1)]
     assert measured.bounds[1].noise == 0.5
     assert 0 < measured.bounds[1].bits <= np.log2(50)
     assert load(tmp_path).document == found.document
-    assert len(found.frame("thresholds")) == 4
-    assert "exact" in (tmp_path / "report.html").read_text()
+    assert len(found.frame("bounds")) == 4
+    assert (tmp_path / "report.html").is_file()
     with pytest.raises(headscan.BadInput, match="no 'magic'"):
         found.frame("magic")
 
@@ -305,7 +279,6 @@ def test_the_channel_has_thresholds_and_bounds(llama, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"searches": "magic"}, "no search 'magic'"),
         ({"noise": float("nan")}, "--noise must be a finite number"),
         ({"noise": [0.5, 0.0]}, "--noise must be greater than 0"),
         ({"noise": "loud"}, "--noise takes numbers"),
@@ -318,7 +291,7 @@ def test_a_fault_of_the_channels_options_is_one_sentence(llama, options, sentenc
 
 
 def test_noise_is_taken_as_text_or_numbers(llama):
-    one = headscan.flow.channel(llama, IDS, searches=[], noise="0.5,1")
-    other = headscan.flow.channel(llama, IDS, searches=[], noise=[0.5, 1.0])
+    one = headscan.flow.channel(llama, IDS, noise="0.5,1")
+    other = headscan.flow.channel(llama, IDS, noise=[0.5, 1.0])
     assert one.parts == other.parts
     assert {row.noise for row in one.parts[0].noise} == {0.5, 1.0}

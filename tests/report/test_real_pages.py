@@ -51,9 +51,9 @@ def test_the_flow_page_turns_through_the_layers(stories, tmp_path, chromium_with
 
 
 def test_the_channel_page_has_its_figures(stories, tmp_path, chromium_without_webgl, visit):
-    headscan.flow.channel(stories, PROMPTS["script"][0], length=3, searches="exact", null=True, out=tmp_path)
+    headscan.flow.channel(stories, PROMPTS["script"][0], length=3, null=True, out=tmp_path)
     with visit(chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}) as opened:
         page = opened.page
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
-        assert page.locator("[data-figure=widths-1], [data-figure=noise-0]").count() == 2
+        assert page.locator("[data-figure=noise-1], [data-figure=noise-0]").count() == 2
         opened.clean()

@@ -8,13 +8,12 @@
 - `codebook`, `distances`: the outputs of all tokens at one place, and how far apart they are
 - `noise_accuracy`: maximum-likelihood decoding through noise
 - `channel_bound`, `gaussian_bits`, `fano_accuracy`, `fano_bits`: what no decoder can exceed
-- `threshold`: how many features a search needs
 """
 
 from __future__ import annotations
 
 from headscan.flow.capacity import channel_bound, noise_accuracy
-from headscan.flow.codebooks import Threshold, codebook, distances, threshold
+from headscan.flow.codebooks import codebook, distances
 from headscan.flow.influence import Recovery, leaks, recovery
 from headscan.flow.result import ChannelResult, FlowResult
 from headscan.flow.sources import VARIANTS, variant
@@ -22,7 +21,6 @@ from headscan.flow.verbs import channel, run
 from headscan.statistics.information import fano_accuracy, fano_bits, gaussian_bits
 
 __all__ = [
-    "VARIANTS", "ChannelResult", "FlowResult", "Recovery", "Threshold", "channel", "channel_bound", "codebook",
-    "distances", "fano_accuracy", "fano_bits", "gaussian_bits", "leaks", "noise_accuracy", "recovery", "run", "threshold",
-    "variant",
+    "VARIANTS", "ChannelResult", "FlowResult", "Recovery", "channel", "channel_bound", "codebook",
+    "distances", "fano_accuracy", "fano_bits", "gaussian_bits", "leaks", "noise_accuracy", "recovery", "run", "variant",
 ]  # fmt: skip

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from headscan.flow.capacity import ChannelBound, NoisyDecoding
-from headscan.flow.codebooks import CodebookDistances, Threshold
+from headscan.flow.codebooks import CodebookDistances
 from headscan.run import BadInput, Interval, Result, Term
 
 if TYPE_CHECKING:
@@ -105,11 +105,10 @@ class ChannelPart:
     distances: CodebookDistances
     noise: list[NoisyDecoding]
     bounds: list[ChannelBound]  # the bits and features that no decoder can do without
-    thresholds: list[Threshold]
     left_out: list[str] = field(default_factory=list)  # what was not done for its cost, as sentences
 
 
-TableName = Literal["distances", "noise", "bounds", "thresholds"]
+TableName = Literal["distances", "noise", "bounds"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,10 +126,9 @@ class ChannelResult(Result):
         names = TableName.__args__  # type: ignore[attr-defined]
         if what not in names:
             raise BadInput(f"The channel has no '{what}'; there are: {', '.join(names)}.")
-        found = []
+        rows = []
         for part in self.parts:
             value = getattr(part, what)
             for row in value if isinstance(value, list) else [value]:
-                entry = {name: cell for name, cell in asdict(row).items() if name != "tried"}
-                found.append({"model": part.model, "cut": part.cut} | entry)
-        return pd.DataFrame(found)
+                rows.append({"model": part.model, "cut": part.cut} | asdict(row))
+        return pd.DataFrame(rows)

@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headscan.flow.codebooks import SEARCHES
 from headscan.model import Lens
 from headscan.model.settings import Loading
 from headscan.model.slicing import Slice
@@ -124,18 +123,12 @@ class Flowing(Comparing):
 class Channelling(Comparing):
     """How the channel is measured."""
 
-    searches: str | Sequence[str] | None
     noise: Sequence[float]
 
     def check(self) -> None:
         super().check()
         if not self.noise:
             raise BadInput("Give --noise at least one number.")
-        if unknown := [name for name in self.search_names() if name not in SEARCHES]:
-            raise BadInput(f"There is no search '{unknown[0]}'; there are: {', '.join(SEARCHES)}.")
-
-    def search_names(self) -> list[str]:
-        return ["exact", "adam"] if self.searches is None else listed(self.searches)
 
 
 def listed(words: str | Sequence[str]) -> list[str]:

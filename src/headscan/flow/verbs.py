@@ -13,7 +13,7 @@ from jaxtyping import Float64, Int, Num
 from torch import Tensor
 
 from headscan.flow.capacity import channel_bound, noise_accuracy
-from headscan.flow.codebooks import SEARCHES, codebook, distances, threshold
+from headscan.flow.codebooks import codebook, distances
 from headscan.flow.influence import affordable, computed_tokens, leaks, multiplications, recovery, untried
 from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult, FlowSummary, MatrixMeans
 from headscan.flow.sources import (
@@ -65,7 +65,7 @@ def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
 
 
 def channel_findings(parts: Sequence[ChannelPart]) -> list[Finding]:
-    """Codes: SHARED (tokens with one output), SEARCH (searches that need different numbers of features)."""
+    """Codes: SHARED (tokens with one output)."""
     findings = []
     for part in parts:
         if shared := part.distances.duplicates:
@@ -75,59 +75,31 @@ def channel_findings(parts: Sequence[ChannelPart]) -> list[Finding]:
                     code="SHARED", level="alert", sentence=text, model=part.model, site=part.site, value=float(shared)
                 )
             )
-        needs = {row.search: row.width for row in part.thresholds if row.subset == "first"}
-        if len(set(needs.values())) > 1:
-            each = ", ".join(f"{name} {'all are too few' if width is None else width}" for name, width in needs.items())
-            text = f"How many of {part.width} features suffice depends on the search: {each}."
-            findings.append(Finding(code="SEARCH", level="notice", sentence=text, model=part.model, site=part.site))
     return findings
-
-
-SEARCHED_PROMPTS, SEARCHED_TOKENS = 2, 8
-"""Prompts, and tokens of each, that are searched for at each width: a search costs seconds, not the forward pass."""
 
 
 def channel_of(
     lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, settings: Channelling, run: Run
 ) -> ChannelPart:
-    """The channel of one model and cut, at its deepest site.
-
-    The codebook is that of the last token of the first prompt; searches look at the first eight tokens of the first two.
-    Where the whole vocabulary, or a search that was not asked for, would take more than minutes, some tokens are drawn,
-    the search is left out, and both are told.
-    """
-    seed, done = settings.seed, 0
-
-    def step(stage: str) -> None:
-        nonlocal done
-        run.progress(f"{lens.name}, {name} · {stage}", done, len(searches) + 2, "steps")
-        done += 1
-
+    """The channel of one model and cut, at its deepest site: its codebook is that of the last token of the first prompt."""
     cut = variant(name, [variant(name, sites).on(lens).sites[-1]])
-    few = ids[:SEARCHED_PROMPTS, :SEARCHED_TOKENS]
-    searches, left_out = affordable_searches(lens, cut, few.numel(), settings)
     tokens = affordable_tokens(lens, cut, ids.shape[1], settings)
+    left_out = []
     if tokens is not None:
         left_out.append(
             f"The codebook of {lens.name}, {name} has {len(tokens)} tokens drawn from the vocabulary of "
             f"{lens.vocabulary_size}: distances to the nearest other token are upper bounds, and so is what is decoded."
         )
-    for sentence in left_out:
-        run.announce(sentence)
-    step("codebook")
+        run.announce(left_out[0])
     book = codebook(
         lens, cut, ids[0, :-1].tolist(), tokens=tokens, rows=512 if tokens is None else 64, progress=run.progress
     )
-    thresholds = []
-    for search in searches:
-        step(f"threshold, {search} search")
-        thresholds += [threshold(lens, cut, few, search, subset=subset, seed=seed) for subset in ("first", "random")]
-    step("noise")
-    noisy = noise_accuracy(book, noises=settings.noise, seed=seed)
+    run.progress(f"{lens.name}, {name} · noise", 1, 2, "steps")
+    noisy = noise_accuracy(book, noises=settings.noise, seed=settings.seed)
     return ChannelPart(
         model=lens.name, cut=name, site=cut.sites[0], vocabulary=len(book), width=book.shape[1], distances=distances(book),
-        noise=noisy, thresholds=thresholds, left_out=left_out,
-        bounds=[channel_bound(book, level) for level in sorted({row.noise for row in noisy})],
+        noise=noisy, bounds=[channel_bound(book, level) for level in sorted({row.noise for row in noisy})],
+        left_out=left_out,
     )  # fmt: skip
 
 
@@ -143,30 +115,6 @@ def affordable_tokens(lens: Lens, cut: Slice, length: int, settings: Channelling
     count = max(2, min(affordable(lens, body, 0.25), int(pairs**0.5), lens.vocabulary_size))
     generator = torch.Generator().manual_seed(settings.seed)
     return torch.randperm(lens.vocabulary_size, generator=generator)[:count].sort().values
-
-
-def affordable_searches(lens: Lens, cut: Slice, tokens: int, settings: Channelling) -> tuple[list[str], list[str]]:
-    """The searches to do, and what is said of those that are left out: those asked for are done, others if affordable.
-
-    Two thresholds take log2(width) searches each. An exact search runs the vocabulary once and some dozens of candidates a
-    token; a step of a descent is a pass and its gradient.
-    """
-    names = settings.search_names()
-    if settings.searches is not None:
-        return names, []
-    size = lens.width(cut.sites[0])
-    calls, body = 2 * (1 + size.bit_length()), multiplications(lens, cut.sites)
-    done, left_out = [], []
-    for name in names:
-        descent = SEARCHES[name]
-        passes = lens.vocabulary_size + 64 * tokens if descent is None else 3 * descent.steps * tokens
-        if affordable(lens, calls * passes * body, 0.25):
-            done.append(name)
-        else:
-            left_out.append(
-                f"The {name} search was left out: {calls} searches at {cut.sites[0]} take too long (--search)."
-            )
-    return done, left_out
 
 
 P = TypeVar("P")
@@ -230,14 +178,6 @@ def run(
 def channel(
     models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
     length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False,
-    searches: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            f"How tokens are looked for: {', '.join(SEARCHES)}; several with commas. Default: exact and adam, where that "
-            "takes some minutes at most.",
-            name="search",
-        ),
-    ] = None,
     noise: Annotated[
         float | Sequence[float],
         Option("Standard deviations of noise, in those of a feature; several with commas.", above=0),
@@ -247,17 +187,17 @@ def channel(
 ) -> ChannelResult:  # fmt: skip
     """Measure how narrow and noisy the channel from a token to its output may be: width, noise, capacity.
 
-    At the deepest site of each model and cut: how far the outputs of all tokens lie apart, how many are decoded through
-    noise, and how many features a search needs to find them.
+    At the deepest site of each model and cut: how far the outputs of all tokens lie apart, and how many are decoded through
+    noise from how many features.
 
     Args:
         models, prompt, text: as for `run`.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
-    >>> found = channel(lens, [3, 1, 4, 1, 5], searches="exact")
-    >>> found.parts[0].thresholds[0].width
-    1
+    >>> found = channel(lens, [3, 1, 4, 1, 5])
+    >>> found.parts[0].vocabulary, found.parts[0].distances.duplicates
+    (50, 0)
     """
     asked, run = running()
     settings = asked.chosen(Channelling)

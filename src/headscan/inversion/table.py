@@ -53,16 +53,6 @@ def table_of(cut: SlicedModel, *, progress: Progress | None = None) -> FirstPosi
     return cut.once(TABLE, lambda: _read_or_build(cut, progress))
 
 
-def share_table(whole: SlicedModel, part: SlicedModel) -> None:
-    """Give a slice that keeps some features of another one the columns of its table, so that no second one is made."""
-
-    def columns() -> FirstPositions:
-        table = table_of(whole)
-        return FirstPositions(part.features(table.outputs).contiguous(), part.features(table.change).contiguous())
-
-    part.once(TABLE, columns)
-
-
 def passes_of_table(cut: SlicedModel) -> int:
     """Tokens that are run for the table of a slice."""
     return 2 * cut.vocabulary_size

@@ -8,7 +8,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from headscan.report.kit import Figure, Head, Prose, Raw, Section, Term, figures, page, palette, section, table
-from headscan.report.kit.words import literal, named, number
+from headscan.report.kit.words import literal, named
 from headscan.run.errors import BadInput
 from headscan.run.vocabulary import terms_of
 
@@ -107,11 +107,7 @@ def matrix(result: FlowResult, kind: str, part: int, site: int) -> go.Figure:
     return figure
 
 
-# ---- The page of a channel: codebook distances, noise, and the features that searches need.
-
-SEARCHES = {"exact": "exact search", "adam": "Adam from small embeddings"}
-"""Names of searches for people."""
-
+# ---- The page of a channel: codebook distances and noise.
 
 @page("channel")
 def channel(result: ChannelResult) -> Head:
@@ -203,32 +199,3 @@ def _noise(part: ChannelPart) -> go.Figure:
     widths = {row.noise: row.width for row in part.bounds}
     marks = [(float(width), index) for index, level in enumerate(levels) if (width := widths.get(level)) is not None]
     return _curves("features", "tokens decoded rightly", points, marks)
-
-
-@section("channel", 30)
-def searching(result: ChannelResult) -> Section | None:
-    """How many features each search needs."""
-    columns = (
-        (Term("search"), lambda row: SEARCHES.get(row.search, row.search)),
-        (Term("features"), lambda row: "at random" if row.subset == "random" else "the first"),
-        (Term("fewest that find every token"), lambda row: "not even all" if row.width is None else row.width),
-        (Term("tried: share found", where="page"),
-         lambda row: " · ".join(f"{one.width}: {number(one.accuracy)}" for one in row.tried)),
-    )  # fmt: skip
-    parts: list[Part] = []
-    for index, part in enumerate(result.parts):
-        if part.thresholds:
-            points = {
-                f"{SEARCHES.get(row.search, row.search)}, {row.subset} features": [
-                    (x.width, x.accuracy) for x in row.tried
-                ]
-                for row in part.thresholds
-            }
-            alt = "Tokens found from so many features without noise, by search and kind of subset"
-            caption = (
-                "Where curves of one model differ, the difference is the search's and its start's, not the model's."
-            )
-            drawn = Figure(f"widths-{index}", _curves("features", "tokens found", points), alt, caption)
-            parts += [*_heading(result, part), drawn, table(part.thresholds, *columns)]
-    lead = "How many features of the output a search needs to find every token, without noise."
-    return Section("Width", lead, parts) if parts else None
