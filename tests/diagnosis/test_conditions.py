@@ -20,7 +20,6 @@ from headscan.diagnosis import (
     condition,
 )
 from headscan.diagnosis.measurements import grid_of, levels
-from headscan.diagnosis.plan import Deadline
 from headscan.diagnosis.run import judged
 from headscan.run import BadInput, Row
 
@@ -214,8 +213,6 @@ def test_the_grid_of_weights_is_counted():
     rounded.weight.data = (groups / step).round().mul(step).view(32, 128)
     assert levels(smooth.weight).min() > 60
     assert levels(rounded.weight).max() <= 15
-    skipped = []
-    found = grid_of(nn.ModuleDict({"a": smooth, "b": rounded}), Deadline(float("inf")), skipped)
+    found = grid_of(nn.ModuleDict({"a": smooth, "b": rounded}))
     assert (found.coarsest, found.coarsest_levels <= 15) == ("b.weight", True)
-    assert grid_of(nn.ModuleList([nn.Linear(8, 8)]), Deadline(float("inf")), skipped) is None
-    assert skipped == []
+    assert grid_of(nn.ModuleList([nn.Linear(8, 8)])) is None

@@ -1,30 +1,19 @@
-"""What the states of one block give away: exact search of prompts, and bits that are left behind noise."""
+"""What is measured of one model beside its scan: each part until its share of the budget is spent."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 
 from headscan.diagnosis.evidence import Grid, LeakedBits, PromptRead, TokenFlow, TriedRemedies
-from headscan.diagnosis.plan import (
-    BUDGETS,
-    CANDIDATES,
-    CURE,
-    FLOW,
-    LEAK,
-    PASSAGE,
-    PROMPT,
-    CheckingUp,
-    Deadline,
-    ExaminationPlan,
-    OutOfTime,
-)
+from headscan.diagnosis.plan import BUDGETS, CheckingUp, Deadline, ExaminationPlan, OutOfTime
 from headscan.flow.result import FlowSummary
 from headscan.flow.verbs import run as measure
 from headscan.inversion import invert
@@ -34,196 +23,196 @@ from headscan.measures.pairs import mean_states
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.remedies.run import remedy
-from headscan.run import BadInput, Progress, Run
+from headscan.run import BadInput, Progress
 from headscan.statistics.uncertainty import student, wilson
+from headscan.text import documents
 from headscan.text.source import Reading
+from headscan.text.tokens import tokenise
 
+T = TypeVar("T")
+
+READ, BITS, FLOW, CURE = 0.13, 0.09, 0.05, 0.1
+"""Shares of the budget; the scans have the rest."""
+PROMPT, PASSAGE, CANDIDATES = 12, 16, 256
+"""Tokens of a prompt, of a passage, and of a position that the bits are counted over."""
 NOISE = 0.8
-"""Of the audit in bits, in the rms of the states' centred coordinates: a noise that costs a model about a nat a token."""
+"""Of the audit in bits, in the rms of the states' centred coordinates; it costs a model about a nat a token."""
 TOKENS = 4096
-"""Of the text's beginning, that prompts are taken of; passages may take more."""
-READING = 0.6
-"""Of the time of both, what prompts may be inverted for."""
-SMALL = 2 * 2**30
-"""Bytes of weights up to which the random twin is made beside the model."""
+"""Of the text's beginning, that prompts are taken of."""
+TRIED, PAIRS, BATCH = "centre,standardise,all-but-the-top,whiten-softly", 32, 64
+"""The remedies, the pairs of passages that they need at least, and passages of a forward pass."""
 
 
-def spread(ids: Sequence[int], pieces: int, length: int) -> list[list[int]]:
-    """At most so many pieces of `length` tokens, evenly spaced.
+@dataclass
+class Measurements:
+    """The measurements of one model; `skipped` says which were left out, and why."""
 
-    >>> spread(range(10), 2, 3)
-    [[0, 1, 2], [5, 6, 7]]
-    """
-    step = max(length, len(ids) // max(1, pieces))
-    found = [list(ids[k * step :][:length]) for k in range(pieces)]
-    return [one for one in found if len(one) == length]
+    lens: Lens
+    plan: ExaminationPlan
+    settings: CheckingUp
+    progress: Progress
+    until: Deadline
+    skipped: list[str] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.ids = self._ids(max(TOKENS, PASSAGE * self.plan.passages))
+        self.blocks = [site for site in self.lens.default_sites if is_block(site)]
 
-def leaking(
-    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run, until: Deadline, skipped: list[str]
-) -> tuple[PromptRead | None, LeakedBits | None]:  # fmt: skip
-    """Exact inversion of prompts from the text at one block, and bits behind noise there; `skipped` says what was left out."""
-    if not plan.prompts:
-        return None, None
-    blocks = [site for site in lens.default_sites if is_block(site)]
-    prompts = spread(ids, plan.prompts, PROMPT)
-    for missing, reason in (
-        (not lens.traits.causal, "exact search reads from left to right (headscan invert --method joint)"),
-        (not blocks, "the model has no blocks"),
-        (not prompts, f"the text has fewer than {PROMPT} tokens"),
-    ):
-        if missing:
-            skipped.append(f"No prompt was inverted: {reason}.")
-            return None, None
-    site, share = blocks[round(plan.depth * (len(blocks) - 1) - 0.01)], LEAK * BUDGETS[settings.budget]
-    read, bits = None, None
-    try:
-        read = _read(lens, prompts, site, settings.seed, run.progress, until.within(READING * share))
-        if read is None or read.prompts < len(prompts):
-            many = f"{read.prompts} of {len(prompts)} prompts were" if read else "No prompt was"
-            skipped.append(f"{many} inverted: there was no time for more in {settings.budget}.")
-    except BadInput as error:
-        skipped.append(f"No prompt was inverted: {error}")
-    try:
-        bits = _bits(lens, site, len(prompts), settings, run.progress, until.within((1 - READING) * share))
-    except OutOfTime:
-        skipped.append(f"No bits were counted: there was no time in {settings.budget}.")
-    except BadInput as error:
-        skipped.append(f"No bits were counted: {error}")
-    return read, bits
-
-
-def _read(
-    lens: Lens, prompts: list[list[int]], site: str, seed: int, progress: Progress, until: Deadline
-) -> PromptRead | None:
-    """Prompt by prompt, as many as there is time for."""
-    clock, progress = time.perf_counter(), until.kept(progress)
-    inversions = until.each(
-        [partial(invert, lens, [prompt], at=site, method="exact", seed=seed, progress=progress) for prompt in prompts]
-    )
-    if not inversions:
+    def attempt(self, lacking: str, share: float, work: Callable[[Deadline], T]) -> T | None:
+        """The result of work that keeps a deadline; None, and the reason in `skipped`, where it ends without."""
+        budget = self.settings.budget
+        try:
+            return work(self.until.within(share * BUDGETS[budget]))
+        except OutOfTime:
+            self.skipped.append(f"{lacking}: there was no time in {budget}.")
+        except BadInput as error:
+            self.skipped.append(f"{lacking}: {error}")
         return None
-    total, accuracy = PROMPT * len(inversions), sum(each.token_accuracy or 0.0 for each in inversions) / len(inversions)
-    low, high = wilson(round(accuracy * total), total)
-    return PromptRead(
-        site=site, prompts=len(inversions), tokens=total, recovered=accuracy, interval=(low, high),
-        verdict=max((each.verdict for each in inversions), key=VERDICTS.index), seconds=round(time.perf_counter() - clock, 3),
-    )  # fmt: skip
 
+    def leak(self) -> tuple[PromptRead | None, LeakedBits | None]:
+        """Exact inversion of prompts from the text at one block, and bits behind noise there."""
+        prompts = self._prompts(self.plan.prompts)
+        for missing, reason in (
+            (not self.plan.prompts, f"there was no time in {self.settings.budget}"),
+            (not self.lens.traits.causal, "exact search reads from left to right (headscan invert --method joint)"),
+            (not self.blocks, "the model has no blocks"),
+            (not prompts, f"the text has fewer than {PROMPT} tokens"),
+        ):
+            if missing:
+                self.skipped.append(f"No prompt was inverted: {reason}.")
+                return None, None
+        site = self.blocks[round(self.plan.depth * (len(self.blocks) - 1) - 0.01)]
+        read = self.attempt("No prompt was inverted", READ, partial(self._read, prompts, site))
+        return read, self.attempt("No bits were counted", BITS, partial(self._bits, len(prompts), site))
 
-def _bits(lens: Lens, site: str, windows: int, settings: CheckingUp, progress: Progress, until: Deadline) -> LeakedBits:
-    assert settings.text is not None  # by `examined_model`'s caller
-    progress = until.kept(progress)
-    progress("bits", 0, None, "tokens")
-    reading = settings.part(Reading) | {"max_tokens": min(TOKENS, settings.max_tokens or TOKENS)}
-    row = privacy(
-        lens, settings.text, sites=site, noise=(NOISE,), windows=windows, length=PROMPT,
-        candidates=min(CANDIDATES, lens.vocabulary_size), draws=32, seed=settings.seed, progress=progress, **reading,
-    ).rows[0]  # fmt: skip
-    if row.bits_lower is None or row.bits_upper is None or not row.prior_bits:
-        raise BadInput("the release has none.")
-    return LeakedBits(
-        site=site, noise=NOISE, tokens=row.tokens, prior_bits=row.prior_bits, lower=row.bits_lower, upper=row.bits_upper,
-        interval=row.bits_interval, candidates=row.candidates, guessed=row.guess_accuracy, named=row.attack_accuracy,
-    )  # fmt: skip
-
-
-def flowing(
-    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run, until: Deadline, skipped: list[str]
-) -> TokenFlow | None:  # fmt: skip
-    """Leak and recovery between tokens at the last block, prompt by prompt; `skipped` says what was left out."""
-    if not plan.flow:
-        return None
-    prompts = spread(ids, plan.flow, PROMPT)
-    sites = [site for site in lens.default_sites if is_block(site)]
-    if not prompts or not sites:
-        skipped.append("Flow between tokens was not measured: no blocks, or too short a text.")
-        return None
-    until = until.within(FLOW * BUDGETS[settings.budget])
-    measured = partial(
-        _measured, prompts=prompts, site=sites[-1], seed=settings.seed, progress=run.progress, until=until
-    )
-    tried = min(plan.told, lens.vocabulary_size)
-    try:
-        shares, told = measured(lens, candidates=tried)
-    except BadInput as error:
-        skipped.append(f"Flow between tokens was not measured: {error}")
-        return None
-    if not shares:
-        skipped.append(f"Flow between tokens was not measured: there was no time in {settings.budget}.")
-        return None
-    if len(shares) < len(prompts):
-        skipped.append(
-            f"Flow between tokens was measured in {len(shares)} of {len(prompts)} prompts: there was no time for more."
+    def _read(self, prompts: list[list[int]], site: str, until: Deadline) -> PromptRead:
+        clock = time.perf_counter()
+        search = partial(
+            invert, self.lens, at=site, method="exact", seed=self.settings.seed, progress=until.kept(self.progress)
         )
-    null = list[float]()
-    weights = sum(weight.numel() * weight.element_size() for weight in lens.model.parameters())
-    if plan.null and until.left > 0 and weights <= SMALL:
-        null, _ = measured(lens.twin(settings.seed)(), candidates=0)
-    ends = student(shares) if len(shares) > 2 else None
-    return TokenFlow(
-        site=sites[-1], prompts=len(shares), length=PROMPT, heard=sum(shares) / len(shares),
-        interval=None if ends is None else (max(0.0, ends[0]), ends[1]),
-        null=sum(null) / len(null) if null else None, told=told, candidates=tried or None,
-    )  # fmt: skip
-
-
-def _measured(
-    lens: Lens, prompts: list[list[int]], site: str, seed: int, progress: Progress, until: Deadline, *, candidates: int
-) -> tuple[list[float], float | None]:
-    """How far other tokens move an output over how far its own does, of each prompt that there is time for; and the mean share
-    of other tokens that outputs tell."""
-    progress = until.kept(progress)
-
-    def summary(prompt: list[int]) -> FlowSummary:
-        result = measure(
-            lens, prompt, at=site, trials=2, recover=bool(candidates), seed=seed, progress=progress, candidates=candidates or None
+        inversions = until.each([partial(search, [prompt]) for prompt in prompts])
+        self._require(len(inversions), len(prompts), "inverted")
+        total = PROMPT * len(inversions)
+        accuracy = sum(each.token_accuracy or 0.0 for each in inversions) / len(inversions)
+        low, high = wilson(round(accuracy * total), total)
+        return PromptRead(
+            site=site, prompts=len(inversions), tokens=total, recovered=accuracy, interval=(low, high),
+            verdict=max((each.verdict for each in inversions), key=VERDICTS.index),
+            seconds=round(time.perf_counter() - clock, 3),
         )  # fmt: skip
-        return result.parts[0].sites[-1]
 
-    def others(flow: FlowSummary) -> float:
-        return flow.leak_of_earlier if lens.traits.causal else (flow.leak_of_earlier + flow.leak_of_later) / 2
+    def _bits(self, windows: int, site: str, until: Deadline) -> LeakedBits:
+        settings, progress = self.settings, until.kept(self.progress)
+        assert settings.text is not None  # by `examined_model`'s caller
+        progress("bits", 0, None, "tokens")
+        reading = settings.part(Reading) | {"max_tokens": min(TOKENS, settings.max_tokens or TOKENS)}
+        row = privacy(
+            self.lens, settings.text, sites=site, noise=(NOISE,), windows=windows, length=PROMPT,
+            candidates=min(CANDIDATES, self.lens.vocabulary_size), draws=32, seed=settings.seed, progress=progress, **reading,
+        ).rows[0]  # fmt: skip
+        if row.bits_lower is None or row.bits_upper is None or not row.prior_bits:
+            raise BadInput("the release has none.")
+        return LeakedBits(
+            site=site, noise=NOISE, tokens=row.tokens, prior_bits=row.prior_bits, lower=row.bits_lower, upper=row.bits_upper,
+            interval=row.bits_interval, candidates=row.candidates, guessed=row.guess_accuracy, named=row.attack_accuracy,
+        )  # fmt: skip
 
-    flows = until.each([partial(summary, prompt) for prompt in prompts])
-    shown = [flow.recoverable_of_earlier for flow in flows if flow.recoverable_of_earlier is not None]
-    return [others(flow) / max(flow.leak_own, 1e-30) for flow in flows], sum(shown) / len(shown) if shown else None
+    def flow(self) -> TokenFlow | None:
+        """How far other tokens move an output of the last block, and what it tells of them."""
+        return self.attempt("Flow between tokens was not measured", FLOW, self._flow)
 
+    def _flow(self, until: Deadline) -> TokenFlow:
+        if not self.plan.flow:
+            raise OutOfTime
+        if not (self.ids[PROMPT - 1 :] and self.blocks):
+            raise BadInput("no blocks, or too short a text.")
+        tried = min(self.plan.told, self.lens.vocabulary_size)
+        flows = self._flows(until, candidates=tried)
+        shares = [self._heard(flow) for flow in flows]
+        told = [flow.recoverable_of_earlier for flow in flows if flow.recoverable_of_earlier is not None]
+        ends = student(shares) if len(shares) > 2 else None
+        return TokenFlow(
+            site=self.blocks[-1], prompts=len(flows), length=PROMPT, heard=sum(shares) / len(shares),
+            interval=None if ends is None else (max(0.0, ends[0]), ends[1]),
+            told=sum(told) / len(told) if told else None, candidates=tried or None,
+        )  # fmt: skip
 
-TRIED = "centre,standardise,all-but-the-top,whiten-softly"
-LEAST, BATCH = 32, 64
+    def flow_of_control(self, control: Lens) -> float:
+        """The same movement of random weights, which take the model's place, so that its own can be given back."""
+        self.lens = control
+        shares = [self._heard(flow) for flow in self._flows(self.until, candidates=0)]
+        return sum(shares) / len(shares)
 
+    def _flows(self, until: Deadline, *, candidates: int) -> list[FlowSummary]:
+        """Of each prompt that there is time for."""
+        prompts = self._prompts(self.plan.flow)
+        work = partial(
+            measure, self.lens, at=self.blocks[-1], trials=2, recover=bool(candidates), candidates=candidates or None,
+            seed=self.settings.seed, progress=until.kept(self.progress),
+        )  # fmt: skip
+        results = until.each([partial(work, prompt=prompt) for prompt in prompts])
+        self._require(len(results), len(prompts), "examined for flow")
+        return [each.parts[0].sites[-1] for each in results]
 
-def curing(
-    lens: Lens, ids: Sequence[int], plan: ExaminationPlan, settings: CheckingUp, run: Run, until: Deadline, skipped: list[str]
-) -> TriedRemedies | None:  # fmt: skip
-    """Remedies fitted on half of the passages and judged by the others; `skipped` says why there are none."""
-    if not plan.passages:
-        return None
-    passages = [list(ids[k : k + PASSAGE]) for k in range(0, len(ids) - PASSAGE + 1, PASSAGE)][: plan.passages]
-    pairs, site = len(passages) // 2, lens.default_sites[-1]
-    progress = until.within(CURE * BUDGETS[settings.budget]).kept(run.progress)
-    try:
-        if pairs < LEAST:
-            raise BadInput(f"the text has {pairs} pairs of passages, fewer than {LEAST}.")
-        parts = list[npt.NDArray[np.float64]]()
+    def _heard(self, flow: FlowSummary) -> float:
+        """How far other tokens move an output over how far its own does."""
+        later = [] if self.lens.traits.causal else [flow.leak_of_later]
+        others = [flow.leak_of_earlier, *later]
+        return sum(others) / len(others) / max(flow.leak_own, 1e-30)
+
+    def cure(self) -> TriedRemedies | None:
+        """Remedies fitted on half of the passages and judged by the others."""
+        return self.attempt("No remedy was tried", CURE, self._cure)
+
+    def _cure(self, until: Deadline) -> TriedRemedies:
+        if not self.plan.passages:
+            raise OutOfTime
+        starts = range(0, len(self.ids) - PASSAGE + 1, PASSAGE)
+        passages = [self.ids[start : start + PASSAGE] for start in starts][: self.plan.passages]
+        pairs, site, progress = len(passages) // 2, self.lens.default_sites[-1], until.kept(self.progress)
+        if pairs < PAIRS:
+            raise BadInput(f"the text has {pairs} pairs of passages, fewer than {PAIRS}.")
+        parts = []
         for start in range(0, 2 * pairs, BATCH):
             progress("passages", start, 2 * pairs, "passages")
-            parts.append(mean_states(lens, passages[start : min(start + BATCH, 2 * pairs)], [site])[site])
+            parts.append(mean_states(self.lens, passages[start : min(start + BATCH, 2 * pairs)], [site])[site])
         vectors = np.concatenate(parts)
         if not np.isfinite(vectors).all():
             raise BadInput("the vectors are not finite.")
         result = remedy(
-            vectors[1::2], partners=vectors[::2], remedies=TRIED, held_out=pairs, export="none", seed=settings.seed,
+            vectors[1::2], partners=vectors[::2], remedies=TRIED, held_out=pairs, export="none", seed=self.settings.seed,
             progress=progress,
         )  # fmt: skip
-    except OutOfTime:
-        skipped.append(f"No remedy was tried: there was no time in {settings.budget}.")
-        return None
-    except BadInput as error:
-        skipped.append(f"No remedy was tried: {error}")
-        return None
-    queries = int(result.rows[0].number("queries") or 0)
-    return TriedRemedies(site=site, length=PASSAGE, fitted=result.fitted, queries=queries, rows=result.rows)
+        queries = int(result.rows[0].number("queries") or 0)
+        return TriedRemedies(site=site, length=PASSAGE, fitted=result.fitted, queries=queries, rows=result.rows)
+
+    def _ids(self, most: int) -> list[int]:
+        """Token ids of the beginning of the text, without special ones."""
+        settings = self.settings
+        assert settings.text is not None
+        most = min(most, settings.max_tokens or most)
+        ids: list[int] = []
+        read = documents(settings.text, documents=settings.documents, field=settings.field)
+        for stretch in tokenise(read, self.lens.require_tokenizer()):
+            ids += stretch.ids.tolist()
+            if len(ids) >= most:
+                break
+        return ids[:most]
+
+    def _prompts(self, count: int) -> list[list[int]]:
+        """At most so many prompts, evenly spaced over the beginning of the text."""
+        ids = self.ids[:TOKENS]
+        step = max(PROMPT, len(ids) // max(1, count))
+        return [ids[k * step :][:PROMPT] for k in range(count) if len(ids) >= k * step + PROMPT]
+
+    def _require(self, done: int, asked: int, verb: str) -> None:
+        """At least one prompt; fewer than asked are said."""
+        if not done:
+            raise OutOfTime
+        if done < asked:
+            self.skipped.append(
+                f"{done} of {asked} prompts were {verb}: there was no time for more in {self.settings.budget}."
+            )
 
 
 GROUP, ROWS = 64, 64
@@ -245,23 +234,17 @@ def levels(weight: torch.Tensor) -> torch.Tensor:
     return 1 + (ordered[:, 1:] != ordered[:, :-1]).sum(1)
 
 
-def grid_of(model: nn.Module, until: Deadline, skipped: list[str]) -> Grid | None:
+def grid_of(model: nn.Module) -> Grid | None:
     """The grid of all matrices of at least 64 columns, None where there is none in floating point."""
-    matrices = dict[str, torch.Tensor]()
-    for name, weight in model.named_parameters():
-        if until.left <= 0:
-            skipped.append(
-                f"The grid of the weights was looked at in {len(matrices)} matrices only: there was no time for more."
-            )
-            break
-        if weight.ndim == 2 and weight.is_floating_point():
-            counts = levels(weight)
-            # A matrix of equal values, such as one that was never trained, was not rounded.
-            if len(counts) and counts.float().median() > 1:
-                matrices[name] = counts.float()
-    if not matrices:
+    counts = {
+        name: levels(weight).float()
+        for name, weight in model.named_parameters()
+        if weight.ndim == 2 and weight.is_floating_point()
+    }
+    # A matrix of equal values, such as one that was never trained, was not rounded.
+    medians = {name: median for name, count in counts.items() if len(count) and (median := float(count.median())) > 1}
+    if not medians:
         return None
-    medians = {name: float(counts.median()) for name, counts in matrices.items()}
     coarsest = min(medians, key=medians.__getitem__)
-    every = torch.cat(list(matrices.values()))
+    every = torch.cat([counts[name] for name in medians])
     return Grid(levels=float(every.median()), groups=len(every), coarsest=coarsest, coarsest_levels=medians[coarsest])

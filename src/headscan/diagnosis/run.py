@@ -6,89 +6,87 @@ import json
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Annotated, Literal, cast
 
 from headscan.diagnosis.evidence import ModelEvidence
-from headscan.diagnosis.measurements import TOKENS, curing, flowing, grid_of, leaking
-from headscan.diagnosis.plan import (
-    PASSAGE,
-    CheckingUp,
-    Deadline,
-    ExaminationPlan,
-    OutOfTime,
-    ScanCost,
-    afforded,
-    drawing,
-    pace,
-    planned,
-)
+from headscan.diagnosis.measurements import Measurements, grid_of
+from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, pace, planned
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, ordered, reference, summary
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
-from headscan.model.settings import Device, Dtype, Loading, TokenizerName
+from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.run import BadInput, Progress, Row, Run, running, verb, write_atomic
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.result import ScanResult
 from headscan.scanner.run import scan
 from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources, stored_source
-from headscan.text import documents
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text
-from headscan.text.tokens import tokenise
 
-MEASURES = "anatomy,common_direction,loss"
+MEASURES, MEASURES_OF_CONTROL = "anatomy,common_direction,loss", "common_direction,loss"
+SAFE = 1.25
+"""By how much the scan of random weights may take longer than that of the model did."""
 
 
 def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
-    """A first scan, which is timed; leaks, flow and remedies, each until its share of the budget is spent; then as large a
-    scan as the rest has room for, whose pass serves shape, anatomy and loss.
+    """A scan, whose size the model's speed sets and whose pass serves shape, anatomy and loss; then leaks, flow and remedies,
+    each until its share of the budget is spent; then, where there is time, the same of random weights.
 
-    Where random weights are scanned, too, the model is loaded anew for it, so that its random twin has room.
+    The model's weights are given back before random ones are drawn, unless whoever called holds it.
     """
     clock, until = time.perf_counter(), Deadline.of(settings.budget)
     run.progress(f"{name} · loading", 0, None, "steps")
     lens = open_model(source, settings)
     lens.require_tokenizer()
-    loading = time.perf_counter() - clock
-    plan = planned(settings.budget, pace(lens, settings.context), lens.vocabulary_size, settings.max_tokens)
-    run.announce(_said(name, plan))
-    first = cost = None
-    if until.left < float("inf"):
-        first, cost = _timed(lens, settings, run, plan.first)
-    skipped = list[str]()
-    grid = grid_of(lens.model, until, skipped)
-    skipped += plan.skipped
-    ids = _ids(lens, settings, max(TOKENS, PASSAGE * plan.passages))
-    read, bits = leaking(lens, ids[:TOKENS], plan, settings, run, until, skipped)
-    flow = flowing(lens, ids[:TOKENS], plan, settings, run, until, skipped)
-    cure = curing(lens, ids, plan, settings, run, until, skipped)
-    if cost is not None:
-        again = loading + drawing(sum(one.numel() for one in lens.model.parameters()))
-        plan, no_scan = afforded(plan, cost, until.left, again)
-        skipped += no_scan
-    found = first
-    if first is None or plan.tokens != plan.first or plan.null:
-        given = source if plan.null and not isinstance(source, Lens) else lens
-        del lens
-        progress = run.progress if cost is None else until.within(until.left - cost.fixed).kept(run.progress, more=True)
-        try:
-            found = _scanned(given, settings, progress, plan.tokens, null=plan.null)
-        except OutOfTime:
-            skipped.append(f"A scan of {plan.tokens:,} tokens was stopped: it took longer than the first one promised.")
-    assert found is not None
-    loss, random = (_first(found.tables["loss"], null) for null in (None, "random-init"))
+    plan = planned(settings.budget, pace(lens, settings.context), settings.max_tokens)
+    size = "the whole text" if plan.tokens is None else f"at most {plan.tokens:,} tokens"
+    run.announce(f"{name}: {size}; {plan.prompts or 'no'} prompt{'s' * (plan.prompts != 1)} to invert.")
+    started = time.perf_counter()
+    scanned = _scanned(lens, settings, run.progress, plan.tokens, MEASURES)
+    took = time.perf_counter() - started
+    measurements = Measurements(lens, plan, settings, run.progress, until)
+    grid = grid_of(lens.model)
+    read, bits = measurements.leak()
+    flow, cure = measurements.flow(), measurements.cure()
+    control, random = lens.twin(settings.seed), None
+    measurements.lens = lens = cast(Lens, None)  # gives the weights back
+    if until.left > SAFE * took:
+        with suppress(OutOfTime):
+            weights = control()
+            if flow is not None:
+                flow = replace(flow, null=measurements.flow_of_control(weights))
+            progress = until.kept(run.progress, more=True)
+            random = _scanned(weights, settings, progress, plan.tokens, MEASURES_OF_CONTROL)
+    skipped = measurements.skipped
+    if random is None:
+        skipped.append(f"Random weights were not scanned for comparison: there was no time in {settings.budget}.")
+    tables = random.tables if random else {}
+    nulls, common, losses = (
+        [Row({**row, "model": name, "null": "random-init"}) for row in rows]
+        for rows in (random.sites if random else [], tables.get("common_direction", []), tables.get("loss", []))
+    )
+    loss = next(iter(scanned.tables["loss"]), None)
     if loss is None:
-        skipped.append(
-            "There is no loss: " + next((n for p in found.probes if p.name == "loss" for n in p.notes), "no logits.")
-        )
+        reasons = (note for probe in scanned.probes if probe.name == "loss" for note in probe.notes)
+        skipped.append(f"There is no loss: {next(reasons, 'no logits.')}")
     return ModelEvidence(
-        model=name, record=found.models[0], text=found.protocol.text, sites=found.sites, nulls=found.nulls,
-        anatomy=[row for row in found.tables["anatomy"] if row.get("null") is None and row["kind"] == "branch"],
-        common=found.tables["common_direction"], loss=loss, loss_of_null=random, grid=grid, read=read,
-        bits=bits, flow=flow, cure=cure, skipped=skipped, seconds=round(time.perf_counter() - clock, 3),
+        model=name, record=scanned.models[0], text=scanned.protocol.text, sites=scanned.sites,
+        nulls=nulls, anatomy=[row for row in scanned.tables["anatomy"] if row["kind"] == "branch"],
+        common=[*scanned.tables["common_direction"], *common], loss=loss, loss_of_null=next(iter(losses), None),
+        grid=grid, read=read, bits=bits, flow=flow, cure=cure, skipped=skipped,
+        seconds=round(time.perf_counter() - clock, 3),
+    )  # fmt: skip
+
+
+def _scanned(lens: Lens, settings: CheckingUp, progress: Progress, tokens: int | None, measures: str) -> ScanResult:
+    reading = settings.part(Reading) | {"max_tokens": None if tokens is None else max(settings.context, tokens)}
+    return scan(
+        lens, settings.text, context=settings.context, measures=measures, sample=0, seed=settings.seed, progress=progress,
+        **reading,
     )  # fmt: skip
 
 
@@ -101,55 +99,6 @@ def examined_states(source: VectorSource, name: str, settings: CheckingUp, run: 
         nulls=found.nulls, seconds=round(time.perf_counter() - clock, 3),
         skipped=["Stored states have no weights, no head and no random twin: their shape alone was examined."],
     )  # fmt: skip
-
-
-def _said(name: str, plan: ExaminationPlan) -> str:
-    read = "the whole text" if plan.tokens is None else f"at most {plan.tokens:,} tokens"
-    twin = ", with random weights beside it" if plan.null else ""
-    return f"{name}: {read}{twin}; {plan.prompts or 'no'} prompt{'s' * (plan.prompts != 1)} to invert."
-
-
-def _timed(lens: Lens, settings: CheckingUp, run: Run, tokens: int) -> tuple[ScanResult, ScanCost]:
-    """A scan of the beginning of the text, and what a larger one will take."""
-    clock, passed = time.perf_counter(), 0.0
-
-    def watched(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
-        nonlocal passed
-        passed = time.perf_counter() - clock
-        run.progress(stage, done, total, unit)
-
-    found = _scanned(lens, settings, watched, tokens, null=False)
-    losing = sum(probe.seconds or 0.0 for probe in found.probes if probe.name == "loss")
-    read = int(found.sites[0].number("tokens") or tokens)
-    return found, ScanCost.of(read, time.perf_counter() - clock, passed, losing)
-
-
-def _scanned(
-    source: ModelLike, settings: CheckingUp, progress: Progress, tokens: int | None, *, null: bool
-) -> ScanResult:
-    most = None if tokens is None else max(settings.context, tokens)
-    reading = settings.part(Reading) | {"max_tokens": most}
-    return scan(
-        source, settings.text, context=settings.context, null=null, measures=MEASURES, sample=0, seed=settings.seed,
-        progress=progress, **settings.part(Loading), **reading,
-    )  # fmt: skip
-
-
-def _first(rows: list[Row], null: str | None) -> Row | None:
-    return next((row for row in rows if row.get("null") == null), None)
-
-
-def _ids(lens: Lens, settings: CheckingUp, most: int) -> list[int]:
-    """Token ids of the beginning of the text, without special ones."""
-    assert settings.text is not None
-    most = min(most, settings.max_tokens or most)
-    found: list[int] = []
-    read = documents(settings.text, documents=settings.documents, field=settings.field)
-    for stretch in tokenise(read, lens.require_tokenizer()):
-        found += stretch.ids.tolist()
-        if len(found) >= most:
-            break
-    return found[:most]
 
 
 @verb("checkup")
