@@ -19,7 +19,6 @@ import torch
 from headscan.attribution import METHODS
 from headscan.attribution.faithfulness import measured_orders, over_predictions
 from headscan.attribution.run import read_task
-from headscan.attribution.steps import Attributing
 from headscan.model import Lens
 from headscan.run import VERBS
 
@@ -33,8 +32,7 @@ def numbers(lens: Lens, text: str) -> np.ndarray:
     """[predictions, 3] of one text: the two areas of a gradient-x-input map, and its gain."""
     begins = text.index(" ", PROMPT)
     options = {"continuation": text[begins:LONGEST], "method": "gradient-x-input", "substitute": "mean"}
-    settings = VERBS["attribute"].given((lens, text[:begins]), options).chosen(Attributing)
-    task = read_task(lens, settings)
+    task = read_task(lens, VERBS["attribute"].given((lens, text[:begins]), options))
     found = METHODS["gradient-x-input"]().explain(task)
     own, null = measured_orders(task, found, list(range(PREDICTIONS)))
     values = np.array([order.areas for order in own])

@@ -44,7 +44,6 @@ def document(tokens, steps=1, methods=("occlusion", "gradient-x-input")):
             for m in methods
         ],
         "faithfulness": trust,
-        "agreement": [{"methods": list(methods), "spearman": 0.4}],
         "protocol": {"verb": "attribute", "command": "headscan attribute <b>m</b>", "versions": {"headscan": "0.1.0"}},
         "models": [{"name": "<script>window.pwned=1</script>"}],
     }  # fmt: skip

@@ -18,12 +18,12 @@ from headscan.attribution.method import (
     MethodWords,
 )
 from headscan.attribution.methods import Combined, GradientXInput, IntegratedGradients, Occlusion
-from headscan.attribution.result import AttributeResult, agreement
+from headscan.attribution.result import AttributeResult
 from headscan.attribution.run import attribute
 from headscan.attribution.target import AttributionTarget, TargetStep, find_units
 
 __all__ = [
     "METHODS", "AttributeResult", "AttributionMap", "AttributionMethod", "AttributionTarget", "AttributionTask", "Coalitions",
-    "Combined", "Engine", "GradientXInput", "IntegratedGradients", "MethodWords", "Occlusion", "TargetStep", "agreement",
-    "attribute", "faithfulness", "find_units", "gradient_x_input", "integrated_gradients",
+    "Combined", "Engine", "GradientXInput", "IntegratedGradients", "MethodWords", "Occlusion", "TargetStep", "attribute",
+    "faithfulness", "find_units", "gradient_x_input", "integrated_gradients",
 ]  # fmt: skip

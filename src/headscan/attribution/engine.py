@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -96,25 +96,13 @@ class Engine:
 
         Returns the prompt's logits [P, V] at `positions` (counted from the end where negative).
         """
-        length = embeds.shape[0]
-        places = [p % length for p in positions]
+        places = [p % len(embeds) for p in positions]
         self._packed = None
-        # Tried on the first prompt of each size (a power of two), and taken as known for later ones.
-        known: dict[int, bool] = self.lens.once("packed rows agree", dict)
-        size = length.bit_length()
-        possible = self.causal and length >= 4 and self._positioned and known.get(size, True)
-        packed = Packed(self.lens, keeps=self._keeps, options=self._uncached)
-        if possible and size in known:
-            with suppress(NotImplementedError):  # such as a window that only this prompt is longer than
-                logits = packed.record(embeds, places)
-                self._packed = packed
-                return logits
-            possible = False
         with torch.inference_mode():
             own = self.logits(embeds[None], places)[0]
-        if possible:
-            known[size] = self._agrees(packed, embeds, places, own)
-            self._packed = packed if known[size] else None
+        if self.causal and len(embeds) >= 4 and self._positioned:
+            packed = Packed(self.lens, keeps=self._keeps, options=self._uncached)
+            self._packed = packed if self._agrees(packed, embeds, places, own) else None
         return own
 
     def each(self, segments: Sequence[Segment]) -> list[Tensor]:

@@ -25,6 +25,7 @@ from transformers import AttentionInterface
 from transformers.activations import NewGELUActivation
 
 from headscan.model import Lens
+from headscan.model.recording import evaluating
 from headscan.model.sites import first_tensor
 
 NAME = "headscan-packed"
@@ -63,8 +64,7 @@ class Packed:
         mlp = lens.tap(last) if last in lens.sites else None
         alone = mlp is not None and mlp.calls == 1 and mlp.shape_from is None and mlp.where == "output"
         self._last_mlp: nn.Module | None = mlp.module if mlp is not None and alone else None
-        self._modules = list(lens.model.modules())  # looked through once, not in every pass
-        self._gelus = [module for module in self._modules if isinstance(module, NewGELUActivation)]
+        self._gelus = [module for module in lens.model.modules() if isinstance(module, NewGELUActivation)]
         self._block = -1
 
     def record(self, embeds: Tensor, positions: Sequence[int]) -> Tensor:
@@ -108,10 +108,7 @@ class Packed:
         AttentionInterface.register(NAME, self._attend)
         with ExitStack() as stack:
             stack.enter_context(torch.inference_mode())
-            for module in self._modules:
-                if module.training:
-                    module.training = False
-                    stack.callback(setattr, module, "training", True)
+            stack.enter_context(evaluating(self.model))
             for module in self._gelus:  # the same function in one kernel instead of eight
                 module.__dict__["forward"] = partial(F.gelu, approximate="tanh")
                 stack.callback(module.__dict__.pop, "forward")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TYPE_CHECKING, ClassVar
 
-import numpy as np
 import torch
 
 from headscan.attribution.faithfulness import Faithfulness
@@ -18,28 +16,6 @@ from headscan.text.prompts import display
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(frozen=True)
-class Agreement:
-    """Spearman's rank correlation of two maps over units, averaged over predictions; None where one is constant."""
-
-    methods: tuple[str, str]
-    spearman: float | None
-
-
-def agreement(maps: dict[str, AttributionMap]) -> list[Agreement]:
-    """How far every two maps agree."""
-    from scipy.stats import rankdata
-
-    ranks = {name: rankdata(item.units, axis=1) for name, item in maps.items()}
-    ranks = {name: values - values.mean(1, keepdims=True) for name, values in ranks.items()}
-    agreements = []
-    for a, b in combinations(ranks, 2):
-        sizes = np.sqrt((ranks[a] ** 2).sum(1) * (ranks[b] ** 2).sum(1))
-        whole = float(np.mean((ranks[a] * ranks[b]).sum(1) / sizes)) if sizes.all() else None
-        agreements.append(Agreement((a, b), whole))
-    return agreements
 
 
 @dataclass(frozen=True)
@@ -136,7 +112,6 @@ class AttributeResult(Result):
     target: AttributionOf
     steps: list[ExplainedStep]
     maps: list[MapRecord]
-    agreement: list[Agreement]
     faithfulness: Faithfulness | None  # of the first method; None where it was not asked for
     cost: AttributionCost  # how the model was run
 
@@ -177,13 +152,13 @@ def explained(task: AttributionTask, scored: AttributionMap) -> list[ExplainedSt
 
 # ---- What an attribution's numbers say in words.
 
-GAP, APART = 0.01, 0.5
-"""From these on a gap of completeness, and below it a rank correlation, is spoken of: conventions, no tests."""
+GAP = 0.01
+"""From this on a gap of completeness is spoken of: a convention, no test."""
 
 
-def findings(maps: Sequence[MapRecord], agreement: Sequence[Agreement], judged: str) -> list[Finding]:
+def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
     """Codes: FAITHFUL (at 95 %: `Faithfulness.gain`) or UNFAITHFUL (each map that was checked, against random orders),
-    INCOMPLETE, DISAGREE."""
+    INCOMPLETE."""
     found = []
     for one in maps:
         if (trust := one.faithfulness) is not None:
@@ -198,9 +173,4 @@ def findings(maps: Sequence[MapRecord], agreement: Sequence[Agreement], judged: 
         if one.completeness is not None and (gap := max(one.completeness.relative_gap)) > GAP:
             text = f"The scores of {one.method} miss the sum that they must have by {100 * gap:.2g} %."
             found.append(Finding(code="INCOMPLETE", level="alert", sentence=text, value=gap))
-    ranked = [(one.spearman, one.methods) for one in agreement if one.spearman is not None]
-    if ranked and min(ranked)[0] < APART:
-        least, (a, b) = min(ranked)
-        text = f"{a} and {b} rank the tokens differently (rank correlation {least:.2f}): try occlusion, --substitute remove."
-        found.append(Finding(code="DISAGREE", level="notice", sentence=text, value=least))
     return found

@@ -20,17 +20,17 @@ from headscan.attribution.result import (
     AttributionOf,
     MapRecord,
     ScoredSpan,
-    agreement,
     explained,
     findings,
 )
-from headscan.attribution.steps import Attributing, asks_for_sentence, check_slopes, find_steps, sentence_target
+from headscan.attribution.steps import asks_for_sentence, check, check_slopes, find_steps, methods_of, sentence_target
 from headscan.attribution.target import AttributionTarget, TargetKind, UnitKind, find_units, kind_of, substitute_vector
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
-from headscan.model.settings import Device, Dtype, TokenizerName
+from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.run import BadInput, fingerprint, options_of, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.verbs import Given
 from headscan.text.prompts import PromptLike, read_prompt
 
 
@@ -97,24 +97,24 @@ def attribute(
     (5, 'logit')
     """
     asked, run = running()
-    settings = asked.chosen(Attributing)
-    lens = open_model(model, settings)
-    sentence = asks_for_sentence(lens, settings)
-    task = read_task(lens, settings, sentence=sentence)
+    check(asked)
+    lens = open_model(model, asked.chosen(Loading))
+    sentence = asks_for_sentence(lens, asked)
+    task = read_task(lens, asked, sentence=sentence)
     record = lens.provenance()
     run.identify(f"the weights of {lens.name}", fingerprint(record))
     run.identify("the prompt", list(task.prompt.ids))
-    methods = settings.methods(sentence=sentence)
+    methods = methods_of(asked, sentence=sentence)
     check_slopes(task.target, methods)
     scored: dict[str, ScoredMap] = {}
     for done, method in enumerate(methods):
         run.progress(f"attribution · {method.name}", done, len(methods), "methods")
-        scored[method.name] = run.unit(method.name, ScoredMap, partial(score, method, task, settings))
+        scored[method.name] = run.unit(method.name, ScoredMap, partial(score, method, task, asked))
     run.progress("attribution", len(methods), len(methods), "methods")
     maps = {name: item.map() for name, item in scored.items()}
     records = [item.record for item in scored.values()]
     first = maps[methods[0].name]
-    steps, agreed = explained(task, first), agreement(maps)
+    steps = explained(task, first)
     prompt, engine = task.prompt, task.engine
     return AttributeResult(
         prompt=prompt.text,
@@ -126,10 +126,10 @@ def attribute(
             ScoredSpan(unit.text, list(unit.tokens), float(value))
             for unit, value in zip(task.units, first.units.mean(0), strict=True)
         ],
-        units=settings.units,
+        units=asked["units"],
         scores=first.tokens.mean(0).tolist(),
         method=methods[0].name,
-        signed=settings.signed,
+        signed=asked["signed"],
         substitute=task.substitute_name,
         target=AttributionOf(
             task.target.kind,
@@ -140,10 +140,9 @@ def attribute(
         ),
         steps=steps,
         maps=records,
-        agreement=agreed,
         faithfulness=records[0].faithfulness,
         cost=AttributionCost(engine.packs, engine.tokens_computed),
-        findings=findings(records, agreed, task.target.judged),
+        findings=findings(records, task.target.judged),
         protocol=run.protocol(device=str(lens.device), dtype=str(task.embeds.dtype).removeprefix("torch.")),
         models=[record],
         arrays={f"scores/{name}": item.tokens.astype(np.float32) for name, item in maps.items()}
@@ -151,27 +150,27 @@ def attribute(
     )
 
 
-def read_task(lens: Lens, settings: Attributing, *, sentence: bool = False) -> AttributionTask:
+def read_task(lens: Lens, asked: Given, *, sentence: bool = False) -> AttributionTask:
     """The prompt, its predictions (or sentence vector) and the substitute's embedding, as the methods need them."""
     engine = Engine(lens, sentence=sentence)
-    prompt = read_prompt(settings.prompt, lens.tokenizer, lens.limits, chat=settings.chat)
+    prompt = read_prompt(asked["prompt"], lens.tokenizer, lens.limits, chat=asked["chat"])
     if len(prompt) < 2:
         raise BadInput(
             f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to share the prediction between; "
             "give at least two tokens."
         )
     if sentence:
-        target = sentence_target(engine, prompt.ids, settings)
+        target = sentence_target(engine, prompt.ids, asked)
     else:
-        prompt, steps = find_steps(engine, prompt, settings)
-        target = AttributionTarget(kind_of(settings.target, settings.against), steps)
+        prompt, steps = find_steps(engine, prompt, asked)
+        target = AttributionTarget(kind_of(asked["target"], asked["against"]), steps)
     embeds = engine.embed(torch.tensor(prompt.ids))
-    substitute, name = substitute_vector(engine, settings.substitute)
+    substitute, name = substitute_vector(engine, asked["substitute"])
     filler = substitute if substitute is not None else substitute_vector(engine, "auto")[0]
     assert filler is not None
     return AttributionTask(
         engine, prompt, embeds, target,
-        find_units(prompt, settings.units), substitute, name, filler, settings.signed, settings.seed,
+        find_units(prompt, asked["units"]), substitute, name, filler, asked["signed"], asked["seed"],
     )  # fmt: skip
 
 
@@ -187,7 +186,7 @@ class ScoredMap:
         return AttributionMap(np.array(self.tokens), np.array(self.units))
 
 
-def score(method: AttributionMethod, task: AttributionTask, settings: Attributing) -> ScoredMap:
+def score(method: AttributionMethod, task: AttributionTask, asked: Given) -> ScoredMap:
     start = time.perf_counter()
     scores = method.explain(task)
     seconds = round(time.perf_counter() - start, 4)
@@ -196,7 +195,7 @@ def score(method: AttributionMethod, task: AttributionTask, settings: Attributin
         {field.name: getattr(method, field.name) for field in options_of(type(method))},
         method.words,
         seconds,
-        faithfulness(task, scores) if settings.faithfulness else None,
+        faithfulness(task, scores) if asked["faithfulness"] else None,
         scores.completeness,
     )
     return ScoredMap(scores.tokens.tolist(), scores.units.tolist(), record)

@@ -3,79 +3,61 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 
 from headscan.attribution.engine import Engine
 from headscan.attribution.method import METHODS, AttributionMethod
-from headscan.attribution.target import AttributionTarget, TargetKind, TargetStep, UnitKind, kind_of, one_token
+from headscan.attribution.target import AttributionTarget, TargetStep, kind_of, one_token
 from headscan.model import Lens
-from headscan.model.settings import Loading
 from headscan.run import BadInput
-from headscan.text.prompts import Prompt, PromptLike, read_prompt
+from headscan.run.verbs import Given
+from headscan.text.prompts import Prompt, read_prompt
 
 
-@dataclass(frozen=True, kw_only=True)
-class Attributing(Loading):
-    """What is explained, by which methods, and how far the maps are checked."""
-
-    prompt: PromptLike
-    method: str | AttributionMethod | Sequence[str | AttributionMethod] | None
-    target: TargetKind
-    token: str | int | None
-    against: str | int | None
-    continuation: str | None
-    generate: int | None
-    substitute: str | int
-    units: UnitKind
-    signed: bool
-    chat: bool
-    faithfulness: bool
-    seed: int
-
-    def check(self) -> None:
-        super().check()
-        kind_of(self.target, self.against)
-        if self.continuation is not None and self.generate is not None:
-            raise BadInput("Give --continuation or --generate, not both.")
-        if self.explains_several and (self.token is not None or self.against is not None):
-            raise BadInput("A continuation names its own tokens: leave --token and --against out.")
-        methods = self.methods()
-        if self.substitute != "auto" and not self.faithfulness and not any(one.substitutes for one in methods):
-            users = ", ".join(sorted(name for name, item in METHODS.items() if item.substitutes))
-            raise BadInput(
-                f"--substitute is not used by the attribution method {' or '.join(one.name for one in methods)} without "
-                f"--faithfulness; it belongs to {users}."
-            )
-
-    @property
-    def explains_several(self) -> bool:
-        return self.continuation is not None or self.generate is not None
-
-    def methods(self, *, sentence: bool = False) -> list[AttributionMethod]:
-        """The methods that are asked for, without repeats; `sentence`: for a sentence vector."""
-        if self.method is None:
-            return [METHODS["occlusion" if sentence and self.against is None else "gradient-x-input"]()]
-        methods: list[AttributionMethod] = METHODS.build_each(self.method)
-        if not methods:
-            raise BadInput(f"Name at least one attribution method: {', '.join(METHODS)}, or all.")
-        return methods
+def check(asked: Given) -> None:
+    """Raise BadInput where options do not fit together."""
+    kind_of(asked["target"], asked["against"])
+    if asked["continuation"] is not None and asked["generate"] is not None:
+        raise BadInput("Give --continuation or --generate, not both.")
+    if explains_several(asked) and (asked["token"] is not None or asked["against"] is not None):
+        raise BadInput("A continuation names its own tokens: leave --token and --against out.")
+    methods = methods_of(asked)
+    if asked["substitute"] != "auto" and not asked["faithfulness"] and not any(item.substitutes for item in methods):
+        users = ", ".join(sorted(name for name, item in METHODS.items() if item.substitutes))
+        raise BadInput(
+            f"--substitute is not used by the attribution method {' or '.join(item.name for item in methods)} without "
+            f"--faithfulness; it belongs to {users}."
+        )
 
 
-def find_steps(engine: Engine, prompt: Prompt, settings: Attributing) -> tuple[Prompt, tuple[TargetStep, ...]]:
+def explains_several(asked: Given) -> bool:
+    return asked["continuation"] is not None or asked["generate"] is not None
+
+
+def methods_of(asked: Given, *, sentence: bool = False) -> list[AttributionMethod]:
+    """The methods that are asked for, without repeats; `sentence`: for a sentence vector."""
+    if asked["method"] is None:
+        return [METHODS["occlusion" if sentence and asked["against"] is None else "gradient-x-input"]()]
+    methods: list[AttributionMethod] = METHODS.build_each(asked["method"])
+    if not methods:
+        raise BadInput(f"Name at least one attribution method: {', '.join(METHODS)}, or all.")
+    return methods
+
+
+def find_steps(engine: Engine, prompt: Prompt, asked: Given) -> tuple[Prompt, tuple[TargetStep, ...]]:
     """The predictions to explain, and the prompt with as much of the continuation as they rest on.
 
     Raises:
         BadInput: a text that is not one token, a mask that is missing, a continuation that a model cannot write or take.
     """
     lens, longest = engine.lens, engine.lens.context_length
-    against = one_token(lens, settings.against) if settings.against is not None else None
-    named = one_token(lens, settings.token) if settings.token is not None else None
-    if settings.explains_several and engine.masked:
+    against = one_token(lens, asked["against"]) if asked["against"] is not None else None
+    named = one_token(lens, asked["token"]) if asked["token"] is not None else None
+    if explains_several(asked) and engine.masked:
         raise BadInput(f"'{lens.name}' fills masks; it continues no text.")
-    if settings.explains_several:
-        ids = _continuation(engine, prompt, settings)
+    if explains_several(asked):
+        ids = _continuation(engine, prompt, asked)
         if longest is not None and len(prompt) + len(ids) - 1 > longest:
             raise BadInput(
                 f"Prompt and continuation have {len(prompt) + len(ids)} tokens, but '{lens.name}' takes at most {longest}."
@@ -106,15 +88,15 @@ def _masks(lens: Lens, prompt: Prompt) -> list[int]:
     return positions
 
 
-def _continuation(engine: Engine, prompt: Prompt, settings: Attributing) -> list[int]:
+def _continuation(engine: Engine, prompt: Prompt, asked: Given) -> list[int]:
     """The tokens of the continuation that is given, or written greedily."""
-    lens, count = engine.lens, settings.generate or 1
-    if settings.continuation is not None:
+    lens, count = engine.lens, asked["generate"] or 1
+    if asked["continuation"] is not None:
         tokenizer = lens.require_tokenizer()
-        whole = list(tokenizer.encode(prompt.text + settings.continuation, add_special_tokens=False))
+        whole = list(tokenizer.encode(prompt.text + asked["continuation"], add_special_tokens=False))
         plain = [i for i, special in zip(prompt.ids, prompt.special, strict=True) if not special]
         joined = whole[: len(plain)] == plain
-        ids = whole[len(plain) :] if joined else tokenizer.encode(settings.continuation, add_special_tokens=False)
+        ids = whole[len(plain) :] if joined else tokenizer.encode(asked["continuation"], add_special_tokens=False)
         if not ids:
             raise BadInput("The continuation is empty.")
         return [int(i) for i in ids]
@@ -132,10 +114,10 @@ def _continuation(engine: Engine, prompt: Prompt, settings: Attributing) -> list
 # ---- Sentence vectors, of encoders that predict no token: what the vector of a text rests on
 
 
-def sentence_target(engine: Engine, ids: Sequence[int], settings: Attributing) -> AttributionTarget:
+def sentence_target(engine: Engine, ids: Sequence[int], asked: Given) -> AttributionTarget:
     """The cosine of the prompt's sentence vector with a fixed one: that of the whole prompt, so that a token's score is how
     far the vector turns without it, or that of another text (`--against`), so that it says why the two are alike."""
-    text, lens = settings.against, engine.lens
+    text, lens = asked["against"], engine.lens
     if text is not None and not isinstance(text, str):
         raise BadInput("A sentence vector is put against that of another text: give --against a text.")
     if text is not None:
@@ -149,16 +131,16 @@ def sentence_target(engine: Engine, ids: Sequence[int], settings: Attributing) -
     )  # fmt: skip
 
 
-def asks_for_sentence(lens: Lens, settings: Attributing) -> bool:
+def asks_for_sentence(lens: Lens, asked: Given) -> bool:
     """Whether the sentence vector is explained: where it is asked for, and of encoders that can predict no token.
 
     Raises:
         BadInput: options that name tokens to predict.
     """
     headless = "head" not in lens.sites and not lens.traits.causal
-    if settings.target != "sentence" and not (settings.target == "next" and headless):
+    if asked["target"] != "sentence" and not (asked["target"] == "next" and headless):
         return False
-    if settings.explains_several or settings.token is not None:
+    if explains_several(asked) or asked["token"] is not None:
         raise BadInput("A sentence vector predicts no token: leave --token, --continuation and --generate out.")
     return True
 

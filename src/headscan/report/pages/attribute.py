@@ -185,7 +185,7 @@ def rounded(values: object) -> list[list[float]]:
 
 @section("attribute", 20)
 def trust(result: AttributeResult) -> Section:
-    """Faithfulness, completeness and agreement of the maps."""
+    """Faithfulness and completeness of the maps."""
     checked = [(one.words.title, one.faithfulness) for one in result.maps if one.faithfulness is not None]
     parts: list[Part] = []
     if checked:
@@ -215,10 +215,6 @@ def trust(result: AttributeResult) -> Section:
                 f"{100 * max(gap.relative_gap):.2g} % ({gap.evaluations} gradients on {pieces} of the path)."
             )
             parts.append(Prose(said, f"Completeness of {one.words.title.lower()}."))
-    if result.agreement:
-        columns = ["methods", "rank correlation"]
-        agreed = [(", ".join(one.methods), one.spearman) for one in result.agreement]
-        parts.append(Table(columns, agreed, title="Agreement"))
     lead = "Take away what a map calls important, and the prediction should go."
     return Section("How far to trust it", lead, parts)
 
