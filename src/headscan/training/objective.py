@@ -214,8 +214,8 @@ REGULARISERS: Registry[Term] = Registry("regulariser", "headscan.training.regula
 def parse_regularisers(text: str | None) -> dict[str, float]:
     """Strengths by name; BadInput says what is wrong with the text.
 
-    >>> parse_regularisers("cosine:0.1, isoscore:-1")
-    {'cosine': 0.1, 'isoscore': -1.0}
+    >>> parse_regularisers("cosine:0.1, z-loss:1e-4")
+    {'cosine': 0.1, 'z-loss': 0.0001}
     >>> parse_regularisers("cosine")
     Traceback (most recent call last):
     headscan.BadInput: A regulariser is written NAME:STRENGTH, as in cosine:0.1, not 'cosine'.

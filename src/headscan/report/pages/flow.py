@@ -109,6 +109,7 @@ def matrix(result: FlowResult, kind: str, part: int, site: int) -> go.Figure:
 
 # ---- The page of a channel: codebook distances and noise.
 
+
 @page("channel")
 def channel(result: ChannelResult) -> Head:
     """Which outputs are looked at."""
