@@ -36,7 +36,7 @@ EXAMPLES = {
     "privacy": "privacy gpt-vanilla --text stories --sites block.1 --noise 0,1.6 --windows 2 --length 6",
     "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",
     "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
-    "channel": "channel gpt-vanilla --prompt 'Once upon' --at block.1 --search exact --noise 1",
+    "channel": "channel gpt-vanilla --prompt 'Once upon' --at block.1 --noise 1",
     "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4 --geometry-every 10",
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
     "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 4 --cells 300/8,260/8 --rates 0.01,0.03 "

@@ -54,7 +54,6 @@ TINY = ("tiny", "--tokenizer", "bytes")
         (("flow", *TINY, "--prompt", "Once", "--trials", "-1"), "--trials must be at least 1, not -1"),
         (("invert", *TINY, "--prompt", "Once", "--tolerance", "nan"), "--tolerance must be a finite number"),
         (("invert", *TINY, "--prompt", "Once", "--tolerance", "inf"), "--tolerance must be a finite number"),
-        (("invert", *TINY, "--prompt", "Once", "--tolerance", "inf"), "--tolerance must be a finite number"),
         (("scan", "nowhere/tiny/x", "--text", "text.txt"), "nowhere/tiny/x"),
         (("scan", ODD, "--text", "text.txt"), "caf"),
         (("scan", *TINY, "--text", "text.txt", "--out", "text.txt"), "cannot be written"),
