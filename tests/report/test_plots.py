@@ -94,7 +94,6 @@ def test_every_colour_of_a_figure_has_a_dark_partner(document):
     swaps = palette.swaps(5)
     for figure in (
         shape._average_cosine(sample.shown(document)),
-        shape._norms(sample.shown(document)),
         shape._spectrum(sample.shown(document), "a"),
     ):
         for trace in figure.data:

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from headscan.report.kit import Cell, Figure, Head, Line, Section, Table, Term, page, section
-from headscan.report.kit.figures import empty
-from headscan.report.kit.palette import depth_colours
-from headscan.report.kit.words import literal, number
+from headscan.report.kit.figures import lines
+from headscan.report.kit.words import number
 
 if TYPE_CHECKING:
     from headscan.run import Row
@@ -169,16 +168,14 @@ def elsewhere(result: TournamentResult) -> Section | None:
 
 def _curve(result: TournamentResult, measure: str, title: str) -> go.Figure:
     """A measure against the held-out loss, a line an arm; training goes right."""
-    figure = empty("held-out loss, nats a token", title)
-    names = [row.text("arm") for row in result.arms]
-    for (light, _), name in zip(depth_colours(len(names)), names, strict=True):
-        found = [row for row in result.curves if row["arm"] == name and row.number(measure) is not None]
-        reach = [(each[1] - each[0]) / 2 if (each := row.interval(measure)) else 0.0 for row in found]
-        figure.add_scatter(
-            x=[row.number("nats") for row in found], y=[row.number(measure) for row in found], name=literal(name),
-            mode="lines+markers", line={"color": light},
-            error_y={"array": reach, "thickness": 1, "width": 2} if any(reach) else None,
+    series = {}
+    for arm in result.arms:
+        found = [row for row in result.curves if row["arm"] == arm["arm"] and row.number(measure) is not None]
+        series[arm.text("arm")] = (
+            [row.number("nats") for row in found], [row.number(measure) for row in found],
+            [row.interval(measure) for row in found],
         )  # fmt: skip
+    figure = lines(series, "held-out loss, nats a token", title, by_depth=True)
     figure.update_xaxes(autorange="reversed")
     return figure
 
@@ -188,21 +185,14 @@ def _table(
 ) -> Table:
     several = len({(row.text("vocabulary"), row.text("width")) for row in rows}) > 1 or folded
     before: list[Term | str] = ["arm", *(["V"] if several else []), *(["d"] if several else []), "rate", "seeds"]
-    lines = []
+    shown = []
     for row in rows:
         known: list[Cell | str | float | int | None] = []
         known += [int(row.number("vocabulary") or 0), int(row.number("width") or 0)] if several else []
         known += [f"{row.number('rate'):g}", int(row.number("seeds") or 0)]
-        lines.append(Line(row.text("arm"), [*known, *(_cell(row, column) for column in columns)]))
+        shown.append(Line(row.text("arm"), [*known, *(_cell(row, column) for column in columns)]))
     caption = f"The matched loss is {number(matched, places=2)} nats." if matched is not None else ""
-    return Table(
-        [*before, *columns],
-        lines,
-        title=title,
-        caption=caption,
-        folded=folded,
-        where="page" if folded else "everywhere",
-    )
+    return Table([*before, *columns], shown, title, caption, folded, where="page" if folded else "everywhere")
 
 
 def _cell(row: Row, column: Term) -> Cell:

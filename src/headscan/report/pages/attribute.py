@@ -10,7 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 from rich.text import Text
 
-from headscan.report.kit import Figure, Head, Line, Prose, Raw, Section, Table, Term, figures, page, palette, section
+from headscan.report.kit import Figure, Head, Line, Prose, Raw, Section, Table, Term, figures, page, section
 from headscan.report.kit.parts import Part, cell_of
 from headscan.report.kit.words import clean, grouped, literal, named, number, value_of
 from headscan.run.errors import BadInput
@@ -26,8 +26,6 @@ AGAINST = {"light": (91, 155, 213), "terminal": (31, 104, 178)}
 solid or dashed as well."""
 
 TABLE_ROWS = 5000
-SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "star")
-"""One a method, since colours come round again and are not seen alike by all."""
 SIGNS = re.compile("([␣⏎⇥␍])")
 
 
@@ -191,7 +189,7 @@ def trust(result: AttributeResult) -> Section:
     if checked:
         first, judged = checked[0][1], result.target.judged
         caption = (
-            "Deletion (solid): the most important units go first; a good map falls at once. Insertion (dashed): they come "
+            "Deletion: the most important units go first; a good map falls at once. Insertion: they come "
             f"back first; a good map rises at once. Missing units are replaced by {first.substitute}."
         )
         alt = f"The {judged} as units are replaced in the order of their scores, and as they are put back"
@@ -221,18 +219,13 @@ def trust(result: AttributeResult) -> Section:
 
 def curves(result: AttributeResult) -> go.Figure:
     """Deletion and insertion curves of each method: probability (or cosine) as units are replaced or put back."""
-    figure = figures.empty("share of the units replaced (deletion) or put back (insertion)", result.target.judged)
-    checked = [(one.method, one.faithfulness) for one in result.maps if one.faithfulness is not None]
-    for index, (method, one) in enumerate(checked):
-        for name, curve, dash in (("deletion", one.deletion, "solid"), ("insertion", one.insertion, "dash")):
-            figure.add_scatter(
-                x=curve.share, y=curve.probability, mode="lines+markers", name=f"{literal(method)}, {name}",
-                line={"color": palette.model_colour(index), "dash": dash},
-                marker={"symbol": SYMBOLS[index % len(SYMBOLS)], "size": 6},
-            )  # fmt: skip
-    figure.update_xaxes(range=[0, 1])
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+    series = {
+        f"{one.method}, {name}": (curve.share, curve.probability)
+        for one in result.maps if one.faithfulness is not None
+        for name, curve in (("deletion", one.faithfulness.deletion), ("insertion", one.faithfulness.insertion))
+    }  # fmt: skip
+    x = "share of the units replaced (deletion) or put back (insertion)"
+    return figures.lines(series, x, result.target.judged, zero=True)
 
 
 def scores(result: AttributeResult, method: str | None = None) -> go.Figure:

@@ -13,8 +13,6 @@ from headscan.run.errors import BadInput
 from headscan.run.vocabulary import terms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult
     from headscan.report.kit.parts import Part
 
@@ -176,27 +174,19 @@ def _enough(part: ChannelPart, level: float) -> int | str:
     return min(widths) if widths else "none"
 
 
-def _curves(
-    x: str, y: str, points: Mapping[str, Sequence[tuple[float, float]]], marks: Sequence[tuple[float, int]] = ()
-) -> go.Figure:
-    """Shares of tokens over a logarithmic axis, a line a name; dotted marks at values of x, in the colour of a line."""
-    figure = figures.lines(
-        {name: ([a for a, _ in some], [b for _, b in some]) for name, some in points.items()}, x, y, log="x"
-    )
-    for place, index in marks:
-        line = {"color": palette.model_colour(index), "width": 1, "dash": "dot"}
-        figure.add_scatter(x=[place, place], y=[0, 1], mode="lines", showlegend=False, hoverinfo="skip", line=line)
+def _noise(part: ChannelPart) -> go.Figure:
+    """Token accuracy by the number of features, one line a noise level, a dotted mark where the bound lies."""
+    levels = sorted({row.noise for row in part.noise})
+    rows = {level: [row for row in part.noise if row.noise == level] for level in levels}
+    series = {
+        f"noise {level:g} × spread": ([row.width for row in some], [row.accuracy for row in some])
+        for level, some in rows.items()
+    }
+    figure = figures.lines(series, "features", "tokens decoded rightly", log="x")
+    widths = {row.noise: row.width for row in part.bounds}
+    for index, level in enumerate(levels):
+        if (width := widths.get(level)) is not None:
+            line = {"color": palette.model_colour(index), "width": 1, "dash": "dot"}
+            figure.add_scatter(x=[width, width], y=[0, 1], mode="lines", showlegend=False, hoverinfo="skip", line=line)
     figure.update_yaxes(range=[0, 1.03])
     return figure
-
-
-def _noise(part: ChannelPart) -> go.Figure:
-    """Token accuracy by the number of features, one line a noise level, a tick where the bound lies."""
-    levels = sorted({row.noise for row in part.noise})
-    points = {
-        f"noise {level:g} × spread": [(row.width, row.accuracy) for row in part.noise if row.noise == level]
-        for level in levels
-    }
-    widths = {row.noise: row.width for row in part.bounds}
-    marks = [(float(width), index) for index, level in enumerate(levels) if (width := widths.get(level)) is not None]
-    return _curves("features", "tokens decoded rightly", points, marks)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 
 from headscan.report.kit import Facts, Figure, Head, Prose, Section, Term, figures, page, palette, section, table
-from headscan.report.kit.parts import facts
+from headscan.report.kit.parts import Part, facts
 from headscan.report.kit.words import literal, named
 from headscan.report.pages.invert import LEAST, RecoveredLine, RecoveredToken, recovered
 
@@ -108,19 +108,17 @@ def frontier(result: PrivacyResult) -> Section | None:
 
 
 def _frontier(rows: list[LeakRow], lost: str) -> go.Figure:
-    figure = figures.empty(lost, "bits a token that remain")
-    for index, (defence, site) in enumerate(dict.fromkeys((row.defence, row.site) for row in rows)):
+    series = {}
+    for defence, site in dict.fromkeys((row.defence, row.site) for row in rows):
         some = [row for row in rows if (row.defence, row.site) == (defence, site)]
         some.sort(key=lambda row: _cost(row) or 0.0)
-        figure.add_scatter(
-            x=[_cost(row) for row in some],
-            y=[row.bits_upper if row.bits_truth is None else row.bits_truth for row in some],
-            text=[f"noise {row.noise:g}" for row in some], name=literal(f"{defence}, {site}"), mode="lines+markers",
-            line={"color": palette.model_colour(index)}, marker={"size": 7},
-            hovertemplate="%{text}: %{y:.2f} bits, cost %{x:.2f}",
-        )  # fmt: skip
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+        series[f"{defence}, {site}"] = [_cost(row) for row in some], [_middle(row) for row in some]
+    return figures.lines(series, lost, "bits a token that remain", zero=True)
+
+
+def _middle(row: LeakRow) -> float | None:
+    """The truth by Monte Carlo, or the proved floor where there is none."""
+    return row.bits_lower if row.bits_truth is None else row.bits_truth
 
 
 @section("privacy", 10)
@@ -145,7 +143,7 @@ def _bands(rows: list[LeakRow]) -> go.Figure:
     for index, (site, defence) in enumerate(dict.fromkeys((row.site, row.defence) for row in rows)):
         some = sorted((row for row in rows if (row.site, row.defence) == (site, defence)), key=attrgetter("noise"))
         x, colour = [row.noise for row in some], palette.model_colour(index)
-        middle = [row.bits_lower if row.bits_truth is None else row.bits_truth for row in some]
+        middle = [_middle(row) for row in some]
         band = {"mode": "lines", "line": {"color": colour, "width": 0.5}, "showlegend": False, "hoverinfo": "skip"}
         figure.add_scatter(x=x, y=[row.bits_lower for row in some], **band)
         figure.add_scatter(x=x, y=[row.bits_upper for row in some], fill="tonexty", opacity=0.5, **band)
@@ -186,7 +184,7 @@ def _accuracy(rows: list[LeakRow]) -> go.Figure:
 
 @section("privacy", 30)
 def found(result: PrivacyResult) -> Section | None:
-    """The tokens in a gradient's span."""
+    """The tokens in a gradient's span, the texts put in order, and the batch."""
     if (shown := result.gradient) is None:
         return None
     tokens = [
@@ -204,14 +202,15 @@ def found(result: PrivacyResult) -> Section | None:
     )  # fmt: skip
     lead = "The gradient of a linear map lies in the span of its inputs. A token is listed if its input vector lies in that span."
     numbers = facts(shown, "recall", "precision", "precision_anywhere", "with_positions", "nearest_other")
-    batch = [
+    about = [
         ("batch", f"{len(shown.batch)} texts of {len(shown.batch[0])} tokens"),
         ("rank of the gradient", f"{shown.rank} of {shown.width}"),
     ]
-    short = Facts("In short", [*batch, *numbers.rows])
-    return Section(
-        "What the step shows", lead, [recovered([RecoveredLine(tokens)]), Prose(shown.certified), short, figure]
-    )
+    short = Facts("In short", [*about, *numbers.rows])
+    parts: list[Part] = [recovered([RecoveredLine(tokens)]), Prose(shown.certified), short, figure, *_beginnings(shown)]
+    batch = [RecoveredLine([RecoveredToken(token, True) for token in row]) for row in shown.batch_strings[:50]]
+    parts += [Prose("The batch, for comparison: nothing of it was used", heading=True), recovered(batch)]
+    return Section("What the step shows", lead, parts)
 
 
 def _distances(shown: LeakedGradient) -> go.Figure:
@@ -232,30 +231,18 @@ def _distances(shown: LeakedGradient) -> go.Figure:
     return figure
 
 
-@section("privacy", 35)
-def order(result: PrivacyResult) -> Section | None:
+def _beginnings(shown: LeakedGradient) -> list[Part]:
     """The texts that the second stage puts in order."""
-    shown = result.gradient
-    if shown is None or shown.texts_found is None:
-        return None
+    if shown.texts_found is None:
+        return []
     lines = [
         RecoveredLine([RecoveredToken(one.string, one.in_batch, title=f"{one.distance:.1e}")])
         for one in shown.texts[:50]
     ]
     right = sum(one.in_batch for one in shown.texts)
-    lead = (
+    told = (
         f"Block 1's inputs depend on all tokens before: a beginning that was in the batch lies in the span of its gradient (rank "
         f"{shown.second_rank} of {shown.width}). {shown.texts_found:.0%} of the batch's texts are read in their order, all but "
         f"their last tokens; of the {len(shown.texts)} read, {right} were there."
     )
-    return Section("Texts in order", lead, [recovered(lines)] if lines else [])
-
-
-@section("privacy", 40)
-def batch(result: PrivacyResult) -> Section | None:
-    """The texts of the step."""
-    if result.gradient is None:
-        return None
-    rows = [[RecoveredToken(token, True) for token in row] for row in result.gradient.batch_strings[:50]]
-    lead = "What the step was made on, for comparison; nothing of it was used."
-    return Section("The batch", lead, [recovered([RecoveredLine(row) for row in rows])])
+    return [Prose("Texts in order", heading=True), Prose(told), *([recovered(lines)] if lines else [])]

@@ -154,28 +154,25 @@ def knows(result: ScanResult, measure: str) -> bool:
 
 @dataclass(frozen=True)
 class Strand:
-    """One line's looks: the model's index (colour, marker), its name, its null, its dash."""
+    """One line's looks: the model's index (colour, dash, marker), its name, its null."""
 
     index: int
     name: str
     null: str = ""
-    dash: str | None = None
 
     @property
     def colour(self) -> str:
         return palette.ROLES["muted"][0] if self.null == "gaussian" else palette.model_colour(self.index)
 
 
-def by_layer(
-    result: ScanResult, measure: str, first: First = "without", *, nulls: bool = True, dash: str | None = None
-) -> go.Figure:
+def by_layer(result: ScanResult, measure: str, first: First = "without", *, nulls: bool = True) -> go.Figure:
     """One measure at each site of a scan.
 
     Sites inside a block (attention, mlp) get a thinner line of their own; values that are not defined leave a gap.
     """
     figure, axis, names = empty(), Axis(result), models(result)
     for index, name in enumerate(names):
-        strands = [(of_model(result.sites, name), Strand(index, literal(name), dash=dash))]
+        strands = [(of_model(result.sites, name), Strand(index, literal(name)))]
         for null, words in NULLS.items() if nulls else ():
             rows = of_model(result.nulls, name, null)
             if rows and (null == "random-init" or index == 0):
@@ -248,7 +245,7 @@ def _add_line(
         f"{literal(row.text('site'))}: <b>{written(v)}</b>" + (f" ({written(b[0])} to {written(b[1])})" if b else "")
         for (_, row), v, b in zip(members, values, bands, strict=True)
     ]
-    pattern = DASH.get(strand.null) or strand.dash or palette.DASHES[strand.index % len(palette.DASHES)]
+    pattern = DASH.get(strand.null) or palette.DASHES[strand.index % len(palette.DASHES)]
     symbol = palette.SYMBOLS[strand.index % len(palette.SYMBOLS)]
     figure.add_scatter(
         x=x, y=[None if v is None else float(f"{v:.6g}") for v in values], name=label, legendgroup=label,

@@ -140,8 +140,7 @@ def _heads(rows: list[Row], field: str) -> go.Figure:
 
 # ---- From checkpoint to checkpoint: every measure of a scan of several checkpoints of one model, as maps and as curves.
 #
-# A measure of sites is a heat map, sites down and checkpoints across; what there is one of a model (the head, the loss, the
-# collapse) is a curve over the checkpoints.
+# Each field is a heat map, sites down and checkpoints across; what there is one of a model (the head, the loss) has one row.
 
 
 def checkpoints(result: ScanResult) -> list[str]:
@@ -153,7 +152,7 @@ def checkpoints(result: ScanResult) -> list[str]:
 
 @section("scan", 45)
 def course(result: ScanResult) -> Section | None:
-    """Maps of the clouds' measures and of the probes by site, curves of the probes of which there is one a model."""
+    """Maps of the clouds' measures and of the probes, sites by checkpoints."""
     names = checkpoints(result)
     if not names:
         return None
@@ -174,8 +173,7 @@ def course(result: ScanResult) -> Section | None:
         }  # fmt: skip
         if not fields or len({row["model"] for row in rows}) < len(names) or probe.picture != "layers":
             continue
-        draw = _map if {row.get("site") for row in rows} <= {row["site"] for row in result.sites} else _curve
-        drawn = [figure(probe.name, key, words, partial(draw, rows, names, key)) for key, words in fields.items()]
+        drawn = [figure(probe.name, key, words, partial(_map, rows, names, key)) for key, words in fields.items()]
         parts += [Prose(probe.title, heading=True), Panels(drawn, small=True)]
     lead = "The same sites, one model after another. A small model that saturates loses rank late, and its loss rises."
     return Section("From checkpoint to checkpoint", lead, parts)
@@ -188,16 +186,3 @@ def _map(rows: list[Row], names: list[str], field: str) -> go.Figure:
     return heat(
         [[values.get((name, site)) for name in names] for site in sites], [named(name) for name in names], sites
     )
-
-
-def _curve(rows: list[Row], names: list[str], field: str) -> go.Figure:
-    """One field over the checkpoints: a line for each table or site that the rows speak of, with intervals as bars."""
-    titles = [named(name) for name in names]
-    series = {}
-    for site in dict.fromkeys(row.text("site") for row in rows):
-        by_name = {row.text("model"): row for row in rows if row.text("site") == site}
-        own = [by_name.get(name) for name in names]
-        series[site] = (
-            titles, [row and row.number(field) for row in own], [row.interval(field) if row else None for row in own]
-        )  # fmt: skip
-    return lines(series)

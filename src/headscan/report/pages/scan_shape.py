@@ -1,4 +1,4 @@
-"""How cone, how round, how long: the core measures by layer, the spectra, who builds the cone, and paired differences."""
+"""The core measures by layer, the spectra, who builds the cone, and paired differences."""
 
 from __future__ import annotations
 
@@ -112,11 +112,11 @@ def spectrum(result: ScanResult) -> Section:
     multiples = [
         Figure(f"small-{key}", partial(small, result, key), f"{words.title} by layer", height=190, title=words.title,
                sentence=words.sentence)
-        for key, words in result.measures.items() if words.multiple and words.core
+        for key, words in result.measures.items() if words.core and key != "average_cosine"
     ]  # fmt: skip
     return Section(
         "Expectation and reality", "Singular value decomposition: how much of the cloud lies on each of its directions.",
-        [Panels(spectra, caption), Panels(multiples, "Summaries of the spectrum, by layer; lines as in Fig. 1.", small=True)],
+        [Panels(spectra, caption), Panels(multiples, "Spectra and lengths in short, by layer; lines as in Fig. 1.", small=True)],
     )  # fmt: skip
 
 
@@ -164,34 +164,6 @@ def _same_floor(spectra: list[go.Figure]) -> None:
     low = max(float(np.quantile(sound, 0.01)), 1e-4) if sound else 1e-3
     for figure in spectra:
         figure.update_yaxes(range=[float(np.log10(low)) - 0.1, 0.16])
-
-
-@section("scan", 40)
-def length(result: ScanResult) -> Section:
-    """How long the vectors are, and how long the one is that they share."""
-    caption = (
-        "Mean norm of the tokens' vectors (solid) and norm of their mean, which all tokens share (dotted), by layer."
-    )
-    figure = Figure("norms", partial(_norms, result, "both"), "Norms by layer", caption, 320)
-    lead = "When the two lines meet, every token carries the same vector."
-    return Section("How long are the vectors?", lead, [figure], "norms")
-
-
-def _norms(result: ScanResult, first: First = "without") -> go.Figure:
-    figure = by_layer(result, "mean_norm", first, nulls=False, dash="solid")
-    shared = by_layer(result, "mean_vector_norm", first, nulls=False, dash="dot")
-    for trace in figure.data:
-        trace.name = f"{trace.name}, mean norm"
-    for trace in shared.data:
-        trace.name, trace.legendgroup = f"{trace.name}, norm of the mean", f"shared {trace.legendgroup}"
-    figure.add_traces(shared.data)
-    values = [v for t in figure.data if not t.fill for v in t.y if v]
-    if values and max(values) > 30 * min(values) > 0:
-        figure.update_yaxes(type="log", dtick=1)
-    else:
-        figure.update_yaxes(rangemode="tozero")
-    figure.update_yaxes(title_text="norm")
-    return figure
 
 
 # ---- Who builds the cone and who takes it away, layer by layer, and what else it is made of.
