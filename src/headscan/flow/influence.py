@@ -30,8 +30,7 @@ def _outputs(lens: Lens, slice_: Slice, ids: Int[Tensor, "B T"]) -> list[Float[T
 
 
 def _relative(changed: Float[Tensor, "B s w"], original: Float[Tensor, "1 s w"]) -> Float[Tensor, "B s"]:
-    distance: Tensor = (changed - original).norm(dim=-1) / original.norm(dim=-1).clamp_min(1e-30)
-    return distance
+    return torch.div((changed - original).norm(dim=-1), original.norm(dim=-1).clamp_min(1e-30))
 
 
 def leaks(
@@ -68,10 +67,7 @@ def leaks(
 
 
 def computed_tokens(lens: Lens, slice_: Slice, length: int) -> int:
-    """Tokens that pass the slice when each place of a prompt is changed once.
-
-    `length`² of whole rows; `length` (`length` + 1) / 2 where a cache knows what stands before the place.
-    """
+    """Tokens that pass the slice when each place of a prompt is changed once; a cache spares those before the place."""
     return length * (length + 1) // 2 if can_continue(slice_.on(lens)) else length * length
 
 
@@ -125,20 +121,17 @@ class Recovery:
     def recovered(self) -> Bool[np.ndarray, "N sites T T"]:
         """Whether in a prompt the true token fits output j and no other does, by more than rounding."""
         floor = np.maximum(10 * self.noise, 1e-5)[None, :, None, None]
-        recovered: Bool[np.ndarray, "N sites T T"] = self.margins > floor
-        return recovered
+        return np.greater(self.margins, floor)
 
     @property
     def recoverable(self) -> Float64[np.ndarray, "sites T T"]:
         """The share of prompts in which the true token is recovered."""
-        shares: Float64[np.ndarray, "sites T T"] = self.recovered.mean(0)
-        return shares
+        return np.asarray(self.recovered.mean(0))
 
     @property
     def margin(self) -> Float64[np.ndarray, "sites T T"]:
         """Median over prompts: twice the relative error of output j that the search tolerates."""
-        median: Float64[np.ndarray, "sites T T"] = np.median(self.margins, 0)
-        return median
+        return np.asarray(np.median(self.margins, 0))
 
 
 def recovery(
@@ -222,10 +215,7 @@ def untried(drawn: int, confidence: float = 0.95) -> float:
 
 
 def near_and_random(lens: Lens, token: int, count: int, generator: torch.Generator) -> Int[Tensor, " count"]:
-    """`count` other tokens: half those whose input vectors are nearest to the token's, half drawn from the rest.
-
-    The nearest are the likeliest to be confused with it; the others show what chance gives. O(V e).
-    """
+    """`count` other tokens: half those whose input vectors are nearest (the likeliest to be confused), half drawn. O(V e)."""
     table = lens.input_embeddings.detach()
     distances = table.float().square().sum(1) - 2 * (table @ table[token]).float()
     distances[token] = -torch.inf  # the first of all, and left out

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated
 
 import torch
@@ -11,11 +11,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headscan.model import Lens
-from headscan.model.settings import Loading
 from headscan.model.slicing import Slice
-from headscan.run import BadInput, Option, TextRecord
+from headscan.run import BadInput, Given, Option, TextRecord
 from headscan.text.prompts import PromptsLike, read_prompts
-from headscan.text.source import TextLike
 from headscan.text.windows import Windows
 
 VARIANTS: dict[str, dict[str, str | bool]] = {
@@ -76,59 +74,21 @@ Cuts = Annotated[
 RandomWeights = Annotated[bool, Option("Add each model with random weights (the cut fresh).")]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Comparing(Loading):
-    """Which models, cut how, are compared at which sites on which prompts."""
-
-    prompt: PromptsLike | None
-    text: TextLike | None
-    windows: int | None
-    length: int | None
-    at: str | Sequence[str]
-    cuts: str | Sequence[str]
-    null: bool
-    seed: int
-
-    def check(self) -> None:
-        super().check()
-        if self.prompt is None and self.text is None:
-            raise BadInput("Give a prompt, or a text that prompts are taken from.")
-        if self.windows is not None and self.text is None:
-            raise BadInput("--windows is not used without --text: prompts are taken as they are.")
-        for name in self.cut_names():
-            names_of(name)
-
-    def cut_names(self) -> list[str]:
-        names = listed(self.cuts) + (["fresh"] if self.null else [])
-        if not names:
-            raise BadInput(f"Name at least one cut: {', '.join(VARIANTS)}.")
-        return list(dict.fromkeys(names))
+def check(asked: Given) -> None:
+    """Raise BadInput where options do not fit together."""
+    if asked["prompt"] is None and asked["text"] is None:
+        raise BadInput("Give a prompt, or a text that prompts are taken from.")
+    if asked["windows"] is not None and asked["text"] is None:
+        raise BadInput("--windows is not used without --text: prompts are taken as they are.")
+    for name in cut_names(asked):
+        names_of(name)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Flowing(Comparing):
-    """How leak and recovery are measured."""
-
-    trials: int
-    recover: bool
-    candidates: int | None
-
-    def check(self) -> None:
-        super().check()
-        if self.candidates is not None and not self.recover:
-            raise BadInput("--candidates is not used without --recover.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Channelling(Comparing):
-    """How the channel is measured."""
-
-    noise: Sequence[float]
-
-    def check(self) -> None:
-        super().check()
-        if not self.noise:
-            raise BadInput("Give --noise at least one number.")
+def cut_names(asked: Given) -> list[str]:
+    names = listed(asked["cuts"]) + (["fresh"] if asked["null"] else [])
+    if not names:
+        raise BadInput(f"Name at least one cut: {', '.join(VARIANTS)}.")
+    return list(dict.fromkeys(names))
 
 
 def listed(words: str | Sequence[str]) -> list[str]:
@@ -158,7 +118,7 @@ def find_sites(lens: Lens, at: str | Sequence[str]) -> tuple[str, ...]:
     return encoder
 
 
-def find_prompts(lens: Lens, settings: Comparing) -> tuple[Int[Tensor, "N T"], TextRecord | None]:
+def find_prompts(lens: Lens, asked: Given) -> tuple[Int[Tensor, "N T"], TextRecord | None]:
     """Token ids, each prompt cut to the length of the shortest; and the record of the text they come from.
 
     Raises:
@@ -166,16 +126,16 @@ def find_prompts(lens: Lens, settings: Comparing) -> tuple[Int[Tensor, "N T"], T
     """
     rows: list[list[int]] = []
     record = None
-    if settings.prompt is not None:
+    if asked["prompt"] is not None:
         # Prompts are cut before their length counts.
         limits = replace(lens.limits, context=None)
-        rows += [list(prompt.ids) for prompt in read_prompts(settings.prompt, lens.tokenizer, limits, special=False)]
-    if settings.text is not None:
-        count, size = settings.windows or WINDOWS, settings.length or LENGTH
-        windows = Windows(settings.text, lens.require_tokenizer(), size, max_tokens=count * size)
+        rows += [list(prompt.ids) for prompt in read_prompts(asked["prompt"], lens.tokenizer, limits, special=False)]
+    if asked["text"] is not None:
+        count, size = asked["windows"] or WINDOWS, asked["length"] or LENGTH
+        windows = Windows(asked["text"], lens.require_tokenizer(), size, max_tokens=count * size)
         rows += [window.ids.tolist() for window in windows]
         record = windows.record()
-    least = min([len(row) for row in rows] + ([settings.length] if settings.length is not None else []))
+    least = min([len(row) for row in rows] + ([asked["length"]] if asked["length"] is not None else []))
     if least < 2:
         raise BadInput("A prompt of one token has no two tokens that could know of each other; give at least two.")
     if lens.context_length is not None and least > lens.context_length:

@@ -17,24 +17,23 @@ from headscan.flow.codebooks import codebook, distances
 from headscan.flow.influence import affordable, computed_tokens, leaks, multiplications, recovery, untried
 from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult, FlowSummary, MatrixMeans
 from headscan.flow.sources import (
-    Channelling,
-    Comparing,
     Cuts,
-    Flowing,
     Length,
     Prompts,
     RandomWeights,
     SiteGlobs,
     WindowCount,
+    check,
+    cut_names,
     find_prompts,
     find_sites,
     variant,
 )
 from headscan.model import Lens
 from headscan.model.lens import ModelsLike, open_models
-from headscan.model.settings import Device, Dtype, TokenizerName
+from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice
-from headscan.run import Finding, ModelRecord, Run, TextRecord, fingerprint, running, verb
+from headscan.run import BadInput, Finding, Given, ModelRecord, Run, TextRecord, fingerprint, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.uncertainty import clustered
 from headscan.text.prompts import display
@@ -46,44 +45,39 @@ def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
     findings = []
     random = {part.model: part.sites[-1] for part in parts if part.cut == "fresh"}
     for part in parts:
+        if part.cut != "whole":
+            continue
         last, null = part.sites[-1], random.get(part.model)
-        sentences: list[tuple[str, str, float]] = []
+        finding = partial(Finding, level="notice", model=part.model, site=last.site)
         if (recovered := last.recoverable_of_earlier) is not None:
             beside = "" if null is None else f" (with random weights {null.recoverable_of_earlier:.0%})"
             among = "" if part.exhaustive else f" among the {part.candidates} candidates tried"
             text = f"Given all other tokens, a single output of {last.site} identifies {recovered:.0%} of the earlier tokens"
-            sentences.append(("TOLD", f"{text}{among}{beside}.", recovered))
+            findings.append(finding(code="TOLD", sentence=f"{text}{among}{beside}.", value=recovered))
         if (later := last.leak_of_later) > 0:
             text = f"Outputs of {last.site} move with the tokens that follow them, by {later:.2g} of their norm."
-            sentences.append(("LATER", text, later))
-        if part.cut == "whole":
-            findings += [
-                Finding(code=code, level="notice", sentence=text, model=part.model, site=last.site, value=value)
-                for code, text, value in sentences
-            ]
+            findings.append(finding(code="LATER", sentence=text, value=later))
     return findings
 
 
 def channel_findings(parts: Sequence[ChannelPart]) -> list[Finding]:
     """Codes: SHARED (tokens with one output)."""
-    findings = []
-    for part in parts:
-        if shared := part.distances.duplicates:
-            text = f"{shared} tokens share their output with another: no decoder can distinguish them."
-            findings.append(
-                Finding(
-                    code="SHARED", level="alert", sentence=text, model=part.model, site=part.site, value=float(shared)
-                )
-            )
-    return findings
+    return [
+        Finding(
+            code="SHARED", level="alert", model=part.model, site=part.site, value=float(shared),
+            sentence=f"{shared} tokens share their output with another: no decoder can distinguish them.",
+        )
+        for part in parts
+        if (shared := part.distances.duplicates)
+    ]  # fmt: skip
 
 
 def channel_of(
-    lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, settings: Channelling, run: Run
+    lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, asked: Given, run: Run
 ) -> ChannelPart:
     """The channel of one model and cut, at its deepest site: its codebook is that of the last token of the first prompt."""
     cut = variant(name, [variant(name, sites).on(lens).sites[-1]])
-    tokens = affordable_tokens(lens, cut, ids.shape[1], settings)
+    tokens = affordable_tokens(lens, cut, ids.shape[1], asked)
     left_out = []
     if tokens is not None:
         left_out.append(
@@ -95,7 +89,7 @@ def channel_of(
         lens, cut, ids[0, :-1].tolist(), tokens=tokens, rows=512 if tokens is None else 64, progress=run.progress
     )
     run.progress(f"{lens.name}, {name} · noise", 1, 2, "steps")
-    noisy = noise_accuracy(book, noises=settings.noise, seed=settings.seed)
+    noisy = noise_accuracy(book, noises=asked["noise"], seed=asked["seed"])
     return ChannelPart(
         model=lens.name, cut=name, site=cut.sites[0], vocabulary=len(book), width=book.shape[1], distances=distances(book),
         noise=noisy, bounds=[channel_bound(book, level) for level in sorted({row.noise for row in noisy})],
@@ -103,7 +97,7 @@ def channel_of(
     )  # fmt: skip
 
 
-def affordable_tokens(lens: Lens, cut: Slice, length: int, settings: Channelling) -> Int[Tensor, " C"] | None:
+def affordable_tokens(lens: Lens, cut: Slice, length: int, asked: Given) -> Int[Tensor, " C"] | None:
     """The tokens of a codebook that a quarter of the budget has room for, drawn and in order; None: all of them.
 
     A code word costs a row of `length` tokens, or one token behind a cached prefix; all pairs are compared.
@@ -113,7 +107,7 @@ def affordable_tokens(lens: Lens, cut: Slice, length: int, settings: Channelling
     if lens.vocabulary_size <= min(affordable(lens, length * body, 0.25), pairs**0.5):
         return None
     count = max(2, min(affordable(lens, body, 0.25), int(pairs**0.5), lens.vocabulary_size))
-    generator = torch.Generator().manual_seed(settings.seed)
+    generator = torch.Generator().manual_seed(asked["seed"])
     return torch.randperm(lens.vocabulary_size, generator=generator)[:count].sort().values
 
 
@@ -154,9 +148,10 @@ def run(
     ((2, 5, 5), True)
     """
     asked, run = running()
-    settings = asked.chosen(Flowing)
-    compared = compare(models, settings, run)
-    measured = compared.each(run, MeasuredFlow, partial(measure_flow, settings=settings, run=run))
+    if asked["candidates"] is not None and not recover:
+        raise BadInput("--candidates is not used without --recover.")
+    compared = compare(models, asked, run)
+    measured = compared.each(run, MeasuredFlow, partial(measure_flow, asked=asked, run=run))
     arrays = {
         f"{name}/{number}": np.array(matrices, dtype=np.float32)
         for number, item in enumerate(measured)
@@ -167,7 +162,7 @@ def run(
     return FlowResult(
         site=first.sites[-1].site, sites=[entry.site for entry in first.sites], tokens=first.tokens,
         leak=means(np.array(matrices["leak"][-1])),
-        recoverable=means(np.array(matrices["recoverable"][-1])) if settings.recover else None,
+        recoverable=means(np.array(matrices["recoverable"][-1])) if recover else None,
         prompts=len(compared.ids[0]), length=int(compared.ids[0].shape[1]), parts=parts, findings=flow_findings(parts),
         protocol=run.protocol(text=compared.text, device=str(compared.lenses[0].device), notes=upper_bounds(parts)),
         models=compared.records, arrays=arrays | {name: arrays[f"{name}/0"] for name in matrices},
@@ -200,9 +195,10 @@ def channel(
     (50, 0)
     """
     asked, run = running()
-    settings = asked.chosen(Channelling)
-    compared = compare(models, settings, run)
-    parts = compared.each(run, ChannelPart, partial(channel_of, settings=settings, run=run))
+    if not asked["noise"]:
+        raise BadInput("Give --noise at least one number.")
+    compared = compare(models, asked, run)
+    parts = compared.each(run, ChannelPart, partial(channel_of, asked=asked, run=run))
     return ChannelResult(
         prompts=len(compared.ids[0]),
         length=int(compared.ids[0].shape[1]),
@@ -236,21 +232,22 @@ class FlowComparison:
         return parts
 
 
-def compare(models: ModelsLike, settings: Comparing, run: Run) -> FlowComparison:
+def compare(models: ModelsLike, asked: Given, run: Run) -> FlowComparison:
     """Load the models, read the prompts, cut them to the shortest, and name what a resumed run depends on."""
-    lenses = list(open_models(models, settings))
-    sites = [find_sites(lens, settings.at) for lens in lenses]
+    check(asked)
+    lenses = list(open_models(models, asked.chosen(Loading)))
+    sites = [find_sites(lens, asked["at"]) for lens in lenses]
     for lens, at in zip(lenses, sites, strict=True):
-        for name in settings.cut_names():
+        for name in cut_names(asked):
             variant(name, at).on(lens)  # a cut that cannot be made is refused before any is measured
-    read = [find_prompts(lens, settings) for lens in lenses]
+    read = [find_prompts(lens, asked) for lens in lenses]
     shortest = min(int(ids.shape[1]) for ids, _ in read)
     prompts = [ids[:, :shortest] for ids, _ in read]
     records = [lens.provenance() for lens in lenses]
     for number, (lens, record, ids) in enumerate(zip(lenses, records, prompts, strict=True)):
         run.identify(f"the weights of model {number}, {lens.name}", fingerprint(record))
         run.identify(f"the prompts of model {number}, {lens.name}", ids.tolist())
-    return FlowComparison(lenses, prompts, sites, settings.cut_names(), read[0][1], records)
+    return FlowComparison(lenses, prompts, sites, cut_names(asked), read[0][1], records)
 
 
 @dataclass(frozen=True)
@@ -262,18 +259,18 @@ class MeasuredFlow:
 
 
 def measure_flow(
-    lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, settings: Flowing, run: Run
+    lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, asked: Given, run: Run
 ) -> MeasuredFlow:
 
     def progress(stage: str, done: int, total: int | None = None, unit: str = "rows") -> None:
         run.progress(f"{lens.name}, {name}, {stage}", done, total, unit)
 
     cut = variant(name, sites)
-    each = {"leak": leaks(lens, cut, ids, trials=settings.trials, seed=settings.seed, progress=progress)}
+    each = {"leak": leaks(lens, cut, ids, trials=asked["trials"], seed=asked["seed"], progress=progress)}
     matrices = {"leak": each["leak"].mean(0)}
     again = None
-    if settings.recover:
-        most, rows = settings.candidates, 256
+    if asked["recover"]:
+        most, rows = asked["candidates"], 256
         work = multiplications(lens, cut.on(lens).sites)
         room = affordable(lens, len(ids) * computed_tokens(lens, cut, int(ids.shape[1])) * work)
         if most is None and room < lens.vocabulary_size:
@@ -284,7 +281,7 @@ def measure_flow(
             )
         if ids.shape[1] * work > 1e9:
             rows = 32  # progress within a minute, and little memory
-        again = recovery(lens, cut, ids, most=most, seed=settings.seed, rows=rows, progress=progress)
+        again = recovery(lens, cut, ids, most=most, seed=asked["seed"], rows=rows, progress=progress)
         each["recoverable"] = again.recovered
         matrices |= {"recoverable": again.recoverable, "margin": again.margin}
     measured = list(cut.on(lens).sites)
