@@ -98,7 +98,6 @@ def collapsed_layer(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
         value=ratio, site=row.text("site"), interval=interval(row, "participation_ratio"),
         null=value(evidence.null(row.text("site")), "participation_ratio"),
         sentence=f"The tokens of {row['site']} differ along about {ratio:.1f} of {row.number('width'):.0f} directions.",
-        advice="Look at the block's weights and learning rate; in a run, headscan.training.Monitor stops at the first sign.",
     )  # fmt: skip
 
 
@@ -122,7 +121,6 @@ def sink_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
         value=energy, site=row.text("site"), null=null.number("sink_energy") if null is not None else None,
         sentence=f"{row.number('sinks') or 0:.0f} of {row.number('tokens') or 0:.0f} tokens carry {energy:.0%} of the "
         f"energy at {row['site']}.",
-        advice="Read the columns without sinks; leave the first token out of means, and rounding its own scale.",
     )  # fmt: skip
 
 
@@ -151,8 +149,6 @@ def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence
         null=null / counted if null is not None else None,
         sentence=f"The loss is {loss:.2f} nats a token, {'worse' if loss >= counted else 'better'} than the {counted:.2f} of "
         "word frequencies alone.",
-        advice="See that the text is of the kind that the model was trained on, and the tokenizer the model's own; a body "
-        "trained without a head gets one from headscan recover.",
     )  # fmt: skip
 
 
@@ -180,8 +176,6 @@ def logit_scale(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
         value=_factor(scale), site="output head", interval=(1.0 if right else factors[0], factors[1]) if factors else None,
         null=_factor(random) if random else None,
         sentence=f"The model is {sure}: its loss is least with all logits multiplied by {scale:.2f}.",
-        advice="See that the text is of the kind that the model was trained on; then compare the configuration with the "
-        "training's: tied weights, a scale of embedding or logits, the final norm.",
     )  # fmt: skip
 
 
@@ -208,7 +202,6 @@ def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> See
         value=grid.coarsest_levels, site=grid.coarsest, null=64.0, null_of="weights never rounded",
         sentence=f"64 neighbouring weights of {grid.coarsest} hold {grid.coarsest_levels:.0f} different values in the "
         f"median, those of all matrices {grid.levels:.0f}.",
-        advice="headscan compare MODEL ORIGINAL says, site by site, what rounding changed.",
     )  # fmt: skip
 
 
@@ -234,7 +227,6 @@ def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> S
     return Seen(
         value=loss - least, site="output head",
         sentence=f"The loss of {evidence.model} is {loss:.2f} nats a token, that of {name} before it {least:.2f}.",
-        advice="Sort the checkpoints by their step; where they are in order, look at the run between these two.",
     )  # fmt: skip
 
 
@@ -292,7 +284,6 @@ def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
         sentence=f"Behind noise of {bits.noise:g} of their spread the states of {bits.site} still tell "
         f"{bits.told[0]}%{' or more' * (bits.told[0] < 100)} of a token's {bits.prior_bits:.1f} bits; the best attack names "
         f"{bits.named:.0%} of the tokens outright.",
-        advice="headscan privacy puts other defences beside noise: what each leaves, and what it costs.",
     )  # fmt: skip
 
 
@@ -318,7 +309,6 @@ def unconnected_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
         value=flow.heard, site=flow.site, interval=flow.interval, null=flow.null,
         sentence=f"Replacing another token moves an output of {flow.site} {flow.heard:.2g} times as far as replacing "
         f"its own{told}.",
-        advice="headscan flow --cut attention,mlp shows which part carries what between tokens.",
     )  # fmt: skip
 
 
@@ -342,7 +332,6 @@ def removable_direction(evidence: ModelEvidence, earlier: list[ModelEvidence]) -
         value=before - after, site=site, interval=evidence.gauge_interval, null=None if null is None else null[1] - null[2],
         sentence=f"{there} bias of the output head would take the average cosine at {site} from {before:.2f} to {after:z.2f} "
         "and change no logit.",
-        advice="headscan.decone(model) returns that model.",
     )  # fmt: skip
 
 

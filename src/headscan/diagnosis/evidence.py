@@ -10,6 +10,8 @@ from headscan.measures.measure import leading
 from headscan.model.sites import is_block
 from headscan.run import Interval, ModelRecord, Row, TextRecord
 
+Gauge = tuple[str, float, float]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
@@ -131,32 +133,32 @@ class ModelEvidence:
     def blocks(self) -> list[Row]:
         return [row for row in self.sites if is_block(row.text("site"))] or self.sites
 
+    def _common(self, null: str | None) -> Row:
+        return next((row for row in self.common if row.get("null") == null), Row())
+
     @property
-    def gauge(self) -> tuple[str, float, float] | None:
-        """Where the head reads, and the average cosine there as it is and with a bias of the head; None where nothing is
-        known of it."""
-        return _gauge(self.common, None)
+    def gauge(self) -> Gauge | None:
+        """Where the head reads, and the average cosine there as it is and with a bias of the head."""
+        return _gauge(self._common(None))
 
     @property
     def gauge_interval(self) -> Interval | None:
         """95 % of what the bias takes away, at least: the ends of both intervals put against each other."""
-        row = next((row for row in self.common if row.get("null") is None), None)
-        before, after = (row.interval("cosine"), row.interval("cosine_after")) if row is not None else (None, None)
+        before, after = (self._common(None).interval(name) for name in ("cosine", "cosine_after"))
         return None if before is None or after is None else (before[0] - after[1], before[1] - after[0])
 
     @property
-    def gauge_of_null(self) -> tuple[str, float, float] | None:
-        return _gauge(self.common, "random-init")
+    def gauge_of_null(self) -> Gauge | None:
+        return _gauge(self._common("random-init"))
 
     def null(self, site: str) -> Row | None:
         """The row of random weights at a site."""
         return next((row for row in self.nulls if row["site"] == site and row["null"] == "random-init"), None)
 
 
-def _gauge(rows: list[Row], null: str | None) -> tuple[str, float, float] | None:
-    row = next((row for row in rows if row.get("null") == null), None)
-    before, after = (row.number("cosine"), row.number("cosine_after")) if row is not None else (None, None)
-    return None if row is None or before is None or after is None else (row.text("site"), before, after)
+def _gauge(row: Row) -> Gauge | None:
+    before, after = row.number("cosine"), row.number("cosine_after")
+    return None if before is None or after is None else (row.text("site"), before, after)
 
 
 def value(row: Row | None, measure: str) -> float | None:

@@ -18,7 +18,9 @@ class Seen:
 
     value: float
     sentence: str
-    advice: str  # what would help, with its effect on this model where that was measured
+    advice: str = (
+        ""  # what would help, with its effect on this model, where that was measured; else the condition's `todo`
+    )
     site: str | None = None
     interval: Interval | None = None  # 95 %
     null: float | None = None  # the value that `null_of` gives

@@ -83,24 +83,19 @@ LEAST = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Reference:
-    """One model of the population.
-
-    Attributes:
-        model: its name; about: what it is, in a few words. kind: a trained, healthy model; one with a fault, which `about`
-            names; or one that nobody has judged, as `--contribute` writes it.
-        text, tokens: what it read. budget, version: of the checkup, and of headscan.
-        values: each condition's number, by code; present: the codes that are present.
-    """
+    """One model of the population."""
 
     model: str
-    about: str = ""
-    kind: Literal["healthy", "ill", "unjudged"]
+    about: str = ""  # what it is, in a few words
+    kind: Literal[
+        "healthy", "ill", "unjudged"
+    ]  # ill with a fault that `about` names; nobody has judged a contributed one
     text: str
     tokens: int | None = None
     budget: str = ""
-    version: str = ""
-    values: dict[str, float]
-    present: list[str]
+    version: str = ""  # of headscan
+    values: dict[str, float]  # each condition's number, by code
+    present: list[str]  # codes
 
 
 @cache
@@ -124,14 +119,13 @@ def beside(code: str, value: float, *, least: bool = True) -> str:
     known = [one.values[code] for one in population() if one.kind == "healthy" and code in one.values]
     if len(known) < LEAST:
         return TOO_FEW
-    models = "healthy models" + " that have this number" * (
-        len(known) < sum(one.kind == "healthy" for one in population())
-    )
-    under, over = sum(other < value for other in known), sum(other > value for other in known)
-    count = under if least else over
-    if not count and set(known) == {value}:
+    healthy = sum(one.kind == "healthy" for one in population())
+    models = "healthy models" + " that have this number" * (len(known) < healthy)
+    if set(known) == {value}:
         return f"the same as all {len(known)} {models}"
-    side = "higher" if least else "lower"
+    side, count = (
+        ("higher", sum(other < value for other in known)) if least else ("lower", sum(other > value for other in known))
+    )
     if not count:
         return f"no {side} than any of {len(known)} {models}"
     return f"{side} than {f'all {count}' if count == len(known) else f'{count} of {len(known)}'} {models}"
@@ -202,23 +196,22 @@ def _found(one: Observation) -> str:
 def _verdict(every: Sequence[Observation]) -> str:
     looked = [one for one in every if not CONDITIONS[one.code].known or CONDITIONS[one.code].brings]
     alarms = [one for one in looked if one.present and not one.known]
-    beside = _elsewhere(looked)
+    reference = _elsewhere(looked)
     if not alarms:
         return (
-            f"No alarm: none of the {len(looked)} alarms that were looked for is raised{'; ' * bool(beside)}{beside}."
+            "; ".join([f"No alarm: none of the {len(looked)} alarms that were looked for is raised", *reference]) + "."
         )
     first = alarms[0]
     follow = [one for one in alarms[1:] if one.code in CONDITIONS[first.code].brings]
     rest = [one for one in alarms[1:] if one not in follow]
     more = f"; {_named(follow)} may follow from it" * bool(follow) + f"; {_named(rest)} as well" * bool(rest)
-    raised = (
-        f"{len(alarms)} of {len(looked)} alarms {'is' if len(alarms) == 1 else 'are'} raised: {_named([first])}{more}."
-    )
-    advice = first.advice if first.advice.endswith(".") else f"{first.advice}."
-    return f"What to do first: {advice} {raised}" + f" {beside[0].upper()}{beside[1:]}." * bool(beside)
+    are = "is" if len(alarms) == 1 else "are"
+    raised = f"{len(alarms)} of {len(looked)} alarms {are} raised: {_named([first])}{more}."
+    known = "; ".join(reference)
+    return f"What to do first: {first.advice.rstrip('.')}. {raised}" + f" {known[:1].upper()}{known[1:]}." * bool(known)
 
 
-def _elsewhere(looked: Sequence[Observation]) -> str:
+def _elsewhere(looked: Sequence[Observation]) -> list[str]:
     """How many of these alarms reference models raise, and which of them the architecture raises without its training."""
     codes, said = {one.code for one in looked}, list[str]()
     if (healthy := healthy_without(codes)) is not None:
@@ -228,7 +221,7 @@ def _elsewhere(looked: Sequence[Observation]) -> str:
         random = [one for one in looked if one.code in alarming(nulls)]
         which = f"{len(random)}: {_named(random)}" if random else "none"
         said.append(f"the same architecture with random weights raises {which}")
-    return "; ".join(said)
+    return said
 
 
 def _named(some: Sequence[Observation]) -> str:

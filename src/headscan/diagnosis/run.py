@@ -233,6 +233,6 @@ def _observation(code: str, condition: Condition, seen: Seen, model: str, *, ala
         title=condition.title, question=condition.question, meaning=condition.meaning, source=condition.source,
         unit=condition.unit, threshold=condition.threshold, least=condition.least, present=present, known=known,
         alarm=condition.alarm,
-        advice=seen.advice, interval=seen.interval, sure=sure, null=seen.null, null_of=seen.null_of,
+        advice=seen.advice or condition.todo, interval=seen.interval, sure=sure, null=seen.null, null_of=seen.null_of,
         beside=beside(code, seen.value, least=condition.least),
     )  # fmt: skip

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from headscan.diagnosis.registry import CONDITIONS
 from headscan.measures.measure import leading
 from headscan.report.kit import Facts, Figure, Head, Prose, Section, Table, Term, figures, page, palette, section, table
 from headscan.report.kit.parts import Part
@@ -41,27 +40,17 @@ def head(result: CheckupResult) -> Head:
 
 
 def _verdict(result: CheckupResult) -> str:
-    """The alarms of a source by name, of several sources the first of each; without any, what is known of leaks all the same."""
+    """The alarms of each source by name; without any, what is known of leaks all the same."""
     said, several = [], len(result.examinations) > 1
     for each in result.examinations:
-        alarms = [one for one in result.findings if one.model == each.model and not one.known]
-        if not alarms:
-            continue
-        names = [f"{one.title.lower()} ({one.code})" for one in alarms]
-        if several:
-            more = f", and {len(alarms) - 1} more" if len(alarms) > 1 else ""
-            said.append(f"{each.model}: {names[0]}{more}.")
-        else:  # the other alarms: those that the first one may have brought about, and those beside it
-            brings = CONDITIONS[alarms[0].code].brings if alarms[0].code in CONDITIONS else ()
-            follow = [name for one, name in zip(alarms[1:], names[1:], strict=True) if one.code in brings]
-            also = [name for name in names[1:] if name not in follow]
-            said.append(
-                f"Alarm: {names[0]}." + f" May follow from it: {', '.join(follow)}." * bool(follow)
-                + f" Also: {', '.join(also)}." * bool(also)
-            )  # fmt: skip
-    healthy = len(result.examinations) - len(said)
+        names = [
+            f"{one.title.lower()} ({one.code})" for one in result.findings if one.model == each.model and not one.known
+        ]
+        if names:
+            said.append(f"{each.model if several else 'Alarm'}: {', '.join(names)}.")
     if not said:
         return f"No alarm{' in any of them' * several}. {_leak(result)}"
+    healthy = len(result.examinations) - len(said)
     return "Alarms. " * several + " ".join(said) + (f" The other{'s' * (healthy > 1)}: no alarm." if healthy else "")
 
 
