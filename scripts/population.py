@@ -2,7 +2,7 @@
 
     python scripts/population.py --text stories --max-tokens 4096 'gpt-vanilla=healthy: 4,000 steps on spamlang' ...
     python scripts/population.py --faults FOLDER --text stories --max-tokens 4096        each fault of benchmarks/_faults.py
-    python scripts/population.py --add reference.json --kind healthy --about 'GPT-2, 1 B'    a row that somebody contributed
+    python scripts/population.py --add FOLDER --kind healthy --about 'GPT-2, 1 B'    a checkup that somebody made
     python scripts/population.py                                                         only the pages anew
 
 A model is NAME@SOURCE=KIND: ABOUT, or SOURCE=KIND: ABOUT where the source is its name. It is examined anew and its row
@@ -74,8 +74,8 @@ def pages() -> dict[Path, str]:
         f"on one text: {' or '.join(texts)}. A checkup says beside each number how the model stands among the healthy ones; of "
         f"fewer than {LEAST} it says that they are too few. So few models make no percentile of all there are, and most are "
         "small: a number that stands apart is a reason to look, no diagnosis. A number moves with the text, too.",
-        "`headscan checkup MODEL --text stories --contribute` writes `reference.json`, a row to be shared in a pull request; "
-        "`python scripts/population.py --add reference.json --kind healthy --about WORDS` takes it in.",
+        "The folder that `headscan checkup MODEL --text stories --out FOLDER` writes can be shared in a pull request; "
+        "`python scripts/population.py --add FOLDER --kind healthy --about WORDS` takes it in.",
     ]
     for title, codes in zip(("Shape", "Cause", "Leak", "Cure"), by_question, strict=True):
         parts += [f"## {title}", table(rows, codes)] if codes else []
@@ -96,7 +96,7 @@ def main() -> None:
     parser.add_argument("--max-tokens", type=int)
     parser.add_argument("--tokenizer", help="of models that come without one, such as 'bytes'")
     parser.add_argument("--faults", nargs="*", default=[], metavar="[NAME@]SOURCE")
-    parser.add_argument("--add", nargs="*", default=[], metavar="FILE")
+    parser.add_argument("--add", nargs="*", default=[], metavar="FOLDER")
     parser.add_argument("--kind", default="unjudged")
     parser.add_argument("--about", help="what the model of --add is, in a few words")
     given = parser.parse_args()
@@ -118,10 +118,10 @@ def main() -> None:
                 work.append((title, sick(healthy, put, title), "ill", f"injected: {fault}"))
     rows = {one.model: one for one in population()}
     for path in given.add:
-        for stored in json.loads(Path(path).read_text(encoding="utf-8")):
-            rows[stored["model"]] = Reference(
-                **stored | {"kind": given.kind} | ({"about": given.about} if given.about else {})
-            )
+        result = headscan.load(path)
+        for number in range(len(result.examinations)):
+            row = reference(result, number)
+            rows[row.model] = replace(row, kind=given.kind, about=given.about or "")
     for name, source, kind, about in work:
         rows[name] = examined(name, source, kind, about, given)
         print(rows[name], flush=True)

@@ -302,13 +302,10 @@ def unconnected_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
     flow = evidence.flow
     if flow is None:
         return None
-    told = ""
-    if flow.told is not None:
-        told = f"; from one output {flow.told:.0%} of the other tokens can be told, each among {flow.candidates}"
     return Seen(
         value=flow.heard, site=flow.site, interval=flow.interval, null=flow.null,
         sentence=f"Replacing another token moves an output of {flow.site} {flow.heard:.2g} times as far as replacing "
-        f"its own{told}.",
+        "its own.",
     )  # fmt: skip
 
 

@@ -70,8 +70,6 @@ class TokenFlow:
     heard: float
     interval: Interval | None = None
     null: float | None = None
-    told: float | None = None  # share of the other tokens that a single output gives away, all others known
-    candidates: int | None = None  # tokens tried for it: an upper bound where that is not the vocabulary
 
 
 @dataclass(frozen=True, kw_only=True)

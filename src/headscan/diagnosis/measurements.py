@@ -14,7 +14,6 @@ from torch import nn
 
 from headscan.diagnosis.evidence import Grid, LeakedBits, PromptRead, TokenFlow, TriedRemedies
 from headscan.diagnosis.plan import BUDGETS, CheckingUp, Deadline, ExaminationPlan, OutOfTime
-from headscan.flow.result import FlowSummary
 from headscan.flow.verbs import run as measure
 from headscan.inversion import invert
 from headscan.inversion.certificate import VERDICTS
@@ -118,7 +117,7 @@ class Measurements:
         )  # fmt: skip
 
     def flow(self) -> TokenFlow | None:
-        """How far other tokens move an output of the last block, and what it tells of them."""
+        """How far other tokens move an output of the last block."""
         return self.attempt("Flow between tokens was not measured", FLOW, self._flow)
 
     def _flow(self, until: Deadline) -> TokenFlow:
@@ -126,39 +125,32 @@ class Measurements:
             raise OutOfTime
         if not (self.ids[PROMPT - 1 :] and self.blocks):
             raise BadInput("no blocks, or too short a text.")
-        tried = min(self.plan.told, self.lens.vocabulary_size)
-        flows = self._flows(until, candidates=tried)
-        shares = [self._heard(flow) for flow in flows]
-        told = [flow.recoverable_of_earlier for flow in flows if flow.recoverable_of_earlier is not None]
+        shares = self._shares(until)
         ends = student(shares) if len(shares) > 2 else None
         return TokenFlow(
-            site=self.blocks[-1], prompts=len(flows), length=PROMPT, heard=sum(shares) / len(shares),
+            site=self.blocks[-1], prompts=len(shares), length=PROMPT, heard=sum(shares) / len(shares),
             interval=None if ends is None else (max(0.0, ends[0]), ends[1]),
-            told=sum(told) / len(told) if told else None, candidates=tried or None,
         )  # fmt: skip
 
     def flow_of_control(self, control: Lens) -> float:
         """The same movement of random weights, which take the model's place, so that its own can be given back."""
         self.lens = control
-        shares = [self._heard(flow) for flow in self._flows(self.until, candidates=0)]
+        shares = self._shares(self.until)
         return sum(shares) / len(shares)
 
-    def _flows(self, until: Deadline, *, candidates: int) -> list[FlowSummary]:
-        """Of each prompt that there is time for."""
+    def _shares(self, until: Deadline) -> list[float]:
+        """How far other tokens move an output over how far its own does, of each prompt that there is time for."""
         prompts = self._prompts(self.plan.flow)
         work = partial(
-            measure, self.lens, at=self.blocks[-1], trials=2, recover=bool(candidates), candidates=candidates or None,
-            seed=self.settings.seed, progress=until.kept(self.progress),
+            measure, self.lens, at=self.blocks[-1], trials=2, recover=False, seed=self.settings.seed,
+            progress=until.kept(self.progress),
         )  # fmt: skip
         results = until.each([partial(work, prompt=prompt) for prompt in prompts])
         self._require(len(results), len(prompts), "examined for flow")
-        return [each.parts[0].sites[-1] for each in results]
-
-    def _heard(self, flow: FlowSummary) -> float:
-        """How far other tokens move an output over how far its own does."""
-        later = [] if self.lens.traits.causal else [flow.leak_of_later]
-        others = [flow.leak_of_earlier, *later]
-        return sum(others) / len(others) / max(flow.leak_own, 1e-30)
+        flows = [each.parts[0].sites[-1] for each in results]
+        if self.lens.traits.causal:
+            return [flow.leak_of_earlier / max(flow.leak_own, 1e-30) for flow in flows]
+        return [(flow.leak_of_earlier + flow.leak_of_later) / 2 / max(flow.leak_own, 1e-30) for flow in flows]
 
     def cure(self) -> TriedRemedies | None:
         """Remedies fitted on half of the passages and judged by the others."""

@@ -88,14 +88,13 @@ class ExaminationPlan:
     prompts: int = 0  # how many, of 12 tokens, are inverted and counted in bits
     depth: float = 0.5  # at which share of the blocks
     flow: int = 0  # prompts whose tokens are replaced
-    told: int = 0  # tokens that are tried for what an output tells of another token
     passages: int = 0  # of 16 tokens, that remedies are tried on
     tokens: int | None = None  # of the text that are scanned at most; None for all
 
 
 PRESETS = (
-    ExaminationPlan(passes=float("inf"), prompts=4, flow=4, told=32, passages=4096),
-    ExaminationPlan(passes=200_000, prompts=4, flow=4, told=32, passages=1024),
+    ExaminationPlan(passes=float("inf"), prompts=4, flow=4, passages=4096),
+    ExaminationPlan(passes=200_000, prompts=4, flow=4, passages=1024),
     ExaminationPlan(passes=60_000, prompts=4, flow=4, passages=384),
     ExaminationPlan(passes=20_000, prompts=4, depth=0.25, flow=4, passages=128),
     ExaminationPlan(passes=5_000, prompts=1, depth=0.1),
@@ -109,8 +108,8 @@ def planned(budget: str, seconds: float, tokens: int | None = None) -> Examinati
     >>> planned("2m", 1e-4).prompts, planned("2m", 1e-4).depth
     (4, 0.5)
     >>> large = planned("10m", 0.02)                        # 1.5 billion parameters on two cores
-    >>> large.tokens, large.prompts, large.depth, large.told, large.passages
-    (1500, 4, 0.25, 0, 128)
+    >>> large.tokens, large.prompts, large.depth, large.passages
+    (1500, 4, 0.25, 128)
     """
     passes = BUDGETS[budget] / seconds
     preset = next(plan for plan in PRESETS if passes >= plan.passes)
@@ -139,7 +138,6 @@ class CheckingUp(Loading, Reading):
     text: TextLike | None
     budget: Literal["2m", "10m", "full"]
     fail_on: str | Sequence[str] | None
-    contribute: bool
     checkpoints: bool
     context: int
     seed: int

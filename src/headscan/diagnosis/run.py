@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Literal, cast
 
@@ -16,7 +15,7 @@ from headscan.diagnosis.measurements import Measurements, grid_of
 from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, pace, planned
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
-from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, ordered, reference, summary
+from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, ordered, summary
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, TokenizerName
@@ -118,13 +117,6 @@ def checkup(
             metavar="CODES", identity=False,
         ),
     ] = None,
-    contribute: Annotated[
-        bool,
-        Option(
-            "Write reference.json into --out, too: a row of the reference population, to be shared (docs/population.md).",
-            identity=False,
-        ),
-    ] = False,
     checkpoints: Annotated[
         bool, Option("The sources are checkpoints of one training run, in its order: that order is examined, too.")
     ] = False,
@@ -180,9 +172,6 @@ def checkup(
     )
     if run.folder is not None:
         write_atomic(run.folder / "card.md", markdown(result).encode())
-        if settings.contribute:
-            rows = [asdict(reference(result, number)) for number in range(len(found))]
-            write_atomic(run.folder / "reference.json", json.dumps(rows, indent=1, ensure_ascii=False).encode())
     return result
 
 
