@@ -8,10 +8,7 @@ import headscan
 from headscan.diagnosis import plan
 from headscan.diagnosis import run as examine
 from headscan.diagnosis.plan import Deadline, OutOfTime
-from headscan.model import ByteTokenizer
-from tests.inversion.conftest import build
-
-TEXT = ["Once upon a time there was a cat that sat on a mat. " * 60]
+from tests.diagnosis.conftest import TEXT
 
 
 class Clock:
@@ -29,13 +26,6 @@ def clock(monkeypatch):
     clock = Clock()
     monkeypatch.setattr(plan, "time", clock)
     return clock
-
-
-@pytest.fixture(scope="module")
-def lens():
-    lens = build("gpt2", vocabulary=256, width=32, depth=2)
-    lens.tokenizer = ByteTokenizer()
-    return lens
 
 
 def evidence(lens):

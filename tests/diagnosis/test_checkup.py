@@ -9,19 +9,9 @@ import torch
 import headscan
 from headscan.diagnosis.plan import planned
 from headscan.diagnosis.result import reference
-from headscan.model import ByteTokenizer
 from headscan.run import BadInput
 from tests.command_line import headscan as cli
-from tests.inversion.conftest import build
-
-TEXT = ["Once upon a time there was a cat that sat on a mat. " * 60]
-
-
-@pytest.fixture(scope="module")
-def lens():
-    lens = build("gpt2", vocabulary=256, width=32, depth=2)
-    lens.tokenizer = ByteTokenizer()
-    return lens
+from tests.diagnosis.conftest import TEXT
 
 
 def test_one_run_answers_four_questions(lens, tmp_path):
