@@ -121,7 +121,7 @@ class Recovery:
     def recovered(self) -> Bool[np.ndarray, "N sites T T"]:
         """Whether in a prompt the true token fits output j and no other does, by more than rounding."""
         floor = np.maximum(10 * self.noise, 1e-5)[None, :, None, None]
-        return np.greater(self.margins, floor)
+        return np.asarray(self.margins > floor)
 
     @property
     def recoverable(self) -> Float64[np.ndarray, "sites T T"]:

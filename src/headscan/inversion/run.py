@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -20,52 +20,27 @@ from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice
 from headscan.model.slicing.sliced_model import At
-from headscan.run import VERBS, BadInput, Row, Settings, plain, running, verb
+from headscan.run import VERBS, BadInput, Given, Row, plain, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text import display
 from headscan.text.prompts import Prompt, PromptsLike, read_prompts
 
-# ---- What `headscan invert` can be asked for.
+
+def check(asked: Given) -> None:
+    """Raise BadInput where options do not fit together."""
+    if (asked["prompt"] is None) == (asked["states"] is None):
+        raise BadInput("Say what is inverted: a text with --prompt, or states with --states, and not both.")
+    if asked["states"] is not None:
+        refuse_unused("invert", asked, ["given"], "--states", ["--prompt"])
+    if not OBSERVATIONS[asked["given"]].sliced:
+        users = [name for name, observation in OBSERVATIONS.items() if observation.sliced]
+        refuse_unused("invert", asked, ["at"], f"the given {asked['given']}", users)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Inverting(Loading):
-    """What is inverted, from what, and how."""
-
-    prompt: PromptsLike | None
-    states: str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None
-    method: str | Method
-    given: str
-    tolerance: float | None
-    certificate: Literal["auto", "exhaustive", "sampled"]
-    vocabulary: str | Sequence[str] | None
-    at: str | Slice
-    seed: int
-
-    def check(self) -> None:
-        super().check()
-        if (self.prompt is None) == (self.states is None):
-            raise BadInput("Say what is inverted: a text with --prompt, or states with --states, and not both.")
-        if self.states is not None:
-            refuse_unused("invert", self, ["given"], "--states", ["--prompt"])
-        if isinstance(self.method, str):
-            METHODS.build(self.method)
-        if not OBSERVATIONS[self.given].sliced:
-            users = [name for name, observation in OBSERVATIONS.items() if observation.sliced]
-            refuse_unused("invert", self, ["at"], f"the given {self.given}", users)
-        self.slice()
-
-    def slice(self) -> Slice:
-        return Slice.parse(self.at) if isinstance(self.at, str) else self.at
-
-    def chosen(self) -> Method:
-        return METHODS.build(self.method) if isinstance(self.method, str) else self.method
-
-
-def refuse_unused(verb: str, settings: Settings, names: Sequence[str], by: str, users: Sequence[str]) -> None:
+def refuse_unused(verb: str, values: Mapping[str, object], names: Sequence[str], by: str, users: Sequence[str]) -> None:
     """Raise BadInput for the first of the options `names` that was changed, though `by` does not use it."""
     for field in VERBS[verb].options():
-        if field.name in names and _changed(getattr(settings, field.name), field.default):
+        if field.name in names and _changed(values[field.name], field.default):
             raise BadInput(f"{field.flag} is not used by {by}; it belongs to {', '.join(sorted(users))}.")
 
 
@@ -142,25 +117,27 @@ def invert(
     [7, 3, 9]
     """
     asked, run = running()
-    settings = asked.chosen(Inverting)
-    lens = open_model(model, settings)
-    observation = OBSERVATIONS[settings.given]
-    cut = observation.on(lens, settings.slice())
-    leak = None if settings.states is None else leaked(cut, settings.states)
+    check(asked)
+    wanted: Method = METHODS.build(method) if isinstance(method, str) else method
+    place = Slice.parse(at) if isinstance(at, str) else at
+    lens = open_model(model, asked.chosen(Loading))
+    observation = OBSERVATIONS[given]
+    cut = observation.on(lens, place)
+    leak = None if states is None else leaked(cut, states)
     if leak is None:
-        prompts, known = _prompts(lens, settings.prompt, special=not cut.causal)
+        prompts, known = _prompts(lens, prompt, special=not cut.causal)
         lengths = [len(prompt) for prompt in prompts]
     else:
         prompts, known, lengths = leak.prompts, [{} for _ in leak.prompts], leak.lengths
     for length in lengths:
         cut.kept(length)
     ordered = observation.ordered and cut.slice.pool is None
-    method = settings.chosen().chosen(cut, lengths, ordered=ordered)
-    if settings.certificate == "exhaustive":
+    chosen = wanted.chosen(cut, lengths, ordered=ordered)
+    if certificate == "exhaustive":
         refuse_incomparable(cut, lengths, ordered)
-    allowed = _allowed(lens, settings.vocabulary, prompts)
+    allowed = _allowed(lens, vocabulary, prompts)
     record = lens.provenance()
-    parameters = Row(plain({"method": method.name} | asdict(method)))  # type: ignore[arg-type]
+    parameters = Row(plain({"method": chosen.name} | asdict(chosen)))  # type: ignore[arg-type]
     run.identify(f"the weights of {lens.name}", lens.identity())
     run.identify("the prompts", [list(prompt.ids) for prompt in prompts] if leak is None else leak.sha256)
     run.identify("the method", plain(parameters))
@@ -176,14 +153,14 @@ def invert(
         part = slice(begin, begin + TOGETHER)
         problem = Problem(
             cut=cut, targets=targets[part], lengths=lengths[part], known=known[part], allowed=allowed,
-            tolerance=settings.tolerance, seed=settings.seed, progress=run.progress,
+            tolerance=tolerance, seed=seed, progress=run.progress,
         )  # fmt: skip
         if leak is None:
-            solutions = method.solve(problem)
+            solutions = chosen.solve(problem)
         else:
-            problem, solutions = solve_unknown(problem, method, leak.rounding)
+            problem, solutions = solve_unknown(problem, chosen, leak.rounding)
         entries = [
-            assess(problem, number, prompt, solution, ask=settings.certificate)
+            assess(problem, number, prompt, solution, ask=certificate)
             for number, (prompt, solution) in enumerate(zip(prompts[part], solutions, strict=True))
         ]
         if leak is None:
@@ -201,7 +178,7 @@ def invert(
         token_accuracy=right / sum(lengths) if truth else None,
         estimated_noise=None if leak is None else estimated_noise(entries),
         verdict=max((entry.verdict for entry in entries), key=VERDICTS.index),
-        slice=cut.slice, slice_text=str(cut.slice), method=method.name, parameters=parameters, given=settings.given,
+        slice=cut.slice, slice_text=str(cut.slice), method=chosen.name, parameters=parameters, given=given,
         causal=cut.causal,
     )  # fmt: skip
 

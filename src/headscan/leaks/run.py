@@ -91,7 +91,7 @@ class Auditing(Reading, Loading):
         for name in SHARED:
             if name not in uses:
                 users = [other for other, item in CHANNELS.items() if name in item.uses]
-                refuse_unused("privacy", self, [name], f"the release {self.release}", users)
+                refuse_unused("privacy", vars(self), [name], f"the release {self.release}", users)
 
     def protections(self) -> list[Mechanism | None]:
         """The defences, with their defaults where only names were given; None is noise alone, which is put before several."""
