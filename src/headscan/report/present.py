@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
     from rich.console import RenderableType
 
+    from headscan.report.kit.parts import Page
     from headscan.run.result import Result
+
+
+def _page(result: Result) -> Page:
+    from headscan.report.kit.register import assemble
+
+    return assemble(result)
 
 
 class Report:
@@ -25,31 +32,27 @@ class Report:
     def page(self, result: Result) -> str:
         """The result as one self-contained HTML page of about 2 MB."""
         from headscan.report.kit.html import html
-        from headscan.report.kit.register import assemble
 
-        return html(assemble(result))
+        return html(_page(result))
 
     def table(self, result: Result) -> RenderableType:
         """The result for the terminal, with characters that the terminal can show."""
-        from headscan.report.kit.register import assemble
         from headscan.report.kit.terminal import terminal
 
-        return terminal(assemble(result))
+        return terminal(_page(result))
 
     def figures(self, result: Result, folder: Path, formats: Sequence[str]) -> list[Path]:
         """The page's figures as files of these formats in a folder."""
-        from headscan.report.kit.register import assemble
         from headscan.report.kit.terminal import write_figures
 
-        return write_figures(assemble(result), folder, formats)
+        return write_figures(_page(result), folder, formats)
 
     def latex(self, result: Result) -> str:
         """The page's tables for a paper; BadInput where it has none."""
         from headscan.report.kit.parts import Table
-        from headscan.report.kit.register import assemble
         from headscan.report.kit.terminal import latex
 
-        tables = [part for part in assemble(result).parts() if isinstance(part, Table) and part.where != "terminal"]
+        tables = [part for part in _page(result).parts() if isinstance(part, Table) and part.where != "terminal"]
         if not tables:
             raise BadInput(f"A result of the verb '{result.kind}' has no table.")
         return "\n\n".join(map(latex, tables))
@@ -57,16 +60,14 @@ class Report:
     def snippet(self, result: Result) -> str:
         """The result for a notebook, as HTML without scripts: findings and a small table."""
         from headscan.report.kit.notebook import notebook
-        from headscan.report.kit.register import assemble
 
-        return notebook(assemble(result))
+        return notebook(_page(result))
 
     def plot(self, result: Result, what: str | None = None, **options: Any) -> go.Figure:
         """The figure of this name, or the page's first; BadInput with the names that there are."""
         from headscan.report.kit.parts import figures_of
-        from headscan.report.kit.register import assemble
 
-        page = assemble(result)
+        page = _page(result)
         figures = {figure.name: figure.draw for part in page.parts() for figure in figures_of(part)}
         figures = dict(page.head.plots) | figures
         if not figures:

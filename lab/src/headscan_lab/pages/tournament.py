@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-import plotly.graph_objects as go
-
 from headscan.report.kit import Cell, Figure, Head, Line, Section, Table, Term, page, section
 from headscan.report.kit.figures import lines
 from headscan.report.kit.words import number
@@ -110,24 +108,13 @@ def curves(result: TournamentResult) -> Section | None:
     """The shape against the loss."""
     if not result.curves:
         return None
-
     shown = {
         "average_cosine": ("cosine", "Average cosine of the last block"),
         "average_cosine_without_ones": ("cosine-ones", "Average cosine without the direction of ones"),
-        "average_cosine_without_mean": ("cosine-mean", "Average cosine without the mean of other windows"),
         "effective_rank": ("rank", "Effective rank of the last block"),
         "effective_rank_without_ones": ("rank-ones", "Effective rank without the direction of ones"),
-        "effective_rank_without_mean": ("rank-mean", "Effective rank without the mean of other windows"),
     }
-    figures = [
-        Figure(
-            name,
-            _curve(result, measure, title),
-            f"{title} against held-out loss, a line an arm",
-            f"{title}; training goes right.",
-        )
-        for measure, (name, title) in shown.items()
-    ]
+    figures = [_figure(result, name, measure, title) for measure, (name, title) in shown.items()]
     lead = "Training goes to the right, where the loss is lower. Means over the seeds that reach a loss, and their intervals."
     return Section("The shape against the loss", lead, figures)
 
@@ -140,9 +127,7 @@ def gradient(result: TournamentResult) -> Section:
         "a head of that shape keeps by its shape alone. Norm that is not kept is no learning that is lost."
     )
     title = "Kept norm of the logits' gradient"
-    shown = Figure(
-        "kept", _curve(result, "kept_norm", title), f"{title} against held-out loss, a line an arm", f"{title}."
-    )
+    shown = _figure(result, "kept", "kept_norm", title)
     board = _table(result.arms, KEPT, "Kept norm and its nulls")
     return Section("The gradient through the head", lead, [board, shown] if result.curves else [board])
 
@@ -166,7 +151,7 @@ def elsewhere(result: TournamentResult) -> Section | None:
     return Section("Other vocabularies and widths", lead, [_table(rows, BOARD, "In other cells", folded=True)])
 
 
-def _curve(result: TournamentResult, measure: str, title: str) -> go.Figure:
+def _figure(result: TournamentResult, name: str, measure: str, title: str) -> Figure:
     """A measure against the held-out loss, a line an arm; training goes right."""
     series = {}
     for arm in result.arms:
@@ -177,7 +162,8 @@ def _curve(result: TournamentResult, measure: str, title: str) -> go.Figure:
         )  # fmt: skip
     figure = lines(series, "held-out loss, nats a token", title, by_depth=True)
     figure.update_xaxes(autorange="reversed")
-    return figure
+    alt = f"{title} against held-out loss, a line an arm"
+    return Figure(name, figure, alt, f"{title}; training goes right.")
 
 
 def _table(
