@@ -92,10 +92,7 @@ def test_a_model_name_is_no_markup():
 
 def test_every_colour_of_a_figure_has_a_dark_partner(document):
     swaps = palette.swaps(5)
-    for figure in (
-        shape._average_cosine(sample.shown(document)),
-        shape._spectrum(sample.shown(document), "a"),
-    ):
+    for figure in (shape._average_cosine(sample.shown(document)), shape._spectrum(sample.shown(document), "a")):
         for trace in figure.data:
             colour = trace.fillcolor or trace.line.color
             assert swaps[colour] != colour

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from headscan.training.recovery import RECOVERIES, HeadRecovery, fit_head, recover_head
     from headscan.training.result import RecoverResult, TrainResult
     from headscan.training.run import build, train
-    from headscan.training.settings import Training
     from headscan.training.trainer import HeadlessTrainer, LossIsNotFinite
     from headscan.training.trajectory import measure_sites
 
@@ -49,7 +48,7 @@ __all__ = [
     "ALARMS", "CWT_FORMS", "IGNORE", "OBJECTIVES", "OPTIMISERS", "RECIPES", "RECOVERIES", "REGULARISERS", "Alarm",
     "AlarmRule", "HeadRecovery", "HeadlessTrainer", "Learner", "LossInputs", "LossIsNotFinite", "Masker",
     "Monitor", "Objective", "Optimiser", "PackedText", "Pool", "Readout", "Recipe", "RecoverResult", "TrainResult",
-    "Training", "Watch", "build", "ce_loss", "collate", "cwt_loss", "fit_head", "fit_tokenizer",
+    "Watch", "build", "ce_loss", "collate", "cwt_loss", "fit_head", "fit_tokenizer",
     "floor_of", "fold_bias", "gather_ids", "gather_rows", "has_fused", "in_batch_accuracy", "last_checkpoint",
     "log_unigram", "mask_tokens", "measure_sites", "optimiser_of", "perplexity", "pool_of", "recipe_of", "recover",
     "recover_head", "train",
@@ -71,7 +70,6 @@ _HOMES = {
     "recipes": ("RECIPES", "Recipe", "recipe_of", "fit_tokenizer"),
     "result": ("RecoverResult", "TrainResult"),
     "run": ("build", "train"),
-    "settings": ("Training",),
     "trainer": ("HeadlessTrainer", "LossIsNotFinite"),
 }
 _PLACES = {name: home for home, names in _HOMES.items() for name in names}

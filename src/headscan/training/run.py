@@ -27,7 +27,7 @@ from transformers import (
 from transformers.trainer_utils import align_special_tokens
 
 from headscan.model.settings import quiet
-from headscan.run import BadInput, ModelRecord, Run, TextRecord, plain, running, verb
+from headscan.run import BadInput, Given, ModelRecord, Run, TextRecord, plain, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text import Windows, documents
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
@@ -42,7 +42,7 @@ from headscan.training.optimisers import OPTIMISERS, Optimiser, optimiser_of
 from headscan.training.recipes import Recipe, RecipeRecord, fit_tokenizer, recipe_of
 from headscan.training.recovery import recover_head
 from headscan.training.result import TrainResult
-from headscan.training.settings import ASIDE, Training, trainer_options, training_arguments
+from headscan.training.settings import ASIDE, check_training, trainer_options, training_arguments
 from headscan.training.trainer import HeadlessTrainer, ProgressCallback, StoreInTime
 
 
@@ -57,16 +57,16 @@ class TrainingData:
     text: TextRecord
 
 
-def gather(plan: Recipe, settings: Training, run: Run) -> TrainingData:
+def gather(plan: Recipe, asked: Given, run: Run) -> TrainingData:
     """Read the text and say what the run rests on: the text's content, and how it became tokens.
 
     Raises BadInput where text and tokenizer cannot be used, or are not those of the run that is resumed.
     """
-    check_text(settings.text)
-    words = _tokenizer(plan, settings, run)
+    check_text(asked["text"])
+    words = _tokenizer(plan, asked, run)
     windows = Windows(
-        settings.text, words, plan.context, documents=settings.documents, field=settings.field,
-        max_tokens=settings.max_tokens,
+        asked["text"], words, plan.context, documents=asked["documents"], field=asked["field"],
+        max_tokens=asked["max_tokens"],
     )  # fmt: skip
     vocabulary = hashlib.sha256(json.dumps(sorted(words.get_vocab().items())).encode())
     packed = PackedText.of(windows)
@@ -75,13 +75,13 @@ def gather(plan: Recipe, settings: Training, run: Run) -> TrainingData:
     vocabulary.update(packed.rows.tobytes())
     run.identify("the tokenizer", vocabulary.hexdigest())
     check_known(record.unknown or 0, record.tokens or 0)
-    share = 0.05 if settings.held_out is None else settings.held_out
+    share = 0.05 if asked["held_out"] is None else asked["held_out"]
     training, held_out = packed.split(share) if share else (packed, None)
     return TrainingData(words, training, held_out, training.counts(len(words)), record)
 
 
-def _tokenizer(plan: Recipe, settings: Training, run: Run) -> PreTrainedTokenizerBase:
-    given = settings.tokenizer
+def _tokenizer(plan: Recipe, asked: Given, run: Run) -> PreTrainedTokenizerBase:
+    given: str | PreTrainedTokenizerBase | None = asked["tokenizer"]
     if given is None and run.resume and run.folder is not None:
         if (run.folder / "model" / "tokenizer.json").exists():
             given = str(run.folder / "model")
@@ -97,7 +97,7 @@ def _tokenizer(plan: Recipe, settings: Training, run: Run) -> PreTrainedTokenize
             raise BadInput(f"No tokenizer could be loaded from {given}: {str(error).splitlines()[0]}") from None
     if given is not None:
         return given
-    texts = documents(settings.text, documents=settings.documents, field=settings.field)
+    texts = documents(asked["text"], documents=asked["documents"], field=asked["field"])
     return fit_tokenizer(texts, plan.vocabulary, masked=plan.masked, context=plan.context)
 
 
@@ -168,26 +168,25 @@ def train(
     fit, or the loss is not finite.
     """
     asked, run = running()
-    settings = asked.chosen(Training)
+    aim = check_training(asked)
     assert run.folder is not None
-    plan = (recipe_of(recipe, settings.size) if isinstance(recipe, str) else recipe).but(
-        steps=settings.steps, batch=settings.batch, accumulation=settings.accumulation, context=settings.context,
-        rate=settings.rate, vocabulary=settings.vocabulary,
+    plan = (recipe_of(recipe, size) if isinstance(recipe, str) else recipe).but(
+        steps=steps, batch=batch, accumulation=accumulation, context=context, rate=rate, vocabulary=vocabulary,
     )  # fmt: skip
-    _identify(plan, settings, run)
-    arguments = training_arguments(plan, settings, run.folder)
-    data = gather(plan, settings, run)
-    learner = _learner(plan, settings, data, run)
-    watcher = _watcher(plan, settings, data)
+    _identify(plan, asked, aim, run)
+    arguments = training_arguments(plan, asked, run.folder)
+    data = gather(plan, asked, run)
+    learner = _learner(plan, asked, aim, data, run)
+    watcher = _watcher(plan, asked, data)
     hooks: list[TrainerCallback] = [watcher] if watcher else []
     if arguments.save_strategy != "no":  # weights and the optimiser's two moments, in float32
         hooks.append(StoreInTime(12.0 * sum(weight.numel() for weight in learner.parameters())))
     hooks.append(ProgressCallback(run.progress, plan.tokens_a_step * arguments.world_size))
-    masker = Masker(data.tokenizer, seed=settings.seed) if plan.masked else collate
+    masker = Masker(data.tokenizer, seed=seed) if plan.masked else collate
     try:
         fitter = HeadlessTrainer(
-            learner, arguments, run=run, pool=settings.pool, optimiser=settings.optimiser, train_dataset=data.windows,
-            data_collator=masker, processing_class=data.tokenizer, callbacks=[*hooks, *settings.callbacks],
+            learner, arguments, run=run, pool=pool, optimiser=optimiser, train_dataset=data.windows,
+            data_collator=masker, processing_class=data.tokenizer, callbacks=[*hooks, *callbacks],
         )  # fmt: skip
     except (OSError, ValueError, RuntimeError, ImportError) as error:
         raise BadInput(f"The Trainer cannot work as asked: {str(error).splitlines()[0]}") from None
@@ -197,7 +196,7 @@ def train(
     _fit(fitter, run)
     settled = _settle(fitter)
     _save_model(fitter, run.folder / "model")
-    result = _result(fitter, plan, settings, data, run, settled)
+    result = _result(fitter, plan, asked, aim, data, run, settled)
     if watcher:
         result = replace(result, scan=watcher.history, alarms=watcher.raised)
     return result
@@ -227,21 +226,21 @@ def build(plan: Recipe, objective: Objective, vocabulary: int, *, tied: bool | N
     return body
 
 
-def _identify(plan: Recipe, settings: Training, run: Run) -> None:
+def _identify(plan: Recipe, asked: Given, aim: Objective, run: Run) -> None:
     """What decides the numbers beside the options that the command line knows."""
     run.identify("the recipe", plain(plan.record().__dict__ | {"steps": None}))
-    run.identify("the objective", plain(settings.aim.recorded(settings.regulariser)))
-    optimiser = optimiser_of(settings.optimiser)
+    run.identify("the objective", plain(aim.recorded(asked["regulariser"])))
+    optimiser = optimiser_of(asked["optimiser"])
     run.identify("the optimiser", {"name": optimiser.name, "options": plain(optimiser)})
-    numbers = {key: value for key, value in trainer_options(settings.trainer).items() if not key.startswith(ASIDE)}
+    numbers = {key: value for key, value in trainer_options(asked["trainer"]).items() if not key.startswith(ASIDE)}
     run.identify("the Trainer's arguments", plain(numbers))
 
 
-def _learner(plan: Recipe, settings: Training, data: TrainingData, run: Run) -> Learner:
-    set_seed(settings.seed)
-    model = build(plan, settings.aim, len(data.tokenizer), tied=settings.tied)
+def _learner(plan: Recipe, asked: Given, aim: Objective, data: TrainingData, run: Run) -> Learner:
+    set_seed(asked["seed"])
+    model = build(plan, aim, len(data.tokenizer), tied=asked["tied"])
     check_fit(data.tokenizer, model.config.vocab_size)
-    learner = Learner(model, settings.aim, regulariser=settings.regulariser, masked=plan.masked, counts=data.counts)
+    learner = Learner(model, aim, regulariser=asked["regulariser"], masked=plan.masked, counts=data.counts)
     digest = hashlib.sha256()
     for name, value in learner.state_dict().items():
         digest.update(name.encode())
@@ -250,12 +249,12 @@ def _learner(plan: Recipe, settings: Training, data: TrainingData, run: Run) -> 
     return learner
 
 
-def _watcher(plan: Recipe, settings: Training, data: TrainingData) -> Monitor | None:
-    every = max(1, plan.steps // 10) if settings.geometry_every is None else settings.geometry_every
+def _watcher(plan: Recipe, asked: Given, data: TrainingData) -> Monitor | None:
+    every = max(1, plan.steps // 10) if asked["geometry_every"] is None else asked["geometry_every"]
     if not every or data.held_out is None:
         return None
     return Monitor(
-        windows=data.held_out.rows[:PROBE], every=every, on_alarm=settings.on_alarm or "warn", counts=data.counts
+        windows=data.held_out.rows[:PROBE], every=every, on_alarm=asked["on_alarm"] or "warn", counts=data.counts
     )
 
 
@@ -297,7 +296,7 @@ def _save_model(trainer: HeadlessTrainer, folder: Path) -> None:
 
 
 def _result(
-    trainer: HeadlessTrainer, plan: Recipe, settings: Training, data: TrainingData, run: Run, settled: list[str]
+    trainer: HeadlessTrainer, plan: Recipe, asked: Given, aim: Objective, data: TrainingData, run: Run, settled: list[str]
 ) -> TrainResult:  # fmt: skip
     names = [each.name for each in fields(CurvePoint)]
     log = [entry for entry in trainer.state.log_history if "loss" in entry]
@@ -312,7 +311,7 @@ def _result(
     return TrainResult(
         protocol=run.protocol(text=data.text, device=str(trainer.args.device), dtype=precision),
         models=[_model_record(plan, learner, parameters)], recipe=RecipeRecord(**plan.record().__dict__),
-        objective=settings.aim.recorded(settings.regulariser), parameters=parameters, steps=steps,
+        objective=aim.recorded(asked["regulariser"]), parameters=parameters, steps=steps,
         tokens=steps * plan.tokens_a_step * trainer.args.world_size, loss=last.loss if last else None,
         floor_corrected_loss=last.floor_corrected_loss if last else None,
         heldout_bits_per_byte=best.bits_per_byte if best else None, heldout=heldout, notes=[*notes, *settled],

@@ -1,24 +1,21 @@
-"""What `train`, `recover` and `evaluate` can be asked."""
+"""What a training may be asked, and the arguments of the Trainer that follow."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from transformers import PreTrainedTokenizerBase, TrainerCallback, TrainingArguments
+from transformers import TrainingArguments
 
-from headscan.run import BadInput
-from headscan.run.settings import Out
-from headscan.text.source import Reading, TextLike
+from headscan.run import BadInput, Given
+from headscan.text.source import Reading
 from headscan.training.checkpoints import check_afresh
 from headscan.training.objective import Objective, objective_of, parse_regularisers
-from headscan.training.optimisers import Optimiser
 from headscan.training.recipes import Recipe
 
 
@@ -33,71 +30,35 @@ def require(package: str, extra: str) -> None:
         raise BadInput(f'This needs the package {package}: pip install "headscan[{extra}]".')
 
 
-@dataclass(frozen=True, kw_only=True)
-class Training(Reading):
-    """A training run. Where a number is None, the recipe says it."""
-
-    text: TextLike
-    objective: str | Objective
-    size: Literal["tiny", "small", "paper"]
-    regulariser: str | None
-    optimiser: str | Optimiser
-    tokenizer: str | PreTrainedTokenizerBase | None
-    tied: bool | None
-    steps: int | None
-    batch: int | None
-    accumulation: int | None
-    context: int | None
-    rate: float | None
-    vocabulary: int | None
-    pool: Literal["batch", "accumulation", "devices", "all"]
-    held_out: float | None
-    geometry_every: int | None
-    on_alarm: Literal["warn", "checkpoint", "stop"] | None
-    callbacks: Sequence[TrainerCallback]
-    trainer: str | Mapping[str, object]
-    out: Out
-    resume: bool
-    seed: int
-
-    def check(self) -> None:
-        super().check()
-        require("accelerate", "train")
-        if self.out is None:
-            raise BadInput("Training keeps its checkpoints in a folder: give --out.")
-        if not self.resume:
-            check_afresh(self.out)
-        parse_regularisers(self.regulariser)
-        aim = self.aim
-        for given, flag, reason in (
-            (
-                self.pool != "batch" and not aim.contrastive,
-                "--pool",
-                f"the objective {aim.name}, which has no negatives",
-            ),
-            (
-                self.tied is not None and aim.headless,
-                "--tied",
-                f"the objective {aim.name}, which trains without a head",
-            ),
-            (self.vocabulary and self.tokenizer is not None, "--vocabulary", "a run whose tokenizer is given"),
-            (
-                self.geometry_every and self.held_out == 0,
-                "--geometry-every",
-                "a run that holds nothing out to measure on",
-            ),
-            (
-                self.on_alarm and (self.held_out == 0 or self.geometry_every == 0),
-                "--on-alarm",
-                "a run whose geometry is not measured",
-            ),
-        ):
-            if given:
-                raise BadInput(f"{flag} is not used by {reason}.")
-
-    @property
-    def aim(self) -> Objective:
-        return objective_of(self.objective)
+def check_training(asked: Given) -> Objective:
+    """The objective of a training; BadInput where what is asked does not fit together."""
+    asked.chosen(Reading)
+    require("accelerate", "train")
+    if asked["out"] is None:
+        raise BadInput("Training keeps its checkpoints in a folder: give --out.")
+    if not asked["resume"]:
+        check_afresh(asked["out"])
+    parse_regularisers(asked["regulariser"])
+    aim = objective_of(asked["objective"])
+    headless, nothing = f"the objective {aim.name}, which trains without a head", asked["held_out"] == 0
+    for given, flag, reason in (
+        (
+            asked["pool"] != "batch" and not aim.contrastive,
+            "--pool",
+            f"the objective {aim.name}, which has no negatives",
+        ),
+        (asked["tied"] is not None and aim.headless, "--tied", headless),
+        (asked["vocabulary"] and asked["tokenizer"] is not None, "--vocabulary", "a run whose tokenizer is given"),
+        (asked["geometry_every"] and nothing, "--geometry-every", "a run that holds nothing out to measure on"),
+        (
+            asked["on_alarm"] and (nothing or asked["geometry_every"] == 0),
+            "--on-alarm",
+            "a run whose geometry is not measured",
+        ),
+    ):
+        if given:
+            raise BadInput(f"{flag} is not used by {reason}.")
+    return aim
 
 
 # Arguments of the Trainer that decide where and when something is written, and no number: a resume may change them.
@@ -127,9 +88,9 @@ def trainer_options(given: str | Mapping[str, object]) -> dict[str, object]:
 SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
 
 
-def training_arguments(plan: Recipe, settings: Training, folder: Path) -> TrainingArguments:
-    """The Trainer's arguments; `settings.trainer` has the last word. BadInput for sharding without an accelerator."""
-    extra = trainer_options(settings.trainer)
+def training_arguments(plan: Recipe, asked: Given, folder: Path) -> TrainingArguments:
+    """The Trainer's arguments; `trainer` has the last word. BadInput for sharding without an accelerator."""
+    extra = trainer_options(asked["trainer"])
     many = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if (extra.get("fsdp") or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true") and (
         torch.accelerator.current_accelerator() is None
@@ -151,8 +112,8 @@ def training_arguments(plan: Recipe, settings: Training, folder: Path) -> Traini
         "adam_beta2": plan.betas[1],
         "adam_epsilon": plan.epsilon,
         "max_grad_norm": plan.clip,
-        "seed": settings.seed,
-        "data_seed": settings.seed,
+        "seed": asked["seed"],
+        "data_seed": asked["seed"],
         "logging_steps": max(1, plan.steps // 50),
         "save_steps": max(1, plan.steps // 5),
         "save_strategy": "steps",
