@@ -19,7 +19,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LAB_FILES = sorted(LABORATORY.rglob("*.py"))
 # The whole must fit in a head. Lines of Python of the instrument, of it and the laboratory, of the tests; files; lines of
 # styles, scripts and templates. These ceilings only ever go down: 40,000, 50,000 and 24,000 are where the first three shall be.
-INSTRUMENT, TOTAL, TESTS, COUNT, ASSETS = 55_000, 62_200, 27_800, 330, 1_640
+INSTRUMENT, TOTAL, TESTS, COUNT, ASSETS = 43_100, 50_550, 24_850, 300, 1_400
 
 # From below: a package may know the floors under it, and itself. Rooms on one floor do not know each other, but for those named.
 FLOORS = [
