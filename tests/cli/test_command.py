@@ -168,3 +168,15 @@ def test_help_groups_the_options_and_shows_an_example():
     said = headscan("invert", "--help").stdout
     for heading in ("What it examines", "How much", "How", "Where to", "Advanced", "Example:", "inversion.md"):
         assert heading in said
+
+
+def test_the_command_line_has_at_most_300_options():
+    """Of all verbs together, each counted in every verb that has it; the ceiling only ever goes down."""
+    commands = {name: cli.command_of(name) for name in cli.verbs() if name not in cli.BARE}
+    flags = {
+        (name, argument.names[0])
+        for name, command in commands.items()
+        for argument in command.app(name).assemble_argument_collection()
+        if argument.names and argument.names[0].startswith("--")
+    }
+    assert 200 < len(flags) <= 280
