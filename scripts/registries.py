@@ -18,7 +18,7 @@ from headscan.comparison.nulls import NULLS
 from headscan.diagnosis import CONDITIONS
 from headscan.inversion.methods import METHODS as INVERSION
 from headscan.inversion.observation import OBSERVATIONS
-from headscan.leaks.mechanism import MECHANISMS
+from headscan.leaks.mechanisms import MECHANISMS
 from headscan.leaks.run import CHANNELS
 from headscan.measures import PROBES
 from headscan.remedies import REMEDIES

@@ -7,7 +7,7 @@ import torch
 
 from headscan.inversion import exact
 from headscan.leaks import MECHANISMS, Mapped, applied, privacy
-from headscan.leaks.mechanism import working
+from headscan.leaks.mechanisms import working
 from headscan.model.slicing import Slice
 from tests.leaks.test_privacy import TEXT, lens
 

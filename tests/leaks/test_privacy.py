@@ -10,9 +10,9 @@ import torch
 from headscan.inversion import exact
 from headscan.leaks import MECHANISMS, Mapped, cache_slice, privacy, read_format
 from headscan.leaks import run as budget
+from headscan.leaks.audit import exact_attack
 from headscan.leaks.channels import retrieval
 from headscan.leaks.mechanisms import Projection
-from headscan.leaks.rows import exact_attack
 from headscan.model import ByteTokenizer
 from headscan.model.slicing import Slice
 from headscan.run import BadInput

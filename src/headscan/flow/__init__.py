@@ -12,12 +12,10 @@
 
 from __future__ import annotations
 
-from headscan.flow.capacity import channel_bound, noise_accuracy
-from headscan.flow.codebooks import codebook, distances
+from headscan.flow.codebooks import channel_bound, codebook, distances, noise_accuracy
 from headscan.flow.influence import Recovery, leaks, recovery
 from headscan.flow.result import ChannelResult, FlowResult
-from headscan.flow.sources import VARIANTS, variant
-from headscan.flow.verbs import channel, run
+from headscan.flow.verbs import VARIANTS, channel, run, variant
 from headscan.statistics.information import fano_accuracy, fano_bits, gaussian_bits
 
 __all__ = [

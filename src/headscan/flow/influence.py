@@ -13,7 +13,7 @@ from jaxtyping import Bool, Float, Float64, Int
 from torch import Tensor
 
 from headscan.model import Lens
-from headscan.model.slicing import Slice
+from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.prefix import Prefix, can_continue
 from headscan.run import Progress, no_progress
 
@@ -22,11 +22,9 @@ _CPU, _GPU = 6e12, 6e14
 a machine with other work needs no ten; on a GPU a minute (by its specification)."""
 
 
-def _outputs(lens: Lens, slice_: Slice, ids: Int[Tensor, "B T"]) -> list[Float[Tensor, "B T w"]]:
-    cut = slice_.on(lens)
-    with torch.no_grad():
-        joined = cut.run(ids).float()
-    return list(joined.split([cut.lens.width(site) for site in cut.sites], dim=-1))
+@torch.no_grad()
+def _outputs(cut: SlicedModel, ids: Int[Tensor, "B T"]) -> list[Float[Tensor, "B T w"]]:
+    return list(cut.run(ids).float().split([cut.lens.width(site) for site in cut.sites], dim=-1))
 
 
 def _relative(changed: Float[Tensor, "B s w"], original: Float[Tensor, "1 s w"]) -> Float[Tensor, "B s"]:
@@ -44,7 +42,7 @@ def leaks(
 
     Cost: N T trials rows of T tokens through the slice.
     """
-    prompts = torch.as_tensor(prompts)
+    prompts, cut = torch.as_tensor(prompts), slice_.on(lens)
     count, length = prompts.shape
     generator = torch.Generator().manual_seed(seed)
     place = torch.arange(length).repeat_interleave(trials)
@@ -57,10 +55,10 @@ def leaks(
         moved = []
         for chunk in changed.split(max(rows - 1, 1)):
             # The unchanged prompt runs in the same batch, so that both see the same kernels.
-            sites = _outputs(lens, slice_, torch.cat([prompt[None], chunk]))
+            sites = _outputs(cut, torch.cat([prompt[None], chunk]))
             moved.append(torch.stack([_relative(states[1:], states[:1]) for states in sites]).cpu())
         distances = torch.cat(moved, dim=1).double()  # [sites, T trials, T]
-        distances = torch.where(distances > 1e-6, distances, torch.zeros_like(distances))
+        distances = distances.where(distances > 1e-6, 0.0)
         matrices.append(distances.reshape(len(distances), length, trials, length).mean(2).numpy())
     progress("leak", count * length * trials, count * length * trials, "rows")
     return np.stack(matrices)
@@ -78,12 +76,9 @@ class Replaced:
     known to be unmoved; elsewhere whole rows are run.
     """
 
-    def __init__(self, lens: Lens, slice_: Slice, prompt: Int[Tensor, " T"]) -> None:
-        self._lens, self._slice, self._prompt = lens, slice_, prompt
-        self._cut = slice_.on(lens)
-        self._widths = [self._cut.lens.width(site) for site in self._cut.sites]
-        self._prefix = Prefix(self._cut, prompt[None, :0]) if can_continue(self._cut) else None
-        self._original = _outputs(lens, slice_, prompt[None])
+    def __init__(self, cut: SlicedModel, prompt: Int[Tensor, " T"]) -> None:
+        self._cut, self._prompt, self._original = cut, prompt, _outputs(cut, prompt[None])
+        self._prefix = Prefix(cut, prompt[None, :0]) if can_continue(cut) else None
 
     def length(self, place: int) -> int:
         return len(self._prompt) - (place if self._prefix is not None else 0)
@@ -93,15 +88,16 @@ class Replaced:
         if self._prefix is None:
             changed = self._prompt.repeat(len(tokens), 1)
             changed[:, place] = tokens
-            outputs = _outputs(self._lens, self._slice, changed)
+            outputs = _outputs(self._cut, changed)
         else:
-            prompt = self._prompt.to(self._lens.device)
+            prompt = self._prompt.to(self._cut.lens.device)
             if place > self._prefix.length:
                 self._prefix.extend(prompt[None, self._prefix.length : place])
             changed = prompt[place:].repeat(len(tokens), 1)
             changed[:, 0] = tokens.to(prompt.device)
             with torch.no_grad():
-                outputs = list(self._prefix.following(changed).split(self._widths, dim=-1))
+                following = self._prefix.following(changed)
+            outputs = list(following.split([own.shape[-1] for own in self._original], dim=-1))
         first = len(self._prompt) - outputs[0].shape[1]
         pairs = zip(outputs, self._original, strict=True)
         return F.pad(torch.stack([_relative(states, own[:, first:]) for states, own in pairs]), (first, 0))
@@ -153,14 +149,13 @@ def recovery(
 
     Cost: `headscan.flow.influence.computed_tokens` tokens through the slice for each prompt and candidate.
     """
-    prompts = torch.as_tensor(prompts)
+    prompts, size = torch.as_tensor(prompts), lens.vocabulary_size
     generator = torch.Generator().manual_seed(seed)
-    size = lens.vocabulary_size
     count = size if most is None else min(most, size)
     margins, noises = [], []
     done, total = 0, len(prompts) * count * computed_tokens(lens, slice_, prompts.shape[1])
     for prompt in prompts:
-        replaced = Replaced(lens, slice_, prompt)
+        replaced = Replaced(slice_.on(lens), prompt)
         nearest, noise = [], []
         for place, true in enumerate(prompt.tolist()):
             others = torch.arange(size) if count == size else near_and_random(lens, true, count, generator)
@@ -181,8 +176,8 @@ def recovery(
         margins.append(torch.stack(nearest, 1).cpu())  # [sites, T, T]
         noises.append(torch.stack(noise).amax(0).cpu())
     progress("recovery", total, total, "tokens")
-    noise_of = torch.stack(noises).amax(0).double().numpy()
-    return Recovery(torch.stack(margins).double().numpy(), noise_of, count, count == size)
+    noise_floor = torch.stack(noises).amax(0).double().numpy()
+    return Recovery(torch.stack(margins).double().numpy(), noise_floor, count, count == size)
 
 
 # ---- What running a slice costs, and which tokens of a large vocabulary are tried for a bounded cost

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
-from headscan.flow.capacity import ChannelBound, NoisyDecoding
-from headscan.flow.codebooks import CodebookDistances
+from headscan.flow.codebooks import ChannelBound, CodebookDistances, NoisyDecoding
 from headscan.run import BadInput, Interval, Result, Term
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Annotated, TypeVar
 
@@ -12,23 +12,9 @@ import torch
 from jaxtyping import Float64, Int, Num
 from torch import Tensor
 
-from headscan.flow.capacity import channel_bound, noise_accuracy
-from headscan.flow.codebooks import codebook, distances
+from headscan.flow.codebooks import channel_bound, codebook, distances, noise_accuracy
 from headscan.flow.influence import affordable, computed_tokens, leaks, multiplications, recovery, untried
 from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult, FlowSummary, MatrixMeans
-from headscan.flow.sources import (
-    Cuts,
-    Length,
-    Prompts,
-    RandomWeights,
-    SiteGlobs,
-    WindowCount,
-    check,
-    cut_names,
-    find_prompts,
-    find_sites,
-    variant,
-)
 from headscan.model import Lens
 from headscan.model.lens import ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
@@ -36,8 +22,122 @@ from headscan.model.slicing import Slice
 from headscan.run import BadInput, Finding, Given, ModelRecord, Run, TextRecord, fingerprint, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.uncertainty import clustered
-from headscan.text.prompts import display
+from headscan.text.prompts import PromptsLike, display, read_prompts
 from headscan.text.source import TEXT, TextLike
+from headscan.text.windows import Windows
+
+VARIANTS: dict[str, dict[str, str | bool]] = {
+    "whole": {}, "attention": {"only": "attention"}, "mlp": {"only": "mlp"}, "no-residual": {"residual": False},
+    "causal": {"causal": True}, "no-mask": {"causal": False}, "fresh": {"weights": "fresh:0"},
+}  # fmt: skip
+"""Name -> what of the model is left (the attributes of a `Slice`). "fresh" has random weights."""
+
+
+def names_of(name: str) -> list[str]:
+    """The cuts that a name joins with +; BadInput where one is none.
+
+    >>> names_of("attention+fresh")
+    ['attention', 'fresh']
+    """
+    names = name.split("+")
+    if unknown := [part for part in names if part not in VARIANTS]:
+        raise BadInput(f"There is no cut '{unknown[0]}'; there are: {', '.join(VARIANTS)} (joined with +).")
+    return names
+
+
+def variant(name: str, sites: Sequence[str]) -> Slice:
+    """The slice of that name which ends at `sites`.
+
+    >>> str(variant("attention", ["block.0"]))
+    'block.0 only=attention'
+    """
+    cut = Slice(sites=tuple(sites))
+    for part in names_of(name):
+        cut = cut.but(**VARIANTS[part])
+    return cut
+
+
+# ---- What `headscan flow` and `headscan channel` can be asked for.
+
+WINDOWS, LENGTH = 8, 16
+
+Prompts = Annotated[
+    PromptsLike | None, Option("A prompt; repeat it to average over several.", content=True, repeat=True)
+]
+WindowCount = Annotated[
+    int | None, Option(f"Windows of --length tokens taken from the text's beginning. Default: {WINDOWS}.", low=1)
+]
+Length = Annotated[
+    int | None, Option(f"Tokens of each prompt. Default: those of the shortest; {LENGTH} of a text.", low=2)
+]
+SiteGlobs = Annotated[str | Sequence[str], Option("Globs of sites, comma-separated.")]
+Cuts = Annotated[
+    str | Sequence[str],
+    Option(f"What of the model is left: {', '.join(VARIANTS)}; joined with +, several with commas.", name="cut"),
+]
+RandomWeights = Annotated[bool, Option("Add each model with random weights (the cut fresh).")]
+
+
+def check(asked: Given) -> None:
+    """Raise BadInput where options do not fit together."""
+    if asked["prompt"] is None and asked["text"] is None:
+        raise BadInput("Give a prompt, or a text that prompts are taken from.")
+    if asked["windows"] is not None and asked["text"] is None:
+        raise BadInput("--windows is not used without --text: prompts are taken as they are.")
+    for name in cut_names(asked):
+        names_of(name)
+
+
+def cut_names(asked: Given) -> list[str]:
+    names = listed(asked["cuts"]) + (["fresh"] if asked["null"] else [])
+    if not names:
+        raise BadInput(f"Name at least one cut: {', '.join(VARIANTS)}.")
+    return list(dict.fromkeys(names))
+
+
+def listed(words: str | Sequence[str]) -> list[str]:
+    """Words that are given as a list, or as one text with commas.
+
+    >>> listed("a, b"), listed(["a", "b,c"])
+    (['a', 'b'], ['a', 'b', 'c'])
+    """
+    given = [words] if isinstance(words, str) else words
+    return [word.strip() for part in given for word in part.split(",") if word.strip()]
+
+
+def find_sites(lens: Lens, at: str | Sequence[str]) -> tuple[str, ...]:
+    """The sites that the globs match; of an encoder-decoder those of the encoder, which all see the same tokens."""
+    sites = lens.match(at)
+    if not lens.traits.encoder_decoder:
+        return sites
+    encoder = tuple(site for site in sites if site.startswith("encoder."))
+    if not encoder:
+        raise BadInput(
+            f"In an encoder-decoder such as '{lens.name}' the encoder is looked at: choose --at 'encoder.block.*'."
+        )
+    return encoder
+
+
+def find_prompts(lens: Lens, asked: Given) -> tuple[Int[Tensor, "N T"], TextRecord | None]:
+    """Token ids, each prompt cut to the length of the shortest; and the record of the text they come from."""
+    rows, record = list[list[int]](), None
+    if asked["prompt"] is not None:
+        limits = replace(lens.limits, context=None)  # prompts are cut before their length counts
+        rows += [list(prompt.ids) for prompt in read_prompts(asked["prompt"], lens.tokenizer, limits, special=False)]
+    if asked["text"] is not None:
+        count, size = asked["windows"] or WINDOWS, asked["length"] or LENGTH
+        windows = Windows(asked["text"], lens.require_tokenizer(), size, max_tokens=count * size)
+        rows += [window.ids.tolist() for window in windows]
+        record = windows.record()
+    least = min([len(row) for row in rows] + ([asked["length"]] if asked["length"] is not None else []))
+    if least < 2:
+        raise BadInput("A prompt of one token has no two tokens that could know of each other; give at least two.")
+    if lens.context_length is not None and least > lens.context_length:
+        raise BadInput(f"The prompt has {least} tokens, but '{lens.name}' takes at most {lens.context_length}.")
+    return torch.tensor([row[:least] for row in rows]), record
+
+
+# ---- What is found.
 
 
 def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
@@ -77,17 +177,15 @@ def channel_of(
 ) -> ChannelPart:
     """The channel of one model and cut, at its deepest site: its codebook is that of the last token of the first prompt."""
     cut = variant(name, [variant(name, sites).on(lens).sites[-1]])
-    tokens = affordable_tokens(lens, cut, ids.shape[1], asked)
-    left_out = []
+    tokens, left_out, rows = affordable_tokens(lens, cut, ids.shape[1], asked), list[str](), 512
     if tokens is not None:
+        rows = 64
         left_out.append(
             f"The codebook of {lens.name}, {name} has {len(tokens)} tokens drawn from the vocabulary of "
             f"{lens.vocabulary_size}: distances to the nearest other token are upper bounds, and so is what is decoded."
         )
         run.announce(left_out[0])
-    book = codebook(
-        lens, cut, ids[0, :-1].tolist(), tokens=tokens, rows=512 if tokens is None else 64, progress=run.progress
-    )
+    book = codebook(lens, cut, ids[0, :-1].tolist(), tokens=tokens, rows=rows, progress=run.progress)
     run.progress(f"{lens.name}, {name} · noise", 1, 2, "steps")
     noisy = noise_accuracy(book, noises=asked["noise"], seed=asked["seed"])
     return ChannelPart(
@@ -199,18 +297,11 @@ def channel(
         raise BadInput("Give --noise at least one number.")
     compared = compare(models, asked, run)
     parts = compared.each(run, ChannelPart, partial(channel_of, asked=asked, run=run))
+    notes = [note for part in parts for note in part.left_out]
     return ChannelResult(
-        prompts=len(compared.ids[0]),
-        length=int(compared.ids[0].shape[1]),
-        parts=parts,
-        findings=channel_findings(parts),
-        protocol=run.protocol(
-            text=compared.text,
-            device=str(compared.lenses[0].device),
-            notes=[note for part in parts for note in part.left_out],
-        ),
-        models=compared.records,
-    )
+        prompts=len(compared.ids[0]), length=int(compared.ids[0].shape[1]), parts=parts, findings=channel_findings(parts),
+        protocol=run.protocol(text=compared.text, device=str(compared.lenses[0].device), notes=notes), models=compared.records,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -225,11 +316,11 @@ class FlowComparison:
     records: list[ModelRecord]
 
     def each(self, run: Run, kind: type[P], measure: Callable[[Lens, str, tuple[str, ...], Tensor], P]) -> list[P]:
-        parts = []
-        for number, (lens, sites, ids) in enumerate(zip(self.lenses, self.sites, self.ids, strict=True)):
-            for cut in self.cuts:
-                parts.append(run.unit(f"{number} {cut}", kind, partial(measure, lens, cut, sites, ids)))
-        return parts
+        return [
+            run.unit(f"{number} {cut}", kind, partial(measure, lens, cut, sites, ids))
+            for number, (lens, sites, ids) in enumerate(zip(self.lenses, self.sites, self.ids, strict=True))
+            for cut in self.cuts
+        ]
 
 
 def compare(models: ModelsLike, asked: Given, run: Run) -> FlowComparison:
@@ -261,7 +352,6 @@ class MeasuredFlow:
 def measure_flow(
     lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, asked: Given, run: Run
 ) -> MeasuredFlow:
-
     def progress(stage: str, done: int, total: int | None = None, unit: str = "rows") -> None:
         run.progress(f"{lens.name}, {name}, {stage}", done, total, unit)
 
@@ -270,8 +360,7 @@ def measure_flow(
     matrices = {"leak": each["leak"].mean(0)}
     again = None
     if asked["recover"]:
-        most, rows = asked["candidates"], 256
-        work = multiplications(lens, cut.on(lens).sites)
+        most, work = asked["candidates"], multiplications(lens, cut.on(lens).sites)
         room = affordable(lens, len(ids) * computed_tokens(lens, cut, int(ids.shape[1])) * work)
         if most is None and room < lens.vocabulary_size:
             most = max(2, room)
@@ -279,8 +368,7 @@ def measure_flow(
                 f"Recovery tries {most} of {lens.vocabulary_size} tokens in each place, the nearest and random ones: all "
                 f"would take {lens.vocabulary_size / most:.0f} times as long (--candidates)."
             )
-        if ids.shape[1] * work > 1e9:
-            rows = 32  # progress within a minute, and little memory
+        rows = 32 if ids.shape[1] * work > 1e9 else 256  # progress within a minute, and little memory
         again = recovery(lens, cut, ids, most=most, seed=asked["seed"], rows=rows, progress=progress)
         each["recoverable"] = again.recovered
         matrices |= {"recoverable": again.recoverable, "margin": again.margin}
@@ -314,8 +402,7 @@ def means(matrix: Float64[np.ndarray, "T T"]) -> MatrixMeans:
 
 
 def summary(site: str, each: dict[str, Num[np.ndarray, "N T T"]]) -> FlowSummary:
-    numbers: dict[str, float] = {}
-    intervals: dict[str, list[float] | None] = {}
+    numbers, intervals = dict[str, float](), dict[str, list[float] | None]()
     for kind, values in each.items():
         numbers |= {f"{kind}_{part}": value for part, value in asdict(means(values.mean(0))).items()}
         single = [asdict(means(matrix)) for matrix in values]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headscan.leaks.mechanism import MECHANISMS, ChangedCache, NumberFormat, applied, read_format, working
+from headscan.leaks.mechanisms import MECHANISMS, ChangedCache, NumberFormat, applied, read_format, working
 from headscan.leaks.result import PrivacyResult
 from headscan.leaks.run import CHANNELS, privacy
 from headscan.model.slicing.checks import Mapped

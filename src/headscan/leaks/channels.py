@@ -12,29 +12,19 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.inversion.observation import EmbeddingSlice
-from headscan.leaks.audit import audit
-from headscan.leaks.mechanism import (
-    UNCHANGED,
-    Change,
-    Exposure,
-    Fitted,
-    Mechanism,
-    cross_entropy,
-    loss_with,
-    loss_with_cache,
-    working,
-)
-from headscan.leaks.positions import Asked, PositionLeak, Prior, at_position, cut_prior, prior_of
+from headscan.leaks.audit import audit, bits_row, share_interval
+from headscan.leaks.mechanisms import UNCHANGED, Change, Exposure, cross_entropy, loss_with, loss_with_cache, working
+from headscan.leaks.positions import PositionLeak, Prior, at_position, cut_prior, index_of, prior_of
 from headscan.leaks.result import LeakRow
-from headscan.leaks.rows import bits_row, share_interval
-from headscan.leaks.run import CHANNELS, Auditing, AuditPlan, Leak, LeakChannel, plan_of, windows_of
+from headscan.leaks.run import CHANNELS, SHARED, Leak, LeakChannel, plan_of, protections, windows_of
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.checks import Mapped
 from headscan.model.slicing.prefix import cache_slice
-from headscan.run import BadInput, Run
+from headscan.run import BadInput, Given, Run
 
 MANY = 12
+COUNTED = ("noise", "prior", "windows", "length", "candidates", "draws")
 
 
 @CHANNELS.register("states")
@@ -42,25 +32,24 @@ class StatesChannel(LeakChannel):
     """The states of a site at every position: what a split model sends, or a server keeps."""
 
     name: ClassVar[str] = "states"
-    uses: ClassVar[tuple[str, ...]] = (
-        "sites", "noise", "format", "prior", "windows", "length", "candidates", "draws", "defence",
-    )  # fmt: skip
+    uses: ClassVar[tuple[str, ...]] = ("sites", "format", "defence", *COUNTED)
     meaning: ClassVar[str] = (
         "Bits that the state at a token's position tells of that token to one who knows the tokens before it; what later "
         "states add is not counted."
     )
 
-    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
-        names = lens.match(settings.sites) if settings.sites else few_of(lens.match("block.*"))
+    def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
+        names = sites_of(lens, asked)
         widths = tuple(lens.width(name) for name in names)
         together, loss = Slice(sites=names).on(lens), partial(loss_with, lens)
         exposure = Exposure(names, together, widths, lambda name: Slice(sites=(name,)).on(lens), loss=loss)
-        return audit(exposure, texts, settings, run)
+        return audit(exposure, texts, asked, run)
 
 
-def few_of(names: tuple[str, ...]) -> tuple[str, ...]:
-    """All of few names; of many the first, the middle and the last."""
-    return names if len(names) <= MANY else (names[0], names[len(names) // 2], names[-1])
+def sites_of(lens: Lens, asked: Given) -> tuple[str, ...]:
+    """The sites asked for; else all blocks, of many the first, the middle and the last."""
+    names = lens.match(asked["sites"] or "block.*")
+    return names if asked["sites"] or len(names) <= MANY else (names[0], names[len(names) // 2], names[-1])
 
 
 # ---- A leaked key-value cache.
@@ -71,18 +60,16 @@ class CacheChannel(LeakChannel):
     """Keys, values or both that attention stores, of some blocks and heads, in the number format of the cache."""
 
     name: ClassVar[str] = "cache"
-    uses: ClassVar[tuple[str, ...]] = (
-        "sites", "noise", "format", "defence", "stored", "prior", "windows", "length", "candidates", "draws",
-    )  # fmt: skip
+    uses: ClassVar[tuple[str, ...]] = SHARED
     meaning: ClassVar[str] = (
         "Bits that what the cache holds of a token tells of that token to one who knows the tokens before it; what later "
         "tokens' entries add is not counted."
     )
 
-    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
+    def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
         if lens.traits.encoder_decoder or not lens.traits.causal:
             raise BadInput(f"'{lens.name}' is no causal model with a key-value cache.")
-        names = lens.match(settings.sites) if settings.sites else few_of(lens.match("block.*"))
+        names = sites_of(lens, asked)
         wrong = [name for name in names if re.fullmatch(r"block\.\d+", name) is None]
         if wrong:
             raise BadInput(f"A cache belongs to a block: write --sites 'block.3', not {wrong[0]}.")
@@ -91,15 +78,15 @@ class CacheChannel(LeakChannel):
             return int(name.partition(".")[2])
 
         def alone(name: str) -> SlicedModel:
-            return cache_slice(lens, [layer(name)], settings.stored)
+            return cache_slice(lens, [layer(name)], asked["stored"])
 
         def loss(name: str, ids: Int[Tensor, "B T"], change: Change) -> Tensor:
-            return loss_with_cache(lens, layer(name), settings.stored, ids, change)
+            return loss_with_cache(lens, layer(name), asked["stored"], ids, change)
 
-        whole = cache_slice(lens, [layer(name) for name in names], settings.stored)
+        whole = cache_slice(lens, [layer(name) for name in names], asked["stored"])
         each = len(whole.parts) // len(names)
         parts = tuple(whole.parts[i : i + each] for i in range(0, len(whole.parts), each))
-        return audit(Exposure(names, whole, tuple(map(sum, parts)), alone, parts, loss=loss), texts, settings, run)
+        return audit(Exposure(names, whole, tuple(map(sum, parts)), alone, parts, loss=loss), texts, asked, run)
 
 
 # ---- Leaked logits: the states at the head's input, seen through a linear map.
@@ -116,13 +103,13 @@ class LogitsChannel(LeakChannel):
     """
 
     name: ClassVar[str] = "logits"
-    uses: ClassVar[tuple[str, ...]] = ("noise", "prior", "windows", "length", "candidates", "draws")
+    uses: ClassVar[tuple[str, ...]] = COUNTED
     meaning: ClassVar[str] = (
         "Bits that the logits at a token's position, given as log-probabilities, tell of that token to one who knows the "
         "tokens before it."
     )
 
-    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
+    def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
         """Bits and attacks at the head.
 
         Noise is in the rms of the equivalent d numbers, times √(d/V) that of a logit.
@@ -142,7 +129,7 @@ class LogitsChannel(LeakChannel):
                 moved = torch.linalg.lstsq(root, (change(seen) - seen).flatten(0, 1).T).solution.T
                 return cross_entropy(head.logits(states + moved.view_as(states)), ids)
 
-        return audit(Exposure(("head",), cut, (cut.width,), lambda _: cut, loss=loss), texts, settings, run)
+        return audit(Exposure(("head",), cut, (cut.width,), lambda _: cut, loss=loss), texts, asked, run)
 
 
 @torch.no_grad()
@@ -170,58 +157,55 @@ class EmbeddingChannel(LeakChannel):
     """
 
     name: ClassVar[str] = "embedding"
-    uses: ClassVar[tuple[str, ...]] = ("noise", "prior", "windows", "length", "candidates", "draws", "defence")
+    uses: ClassVar[tuple[str, ...]] = (*COUNTED, "defence")
     meaning: ClassVar[str] = (
         "Bits that the embedding of a text tells of one token to one who knows all the others, before and after it: more than "
         "an attacker has, so no sum of them bounds the whole text from below."
     )
 
-    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
-        if settings.prior == "model":
-            prior_of("model", lens, texts)  # whether there is one
-        cut = EmbeddingSlice(lens)
-        plan = plan_of(cut, texts, settings, whole_rows=True)
-        for note in plan.notes:
-            run.announce(note)
-        leak, passages = Leak(rows=[], notes=list(plan.notes)), windows_of(texts, PASSAGES, settings.length)
-        stored, queries = (_embedded(cut, ids) for ids in (passages, passages[:, : (settings.length + 1) // 2]))
-        prior = prior_of(settings.prior, lens, texts)
-        for number, defence in enumerate(settings.protections()):
-            fit = UNCHANGED if defence is None else defence.fit(stored.float(), settings.seed, lens)
-            leak.rows.extend(_rows(cut, defence, fit, plan, prior, (stored, queries), settings, run, number))
-        return leak
+    def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
+        length, seed = asked["length"], asked["seed"]
+        cut, prior = EmbeddingSlice(lens), prior_of(asked["prior"], lens, texts)
+        plan, rows = plan_of(cut, texts, asked, run, whole_rows=True), list[LeakRow]()
+        passages = windows_of(texts, PASSAGES, length)
+        stored, queries = (_embedded(cut, ids) for ids in (passages, passages[:, : (length + 1) // 2]))
+        for number, defence in enumerate(protections(asked)):
+            fit = UNCHANGED if defence is None else defence.fit(stored.float(), seed, lens)
+            leaks, scale = self._leaks(cut, fit.seen, plan.windows, plan.candidates, prior, asked, run, number)
+            for place, level in enumerate(dict.fromkeys(asked["noise"])):
+                parts = [[one for one in part if one.level == place] for part in leaks]
+                name = "none" if defence is None else defence.name
+                row = bits_row("embedding", name, level, level * scale, parts, asked["draws"], None)
+                noise = level * scale, torch.Generator().manual_seed(seed + 2)
+                share = retrieval(stored, queries, working(fit.kept or fit.seen, fit.back, *noise))
+                row = replace(row, retrieval=share, retrieval_interval=share_interval(share, len(stored)))
+                if not level and (defence is None or not defence.rounds):
+                    row = replace(
+                        row, bits_lower=None, bits_upper=None, bits_truth=None, bits_truth_error=None, bits_interval=None,
+                        lower_by=None, upper_by=None, attack="nearest, others known", attack_accuracy_upper=None,
+                        attack_accuracy=row.text_accuracy, attack_accuracy_interval=row.text_accuracy_interval,
+                    )  # fmt: skip
+                rows.append(row)
+        return Leak(rows=rows, notes=plan.notes)
 
-
-def _rows(
-    cut: SlicedModel, defence: Mechanism | None, fit: Fitted, plan: AuditPlan, prior: Prior, passages: tuple[Tensor, Tensor],
-    settings: Auditing, run: Run, number: int,
-) -> list[LeakRow]:  # fmt: skip
-    windows, levels = plan.windows, tuple(dict.fromkeys(settings.noise))
-    seen = fit.seen(_embedded(cut, windows).float()).double()
-    scale = float(seen.var(0, unbiased=False).mean().sqrt()) if len(windows) > 1 else float(seen.std())
-    mark = f"{number}-" if number else ""
-    sigmas = (tuple(level * scale for level in levels),)
-    asked = Asked((seen.shape[1],), sigmas, prior, plan.candidates, settings.draws, settings.seed)
-    found: list[list[PositionLeak]] = []
-    for place, window in enumerate(windows):
-        work = partial(_window, cut, fit.seen, window, asked, settings.prior == "model")
-        found.append(run.unit(f"{mark}window-{place}", list[PositionLeak], work))
-        run.progress("bits", (place + 1) * len(window), windows.numel(), "tokens")
-    rows, name = list[LeakRow](), "none" if defence is None else defence.name
-    for place, level in enumerate(levels):
-        parts = [[one for one in part if one.level == place] for part in found]
-        row = bits_row("embedding", name, level, level * scale, parts, settings.draws, None)
-        generator = torch.Generator().manual_seed(settings.seed + 2)
-        share = retrieval(*passages, working(fit.kept or fit.seen, fit.back, level * scale, generator))
-        row = replace(row, retrieval=share, retrieval_interval=share_interval(share, len(passages[0])))
-        if not level and (defence is None or not defence.rounds):
-            row = replace(
-                row, bits_lower=None, bits_upper=None, bits_truth=None, bits_truth_error=None, bits_interval=None,
-                lower_by=None, upper_by=None, attack="nearest, others known", attack_accuracy_upper=None,
-                attack_accuracy=row.text_accuracy, attack_accuracy_interval=row.text_accuracy_interval,
-            )  # fmt: skip
-        rows.append(row)
-    return rows
+    def _leaks(
+        self, cut: SlicedModel, released: Change, windows: Int[Tensor, "B T"], candidates: int | None, prior: Prior,
+        asked: Given, run: Run, number: int,
+    ) -> tuple[list[list[PositionLeak]], float]:  # fmt: skip
+        """What is told at each position of each window behind the defence of a number, and the unit of its noise."""
+        seen = released(_embedded(cut, windows).float()).double()
+        scale = float(seen.var(0, unbiased=False).mean().sqrt()) if len(windows) > 1 else float(seen.std())
+        sigmas = [level * scale for level in dict.fromkeys(asked["noise"])]
+        work = partial(
+            _window, cut, released, candidates=candidates, sigmas=sigmas, prior=prior, ordered=asked["prior"] == "model",
+            draws=asked["draws"], seed=asked["seed"],
+        )  # fmt: skip
+        found: list[list[PositionLeak]] = []
+        for place, window in enumerate(windows):
+            mark = f"{number}-window-{place}" if number else f"window-{place}"
+            found.append(run.unit(mark, list[PositionLeak], partial(work, window)))
+            run.progress("bits", (place + 1) * len(window), windows.numel(), "tokens")
+        return found, scale
 
 
 def retrieval(stored: Float[Tensor, "N w"], queries: Float[Tensor, "N w"], change: Change) -> float:
@@ -238,18 +222,17 @@ def _embedded(cut: SlicedModel, rows: Int[Tensor, "B T"]) -> Float[Tensor, "B w"
 
 @torch.no_grad()
 def _window(
-    cut: SlicedModel, released: Change, ids: Int[Tensor, " T"], asked: Asked, ordered: bool
-) -> list[PositionLeak]:
+    cut: SlicedModel, released: Change, ids: Int[Tensor, " T"], *, candidates: int | None, sigmas: list[float], prior: Prior,
+    ordered: bool, draws: int, seed: int,
+) -> list[PositionLeak]:  # fmt: skip
     """Every position of a window, the others known. A model's prior is that given the tokens before: what the later ones say of
     the token is left out of it, so that it counts as the release's."""
     seen, found = released(_embedded(cut, ids[None]).float())[0].double(), list[PositionLeak]()
-    shares = asked.prior(ids[None])[0]
+    shares = prior(ids[None])[0]
     for place in range(int(ordered), len(ids)):
-        tokens, coded = cut_prior(shares[place - 1] if ordered else shares[place], asked.candidates)
+        tokens, coded = cut_prior(shares[place - 1] if ordered else shares[place], candidates)
         rows = ids.repeat(len(tokens), 1)
         rows[:, place] = tokens
         code = coded(released(_embedded(cut, rows).float()))
-        own = (tokens == ids[place]).nonzero()
-        named = int(own[0]) if len(own) else None
-        found += at_position(code, seen, named, 0, asked.sigmas[0], asked.draws, asked.seed + 7919 * place)
+        found += at_position(code, seen, index_of(ids[place], tokens), 0, sigmas, draws, seed + 7919 * place)
     return found

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from headscan.leaks.audit import share_interval
 from headscan.leaks.result import GradientToken, LeakedGradient, LeakedText, LeakRow
-from headscan.leaks.rows import share_interval
-from headscan.leaks.run import CHANNELS, Auditing, Leak, LeakChannel
+from headscan.leaks.run import CHANNELS, Leak, LeakChannel
 from headscan.model.lens import Lens
 from headscan.model.recording import Stop, evaluating
-from headscan.run import BadInput, Progress, Run
+from headscan.run import BadInput, Given, Progress, Run
 from headscan.text import display
 
 # ---- Which tokens a training step's gradient shows: those whose input vectors lie in its span.
@@ -30,10 +30,9 @@ TOLERANCE = 1e-3
 class GradientTokens:
     """Which tokens a gradient shows."""
 
-    # the tokens of each position whose input vector lies in the gradient's span; position -1 if the model adds no positions
-    # before its first attention: then only membership is seen
-    tokens: dict[int, list[int]]
-    residuals: dict[int, list[float]]  # of these, in the same order
+    # the tokens of each position whose input vector lies in the gradient's span, with their distances from it; position -1 if
+    # the model adds no positions before its first attention: then only membership is seen
+    tokens: dict[int, dict[int, float]]
     rank: int  # of the gradient
     width: int  # of the inputs. At rank = width everything is in the span and nothing is shown
     nearest_other: float  # the smallest residual of a token that was not taken: the margin
@@ -46,17 +45,13 @@ def _reading_map(lens: Lens, number: int = 0) -> nn.Module:
     row appear: attending to itself alone, its query and key have no influence.
     """
     seen: list[tuple[nn.Module, Tensor]] = []
-    handles = []
-    block = lens.stacks[0].blocks[number]
-    for module in block.modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding):
-            handles.append(module.register_forward_pre_hook(lambda module, args: seen.append((module, args[0]))))
-    try:
+    with contextlib.ExitStack() as hooks:
+        for module in lens.stacks[0].blocks[number].modules():
+            weight = getattr(module, "weight", None)
+            if isinstance(weight, Tensor) and weight.ndim == 2 and not isinstance(module, nn.Embedding):
+                hook = module.register_forward_pre_hook(lambda module, args: seen.append((module, args[0])))
+                hooks.callback(hook.remove)
         lens.run(torch.zeros(1, 1, dtype=torch.int64), sites=f"block.{number}")
-    finally:
-        for handle in handles:
-            handle.remove()
     if not seen:
         raise BadInput(f"Block {number} of '{lens.name}' has no linear map whose gradient could be read.")
     return [module for module, given in seen if given is seen[0][1]][-1]
@@ -102,12 +97,10 @@ def inputs_of(lens: Lens, rows: Int[Tensor, "B T"], number: int = 0) -> Float[Te
         place["x"] = args[0]
         raise Stop
 
-    handle = lens.once(("reading map", number), lambda: _reading_map(lens, number)).register_forward_pre_hook(read)
-    try:
-        with evaluating(lens.model), contextlib.suppress(Stop):
-            lens.model(input_ids=rows)
-    finally:
-        handle.remove()
+    module = lens.once(("reading map", number), lambda: _reading_map(lens, number))
+    with contextlib.ExitStack() as hooks, evaluating(lens.model), contextlib.suppress(Stop):
+        hooks.callback(module.register_forward_pre_hook(read).remove)
+        lens.model(input_ids=rows)
     return place["x"].reshape(*rows.shape, -1)
 
 
@@ -127,16 +120,13 @@ def tokens_in_gradient(lens: Lens, gradient: Float[Tensor, "d m"], length: int) 
     every = torch.arange(lens.vocabulary_size, device=lens.device).split(512)
     vectors = torch.cat([inputs_of(lens, tokens[:, None].repeat(1, length)) for tokens in every]).double()
     positions = range(length) if not torch.allclose(vectors[:, 0], vectors[:, -1], rtol=1e-4, atol=1e-6) else [-1]
-    found: dict[int, list[int]] = {}
-    residuals: dict[int, list[float]] = {}
-    other = float("inf")
+    found, other = dict[int, dict[int, float]](), float("inf")
     for position in positions:
         distance = distances(vectors[:, position], basis)
         inside = (distance <= TOLERANCE).nonzero()[:, 0]
-        found[position], residuals[position] = inside.tolist(), distance[inside].tolist()
-        outside = distance[distance > TOLERANCE]
-        other = min(other, float(outside.min())) if len(outside) else other
-    return GradientTokens(found, residuals, rank, gradient.shape[0], other)
+        found[position] = dict(zip(inside.tolist(), distance[inside].tolist(), strict=True))
+        other = min([other, *distance[distance > TOLERANCE].tolist()])
+    return GradientTokens(found, rank, gradient.shape[0], other)
 
 
 # ---- The texts of a training step's batch, token after token: the second stage of reading a gradient.
@@ -144,19 +134,11 @@ def tokens_in_gradient(lens: Lens, gradient: Float[Tensor, "d m"], length: int) 
 BATCH = 512
 
 
-@dataclass(frozen=True)
-class GradientText:
-    """The beginning of a text in the batch: its tokens, and the largest distance of any of its inputs from the span."""
-
-    tokens: list[int]
-    distance: float
-
-
 @torch.no_grad()
 def texts_in_gradient(
     lens: Lens, gradient: Float[Tensor, "d m"], shown: GradientTokens, length: int, *, most: int = 4096,
     progress: Progress | None = None,
-) -> tuple[list[GradientText], bool]:  # fmt: skip
+) -> tuple[dict[tuple[int, ...], float], bool]:  # fmt: skip
     """Put the tokens that a gradient shows into texts: every beginning of which all inputs of block 1 lie in its span.
 
     The input of block 1 at a position depends, in a causal model, on the tokens up to it and on their order. So a beginning of
@@ -164,8 +146,8 @@ def texts_in_gradient(
     token at a time, each of those that the first stage listed there, and are given up where they leave the span. Source: the
     second stage of Petrov et al., "DAGER", arXiv:2405.15586.
 
-    Returns the beginnings of all but the last tokens, and whether every beginning in the span was followed (at each position
-    the `most` nearest are).
+    Returns the beginnings of all but the last tokens, each with the largest distance of any of its inputs from the span, and
+    whether every beginning in the span was followed (at each position the `most` nearest are).
 
     What is certified: a text of which some beginning is not listed was not in the batch (where no position had more than
     `most` beginnings). That a listed one was there is a guess, as sure as the gap of distances is wide: where a batch has the
@@ -176,23 +158,23 @@ def texts_in_gradient(
     """
     basis, rank = span_of(gradient)
     if rank >= len(gradient):
-        return [], False
-    found, whole = [GradientText([], 0.0)], True
+        return {}, False
+    found, whole = {tuple[int, ...](): 0.0}, True
     for place in range(length - 1):
-        listed = torch.tensor(shown.tokens[-1 if -1 in shown.tokens else place], dtype=torch.int64)
+        listed = torch.tensor([*shown.tokens[-1 if -1 in shown.tokens else place]], dtype=torch.int64)
         if not len(listed):
-            return [], whole
-        starts = torch.tensor([one.tokens for one in found], dtype=torch.int64).reshape(len(found), place)
+            return {}, whole
+        starts = torch.tensor([*found], dtype=torch.int64).reshape(len(found), place)
         rows = torch.cat([starts.repeat_interleave(len(listed), 0), listed.repeat(len(found))[:, None]], 1)
         last = [inputs_of(lens, some.to(lens.device), 1)[:, -1].double() for some in rows.split(BATCH)]
         away = torch.cat([distances(some, basis).cpu() for some in last])
         inside = (away <= TOLERANCE).nonzero()[:, 0]
         whole = whole and len(inside) <= most
         inside = inside[away[inside].argsort(stable=True)][:most]
-        found = [
-            GradientText(rows[row].tolist(), max(found[int(row) // len(listed)].distance, float(away[row])))
-            for row in inside
-        ]
+        grown = [tuple(row) for row in rows[inside].tolist()]
+        found = {
+            tokens: max(found[tokens[:-1]], value) for tokens, value in zip(grown, away[inside].tolist(), strict=True)
+        }
         if progress:
             progress("order of tokens", place + 1, length - 1, "positions")
     return found, whole
@@ -215,7 +197,7 @@ class GradientChannel(LeakChannel):
     name: ClassVar[str] = "gradient"
     meaning: ClassVar[str] = "No bits are counted: a gradient without noise is read, not guessed at."
 
-    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
+    def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
         rows = _batch(lens, texts)
         two = lens.depth > 1 and lens.traits.causal
         gradients = gradients_of(lens, rows, (0, 1) if two else (0,))
@@ -256,7 +238,7 @@ def _compared(lens: Lens, rows: Tensor, shown: GradientTokens) -> LeakedGradient
                 position=None if place < 0 else place, token=token, string=display(lens.tokenizer, token),
                 distance=distance, in_batch=token in there and place != length - 1, elsewhere=token in anywhere,
             )
-            for token, distance in zip(found, shown.residuals[place], strict=True)
+            for token, distance in found.items()
         ]  # fmt: skip
     with_positions = -1 not in shown.tokens
     seen = {(one.position, one.token) for one in tokens if one.in_batch}
@@ -291,17 +273,15 @@ def _sentence(full: bool, with_positions: bool) -> str:
 def _ordered(
     lens: Lens, rows: Tensor, gradient: Tensor, shown: GradientTokens, found: LeakedGradient, run: Run
 ) -> LeakedGradient:
-    rank, length = span_of(gradient)[1], rows.shape[1]
-    some, whole = list[GradientText](), False
+    some, whole = dict[tuple[int, ...], float](), False
     if shown.rank < shown.width:
-        some, whole = texts_in_gradient(lens, gradient, shown, length, progress=run.progress)
+        some, whole = texts_in_gradient(lens, gradient, shown, rows.shape[1], progress=run.progress)
     batch = {tuple(row[:-1]) for row in rows.tolist()}
     texts = [
         LeakedText(
-            tokens=one.tokens, string="".join(display(lens.tokenizer, one.tokens)), distance=one.distance,
-            in_batch=tuple(one.tokens) in batch,
+            tokens=list(tokens), string="".join(display(lens.tokenizer, tokens)), distance=distance, in_batch=tokens in batch
         )
-        for one in some
+        for tokens, distance in some.items()
     ]  # fmt: skip
     told = (
         f"Certified of the order: no other texts than the {len(texts)} listed were in the batch, their last tokens apart."
@@ -309,6 +289,6 @@ def _ordered(
         else "Of order and grouping nothing is certified: block 1's gradient has full rank, or too much lies in its span."
     )
     return replace(
-        found, texts=texts, texts_found=len(batch & {tuple(one.tokens) for one in texts}) / len(batch), second_rank=rank,
+        found, texts=texts, texts_found=len(batch & some.keys()) / len(batch), second_rank=span_of(gradient)[1],
         certified=f"{found.certified} {told}",
     )  # fmt: skip

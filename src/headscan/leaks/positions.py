@@ -25,7 +25,6 @@ SENTENCES = {
     "uniform": "The attacker takes all tokens of the vocabulary as equally likely.",
     "text": "The attacker knows how often each token stands in this text, and nothing of their order.",
 }
-"""Each prior in a sentence."""
 
 
 def prior_of(name: str, lens: Lens, texts: Sequence[Sequence[int]]) -> Prior:
@@ -62,19 +61,6 @@ def cut_prior(shares: Float[Tensor, " V"], most: int | None) -> tuple[Int[Tensor
     return inside, lambda points: Code(points, shares[inside].to(points.device), outside.to(points.device))
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is asked of every position."""
-
-    widths: tuple[int, ...]  # features of each site, in the order in which the slice puts them together
-    # of each site its noises, in the release's unit; 0 for a release that was rounded and nothing else
-    sigmas: tuple[tuple[float, ...], ...]
-    prior: Prior  # of the tokens
-    candidates: int | None  # the most that are run, None for all
-    draws: int  # Monte Carlo draws of each site and noise
-    seed: int  # of what is drawn
-
-
 @dataclass(frozen=True, kw_only=True)
 class PositionLeak:
     """One position, site and noise."""
@@ -97,8 +83,14 @@ class PositionLeak:
 
 
 @torch.no_grad()
-def position_leaks(cut: SlicedModel, ids: Int[Tensor, " T"], asked: Asked) -> list[PositionLeak]:
+def position_leaks(
+    cut: SlicedModel, ids: Int[Tensor, " T"], *, widths: Sequence[int], sigmas: Sequence[Sequence[float]], prior: Prior,
+    candidates: int | None, draws: int, seed: int,
+) -> list[PositionLeak]:  # fmt: skip
     """What the release at each position but the first tells of its token to one who knows those before it.
+
+    `widths` are the features of each site, as the slice puts them together, `sigmas` its noises, in the release's unit; 0 for
+    a release that was rounded and nothing else. `draws` Monte Carlo draws are made of each site and noise.
 
     This is A_t = I(X_t; Y_t | X_1 ... X_t−1 = x_1 ... x_t−1), at the tokens of this text. Where f is causal and each release
     has noise of its own, Y_1 ... Y_t−1 say nothing more once the tokens are known, and by the chain rule Σ A_t in the mean over
@@ -108,22 +100,23 @@ def position_leaks(cut: SlicedModel, ids: Int[Tensor, " T"], asked: Asked) -> li
     Cost: T · M releases behind a cached prefix, and for each site and position M² exponentials a noise.
     """
     clean = cut.run(ids[None].to(cut.lens.device))[0].double().cpu()
-    shares = asked.prior(ids[None])[0]
+    shares = prior(ids[None])[0]
     prefix, found = Prefix(cut, ids[None, :1]), list[PositionLeak]()
     for place in range(1, len(ids)):
-        tokens, coded = cut_prior(shares[place - 1], asked.candidates)
+        tokens, coded = cut_prior(shares[place - 1], candidates)
         there = tokens.to(cut.lens.device)
-        points = prefix.evaluate(torch.zeros_like(there), there).cpu().split(list(asked.widths), 1)
-        seen = clean[place].split(list(asked.widths))
-        own = (tokens == ids[place]).nonzero()
-        for site, (rows, truth) in enumerate(zip(points, seen, strict=True)):
-            found += at_position(
-                coded(rows), truth, int(own[0]) if len(own) else None, site, asked.sigmas[site], asked.draws,
-                asked.seed + 7919 * place + site,
-            )  # fmt: skip
+        points = prefix.evaluate(torch.zeros_like(there), there).cpu().split(list(widths), 1)
+        own = index_of(ids[place], tokens)
+        for site, (rows, truth) in enumerate(zip(points, clean[place].split(list(widths)), strict=True)):
+            found += at_position(coded(rows), truth, own, site, sigmas[site], draws, seed + 7919 * place + site)
         if place + 1 < len(ids):
             prefix.extend(ids[None, place : place + 1].to(cut.lens.device))
     return found
+
+
+def index_of(token: Tensor, tokens: Int[Tensor, " M"]) -> int | None:
+    places = (tokens == token).nonzero()
+    return int(places[0]) if len(places) else None
 
 
 def at_position(
@@ -132,32 +125,28 @@ def at_position(
     """Bounds, truth and attacks at one position and site, for each noise; `own` is the text's token among the candidates."""
     generator, found = torch.Generator().manual_seed(seed), list[PositionLeak]()
     noises = [sigma for sigma in sigmas if sigma > 0]
-    bounds = iter(leak_bounds(code, noises) if noises else [])
-    samples = iter(draws_of(code, noises, draws=draws, seed=seed) if noises else [])
+    noisy = iter(
+        zip(leak_bounds(code, noises), draws_of(code, noises, draws=draws, seed=seed), strict=True) if noises else ()
+    )
     for level, sigma in enumerate(sigmas):
         seen = truth + sigma * torch.randn(truth.shape, generator=generator, dtype=torch.float64)
-        guess = _likeliest(code, seen, sigma)
-        bound = next(bounds) if sigma > 0 else code_bits(code)
         if sigma > 0:
-            draw = next(samples)
-            bits, variance = draw.mean, float(draw.bits.var()) / len(draw.bits)
-            accuracy = code.kept * draw.accuracy
+            bound, draw = next(noisy)
+            bits, variance, accuracy = draw.mean, float(draw.bits.var()) / len(draw.bits), code.kept * draw.accuracy
         else:
+            bound = code_bits(code)
             bits, variance, accuracy = bound.lower, 0.0, bound.accuracy_upper - (1 - code.kept)
         whole = not len(code.outside)
-        found.append(
-            PositionLeak(
-                site=site, level=level, entropy=code.entropy, likeliest=code.likeliest, kept=code.kept,
-                candidates=len(code.points), lower=bound.lower, upper=bound.upper, lower_by=bound.lower_by,
-                upper_by=bound.upper_by, ceiling=bound.accuracy_upper, truth=bits if whole else None,
-                variance=variance if whole else None, accuracy=accuracy, right=float(own is not None and guess == own),
-            )
-        )  # fmt: skip
+        found += [PositionLeak(
+            site=site, level=level, entropy=code.entropy, likeliest=code.likeliest, kept=code.kept,
+            candidates=len(code.points), lower=bound.lower, upper=bound.upper, lower_by=bound.lower_by,
+            upper_by=bound.upper_by, ceiling=bound.accuracy_upper, truth=bits if whole else None,
+            variance=variance if whole else None, accuracy=accuracy, right=float(_likeliest(code, seen, sigma) == own),
+        )]  # fmt: skip
     return found
 
 
 def _likeliest(code: Code, seen: Float[Tensor, " d"], sigma: float) -> int:
     far = (code.points.double() - seen).square().sum(1)
-    if sigma > 0:
-        return int((code.masses.log() - far / (2 * sigma**2)).argmax())
-    return int(torch.where(far <= far.min(), code.masses.double(), 0.0).argmax())
+    nearest = torch.where(far <= far.min(), code.masses.double(), 0.0)
+    return int((code.masses.log() - far / (2 * sigma**2) if sigma > 0 else nearest).argmax())

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from headscan.inversion.assess import multiplications
 from headscan.inversion.run import refuse_unused
-from headscan.leaks.mechanism import MECHANISMS, Mechanism, read_format
+from headscan.leaks.mechanisms import MECHANISMS, Mechanism, read_format
 from headscan.leaks.positions import SENTENCES
 from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult
 from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import CachePart
-from headscan.run import BadInput, Registry, Run, TextRecord, plain, running, verb
+from headscan.run import BadInput, Given, Registry, Run, TextRecord, plain, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text import documents as read_documents
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text, source_name
@@ -44,13 +44,11 @@ class LeakChannel(ABC):
     """Something that leaks."""
 
     name: ClassVar[str]
-    uses: ClassVar[tuple[str, ...]] = ()
-    """The options in `SHARED` that mean something for it; the others are refused."""
-    meaning: ClassVar[str] = ""
-    """What the bits in its rows are bits of, in a sentence."""
+    uses: ClassVar[tuple[str, ...]] = ()  # the options in `SHARED` that mean something for it; the others are refused
+    meaning: ClassVar[str] = ""  # what the bits in its rows are bits of, in a sentence
 
     @abstractmethod
-    def attack(self, lens: Lens, texts: list[list[int]], settings: Auditing, run: Run) -> Leak:
+    def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
         """Let it leak from the token ids of each document; bound it, and read off what can be read.
 
         Raises BadInput where the model or the text is not fit for it.
@@ -63,40 +61,22 @@ CHANNELS: Registry[type[LeakChannel]] = Registry("release", "headscan.leaks.chan
 SHARED = ("sites", "noise", "format", "defence", "stored", "prior", "windows", "length", "candidates", "draws")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Auditing(Reading, Loading):
-    """What leaks of which text, and how it was protected."""
+def check(asked: Given) -> None:
+    """Raise BadInput where options do not fit together."""
+    check_text(asked["text"])
+    if asked["format"] is not None:
+        read_format(asked["format"])
+    protections(asked)
+    for name in SHARED:
+        if name not in CHANNELS[asked["release"]].uses:
+            users = [other for other, item in CHANNELS.items() if name in item.uses]
+            refuse_unused("privacy", asked, [name], f"the release {asked['release']}", users)
 
-    text: TextLike
-    release: str
-    sites: str | None
-    noise: Sequence[float]
-    format: str | None
-    defence: str | Mechanism | Sequence[str | Mechanism] | None
-    stored: CachePart
-    prior: PriorName
-    windows: int
-    length: int
-    candidates: int | None
-    draws: int
-    seed: int
 
-    def check(self) -> None:
-        super().check()
-        check_text(self.text)
-        if self.format is not None:
-            read_format(self.format)
-        self.protections()
-        uses = CHANNELS[self.release].uses
-        for name in SHARED:
-            if name not in uses:
-                users = [other for other, item in CHANNELS.items() if name in item.uses]
-                refuse_unused("privacy", vars(self), [name], f"the release {self.release}", users)
-
-    def protections(self) -> list[Mechanism | None]:
-        """The defences, with their defaults where only names were given; None is noise alone, which is put before several."""
-        found: list[Mechanism] = MECHANISMS.build_each(self.defence or ())
-        return [*found] if len(found) == 1 else [None, *found]
+def protections(asked: Given) -> list[Mechanism | None]:
+    """The defences, with their defaults where only names were given; None is noise alone, which is put before several."""
+    found: list[Mechanism] = MECHANISMS.build_each(asked["defence"] or ())
+    return [*found] if len(found) == 1 else [None, *found]
 
 
 # Of one document more is not needed: some windows are taken.
@@ -155,7 +135,7 @@ def privacy(
 ) -> PrivacyResult:  # fmt: skip
     """How many bits of each token of a text are in what leaked of it, at least and at most, and what attacks read off.
 
-    `Auditing` documents the options, `headscan.leaks.CHANNELS` what may leak.
+    `headscan.leaks.CHANNELS` documents what may leak.
 
     Args:
         model: a Lens, what `Lens.load` takes, or a live model of transformers.
@@ -178,12 +158,12 @@ def privacy(
     (1.0, None, True)
     """
     asked, run = running()
-    settings = asked.chosen(Auditing)
-    lens = open_model(model, settings)
+    asked.chosen(Reading)  # which checks them
+    check(asked)
+    lens = open_model(model, asked.chosen(Loading))
     tokenize = lens.require_tokenizer()
-    texts: list[list[int]] = []
-    left = settings.max_tokens
-    for document in read_documents(settings.text, documents=settings.documents, field=settings.field):
+    texts, left = list[list[int]](), max_tokens
+    for document in read_documents(text, documents=documents, field=field):
         ids = tokenize(document.beginning(CHARACTERS), add_special_tokens=False, verbose=False)["input_ids"]
         texts.append(ids if left is None else ids[:left])
         left = None if left is None else left - len(texts[-1])
@@ -194,13 +174,12 @@ def privacy(
     record = lens.provenance()
     run.identify(f"the weights of {lens.name}", lens.identity())
     run.identify("the text", plain(texts))
-    channel = CHANNELS[settings.release]()
-    leak = channel.attack(lens, texts, settings, run)
-    read = TextRecord(source=source_name(settings.text), documents=len(texts), tokens=sum(map(len, texts)))
-    protocol = run.protocol(text=read, device=record.device, dtype=record.dtype, notes=leak.notes)
+    channel = CHANNELS[release]()
+    leak = channel.attack(lens, texts, asked, run)
+    read = TextRecord(source=source_name(text), documents=len(texts), tokens=sum(map(len, texts)))
     return PrivacyResult(
-        protocol=protocol, models=[record], release=settings.release, prior=settings.prior, what=SENTENCES[settings.prior],
-        meaning=channel.meaning, rows=leak.rows, gradient=leak.gradient,
+        protocol=run.protocol(text=read, device=record.device, dtype=record.dtype, notes=leak.notes), models=[record],
+        release=release, prior=prior, what=SENTENCES[prior], meaning=channel.meaning, rows=leak.rows, gradient=leak.gradient,
     )  # fmt: skip
 
 
@@ -219,11 +198,11 @@ class AuditPlan:
     windows: Int[Tensor, "B T"]
     candidates: int | None  # of a position; None: all
     budget: int | None  # candidates of a search at one position; None: the vocabulary
-    notes: tuple[str, ...] = ()  # what was left out
+    notes: list[str] = field(default_factory=list)  # what was left out, as sentences
 
 
 def plan_of(
-    cut: SlicedModel, texts: list[list[int]], settings: Auditing, *, sites: int = 1, whole_rows: bool = False
+    cut: SlicedModel, texts: list[list[int]], asked: Given, run: Run, *, sites: int = 1, whole_rows: bool = False
 ) -> AuditPlan:
     """What is done at the sites of a slice: all candidates where that is affordable, else the likeliest, in fewer windows.
 
@@ -231,20 +210,25 @@ def plan_of(
 
     Raises BadInput for a text shorter than one window, or windows longer than the model's context.
     """
-    context, vocabulary, length = cut.lens.context_length, cut.vocabulary_size, settings.length
+    context, vocabulary, length, windows = (
+        cut.lens.context_length,
+        cut.vocabulary_size,
+        asked["length"],
+        asked["windows"],
+    )
     if context and length > context:
         raise BadInput(f"--length {length} is more than the {context} tokens that '{cut.lens.name}' takes.")
-    windows, passed = settings.windows, multiplications(cut, 1) / vocabulary
+    wanted, passed = asked["candidates"], multiplications(cut, 1) / vocabulary
     affordable = LIMIT / (passed * (length**2 if whole_rows else length))
     if whole_rows:
-        few = min(settings.candidates or MOST // 4, vocabulary)
-        if settings.candidates is not None or few * windows <= affordable:
+        few = min(wanted or MOST // 4, vocabulary)
+        if wanted is not None or few * windows <= affordable:
             return AuditPlan(windows_of(texts, windows, length), few, None)
         windows = max(1, min(windows, int(affordable / 64)))
         few = max(16, min(few, int(affordable / windows)))
     else:
-        if settings.candidates is not None:
-            few = min(settings.candidates, vocabulary)
+        if wanted is not None:
+            few = min(wanted, vocabulary)
             return AuditPlan(windows_of(texts, windows, length), few if few < vocabulary else None, few)
         every = min(vocabulary, MOST)
         if every * windows * sites <= affordable and every == vocabulary:
@@ -256,7 +240,8 @@ def plan_of(
         f"{len(rows)} windows of {length} tokens were looked at, with the {few:,} likeliest candidates of a position "
         "(--windows, --candidates): the bounds count what the others may add."
     )
-    return AuditPlan(rows, few, None if whole_rows else few, (note,))
+    run.announce(note)
+    return AuditPlan(rows, few, None if whole_rows else few, [note])
 
 
 def windows_of(texts: list[list[int]], windows: int, length: int) -> Int[Tensor, "B T"]:
