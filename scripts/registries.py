@@ -24,9 +24,9 @@ from headscan.measures import PROBES
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
 from headscan.states import FORMATS
+from headscan.training.learner import OPTIMISERS
 from headscan.training.monitor import ALARMS
 from headscan.training.objective import OBJECTIVES, REGULARISERS
-from headscan.training.optimisers import OPTIMISERS
 from headscan.training.recovery import RECOVERIES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
@@ -41,7 +41,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Releases", "`headscan privacy --release NAME`", CHANNELS),
     ("Defences", "`headscan privacy --defence NAME`", MECHANISMS),
     ("Training objectives", "`headscan train --objective NAME`", OBJECTIVES),
-    ("Regularisers", "`headscan train --regulariser NAME:STRENGTH`", REGULARISERS),
+    ("Regularisers", "`headscan train --regulariser NAME:STRENGTH`; they come with headscan-lab", REGULARISERS),
     ("Optimisers", "`headscan train --optimiser NAME`", OPTIMISERS),
     ("Alarms of the monitor", "`headscan.training.Monitor(alarms=...)`", ALARMS),
     ("Head recoveries", "`headscan recover --mode NAME`", RECOVERIES),

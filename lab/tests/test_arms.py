@@ -15,7 +15,7 @@ from headscan.model.mixer import MixerConfig
 from headscan.text import Windows
 from headscan.training import OBJECTIVES, PackedText, ce_loss, collate, log_unigram, perplexity, recipe_of, train
 from headscan.training.heads import capped
-from headscan.training.objectives import CrossEntropy
+from headscan.training.objective import CrossEntropy
 
 SIZE, WIDTH = 40, 8
 COUNTS = torch.arange(1, SIZE + 1)

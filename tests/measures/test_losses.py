@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from headscan_lab.tournament.regularisers import cosine_regulariser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscan.measures import isoscore
 from headscan.statistics.cloud import Cloud
-from headscan.training.regularisers import cosine_regulariser
 from tests.reference import geometry as reference
 
 

@@ -3,4 +3,5 @@
 import headscan_lab.pages.evaluation
 import headscan_lab.pages.reproduce
 import headscan_lab.pages.tournament
-import headscan_lab.tournament.optimisers  # noqa: F401
+import headscan_lab.tournament.optimisers
+import headscan_lab.tournament.regularisers  # noqa: F401

@@ -1,9 +1,9 @@
 """The cure: language models trained without a prediction head, and masked mixers, beside the usual way.
 
 - `train`, `recover`: the verbs
-- `losses`: pure functions of hidden states, embeddings and targets; `objectives`, `regularisers`: what is minimised
-- `recipes`, `data`, `tokenizers`: what is trained, and on what
-- `learner`, `trainer`, `run`: how it is trained; `geometry`, `monitor`: how it is watched
+- `losses`: pure functions of hidden states, embeddings and targets; `objective`: what is minimised
+- `recipes`, `data`: what is trained, and on what
+- `learner`, `trainer`, `run`: how it is trained; `trajectory`, `monitor`: how it is watched
 - `recovery`: getting a head back
 """
 
@@ -11,34 +11,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from headscan.training.losses import (
-    CWT_FORMS,
-    IGNORE,
-    Pool,
-    ce_loss,
-    cwt_loss,
-    floor_of,
-    gather_ids,
-    gather_rows,
-    has_fused,
-    in_batch_accuracy,
-    log_unigram,
-    mask_tokens,
-    pool_of,
-)  # fmt: skip
+from headscan.training.losses.cross_entropy import IGNORE, ce_loss, gather_rows, mask_tokens
+from headscan.training.losses.cwt import CWT_FORMS, cwt_loss, floor_of, in_batch_accuracy
+from headscan.training.losses.linear import has_fused
+from headscan.training.losses.shared import Pool, gather_ids, log_unigram, pool_of
 
 if TYPE_CHECKING:
     from headscan.training.checkpoints import last_checkpoint
     from headscan.training.data import Masker, PackedText, collate
-    from headscan.training.head_recovery import recover
     from headscan.training.heads import fold_bias
-    from headscan.training.learner import Learner
+    from headscan.training.learner import OPTIMISERS, Learner, Optimiser, optimiser_of
     from headscan.training.likelihood import perplexity
     from headscan.training.monitor import ALARMS, Alarm, AlarmRule, Monitor, Watch
     from headscan.training.objective import OBJECTIVES, REGULARISERS, LossInputs, Objective, Readout
-    from headscan.training.optimisers import OPTIMISERS, Optimiser, optimiser_of
     from headscan.training.recipes import RECIPES, Recipe, fit_tokenizer, recipe_of
-    from headscan.training.recovery import RECOVERIES, HeadRecovery, fit_head, recover_head
+    from headscan.training.recovery import RECOVERIES, HeadRecovery, fit_head, recover, recover_head
     from headscan.training.result import RecoverResult, TrainResult
     from headscan.training.run import build, train
     from headscan.training.trainer import HeadlessTrainer, LossIsNotFinite
@@ -56,22 +43,15 @@ __all__ = [
 
 # Loaded when first asked for: the losses need torch alone, the rest transformers and its Trainer.
 _HOMES = {
-    "learner": ("Learner",),
-    "checkpoints": ("last_checkpoint",),
-    "trajectory": ("measure_sites",),
-    "data": ("Masker", "PackedText", "collate"),
-    "recovery": ("fit_head", "RECOVERIES", "HeadRecovery", "recover_head"),
-    "heads": ("fold_bias",),
-    "head_recovery": ("recover",),
-    "likelihood": ("perplexity",),
+    "checkpoints": ("last_checkpoint",), "data": ("Masker", "PackedText", "collate"), "heads": ("fold_bias",),
+    "learner": ("OPTIMISERS", "Learner", "Optimiser", "optimiser_of"), "likelihood": ("perplexity",),
     "monitor": ("ALARMS", "Alarm", "AlarmRule", "Monitor", "Watch"),
-    "objective": ("OBJECTIVES", "LossInputs", "Objective", "Readout", "REGULARISERS"),
-    "optimisers": ("OPTIMISERS", "Optimiser", "optimiser_of"),
-    "recipes": ("RECIPES", "Recipe", "recipe_of", "fit_tokenizer"),
-    "result": ("RecoverResult", "TrainResult"),
-    "run": ("build", "train"),
-    "trainer": ("HeadlessTrainer", "LossIsNotFinite"),
-}
+    "objective": ("OBJECTIVES", "REGULARISERS", "LossInputs", "Objective", "Readout"),
+    "recipes": ("RECIPES", "Recipe", "fit_tokenizer", "recipe_of"),
+    "recovery": ("RECOVERIES", "HeadRecovery", "fit_head", "recover", "recover_head"),
+    "result": ("RecoverResult", "TrainResult"), "run": ("build", "train"),
+    "trainer": ("HeadlessTrainer", "LossIsNotFinite"), "trajectory": ("measure_sites",),
+}  # fmt: skip
 _PLACES = {name: home for home, names in _HOMES.items() for name in names}
 
 

@@ -1,4 +1,4 @@
-"""What is minimised: an objective is one class in one file of `headscan.training.objectives`, or of a plug-in."""
+"""What is minimised: an objective is a class, here or in a plug-in; a regulariser (a term beside it) is a plug-in's function."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headscan.measures.kept_gradient import KeptGradient
-from headscan.model.traits import embedding_table
-from headscan.run import BadInput, Registry, Row, Settings, options_of
-from headscan.training.heads import Unembedding, head_of
+from headscan.model.traits import embedding_table, output_layer
+from headscan.run import BadInput, Option, Registry, Row, Settings, options_of
+from headscan.training.heads import Unembedding, fold_bias, head_of
+from headscan.training.losses import ce_loss, cwt_loss, log_unigram
+from headscan.training.losses.shared import check, reduce
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,14 +80,12 @@ class ObjectiveRecord:
 class LossInputs:
     """What the forward pass of a body leaves for a loss.
 
-    Attributes:
-        model, own: the model, and the parameters that belong to the objective (see `Objective.parameters`).
-        states, labels: the last hidden states of all positions, and the tokens they are to predict (-100: none).
-        rows, targets: of these, the positions that carry loss.
-        pool: all tokens to compare with, the targets among them; None: the targets.
-        reduction: whether the loss is the mean over targets or their sum (micro-batches then add up).
-        head: what stands between `rows` and the logits, the objective's own bias and cap with it; None without a head.
-        block: the states before the final norm, of the positions that carry loss; None where nothing asks for them.
+    own: the parameters that belong to the objective (see `Objective.parameters`). states, labels: the last hidden states of all
+    positions, and the tokens they are to predict (-100: none). rows, targets: of these, the positions that carry loss.
+    pool: all tokens to compare with, the targets among them; None: the targets. reduction: whether the loss is the mean over
+    targets or their sum (micro-batches then add up). head: what stands between `rows` and the logits, the objective's own bias
+    and cap with it; None without a head. block: the states before the final norm, of the positions that carry loss; None where
+    nothing asks for them, or the body has no final norm.
     """
 
     model: PreTrainedModel
@@ -109,26 +110,10 @@ class LossInputs:
             raise BadInput("A term of the logits needs a model with a head.")
         return self.head.logits(self.rows)
 
-    @property
-    def after_norm(self) -> Float[Tensor, "targets width"]:
-        return _wide(self.rows)
-
-    @property
-    def before_norm(self) -> Float[Tensor, "targets width"]:
-        """`block` in float32 or wider; BadInput where the body has no final norm."""
-        if self.block is None:
-            raise BadInput(
-                f"{type(self.model).__name__} has no final norm, so its last block's states are its last states."
-            )
-        return _wide(self.block)
-
 
 @dataclass(frozen=True)
 class Readout:
-    """How a trained body is read out as a language model: scores are state . row / temperature.
-
-    note: what to know of it.
-    """
+    """How a trained body is read out as a language model: scores are state . row / temperature; `note`: what to know of it."""
 
     temperature: float = 1.0
     note: str = ""
@@ -186,36 +171,188 @@ class Objective(Settings, ABC):
         return ObjectiveRecord(name=self.name, parameters=parameters, regulariser=regulariser)
 
 
-def _wide(states: Tensor) -> Tensor:
-    return states.float() if states.dtype.itemsize < 4 else states
-
-
-OBJECTIVES: Registry[type[Objective]] = Registry("objective", "headscan.training.objectives")
+OBJECTIVES: Registry[type[Objective]] = Registry("objective", "headscan.training.objective")
 """All objectives by name; `registry.build("NAME:KEY=VALUE")` makes one."""
 
 
 def objective_of(given: str | Objective) -> Objective:
     """The objective of a name, with its default parameters; one that is made already is returned."""
-    if isinstance(given, Objective):
-        return given
-    made = OBJECTIVES.build(given)
+    made = given if isinstance(given, Objective) else OBJECTIVES.build(given)
     assert isinstance(made, Objective)
     return made
 
 
-#
-# A term is one function in one file of `headscan.training.regularisers`, or of a plug-in.
+@dataclass(frozen=True, kw_only=True)
+class Contrastive(Objective):
+    """Point at the next token's row, among those of a pool of tokens."""
+
+    headless: ClassVar[bool] = True
+    contrastive: ClassVar[bool] = True
+    temperature: Annotated[float, Option("What the contrastive scores are divided by.", above=0)] = 1.0
+    normalize: Annotated[bool, Option("Compare directions only, in the contrastive loss.")] = False
+
+    def contrast(self, inputs: LossInputs, form: str) -> Tensor:
+        """The loss against the pool."""
+        table = inputs.embeddings
+        return cwt_loss(
+            inputs.rows, table, inputs.targets, form, pool=inputs.pool, temperature=self.temperature,
+            normalize=self.normalize, reduction=inputs.reduction,
+            sparse=type(table) in (nn.Parameter, Tensor),  # a sharded table takes no sparse gradient
+        )  # fmt: skip
+
+    def reading(self) -> Readout:
+        note = "the loss compared directions; the held-out likelihood is read out by products" if self.normalize else ""
+        return Readout(temperature=self.temperature, note=note)
+
+
+class HeadBias(nn.Module):
+    """A trained bias [V] of the head, beside one that the model may have."""
+
+    def __init__(self, start: Tensor) -> None:
+        super().__init__()
+        self.bias = nn.Parameter(start)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headed(Objective):
+    """The logits of the model's head, and a bias where one is asked for.
+
+    A head without a bias must draw the unigram law from a direction that all hidden states share: a cone. A bias that
+    starts there, or that is fast enough to get there first, takes that work off the states.
+    """
+
+    head_bias: Annotated[
+        Literal["none", "zero", "unigram"],
+        Option("A bias of the head: none, or one that starts at zero or at the log of the text's unigram probabilities."),
+    ] = "none"  # fmt: skip
+    bias_rate: Annotated[
+        float | None, Option("Peak learning rate of the head's bias. Default: that of the other parameters.", above=0)
+    ] = None
+
+    def check(self) -> None:
+        super().check()
+        if self.bias_rate is not None and self.head_bias == "none":
+            raise BadInput("bias_rate is not used without a bias of the head: give head_bias=zero or unigram.")
+
+    @property
+    def needs_counts(self) -> bool:
+        return self.head_bias == "unigram"
+
+    @property
+    def own_rate(self) -> float | None:
+        return self.bias_rate
+
+    def parameters(self, width: int, vocabulary: int, counts: Tensor | None) -> nn.Module | None:
+        if self.head_bias == "none":
+            return None
+        if self.head_bias == "zero":
+            return HeadBias(torch.zeros(vocabulary))
+        assert counts is not None
+        return HeadBias(log_unigram(counts, 0.5).float())
+
+    def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding:
+        found = head_of(model)
+        if not isinstance(own, HeadBias):
+            return found
+        return found._replace(bias=own.bias if found.bias is None else found.bias + own.bias)
+
+    def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
+        if not isinstance(own, HeadBias):
+            return None
+        output = output_layer(model)
+        assert output is not None
+        if output.bias is not None:
+            output.bias.data.add_(own.bias.detach().to(output.bias))
+            return None
+        if output.weight is model.get_input_embeddings().weight:
+            output.module.weight = nn.Parameter(output.weight.detach().clone())
+            model.config.tie_word_embeddings = False
+        if fold_bias(model, own.bias.detach()):
+            return None
+        return "the bias of the head is a parameter that only a model built by headscan has (lm_head.bias)"
+
+
+@OBJECTIVES.register("ce")
+@dataclass(frozen=True, kw_only=True)
+class CrossEntropy(Headed):
+    """Cross-entropy over the whole vocabulary, of a model with a head.
+
+    "full" projects the positions that carry loss, "chunked" computes the logits twice in little memory, "fused" is
+    torch's own kernel.
+    """
+
+    projection: Annotated[
+        Literal["full", "chunked", "fused"], Option("How the logits of the cross-entropy are computed.")
+    ] = "full"
+    cap: Annotated[
+        float | None, Option("Soft cap of the logits: z becomes cap · tanh(z / cap); Gemma 2 has 30.", above=0)
+    ] = None
+
+    def check(self) -> None:
+        super().check()
+        if self.cap is not None and self.projection != "full":
+            raise BadInput(f"cap is not used by the projection {self.projection}: it needs full.")
+
+    def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding:
+        return super().head(model, own)._replace(cap=self.cap)
+
+    def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
+        notes = [super().settle(model, own)]
+        notes += [f"the logits of the model that is kept are to be capped at {self.cap:g}"] if self.cap else []
+        return "; ".join(note for note in notes if note) or None
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        if self.projection != "full" or not len(inputs.targets):
+            return head_loss(inputs, self.projection)
+        assert inputs.head is not None
+        check(inputs.rows, inputs.head.rows, inputs.targets)
+        losses = torch.nn.functional.cross_entropy(inputs.logits, inputs.targets, reduction="none")
+        return reduce(losses, inputs.reduction)
+
+
+def head_loss(inputs: LossInputs, form: str) -> Tensor:
+    """Cross-entropy of the positions that carry loss, by one of the forms of `ce_loss`."""
+    head = inputs.head
+    assert head is not None
+    rows = head.transform(inputs.rows)
+    return ce_loss(rows, head.rows, inputs.targets, form, bias=head.bias, reduction=inputs.reduction)
+
+
+@OBJECTIVES.register("ce+cwt")
+@dataclass(frozen=True, kw_only=True)
+class Mixed(Contrastive):
+    """Cross-entropy and contrastive weight tying, added up, of a model with a head."""
+
+    headless: ClassVar[bool] = False
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        return head_loss(inputs, "full") + self.contrast(inputs, "unique")
+
+
+@OBJECTIVES.register("cwt")
+@dataclass(frozen=True, kw_only=True)
+class WeightTying(Contrastive):
+    """Contrastive weight tying: find the next token's own input embedding among those of the batch, without a head.
+
+    Source: Godey, de la Clergerie, Sagot, "Headless language models" (ICLR 2024); the forms are those of `cwt_loss`.
+    """
+
+    form: Annotated[
+        Literal["unique", "dense", "chunked", "fused"], Option("How contrastive weight tying is computed.")
+    ] = "unique"
+
+    def loss(self, inputs: LossInputs) -> Tensor:
+        return self.contrast(inputs, self.form)
+
 
 Term = Callable[[LossInputs], Tensor]
-REGULARISERS: Registry[Term] = Registry("regulariser", "headscan.training.regularisers")
+REGULARISERS: Registry[Term] = Registry("regulariser")
 """Functions of what the forward pass left (the model, the states [K, d] that carry loss, the logits): a scalar with gradient."""
 
 
 def parse_regularisers(text: str | None) -> dict[str, float]:
     """Strengths by name; BadInput says what is wrong with the text.
 
-    >>> parse_regularisers("cosine:0.1, z-loss:1e-4")
-    {'cosine': 0.1, 'z-loss': 0.0001}
     >>> parse_regularisers("cosine")
     Traceback (most recent call last):
     headscan.BadInput: A regulariser is written NAME:STRENGTH, as in cosine:0.1, not 'cosine'.

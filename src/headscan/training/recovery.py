@@ -1,18 +1,19 @@
-"""Getting a head back: from a body trained without one to next-token probabilities.
+"""Getting a head back, `headscan recover`: from a body trained without one to next-token probabilities.
 
 The contrastive optimum is z_v = log p(v | context) - log p(v) + const(context): negatives come with their own
 frequency, so the model learns what the context *adds* to it. What is missing is the log of the unigram probability:
 
     softmax(o . e_v + log p(v))
 
-is a language model, without any training. A way of recovering is one class in one file of `headscan.training.recovery`.
+is a language model, without any training. A way of recovering is one class here or in a plug-in.
 """
 
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+import os
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,11 +22,19 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from headscan.model.settings import Device, Loading, TokenizerName
 from headscan.model.traits import embedding_table
-from headscan.run import BadInput, Option, Progress, Registry, Settings, no_progress
+from headscan.run import BadInput, Progress, Registry, Settings, no_progress, running, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.text import Windows
+from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
+from headscan.training.checkpoints import load_trained
+from headscan.training.data import PackedText
 from headscan.training.heads import body_of, divide_last_norm, fold_bias, head_of
+from headscan.training.likelihood import perplexity
 from headscan.training.losses import ce_loss, log_unigram
 from headscan.training.objective import CurvePoint
+from headscan.training.result import RecoverResult
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,3 +223,64 @@ class FrozenProbe(Finetuning):
 
     def prepare(self, whole: PreTrainedModel) -> None:
         body_of(whole).requires_grad_(False)
+
+
+REPLACED = (
+    "The model has a head of its own, and this one replaces it: recovering is for models that were trained without. "
+    "headscan.decone keeps a head, and its logits, and takes the cone out of what it reads."
+)
+
+
+@verb("recover")
+def recover(
+    model: str | os.PathLike[str], text: Annotated[TextLike, TEXT], *,
+    mode: Annotated[str | HeadRecovery, Option("How the head is made.", choices=RECOVERIES)] = "bias",
+    temperature: Annotated[float, Option("The one that the model was trained with.", above=0)] = 1.0,
+    context: Annotated[int | None, Option("Tokens of a window. Default: the model's, at most 128.", low=1)] = None,
+    held_out: Annotated[float, Option("Share of the windows that is held out.", above=0, high=1)] = 0.05,
+    dtype: Annotated[
+        Literal["auto", "float32", "bfloat16", "float16"],
+        Option("Weights and activations; auto is as the weights were saved."),
+    ] = "float32",
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None, device: Device = "auto",
+    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+) -> RecoverResult:  # fmt: skip
+    """Give the headless model in a folder a head, by `mode` (see `recover_head`), and write the whole to `out`/model.
+
+    text: what counts tokens, trains the head ("probe", "finetune") and, its last `held_out` share, measures it. Give
+    the text that the body was trained on: the unigram bias is a property of the training data. Raises BadInput where model,
+    tokenizer or text cannot be used.
+    """
+    asked, run = running()
+    if run.folder is None:
+        raise BadInput("The recovered model is written to a folder: give --out.")
+    how = recovery_of(mode)
+    check_text(text)
+    trained = load_trained(model, asked.chosen(Loading), run, bare=True)
+    notes = [REPLACED] if trained.beheaded else []
+    for note in notes:
+        run.announce(note)
+    body, words = trained.model, trained.tokenizer
+    context = context or min(128, getattr(body.config, "max_position_embeddings", None) or 128)
+    windows = Windows(text, words, context, documents=documents, field=field, max_tokens=max_tokens)
+    data, kept = PackedText.of(windows).split(held_out)
+    counts = data.counts(body.config.vocab_size)
+    whole = recover_head(body, how, counts=counts, temperature=temperature, copied=False)
+    before = perplexity(whole, kept.rows, words, begins=kept.begins)
+    curve = how.train(whole, data.rows, seed=seed, progress=run.progress)
+    after = perplexity(whole, kept.rows, words, begins=kept.begins)
+    whole.save_pretrained(run.folder / "model")
+    if hasattr(words, "save_pretrained"):  # that of bytes has no files: it is named again where the model is used
+        words.save_pretrained(run.folder / "model")
+    steps, batch = how.budget
+    parameters = sum(parameter.numel() for parameter in whole.parameters())
+    record = replace(windows.record(), tokenizer=getattr(words, "name_or_path", None) or None)
+    precision = str(whole.dtype).removeprefix("torch.")
+    return RecoverResult(
+        protocol=run.protocol(text=record, device=str(whole.device), dtype=precision, notes=notes),
+        models=[trained.record],
+        recovery=next((name for name, item in RECOVERIES.items() if item is type(how)), type(how).__name__),
+        parameters=parameters, steps=steps, tokens=steps * batch * context, loss=curve[-1].loss if curve else None,
+        before=before, after=after, curve=curve,
+    )  # fmt: skip

@@ -34,11 +34,10 @@ from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
 from headscan.training.checkpoints import EXTRA, check_whole, clear, is_write_failure, last_checkpoint
 from headscan.training.data import Masker, PackedText, check_fit, check_known, collate
 from headscan.training.heads import capped
-from headscan.training.learner import Learner
+from headscan.training.learner import OPTIMISERS, Learner, Optimiser, optimiser_of
 from headscan.training.likelihood import perplexity
 from headscan.training.monitor import Monitor
 from headscan.training.objective import OBJECTIVES, CurvePoint, Likelihood, Objective
-from headscan.training.optimisers import OPTIMISERS, Optimiser, optimiser_of
 from headscan.training.recipes import Recipe, RecipeRecord, fit_tokenizer, recipe_of
 from headscan.training.recovery import recover_head
 from headscan.training.result import TrainResult
@@ -112,7 +111,8 @@ def train(
         Literal["tiny", "small", "paper"], Option("tiny (minutes), small (hours on a CPU) or paper (as published).")
     ] = "tiny",
     regulariser: Annotated[
-        str | None, Option("Terms added to the loss, as in cosine-states:1,z-loss:1e-4.", metavar="NAME:STRENGTH,...")
+        str | None,
+        Option("Terms added to the loss (of headscan-lab), as in cosine-states:1,z-loss:1e-4.", metavar="NAME:STRENGTH,..."),
     ] = None,
     optimiser: Annotated[str | Optimiser, Option("By what the weights move.", choices=OPTIMISERS, identity=False)] = "adamw",
     tokenizer: Annotated[

@@ -20,9 +20,8 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate
 from headscan.run import BadInput, Progress, Run
 from headscan.run.parts import Parts
 from headscan.training.checkpoints import EXTRA, STATE, WEIGHTS, Notes, is_write_failure, last_checkpoint, seal
-from headscan.training.learner import Learner
+from headscan.training.learner import Learner, Optimiser, optimiser_of
 from headscan.training.losses import IGNORE, gather_ids
-from headscan.training.optimisers import Optimiser, optimiser_of
 
 log = logging.getLogger(__name__)
 

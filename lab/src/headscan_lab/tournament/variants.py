@@ -13,10 +13,8 @@ from transformers import GPT2Config, PreTrainedConfig, PreTrainedModel, TrainerC
 
 from headscan.model.mixer import MixerConfig
 from headscan.run import BadInput, Registry
-from headscan.training.learner import Learner
-from headscan.training.objective import Objective
-from headscan.training.objectives import CrossEntropy, WeightTying
-from headscan.training.optimisers import AdamW, Optimiser
+from headscan.training.learner import AdamW, Learner, Optimiser
+from headscan.training.objective import CrossEntropy, Objective, WeightTying
 from headscan.training.recipes import Recipe, recipe_of
 from headscan_lab.tournament.optimisers import CentreHead, CoupledAdam
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from headscan.model.traits import embedding_table, output_layer
+from headscan.run import BadInput
 from headscan.training.objective import REGULARISERS, LossInputs
 
 
@@ -34,16 +35,23 @@ def _output_table(inputs: LossInputs) -> Tensor:
     return embedding_table(inputs.model) if head is None else head.weight
 
 
+def _wide(states: Tensor) -> Tensor:
+    return states.float() if states.dtype.itemsize < 4 else states
+
+
 def _final_states(inputs: LossInputs) -> Tensor:
-    return inputs.after_norm
+    return _wide(inputs.rows)
 
 
 def _block_states(inputs: LossInputs) -> Tensor:
-    return inputs.before_norm
+    if inputs.block is None:
+        name = type(inputs.model).__name__
+        raise BadInput(f"{name} has no final norm, so its last block's states are its last states.")
+    return _wide(inputs.block)
 
 
 def _centred_block_states(inputs: LossInputs) -> Tensor:
-    states = inputs.before_norm
+    states = _block_states(inputs)
     return states - states.mean(1, keepdim=True)
 
 
