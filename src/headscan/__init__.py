@@ -17,9 +17,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headscan.report.present import Report
-from headscan.run.deprecation import renamed
-from headscan.run.errors import BadInput
-from headscan.run.presenter import present_with
+from headscan.run.errors import BadInput, renamed
+from headscan.run.result import present_with
 
 if TYPE_CHECKING:
     from headscan import flow, ntp, states, training

@@ -17,7 +17,7 @@ from headscan.inversion.methods import METHODS, Direct, Exact, Indirect, Joint, 
 from headscan.inversion.observation import OBSERVATIONS
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.inversion.run import invert
-from headscan.run.deprecation import renamed
+from headscan.run.errors import renamed
 
 __all__ = [
     "METHODS", "OBSERVATIONS", "Certificate", "Decoder", "Descended", "Descent", "Direct", "Exact", "Indirect",

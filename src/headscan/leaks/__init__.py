@@ -15,7 +15,7 @@ from headscan.leaks.result import PrivacyResult
 from headscan.leaks.run import CHANNELS, privacy
 from headscan.model.slicing.checks import Mapped
 from headscan.model.slicing.prefix import CacheSlice, cache_slice
-from headscan.run.deprecation import renamed
+from headscan.run.errors import renamed
 
 __all__ = [
     "CHANNELS", "MECHANISMS", "CacheSlice", "ChangedCache", "Mapped", "NumberFormat", "PrivacyResult", "applied", "cache_slice",

@@ -1,10 +1,13 @@
-"""The one exception that means: the input is at fault, not headscan."""
+"""What goes wrong: bad input, a full disk, memory that runs out, and names that went."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
+from importlib import import_module
+from typing import Any
 
 
 class BadInput(ValueError):
@@ -37,3 +40,70 @@ def nearest(word: str, names: Iterable[str]) -> str:
     """
     near = get_close_matches(word, list(names), n=1)
     return f" Did you mean {near[0]!r}?" if near else ""
+
+
+def exhausted(error: BaseException) -> bool:
+    """Whether an error means that memory ran out, on whatever device.
+
+    >>> exhausted(MemoryError()), exhausted(RuntimeError("CUDA out of memory.")), exhausted(ValueError("no"))
+    (True, True, False)
+    """
+    said = str(error).lower()
+    named = type(error).__name__ in ("OutOfMemoryError", "MemoryError")
+    return named or (isinstance(error, RuntimeError) and ("can't allocate memory" in said or "out of memory" in said))
+
+
+def halving(count: int, work: Callable[[int, int], None], *, least: str, size: int | None = None) -> int:
+    """Do `work(begin, end)` over all of range(count), in pieces half as large each time memory runs out.
+
+    Args:
+        count: how many there are.
+        work: does one piece, or raises; a piece that ran out of memory is asked for again, smaller.
+        least: what the sentence says where one at a time is still too much.
+        size: of the first pieces; all at once by default.
+
+    Returns:
+        The size of the pieces that fitted.
+
+    >>> done = []
+    >>> def work(begin, end):
+    ...     if end - begin > 2:
+    ...         raise MemoryError
+    ...     done.append((begin, end))
+    >>> halving(5, work, least="Use a shorter prompt."), done
+    (2, [(0, 2), (2, 4), (4, 5)])
+    """
+    size = max(1, min(count, size or count))
+    begin = 0
+    while begin < count:
+        try:
+            work(begin, min(begin + size, count))
+        except (MemoryError, RuntimeError) as error:
+            if not exhausted(error):
+                raise
+            if size == 1:
+                raise BadInput(f"Memory runs out even for one at a time. {least}") from error
+            size //= 2
+            continue
+        begin += size
+    return size
+
+
+def renamed(module: str, name: str, table: Mapping[str, str]) -> Any:
+    """What a module's old name stands for, with a DeprecationWarning; for the module's `__getattr__`.
+
+    `table` gives for an old name its new home: "package" where the name stayed, or "package:new_name".
+    Raises AttributeError for a name that is not in it.
+
+    >>> import warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     renamed("headscan", "root", {"root": "math:sqrt"})(4.0), str(caught[0].message)
+    (2.0, 'headscan.root is now math.sqrt; the old name goes with the next version.')
+    """
+    if name not in table:
+        raise AttributeError(f"module {module!r} has no attribute {name!r}")
+    home, _, new = table[name].partition(":")
+    message = f"{module}.{name} is now {home}.{new or name}; the old name goes with the next version."
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
+    return getattr(import_module(home), new or name)

@@ -1,14 +1,23 @@
-"""Writing files so that nobody ever finds half of one."""
+"""Folders of results: files that nobody finds half of, one run a folder, and steps that no Ctrl-C cuts in two."""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import socket
 import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import FrameType
+from typing import IO
 
 from headscan.run.errors import BadInput
 
-ASIDE = ".unfinished"
+ASIDE, LOCK = ".unfinished", ".lock"
 
 
 def check_writable(folder: str | os.PathLike[str]) -> Path:
@@ -73,3 +82,117 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+class FolderLock:
+    """Holds a folder for one process. The system lets go of it when the process ends, also by SIGKILL.
+
+    Raises BadInput where somebody else holds it, and says who: command, process, machine, since when. Where the file
+    system has no locks (some network mounts), it says so by `held = False` and holds nothing.
+
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> with FolderLock(folder, "headscan scan m --text t"):
+    ...     try:
+    ...         FolderLock(folder, "another").take()
+    ...     except BadInput as error:
+    ...         print("headscan scan m --text t" in str(error))
+    True
+    """
+
+    def __init__(self, folder: Path, command: str | None) -> None:
+        self.path, self.command = folder / LOCK, command
+        self.held = False
+        self._file: IO[str] | None = None
+
+    def take(self) -> None:
+        """Take the lock, or raise BadInput that names its holder."""
+        try:
+            import fcntl
+        except ImportError:  # Windows
+            return
+        file = self.path.open("a+", encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = _holder(file.read())
+            file.close()
+            raise BadInput(
+                f"The folder {self.path.parent} is in use by {holder}: wait for it, or name another with --out."
+            ) from None
+        except OSError:
+            file.close()
+            return
+        file.seek(0)
+        file.truncate()
+        now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
+        file.write(
+            json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now, "command": self.command})
+        )
+        file.flush()
+        self._file, self.held = file, True
+
+    def release(self) -> None:
+        """Let go; the file goes too, while the lock is still held, so that it is nobody else's."""
+        if self._file is not None:
+            with suppress(OSError):
+                self.path.unlink()
+            self._file.close()
+            self._file, self.held = None, False
+
+    def __enter__(self) -> FolderLock:
+        self.take()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+def _holder(text: str) -> str:
+    try:
+        record = json.loads(text)
+        named = f" ({record['command']})" if record["command"] else ""
+        return f"process {record['pid']} on {record['host']} since {record['since']}{named}"
+    except (ValueError, KeyError, TypeError):
+        return "another process"
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let a Ctrl-C (or a SIGTERM that the program handles) wait until the block has ended; a second one does not wait.
+
+    KeyboardInterrupt is raised at the end of the block. Without this, an interruption could fall between two sites of a
+    batch, and the stored state of the scan would hold the batch for some sites only. Signals reach the main thread
+    alone; elsewhere nothing needs to be done.
+
+    >>> try:
+    ...     with uninterrupted():
+    ...         signal.raise_signal(signal.SIGINT)
+    ...         print("the block ends")
+    ... except KeyboardInterrupt:
+    ...     print("then it is interrupted")
+    the block ends
+    then it is interrupted
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    caught: list[int] = []
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handled = {number: handler for number, handler in handlers.items() if callable(handler)}
+    for number in handled:
+        signal.signal(number, remember)
+    try:
+        yield
+    finally:
+        for number, handler in handled.items():
+            signal.signal(number, handler)
+    if caught:
+        raise KeyboardInterrupt

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headscan.run.errors import BadInput
 from headscan.run.files import write_atomic
-from headscan.run.plaindata import Json
+from headscan.run.rows import Json
 
 if TYPE_CHECKING:
     import numpy as np

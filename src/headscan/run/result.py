@@ -9,25 +9,63 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self, TypeAlias
-
-import numpy as np
+from typing import Protocol as Interface
 
 from headscan.run.errors import BadInput
 from headscan.run.files import check_writable, write_atomic
-from headscan.run.plaindata import plain
-from headscan.run.presenter import presenter
 from headscan.run.records import Finding, ModelRecord, Protocol
+from headscan.run.rows import plain
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
     import plotly.graph_objects as go
     from rich.console import RenderableType
+
+    Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
+else:
+    Arrays = dict
 
 SCHEMA = 2
 """The version of result.json's schema; 0.1 wrote none."""
 
 
-Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
+class Presenter(Interface):
+    """What shows results (each a `Result`, which stands on this); the façade installs one with `present_with`."""
+
+    def page(self, result: Any) -> str:
+        """The result as one self-contained HTML page."""
+
+    def plot(self, result: Any, what: str | None, **options: Any) -> go.Figure:
+        """A picture of the result: the one of this name, or its first."""
+
+    def table(self, result: Any) -> RenderableType:
+        """The result for the terminal."""
+
+    def figures(self, result: Any, folder: Path, formats: Sequence[str]) -> list[Path]:
+        """The page's figures as files of these formats in a folder."""
+
+    def latex(self, result: Any) -> str:
+        """The page's tables for a paper."""
+
+    def snippet(self, result: Any) -> str:
+        """The result for a notebook: findings, one picture, a small table, as HTML."""
+
+
+_installed: Presenter | None = None
+
+
+def present_with(one: Presenter) -> None:
+    """Say who shows results."""
+    global _installed
+    _installed = one
+
+
+def presenter() -> Presenter:
+    """Who shows results."""
+    if _installed is None:
+        raise RuntimeError("nothing that shows results was installed: import headscan")
+    return _installed
 
 
 class _NotJson:
@@ -114,13 +152,14 @@ class Result:
 
         Raises BadInput where the folder cannot be written.
         """
+        from numpy import ascontiguousarray
         from safetensors.numpy import save
 
         path = check_writable(folder)
         page = self.page()
         arrays = path / "arrays.safetensors"
         if self.arrays:
-            write_atomic(arrays, save({name: np.ascontiguousarray(array) for name, array in self.arrays.items()}))
+            write_atomic(arrays, save({name: ascontiguousarray(array) for name, array in self.arrays.items()}))
         else:
             arrays.unlink(missing_ok=True)
         write_atomic(path / "report.html", page)

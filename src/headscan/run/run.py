@@ -17,14 +17,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headscan.run.errors import BadInput
-from headscan.run.files import check_writable, clear_aside, write_atomic
-from headscan.run.lock import FolderLock
+from headscan.run.files import FolderLock, check_writable, clear_aside, write_atomic
 from headscan.run.parts import Parts
-from headscan.run.plaindata import Json, plain
-from headscan.run.progress import Progress, no_progress
 from headscan.run.records import ModelRecord, Protocol, TextRecord
 from headscan.run.result import Result
-from headscan.run.settings import OptionField
+from headscan.run.rows import Json, plain
+from headscan.run.settings import OptionField, Progress, no_progress
 
 T = TypeVar("T")
 R = TypeVar("R", bound=Result)

@@ -10,12 +10,11 @@ import math
 import os
 import types
 import typing
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from headscan.run.errors import BadInput
-from headscan.run.progress import Progress
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -247,6 +246,16 @@ def _boolean(kind: Any) -> bool:
 
 
 # ---- The options that every verb takes.
+
+Progress = Callable[[str, int, int | None, str], None]
+"""Called as work goes on with (stage, done, all or None where that is not known, unit such as "tokens").
+
+What stands behind " · " in the stage's name may change as the stage goes on."""
+
+
+def no_progress(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
+    """Says nothing."""
+
 
 Out = Annotated[
     str | os.PathLike[str] | None,

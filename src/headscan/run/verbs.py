@@ -12,8 +12,8 @@ from dataclasses import fields
 from typing import Any, ParamSpec, TypeVar, cast
 
 from headscan.run.errors import BadInput, disk_is_full, nearest
-from headscan.run.plaindata import Json
 from headscan.run.result import Result
+from headscan.run.rows import Json
 from headscan.run.run import Run
 from headscan.run.settings import OptionField, check_value, option_of, parsed
 

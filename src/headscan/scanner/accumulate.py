@@ -17,7 +17,7 @@ from torch import Tensor
 from headscan.measures.measure import Measure
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.run import BadInput
-from headscan.run.interruption import uninterrupted
+from headscan.run.files import uninterrupted
 from headscan.run.rows import Row
 from headscan.scanner.settings import Scanning
 from headscan.states import VectorSource

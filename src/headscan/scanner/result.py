@@ -7,9 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from headscan.measures.measure import Group, MeasureWords, ProbeWords
-from headscan.run.plaindata import plain
 from headscan.run.result import Arrays, Result
-from headscan.run.rows import Row
+from headscan.run.rows import Row, plain
 from headscan.scanner.differences import Difference
 
 if TYPE_CHECKING:

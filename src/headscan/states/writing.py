@@ -13,7 +13,7 @@ from torch import Tensor
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName
 from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Result, Resume, Run, Seed, running, verb
-from headscan.run.interruption import uninterrupted
+from headscan.run.files import uninterrupted
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location
 from headscan.states.source import ModelSource
