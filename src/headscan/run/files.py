@@ -33,9 +33,8 @@ def check_writable(folder: str | os.PathLike[str]) -> Path:
         with tempfile.TemporaryFile(dir=path):
             pass
     except (OSError, ValueError) as error:
-        raise BadInput(
-            f"The output folder {path} cannot be written: {getattr(error, 'strerror', None) or error}."
-        ) from None
+        reason = getattr(error, "strerror", None) or error
+        raise BadInput(f"The output folder {path} cannot be written: {reason}.") from None
     return path
 
 
@@ -50,7 +49,8 @@ def write_atomic(path: Path, data: bytes | str) -> None:
             file.write(data.encode("utf-8") if isinstance(data, str) else data)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
+        os.umask(mask := os.umask(0))
+        os.chmod(name, 0o666 & ~mask)
         os.replace(name, path)
     except BaseException:
         Path(name).unlink(missing_ok=True)
@@ -76,12 +76,6 @@ def flush_folder(folder: Path) -> None:
         pass
     finally:
         os.close(handle)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 class FolderLock:
@@ -116,10 +110,10 @@ class FolderLock:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             file.seek(0)
-            holder = _holder(file.read())
+            used = f"in use by {_holder(file.read())}"
             file.close()
             raise BadInput(
-                f"The folder {self.path.parent} is in use by {holder}: wait for it, or name another with --out."
+                f"The folder {self.path.parent} is {used}: wait for it, or name another with --out."
             ) from None
         except OSError:
             file.close()
@@ -127,9 +121,8 @@ class FolderLock:
         file.seek(0)
         file.truncate()
         now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-        file.write(
-            json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now, "command": self.command})
-        )
+        record = {"pid": os.getpid(), "host": socket.gethostname(), "since": now, "command": self.command}
+        file.write(json.dumps(record))
         file.flush()
         self._file, self.held = file, True
 

@@ -61,18 +61,16 @@ class Parts:
         return self.folder / f"parts.{self.rank}.json"
 
     def _entries(self) -> dict[str, dict[str, Any]]:
-        if self.folder is None or not self._index.exists():
+        if self.folder is None or not (index := self._index).exists():
             return {}
         try:
-            sha, _, text = self._index.read_bytes().partition(b"\n")
+            sha, _, text = index.read_bytes().partition(b"\n")
             if sha == _sha(text).encode():
                 found: dict[str, dict[str, Any]] = json.loads(text)
                 return found
         except OSError:
             pass
-        raise BadInput(
-            f"What was stored in {self.folder} is damaged ({self._index.name}): start afresh without --resume."
-        )
+        raise BadInput(f"What was stored in {self.folder} is damaged ({index.name}): start afresh without --resume.")
 
     def due(self) -> bool:
         """Whether it is time to ask whether to store again (`affordable`): from the 10th second on, then every 10 seconds."""
@@ -100,15 +98,13 @@ class Parts:
 
         tensors: dict[str, Tensor] = {}
         for file, sha in entry["files"].items():
-            path = self.folder / file
+            at = self.folder / file
             try:
-                data = path.read_bytes()
+                data = at.read_bytes()
             except OSError:
                 data = b""
             if _sha(data) != sha:
-                raise BadInput(
-                    f"What was stored of this run is damaged ({path} is torn): start afresh without --resume."
-                )
+                raise BadInput(f"What was stored of this run is damaged ({at} is torn): start afresh without --resume.")
             tensors |= load(data)
         return Part(tensors, entry["note"])
 
@@ -127,8 +123,8 @@ class Parts:
         for number, piece in enumerate(self._pieces(tensors)):
             data = save({key: torch.as_tensor(value).contiguous().cpu() for key, value in piece.items()})
             sha, size = _sha(data), size + len(data)
-            files[f"{safe}.{self.rank}.{number}.{sha[:16]}.safetensors"] = sha
-            write_atomic(self.folder / f"{safe}.{self.rank}.{number}.{sha[:16]}.safetensors", data)
+            files[file := f"{safe}.{self.rank}.{number}.{sha[:16]}.safetensors"] = sha
+            write_atomic(self.folder / file, data)
         entries[name] = {"files": files, "note": note}
         text = json.dumps(entries).encode()
         write_atomic(self._index, _sha(text).encode() + b"\n" + text)
@@ -145,13 +141,11 @@ class Parts:
     def _pieces(self, tensors: Mapping[str, Tensor | np.ndarray]) -> Iterator[dict[str, Tensor | np.ndarray]]:
         """The tensors in groups of at most 64 MiB, or of one that is larger; one group at least."""
         piece: dict[str, Tensor | np.ndarray] = {}
-        size = 0
         for key, value in tensors.items():
-            if piece and size + value.nbytes > self.PIECE:
+            if piece and sum(one.nbytes for one in piece.values()) + value.nbytes > self.PIECE:
                 yield piece
-                piece, size = {}, 0
+                piece = {}
             piece[key] = value
-            size += value.nbytes
         yield piece
 
     def clear(self) -> None:

@@ -7,9 +7,9 @@ import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
 from fnmatch import fnmatchcase
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 from headscan.run.errors import BadInput, nearest
 from headscan.run.settings import PARAMETERS, OptionField, check_value, from_text, options_of
@@ -83,11 +83,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def register(self, name: str) -> Callable[[R], R]:
         """`add` as a decorator of a class or function."""
-
-        def put(item: R) -> R:
-            self.add(name, item)  # type: ignore[arg-type]
-            return item
-
+        put: Callable[[R], R] = cast(Any, partial(self.add, name))
         return put
 
     def __getitem__(self, name: str) -> T:
@@ -146,10 +142,9 @@ class Registry(Mapping[str, T], Generic[T]):
         for key, value in parameters.items():
             if key not in fields:
                 users = [user for user, own in self.parameters().items() if key in {field.name for field in own}]
-                known = (
-                    f"it belongs to {', '.join(sorted(users))}" if users else f"it has {', '.join(fields) or 'none'}"
-                )
-                raise BadInput(f"{key} is not a parameter of the {self.kind} {name}; {known}.{nearest(key, fields)}")
+                known = f"belongs to {', '.join(sorted(users))}" if users else f"has {', '.join(fields) or 'none'}"
+                near = nearest(key, fields)
+                raise BadInput(f"{key} is not a parameter of the {self.kind} {name}; it {known}.{near}")
             parameters[key] = from_text(fields[key], value) if isinstance(value, str) else value
             check_value(fields[key], parameters[key])
         return parameters

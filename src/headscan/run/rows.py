@@ -85,9 +85,9 @@ class Row(Mapping[str, Cell]):
     def number(self, name: str) -> float | None:
         """A finite number, or None where there is none."""
         value = self._cells.get(name)
-        return (
-            value if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) else None
-        )
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            return value
+        return None
 
     def interval(self, name: str) -> Interval | None:
         """The 95 % interval of a number, None where it has none."""

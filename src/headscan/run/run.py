@@ -66,13 +66,9 @@ class Run:
         self._lock = FolderLock(self.folder, command) if self.folder is not None and self.rank == 0 else None
         self.parts = Parts(self._unfinished, rank=self.rank)
         self._started, self._clock = datetime.now(UTC), time.monotonic()
-        own: dict[str, Json] = {
-            "verb": verb,
-            "headscan": _version("headscan"),
-            "processes": self.processes,
-            "subject": subject,
-        }
-        self._identity: dict[str, Json] = own | {
+        own: dict[str, Json] = {"verb": verb, "headscan": _version("headscan"), "processes": self.processes}
+        self._identity: dict[str, Json] = own | {"subject": subject}
+        self._identity |= {
             field.flag: plain(value)
             for field, value in self._options
             if field.option.identity and not field.option.content and not field.option.python
@@ -203,10 +199,11 @@ class Run:
             for field, value in self._options
             if not field.option.python and not field.option.content and field.name not in ("out", "resume")
         }
+        versions = {name: _version(name) for name in LIBRARIES} | {"python": platform.python_version()}
         return Protocol(
             verb=self.verb, command=self.command, settings=settings, seed=self.seed, text=text,
             device=device, dtype=dtype, threads=torch.get_num_threads() if torch is not None else None,
-            processes=self.processes, versions=_versions(), started=self._started.isoformat(timespec="seconds"),
+            processes=self.processes, versions=versions, started=self._started.isoformat(timespec="seconds"),
             notes=list(notes or ()),
         )  # fmt: skip
 
@@ -236,7 +233,3 @@ def _version(name: str) -> str:
         return version(name)
     except PackageNotFoundError:
         return "unknown"
-
-
-def _versions() -> dict[str, str]:
-    return {name: _version(name) for name in LIBRARIES} | {"python": platform.python_version()}

@@ -12,6 +12,7 @@ import types
 import typing
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
+from operator import gt, le, lt
 from typing import Annotated, Any, Literal
 
 from headscan.run.errors import BadInput
@@ -99,13 +100,11 @@ def _options_of(settings: Any) -> tuple[OptionField, ...]:
 
 def option_of(name: str, hint: Any, default: Any, positional: bool) -> OptionField | None:
     """A parameter or field as an option; None where its type is not annotated with one."""
-    if typing.get_origin(hint) is not Annotated:
-        return None
-    kind, *extra = typing.get_args(hint)
+    kind, *extra = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
     option = next((item for item in extra if isinstance(item, Option)), None)
-    required = default is inspect.Parameter.empty
     if option is None:
         return None
+    required = default is inspect.Parameter.empty
     return OptionField(name, kind, None if required else default, option, required, positional)
 
 
@@ -152,16 +151,16 @@ def check_value(field: OptionField, value: object) -> None:
         return
     for one in value if isinstance(value, list | tuple) else (value,):
         if isinstance(one, bool):
-            if _numeric(field.type) and not _boolean(field.type):
+            kinds = list(_members(field.type))
+            if bool not in kinds and (int in kinds or float in kinds):
                 raise BadInput(f"{flag} takes a number, not {one}.")
         elif isinstance(one, int | float):
             _check_number(option, flag, one)
         elif isinstance(one, str):
             literal = _literals(field.type)
             if literal and one not in literal:
-                raise BadInput(
-                    f"{flag} must be {' or '.join(filter(None, (', '.join(literal[:-1]), literal[-1])))}, not {one!r}."
-                )
+                words = " or ".join(filter(None, (", ".join(literal[:-1]), literal[-1])))
+                raise BadInput(f"{flag} must be {words}, not {one!r}.")
             registry: Any = option.choices
             if hasattr(registry, "specs") and registry.parameters():
                 registry.specs(one)
@@ -172,12 +171,10 @@ def check_value(field: OptionField, value: object) -> None:
 def _check_number(option: Option, flag: str, value: float) -> None:
     if not math.isfinite(value):
         raise BadInput(f"{flag} must be a finite number, not {value}.")
-    if option.low is not None and value < option.low:
-        raise BadInput(f"{flag} must be at least {option.low:g}, not {value:g}.")
-    if option.high is not None and value > option.high:
-        raise BadInput(f"{flag} must be at most {option.high:g}, not {value:g}.")
-    if option.above is not None and value <= option.above:
-        raise BadInput(f"{flag} must be greater than {option.above:g}, not {value:g}.")
+    bounds = ("at least", option.low, lt), ("at most", option.high, gt), ("greater than", option.above, le)
+    for words, bound, beyond in bounds:
+        if bound is not None and beyond(value, bound):
+            raise BadInput(f"{flag} must be {words} {bound:g}, not {value:g}.")
 
 
 def _members(kind: Any) -> Iterable[Any]:
@@ -224,9 +221,8 @@ def from_text(field: OptionField, text: str) -> Any:
         return text
     if _numbers_of(field.type):
         return parsed(field, text.replace("/", ","))
-    raise BadInput(
-        f"{field.name} takes {' or '.join(getattr(kind, '__name__', str(kind)) for kind in kinds)}, not {text!r}."
-    )
+    words = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+    raise BadInput(f"{field.name} takes {words}, not {text!r}.")
 
 
 def _literals(kind: Any) -> list[str]:
@@ -235,14 +231,6 @@ def _literals(kind: Any) -> list[str]:
     if str in members:
         return []
     return [str(word) for one in members if typing.get_origin(one) is Literal for word in typing.get_args(one)]
-
-
-def _numeric(kind: Any) -> bool:
-    return any(one in (int, float) for one in _members(kind))
-
-
-def _boolean(kind: Any) -> bool:
-    return bool in list(_members(kind))
 
 
 # ---- The options that every verb takes.

@@ -12,8 +12,6 @@ from urllib.parse import urlparse
 from headscan.run.errors import BadInput
 from headscan.run.settings import Option
 
-_CONNECT_SECONDS = 10.0
-
 MASTER = Option("URL of the Spark master, such as spark://host:7077 or local[2].", identity=False)
 """What every verb with an engine `spark` says of the cluster."""
 
@@ -52,7 +50,7 @@ def check_master(master: str) -> None:
     if address.scheme != "spark" or not address.hostname or not address.port:
         raise BadInput(f'"{master}" is no Spark master; write spark://host:port or local[2].')
     try:
-        socket.create_connection((address.hostname, address.port), timeout=_CONNECT_SECONDS).close()
+        socket.create_connection((address.hostname, address.port), timeout=10.0).close()
     except OSError:
         raise BadInput(f"No Spark master answers at {master}.") from None
 
@@ -62,9 +60,8 @@ def _session(master: str) -> Any:
         from pyspark.sql import SparkSession
     except ImportError:
         raise BadInput('The engine "spark" needs the package pyspark: pip install "headscan[spark]".') from None
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1" if "127.0.0.1" in master or "local" in master else "")
-    if not os.environ["SPARK_LOCAL_IP"]:
-        del os.environ["SPARK_LOCAL_IP"]
+    if "127.0.0.1" in master or "local" in master:
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     try:
         builder = SparkSession.builder.master(master).appName("headscan").config("spark.ui.enabled", "false")
         builder = builder.config("spark.ui.showConsoleProgress", "false").config("spark.sql.shuffle.partitions", "16")

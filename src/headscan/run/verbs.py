@@ -130,9 +130,8 @@ def verb(name: str, *, continues: bool = False) -> Callable[[Callable[P, R]], Ca
                         raise BadInput(f"There is no file or folder of so long a name: {str(error)[:80]}...") from None
                     if not disk_is_full(error):
                         raise
-                    raise BadInput(
-                        f"The disk is full ({error}): make room and continue with the same command and --resume."
-                    ) from error
+                    advice = "make room and continue with the same command and --resume"
+                    raise BadInput(f"The disk is full ({error}): {advice}.") from error
                 finally:
                     _GIVEN.reset(token)
 

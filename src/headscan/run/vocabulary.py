@@ -69,10 +69,8 @@ class Term:
         """The range with its unit: '−1 to 1', '0 to ∞ bits'; "" where neither is known."""
         if self.range == (None, None):
             return self.unit
-        low, high = (
-            end if bound is None else f"{bound:g}".replace("-", "−")
-            for bound, end in zip(self.range, ("−∞", "∞"), strict=True)
-        )
+        ends = zip(self.range, ("−∞", "∞"), strict=True)
+        low, high = (end if bound is None else f"{bound:g}".replace("-", "−") for bound, end in ends)
         return f"{low} to {high} {self.unit}".rstrip()
 
     def description(self) -> str:
@@ -88,14 +86,8 @@ class Term:
 
     @_OnInstances
     def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        low, high = self.range
-        own = {
-            "title": self.title,
-            "description": self.description(),
-            "unit": self.unit,
-            "minimum": low,
-            "maximum": high,
-        }
+        own: dict[str, Any] = {"title": self.title, "description": self.description(), "unit": self.unit}
+        own |= {"minimum": self.range[0], "maximum": self.range[1]}
         return handler(core) | {key: value for key, value in own.items() if value not in ("", None)}
 
 
@@ -125,6 +117,5 @@ def _terms_of(kind: Any) -> dict[str, Term]:
 
 def term_in(hint: Any) -> Term | None:
     """The term that a type carries; None where it carries none."""
-    if get_origin(hint) is Annotated:
-        return next((item for item in get_args(hint)[1:] if isinstance(item, Term)), None)
-    return None
+    extra = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
+    return next((item for item in extra if isinstance(item, Term)), None)

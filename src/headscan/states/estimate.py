@@ -75,9 +75,8 @@ class ExpectedReader:
 
 def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
     """A source as it is known without its weights; raises BadInput as the verb does for what can be known so."""
-    stored = stored_source(
-        given, context=settings.context, batch=settings.batch, max_tokens=settings.max_tokens, field=settings.field
-    )
+    reading = {name: getattr(settings, name) for name in ("context", "batch", "max_tokens", "field")}
+    stored = stored_source(given, **reading)
     if stored is not None:
         widths = {site: stored.width(site) for site in _sites(stored, settings)}
         return ExpectedReader(stored.name, stored.tokens, 0.0, 0.0, widths, stored.batch * stored.context)
@@ -85,8 +84,8 @@ def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
     if settings.text is None:
         raise BadInput("A model reads a text: say which, by --text.")
     check_text(settings.text)
-    name, entries, weights = model_size(ready)
     if isinstance(ready, Preparation):
+        name, entries, weights = ready.source.name, ready.size.entries, ready.bytes
         width, blocks = int(ready.config.get_text_config().hidden_size), ready.size.blocks
         sites: Sequence[str] = [f"site.{k}" for k in range(blocks + 2)]
         if settings.sites is not None:
@@ -94,19 +93,13 @@ def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
             sites = [site for site in asked if not site.startswith(("encoder.", "decoder."))] or asked
         widths = dict.fromkeys(sites, width)
     else:
+        parameters = list(ready.model.parameters())
+        name, entries = ready.name, sum(one.numel() for one in parameters)
+        weights = sum(one.numel() * one.element_size() for one in parameters)
         widths = {site: ready.width(site) for site in _sites(ready, settings)}
     tokens = _tokens(settings, require_tokenizer(ready.tokenizer, name))
     batch = (settings.batch or max(1, 2048 // settings.context)) * settings.context
-    return ExpectedReader(name, tokens, weights, 2.0 * entries, widths, batch)
-
-
-def model_size(ready: Preparation | Lens) -> tuple[str, float, float]:
-    """A model's name, the entries of its weights and their bytes, read or not."""
-    if isinstance(ready, Preparation):
-        return ready.source.name, float(ready.size.entries), float(ready.bytes)
-    parameters = list(ready.model.parameters())
-    entries = sum(one.numel() for one in parameters)
-    return ready.name, float(entries), float(sum(one.numel() * one.element_size() for one in parameters))
+    return ExpectedReader(name, tokens, float(weights), 2.0 * entries, widths, batch)
 
 
 @estimates(run)

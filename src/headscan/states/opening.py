@@ -47,14 +47,14 @@ def stored_source(
     (True, 4)
     """
     where = None
-    field = None if field == "text" else field  # what --field is where nobody said
     if isinstance(given, VectorSource):
         return given
     if isinstance(given, Lens | nn.Module):
         return None
     if isinstance(given, str | os.PathLike):
         where = os.fspath(given)
-        vectors = None if is_model(where) else read_states(where, field)
+        # "text" is what --field is where nobody said
+        vectors = None if is_model(where) else read_states(where, None if field == "text" else field)
         if vectors is None:
             return None
     elif isinstance(given, np.ndarray | Tensor | Mapping | list | tuple) or hasattr(given, "__dlpack__"):

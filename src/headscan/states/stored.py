@@ -100,9 +100,8 @@ class StoredSource(VectorSource):
         if self.vectors.model:
             notes.append(f"Made by {self.vectors.model}.")
         if self.rest:
-            notes.append(
-                f"The last {self.rest} vectors fill no window: they are in the numbers, not in their intervals."
-            )
+            rest = f"The last {self.rest} vectors fill no window"
+            notes.append(f"{rest}: they are in the numbers, not in their intervals.")
         return ModelRecord(
             name=self.name, source=self.where, model_class="stored states", dtype=str(first.dtype).removeprefix("torch."),
             device="cpu", depth=len(self.sites), width=first.width, vocabulary=self.vocabulary or None,
@@ -145,12 +144,6 @@ def tensor_array(tensor: Tensor) -> Array:
     return tensor.shape, lambda count, width: TensorRows(tensor.reshape(count, width))
 
 
-def _arrays(given: Any, name: str) -> dict[str, Array]:
-    items = given if isinstance(given, Mapping) else {"vectors": given}
-    what = "the {0}" if len(items) == 1 else "{0}'s {1}"
-    return {str(site): tensor_array(tensor_of(value, what.format(name, site))) for site, value in items.items()}
-
-
 def of_object(given: Any, name: str = "array") -> Vectors:
     """The vectors of an array [n, d] or [windows, T, d] (numpy, torch, DLPack), or of a dict of such by site.
 
@@ -159,4 +152,7 @@ def of_object(given: Any, name: str = "array") -> Vectors:
     >>> of_object(np.ones((6, 3), dtype=np.float32)).count
     6
     """
-    return Vectors.of_arrays(name, _arrays(given, name), f"The {name}")
+    items = given if isinstance(given, Mapping) else {"vectors": given}
+    what = "the {0}" if len(items) == 1 else "{0}'s {1}"
+    arrays = {str(site): tensor_array(tensor_of(value, what.format(name, site))) for site, value in items.items()}
+    return Vectors.of_arrays(name, arrays, f"The {name}")

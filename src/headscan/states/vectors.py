@@ -78,12 +78,10 @@ class FlatRows:
             content = self.place.bytes(start, start + size)
             done = len(content)
             data[:done] = content
-        else:
-            done = 0
-            with open(self.place.path, "rb", buffering=0) as file:  # stores may have more files than may be open
+        else:  # stores may have more files than may be open
+            with open(self.place.path, "rb") as file:
                 file.seek(start)
-                while done < size and (got := file.readinto(memoryview(data)[done:])):
-                    done += got
+                done = file.readinto(data)
         if done < size:
             raise BadInput(f"{self.place.path} is truncated: it ends at byte {start + done:,}.")
         rows = torch.frombuffer(data, dtype=self.dtype) if size else torch.empty(0, dtype=self.dtype)
@@ -128,28 +126,8 @@ def of_shape(name: str, what: str, shape: Sequence[int]) -> tuple[int, int, int 
         return shape[0], shape[1], None
     if len(shape) == 3:
         return shape[0] * shape[1], shape[2], shape[1] or None
-    raise BadInput(
-        f"{name}: states have the shape [vectors, width] or [windows, tokens, width], and {what} has {list(shape)}."
-    )
-
-
-def arranged(arrays: Mapping[str, Array], name: str) -> tuple[dict[str, Rows], dict[str, Rows], int | None]:
-    """Arrays as rows by site, rows beside them by "ids" and "documents", and the window that all sites share.
-
-    Raises:
-        BadInput: a shape is none of states, or sites have windows of different lengths; `name` begins the sentence.
-    """
-    sites, beside, windows = dict[str, Rows](), dict[str, Rows](), set[int | None]()
-    for site, (shape, rows) in arrays.items():
-        if site in TOKENS + DOCUMENTS:
-            beside["ids" if site in TOKENS else "documents"] = rows(math.prod(shape), 1)
-            continue
-        count, width, window = of_shape(name, f"'{site}'", shape)
-        sites[site] = rows(count, width)
-        windows.add(window)
-    if len(windows) > 1:
-        raise BadInput(f"{name} has windows at some sites and none, or others, at other sites.")
-    return sites, beside, next(iter(windows), None)
+    wanted = "states have the shape [vectors, width] or [windows, tokens, width]"
+    raise BadInput(f"{name}: {wanted}, and {what} has {list(shape)}.")
 
 
 @dataclass(frozen=True)
@@ -199,9 +177,21 @@ class Vectors:
 
     @classmethod
     def of_arrays(cls, name: str, arrays: Mapping[str, Array], where: str | None = None) -> Vectors:
-        """The vectors of arrays by site; token ids and documents are known by their names (`TOKENS`, `DOCUMENTS`)."""
-        sites, beside, window = arranged(arrays, where or name)
-        return cls(name, sites, beside.get("ids"), beside.get("documents"), window=window)
+        """The vectors of arrays by site; token ids and documents are known by their names (`TOKENS`, `DOCUMENTS`).
+
+        Raises BadInput where a shape is none of states, or windows differ in length; `where` begins the sentence.
+        """
+        sites, beside, windows = dict[str, Rows](), dict[str, Rows](), set[int | None]()
+        for site, (shape, rows) in arrays.items():
+            if site in TOKENS + DOCUMENTS:
+                beside["ids" if site in TOKENS else "documents"] = rows(math.prod(shape), 1)
+                continue
+            count, width, window = of_shape(where or name, f"'{site}'", shape)
+            sites[site] = rows(count, width)
+            windows.add(window)
+        if len(windows) > 1:
+            raise BadInput(f"{where or name} has windows at some sites and none, or others, at other sites.")
+        return cls(name, sites, beside.get("ids"), beside.get("documents"), window=next(iter(windows), None))
 
     @classmethod
     def joined(cls, name: str, parts: Sequence[Vectors]) -> Vectors:

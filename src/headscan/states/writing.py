@@ -152,9 +152,8 @@ class _ShardWriter:
 
         def keep(site: str, states: Tensor) -> None:
             if not bool(torch.isfinite(states).all()):
-                raise BadInput(
-                    f"{self.source.name} gives NaN or infinite values at site {site}; nothing of it was stored."
-                )
+                wrong = f"{self.source.name} gives NaN or infinite values at site {site}"
+                raise BadInput(f"{wrong}; nothing of it was stored.")
             copy = states.detach().to("cpu", stored or states.dtype, copy=True)
             if not bool(torch.isfinite(copy).all()):
                 raise BadInput(f"Values at site {site} are too large for {self.store}: choose --store float32.")

@@ -78,9 +78,8 @@ class NpzFormat(StateFormat):
     def read(self, place: Location, field: str | None) -> Vectors:
         try:
             with zipfile.ZipFile(place.open()) as archive:
-                arrays = {
-                    entry.filename.removesuffix(".npy"): _member(archive, entry, place) for entry in archive.infolist()
-                }
+                members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
+                arrays = {name: _member(archive, entry, place) for name, entry in members.items()}
                 return Vectors.of_arrays(place.name, arrays, place.path)
         except (zipfile.BadZipFile, EOFError, OSError) as error:
             raise BadInput(f"{place.path} is no .npz file, or is truncated: {str(error).rstrip('.')}.") from error
@@ -112,22 +111,18 @@ class PytorchFormat(StateFormat):
         return place.suffix in (".pt", ".pth") and not place.is_folder
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        return of_object(_load(place), place.name)
-
-
-def _load(place: Location) -> Any:
-    try:
-        if place.remote:
-            with place.open() as file:
-                content = torch.load(file, map_location="cpu", weights_only=True)
-        else:
-            content = torch.load(place.path, map_location="cpu", weights_only=True, mmap=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
-        reason = " ".join(str(error).split())[:120]
-        raise BadInput(f"{place.path} holds no tensors, or is damaged: {reason.rstrip('.')}.") from error
-    if isinstance(content, dict):
-        content = {name: value for name, value in content.items() if isinstance(value, Tensor)}
-    return content
+        try:
+            if place.remote:
+                with place.open() as file:
+                    content = torch.load(file, map_location="cpu", weights_only=True)
+            else:
+                content = torch.load(place.path, map_location="cpu", weights_only=True, mmap=True)
+        except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
+            reason = " ".join(str(error).split())[:120]
+            raise BadInput(f"{place.path} holds no tensors, or is damaged: {reason.rstrip('.')}.") from error
+        if isinstance(content, dict):
+            content = {name: value for name, value in content.items() if isinstance(value, Tensor)}
+        return of_object(content, place.name)
 
 
 @FORMATS.register("safetensors")
@@ -145,9 +140,8 @@ class SafetensorsFormat(StateFormat):
         return place.suffix == ".safetensors" or (place.is_folder and bool(place.files(".safetensors")))
 
     def read(self, place: Location, field: str | None) -> Vectors:
-        if place.suffix == ".safetensors" and not place.is_folder:
-            return _safetensors(place)
-        return Vectors.joined(place.name, [_safetensors(file) for file in place.files(".safetensors")])
+        files = place.files(".safetensors") if place.is_folder else [place]
+        return Vectors.joined(place.name, [_safetensors(file) for file in files])
 
 
 def _safetensors(place: Location) -> Vectors:
@@ -177,8 +171,7 @@ def read_header(place: Location) -> dict[str, StoredTensor]:
 
     Raises BadInput where it is no such file, or is truncated.
     """
-    size = place.size
-    length = int.from_bytes(place.bytes(0, 8), "little")
+    size, length = place.size, int.from_bytes(place.bytes(0, 8), "little")
     if size < 8 or length > size - 8 or length > 100 * 2**20:
         raise BadInput(f"{place.path} is no .safetensors file, or is truncated: it has {size:,} bytes.")
     try:

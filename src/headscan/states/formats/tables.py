@@ -61,11 +61,8 @@ def table_vectors(name: str, schema: Mapping[str, Any], cells: int, read: Reader
     if not cells:
         raise BadInput(f"{name} has no rows.")
 
-    def shape_of(column: str) -> Shape:
-        return _shape(schema[column], read(column, 0, 1), f"{name}, column {column}")
-
     chosen = [column for column, kind in schema.items() if (column in wanted if wanted else _is_vectors(kind))]
-    shapes = {column: shape_of(column) for column in chosen if column not in TOKENS + DOCUMENTS}
+    shapes = {column: _shape(name, schema, read, column) for column in chosen if column not in TOKENS + DOCUMENTS}
     if not shapes:
         kinds = ", ".join(f"{column} ({kind})" for column, kind in list(schema.items())[:8])
         raise BadInput(f"{name} has no column of vectors; it has: {kinds}.")
@@ -77,7 +74,7 @@ def table_vectors(name: str, schema: Mapping[str, Any], cells: int, read: Reader
         column = next((column for column in reversed(names) if column in schema), None)
         if column is None:
             return None
-        shape, each = shape_of(column), window or 1
+        shape, each = _shape(name, schema, read, column), window or 1
         if shape.dtype.is_floating_point:
             raise BadInput(f"{name}, column {column} holds fractions in place of whole numbers.")
         if shape.width == each and _is_list(_storage(schema[column])):
@@ -104,10 +101,10 @@ def _is_vectors(kind: Any) -> bool:
     return 0 < depth <= 2 and bool(pa.types.is_floating(kind))
 
 
-def _shape(kind: Any, first: Any, name: str) -> Shape:
+def _shape(table: str, schema: Mapping[str, Any], read: Reader, column: str) -> Shape:
     """The shape of a column's cells, from its type and its first cell."""
-    kind, sizes = _storage(kind), list[int]()
-    values = _plain(first)
+    kind, values, sizes = _storage(schema[column]), _plain(read(column, 0, 1)), list[int]()
+    name = f"{table}, column {column}"
     while _is_list(kind):
         if values.null_count or not len(values):
             raise BadInput(f"{name}: the first value is missing.")
@@ -152,7 +149,7 @@ def _numbers(values: Any, shape: Shape, name: str) -> np.ndarray[Any, Any]:
 
 
 def _refusal(place: Location, kind: str, error: BaseException) -> BadInput:
-    reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+    reason = (str(error).splitlines() or [type(error).__name__])[0]
     return BadInput(f"{place.path} is no {kind} file, or is truncated: {reason[:160].rstrip('.')}.")
 
 
