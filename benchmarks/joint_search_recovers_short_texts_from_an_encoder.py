@@ -20,7 +20,7 @@ from _kept import kept
 from _table import show
 
 from headscan.inversion import Joint, invert
-from headscan.inversion.certificate import TRIED, UNIQUE
+from headscan.inversion.reconstruction import TRIED, UNIQUE
 from headscan.model import Lens
 
 TEXTS = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from headscan.inversion.certificate import Verdict
+from headscan.inversion.reconstruction import Verdict
 from headscan.measures.measure import leading
 from headscan.model.sites import is_block
 from headscan.run import Interval, ModelRecord, Row, TextRecord

@@ -16,7 +16,7 @@ from headscan.diagnosis.evidence import Grid, LeakedBits, PromptRead, TokenFlow,
 from headscan.diagnosis.plan import BUDGETS, CheckingUp, Deadline, ExaminationPlan, OutOfTime
 from headscan.flow.verbs import run as measure
 from headscan.inversion import invert
-from headscan.inversion.certificate import VERDICTS
+from headscan.inversion.reconstruction import VERDICTS
 from headscan.leaks import privacy
 from headscan.measures.pairs import mean_states
 from headscan.model import Lens

@@ -272,8 +272,7 @@ def channel(
     models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
     length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False,
     noise: Annotated[
-        float | Sequence[float],
-        Option("Standard deviations of noise, in those of a feature; several with commas.", above=0),
+        float | Sequence[float], Option("Standard deviations of noise, in those of a feature; several with commas.", above=0)
     ] = (0.25, 0.5, 1.0, 2.0),
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from headscan.inversion.certificate import Certificate
 from headscan.inversion.continuous import Decoder, Descended, Descent, descend, preset
 from headscan.inversion.joint_search import JointSearch, joint
 from headscan.inversion.left_to_right import Search, exact
 from headscan.inversion.methods import METHODS, Direct, Exact, Indirect, Joint, Method
 from headscan.inversion.observation import OBSERVATIONS
+from headscan.inversion.reconstruction import Certificate
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.inversion.run import invert
 from headscan.run.errors import renamed

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from headscan.inversion import certificate as proof
-from headscan.inversion.certificate import Certificate, Proof, Verdict
+from headscan.inversion import reconstruction as proof
 from headscan.inversion.methods import Problem
 from headscan.inversion.reconstruction import UNCOMPARED, Evidence, Reconstruction, accepts, noise_floor, relative
 from headscan.inversion.result import PromptInversion, certified, checked
@@ -42,16 +42,11 @@ def multiplications(cut: SlicedModel, length: int) -> float:
 @torch.no_grad()
 def _weights(cut: SlicedModel) -> int:
     passed: set[nn.Module] = set()
-    handles = [
-        module.register_forward_pre_hook(lambda module, _: passed.add(module))
-        for module in cut.lens.model.modules()
-        if not isinstance(module, nn.Embedding) and next(module.parameters(recurse=False), None) is not None
-    ]
-    try:
+    with ExitStack() as hooks:
+        for module in cut.lens.model.modules():
+            if not isinstance(module, nn.Embedding):
+                hooks.callback(module.register_forward_pre_hook(lambda module, _: passed.add(module)).remove)
         cut.states(torch.zeros(1, 1, dtype=torch.int64))
-    finally:
-        for handle in handles:
-            handle.remove()
     return sum(parameter.numel() for module in passed for parameter in module.parameters(recurse=False))
 
 
@@ -79,10 +74,8 @@ def compare(
             if progress:
                 progress("certificate", done, total, "candidates")
         if parts:
-            token = int(own)
-            found[place] = Evidence.of(
-                names, torch.cat(parts), token, tolerance=tolerance, choice=choice, twins=tuple(cut.equal_rows.get(token, ()))
-            )  # fmt: skip
+            token, twins = int(own), tuple(cut.equal_rows.get(int(own), ()))
+            found[place] = Evidence.of(names, torch.cat(parts), token, tolerance=tolerance, choice=choice, twins=twins)
         if place < last:
             prefix.extend(own[None])
     return found
@@ -146,11 +139,10 @@ def near_rows(
     near, names = distances.topk(min(MOST, distances.shape[1]), largest=False)
     inside = near <= NEAR * own.norm(dim=1)[:, None]
     inside[:, :least] = True
-    inside &= near.isfinite()
-    return [row[keep] for row, keep in zip(names, inside, strict=True)]
+    return [row[keep] for row, keep in zip(names, inside & near.isfinite(), strict=True)]
 
 
-PROOFS: dict[str, Proof] = {"all": "exhaustive", "bounded": "bounded", "sampled": "sampled"}
+PROOFS: dict[str, proof.Proof] = {"all": "exhaustive", "bounded": "bounded", "sampled": "sampled"}
 
 
 def assess(
@@ -166,7 +158,8 @@ def assess(
     # Where another token that was compared gave another output, the position is seen: no more trials are needed.
     moved = [math.isfinite(one.runner_up) and one.runner_up - one.residual > noise_floor(cut) for one in compared]
     hidden = [False] * length if accepts(residual, tolerance) and all(moved) else proof.unseen(cut, tokens)
-    own = _own_residuals(cut, seen, length)
+    given = dict(zip(cut.kept(length), seen.tolist(), strict=True)) if cut.slice.pool is None else {}
+    own = [given.get(place) for place in range(length)]
     types = [PROOFS["all" if place in known else one.why] for place, one in enumerate(compared)]
     rivals = [list(one.within) for one in compared]
     verdict = proof.verdict_of(residual, tolerance, rivals, hidden, types)
@@ -177,7 +170,7 @@ def assess(
     free = [one for place, one in enumerate(compared) if place not in known and not hidden[place]]
     choice = cut.vocabulary_size if problem.allowed is None else int(problem.allowed.sum())
     words = checked(free, choice, restricted=problem.allowed is not None)
-    certificate = Certificate(
+    certificate = proof.Certificate(
         type=max(types, key=list(PROOFS.values()).index), types=types, compared=[one.count for one in compared],
         residual=_finite(residual), residuals=[None if value is None else _finite(value) for value in own],
         tolerance=tolerance, noise=noise_floor(cut), equivalent=rivals, unseen=hidden, checked=words,
@@ -237,9 +230,8 @@ def _under_prefix(problem: Problem, target: Tensor, tokens: Tensor, every: bool,
     choices = torch.arange(cut.vocabulary_size, device=tokens.device)
     choices = choices if allowed is None else choices[allowed]
     lists = [choices] * len(target) if every else near_rows(cut, tokens[: len(target)], allowed, least)
-    return compare(
-        cut, target, tokens, lists, tolerance=problem.accepted, choice=len(choices), progress=problem.progress
-    )
+    accepted, progress = problem.accepted, problem.progress
+    return compare(cut, target, tokens, lists, tolerance=accepted, choice=len(choices), progress=progress)
 
 
 def _exchanged(problem: Problem, number: int, tokens: Tensor, residual: float) -> list[Evidence]:
@@ -259,23 +251,15 @@ def _run(cut: SlicedModel, tokens: Tensor, target: Tensor) -> Tensor:
 
 def _verdicts(
     residual: float, own: list[float | None], tolerance: float, rivals: list[list[int]], hidden: list[bool],
-    types: list[Proof],
-) -> list[Verdict]:  # fmt: skip
+    types: list[proof.Proof],
+) -> list[proof.Verdict]:  # fmt: skip
     """The verdict on each position; after the first output that is not right nothing is unique under its prefix."""
-    found: list[Verdict] = []
+    found: list[proof.Verdict] = []
     whole, sound = accepts(residual, tolerance), True
     for value, others, unseen_here, kind in zip(own, rivals, hidden, types, strict=True):
         fits = residual if whole or value is None else value
         sound = sound and accepts(fits, tolerance)
         found.append(proof.verdict_of(fits, tolerance, [others], [unseen_here], [kind if sound else "sampled"]))
-    return found
-
-
-def _own_residuals(cut: SlicedModel, seen: Tensor, length: int) -> list[float | None]:
-    found: list[float | None] = [None] * length
-    if cut.slice.pool is None:
-        for place, value in zip(cut.kept(length), seen.tolist(), strict=True):
-            found[place] = value
     return found
 
 

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import json
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
 
 import torch
 from jaxtyping import Bool, Float
+from safetensors.torch import load_file, save
 from torch import Tensor
 
 from headscan.inversion.reconstruction import Evidence, accepts, relative
-from headscan.inversion.table import FirstPositions
+from headscan.model.slicing import SlicedModel
+from headscan.model.slicing.prefix import Prefix
+from headscan.model.slicing.specification import split_on_exhaustion
+from headscan.run import Progress, write_atomic
 
 # A token is a rival of the best one if its residual is less than so many times as large.
 RIVAL = 4.0
@@ -51,8 +61,7 @@ class Ranking:
         """The best candidates not tried yet, at most `count`; none when all were given."""
         if self.alone is not None and bool(self.done[self.scores.argmax()]):
             self._hints, self.alone = self.alone.argsort(descending=True), None
-        count = min(count, int((~self.done).sum()))
-        hints = self._hints[:0]
+        count, hints = min(count, int((~self.done).sum())), self._hints[:0]
         if len(self._hints) and count:
             fresh = self._hints[~self.done[self._hints]]
             hints, self._hints = fresh[: count // 2 + 1], fresh[count // 2 + 1 :]
@@ -68,6 +77,103 @@ class Ranking:
         best = far.masked_fill(self.done, float("inf")).topk(count, largest=False, sorted=True).indices
         self.done[best] = True
         return best
+
+
+# ---- The cached table: what a slice returns for every token of the vocabulary, at the first position and after some text.
+
+# Below this many numbers a table is made faster than it is read.
+WORTH_KEEPING = 8_000_000
+VERSION = 4
+# Tokens before the second part of the table: enough that attention is shared out, few enough to cost nothing.
+CONTEXT = 4
+STEP = 512
+
+
+@dataclass
+class FirstPositions:
+    """Outputs of every token, alone and after a few random tokens, and what is computed from them once."""
+
+    outputs: Float[Tensor, "V w"]  # F_0: float32, at position 0, with nothing before it
+    change: Float[Tensor, "V w"]  # F_c - F_0: what a short text before it changes
+    built: int = 0  # tokens that were run now; 0 if it was read from disk
+
+    @cached_property
+    def products(self) -> Float[Tensor, "3 V"]:
+        """F_0.F_0, F_0.change and change.change of each token."""
+        parts = [
+            torch.stack([(f * f).sum(1), (f * g).sum(1), (g * g).sum(1)])
+            for f, g in zip(self.outputs.split(4096), self.change.split(4096), strict=True)
+        ]
+        return torch.cat(parts, dim=1)
+
+
+def table_of(cut: SlicedModel, *, progress: Progress | None = None) -> FirstPositions:
+    """The table of a slice: from memory, from the cache folder (large ones are kept), or by two passes of the vocabulary."""
+    return cut.once("table of one-token outputs", lambda: _read_or_build(cut, progress))
+
+
+def passes_of_table(cut: SlicedModel) -> int:
+    """Tokens that are run for the table of a slice."""
+    return 2 * cut.vocabulary_size
+
+
+def _read_or_build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
+    large = cut.vocabulary_size * cut.width >= WORTH_KEEPING
+    path = cache_path(cut, "tables", VERSION) if large else None
+    if path is not None and path.is_file():
+        saved = load_file(path)
+        return FirstPositions(saved["outputs"].to(cut.lens.device), saved["change"].to(cut.lens.device))
+    table = _build(cut, progress)
+    if path is not None:
+        write_cache(path, {"outputs": table.outputs, "change": table.change})
+    return table
+
+
+@torch.no_grad()
+def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
+    length = min(CONTEXT, (cut.lens.context_length or CONTEXT + 1) - 1)
+    context = torch.randint(0, cut.vocabulary_size, (1, length), generator=torch.Generator().manual_seed(0))
+    prefix = Prefix(cut, context)
+    parts: list[list[Tensor]] = [[], []]
+    total, done, batch = passes_of_table(cut), 0, STEP
+    for number, before in enumerate((Prefix(cut, prefix.ids[:, :0]), prefix)):
+        for tokens in torch.arange(cut.vocabulary_size, device=cut.lens.device).split(STEP):
+            if before.length:
+                found = before.evaluate(torch.zeros_like(tokens), tokens)
+            else:
+                # Without a cache: at the first position there is nothing to read from it.
+                def run(part: slice, tokens: Tensor = tokens) -> Tensor:
+                    return cut.states(inputs_embeds=cut.embed(tokens[part])[:, None])[:, 0].float()
+
+                found, batch, _ = split_on_exhaustion(run, len(tokens), batch)
+            parts[number].append(found)
+            done += len(tokens)
+            if progress:
+                progress("table of the vocabulary", done, total, "tokens")
+        if not prefix.length:  # a model of one position has no later ones
+            parts[1] = [torch.zeros_like(one) for one in parts[0]]
+            break
+    # What is no number predicts nothing; the candidates themselves are judged by what they really give.
+    outputs, later = (torch.cat(part).nan_to_num(nan=0.0, posinf=0.0, neginf=0.0) for part in parts)
+    return FirstPositions(outputs, later - outputs if prefix.length else later, built=done)
+
+
+def write_cache(path: Path, tensors: dict[str, Tensor]) -> None:
+    """Write tensors to the cache folder; a cache that cannot be written costs time, not correctness."""
+    with contextlib.suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(path, save({name: value.cpu().contiguous() for name, value in tensors.items()}))
+
+
+def cache_path(cut: SlicedModel, kind: str, version: int) -> Path:
+    """Where something made of a slice is kept between runs: equal for equal weights and slices, whoever loaded them."""
+    folder = Path(os.environ.get("HEADSCAN_CACHE") or Path.home() / ".cache" / "headscan")
+    what = {
+        "version": version, "weights": cut.lens.identity(), "class": type(cut.lens.model).__name__,
+        "dtype": str(cut.lens.input_embeddings.dtype), "slice": cut.document(),
+    }  # fmt: skip
+    name = hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+    return folder / kind / f"{name[:32]}.safetensors"
 
 
 # ---- Candidates by the table of all first outputs: what is cheap and best for vocabularies of some ten thousand tokens.
@@ -92,9 +198,7 @@ class Fit:
 class TableRanking(Ranking):
     """Candidates by the predicted distance of their output to the target [w']; the first guess `fit` is the last position's."""
 
-    def __init__(
-        self, table: FirstPositions, target: Tensor, allowed: Tensor | None = None, fit: Fit | None = None
-    ) -> None:
+    def __init__(self, table: FirstPositions, target: Tensor, allowed: Tensor | None, fit: Fit | None) -> None:
         super().__init__(table.outputs[:, 0], None, allowed)
         self.table, self.target = table, target
         self.tokens = torch.empty(0, dtype=torch.int64, device=target.device)
@@ -134,7 +238,7 @@ class TableRanking(Ranking):
         table, fit = self.table, self.fit()
         plain, mixed, changed = table.products
         rest = goal - fit.shift
-        scores = plain - 2 * (table.outputs @ rest)
+        scores: Tensor = plain - 2 * (table.outputs @ rest)
         if fit.share:
             scores = scores + 2 * fit.share * (mixed - table.change @ rest) + fit.share**2 * changed
         return scores
@@ -242,10 +346,8 @@ class SearchTrace:
         tokens, residuals = tried.sorted()
         limit = max(RIVAL * tried.best, floor)
         rivals = [token for token, r in zip(tokens, residuals, strict=True) if r <= limit and token != tried.token]
-        evidence = Evidence.of(
-            torch.cat(tried.tokens), torch.cat(tried.residuals), tried.token, tolerance=tolerance, choice=choice,
-            twins=tuple(twins),
-        )  # fmt: skip
+        every, values = torch.cat(tried.tokens), torch.cat(tried.residuals)
+        evidence = Evidence.of(every, values, tried.token, tolerance=tolerance, choice=choice, twins=tuple(twins))
         rivals += [token for token in twins if token not in rivals and token != tried.token]
         failed = not accepts(tried.best, tolerance)
         self.steps.append(Step(tried.token, tuple(rivals), evidence, tried.searching, failed, tried.tried_all))

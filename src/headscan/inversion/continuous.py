@@ -29,9 +29,7 @@ Mask = Literal["-inf", "zero"]
 Loss = Literal["l1", "l2", "cosine", "linear"]
 Start = Literal["embedding", "zeros", "noise"]
 
-# The last rate as a share of the first; it falls linearly.
-LAST = 0.1
-
+LAST = 0.1  # the last rate as a share of the first; it falls linearly
 
 # ---- From vectors back to tokens.
 
@@ -84,12 +82,6 @@ class Decoder:
         return scores * allowed.to(scores) if self.mask == "zero" else scores.masked_fill(~allowed, float("-inf"))
 
 
-def spread(table: Float[Tensor, "V e"]) -> float:
-    """The standard deviation of the entries of a table [V, e], of its finite ones where some are not."""
-    deviation = float(table.std())
-    return deviation if math.isfinite(deviation) else float(table[table.isfinite()].std())
-
-
 # ---- A descent: distances of outputs, settings, one batch of vectors that move together.
 
 
@@ -116,9 +108,8 @@ class Descent:
     loss: Loss = "l1"
     optimiser: Literal["sgd", "adam"] = "adam"
     steps: int = 300
-    rate: float | None = (
-        None  # the first; None: for Adam .15 of the embeddings' standard deviation (direct: .05), SGD .2
-    )
+    # the first; None: for Adam .15 of the embeddings' standard deviation (direct: .05), SGD .2
+    rate: float | None = None
     init: Start = "embedding"  # "embedding": mean and spread of the table; "noise": standard normal
     null_space: bool = False  # direct: keep what lies in the null space of W^T when decoding
     decoder: Decoding = "nearest"
@@ -200,11 +191,11 @@ class _Optimisation:
         with torch.no_grad():
             losses = self._losses(vectors)
         scores = self._scores(vectors)
-        tokens = scores.argmax(-1)
-        residual = relative(self.cut.run(tokens), self.goal)
-        top = scores.topk(min(5, scores.shape[-1]), dim=-1).indices
-        passes = 3 * steps * len(self.goal) * self.length
-        return Descended(tokens, top, self._embeddings(vectors).detach(), losses, residual, steps, passes)
+        tokens, top = scores.argmax(-1), scores.topk(min(5, scores.shape[-1]), dim=-1).indices
+        return Descended(
+            tokens, top, self._embeddings(vectors).detach(), losses, relative(self.cut.run(tokens), self.goal), steps,
+            passes=3 * steps * len(self.goal) * self.length,
+        )  # fmt: skip
 
     def _begin(self) -> Tensor:
         settings = self.settings
@@ -235,7 +226,9 @@ class _Optimisation:
             return settings.rate
         if settings.optimiser == "sgd":
             return 0.2
-        return 0.05 if self.direct else 0.15 * spread(self.table)
+        deviation = float(self.table.std())  # of the finite entries where some are not
+        spread = deviation if math.isfinite(deviation) else float(self.table[self.table.isfinite()].std())
+        return 0.05 if self.direct else 0.15 * spread
 
     def _minimise(self, progress: Progress | None) -> int:
         settings, parameter = self.settings, self.x.requires_grad_()
@@ -259,5 +252,5 @@ class _Optimisation:
 
     @torch.no_grad()
     def _solved(self) -> bool:
-        tokens = self._scores(self.best).argmax(-1)
-        return bool((relative(self.cut.run(tokens), self.target) <= 1e-5).all())
+        outputs = self.cut.run(self._scores(self.best).argmax(-1))
+        return bool((relative(outputs, self.target) <= 1e-5).all())

@@ -16,10 +16,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headscan.inversion.certificate import Residual, exchanges
 from headscan.inversion.continuous import Decoder, Descent, descend
 from headscan.inversion.readout import ReadoutSums, read_stories
-from headscan.inversion.reconstruction import Reconstruction, accepts
+from headscan.inversion.reconstruction import Reconstruction, Residual, accepts, exchanges
 from headscan.model.slicing import SlicedModel
 from headscan.run import Option, Progress, Settings
 
@@ -49,9 +48,8 @@ def joint(
     `known` tokens are given, by position; `tolerance` is the largest relative residual that counts as found. `stopped` of what
     is returned says that the budget ended.
     """
-    return _Exchange(
-        cut, target, length, search or JointSearch(), known or {}, tolerance, allowed, seed, progress
-    ).search()
+    settings = search or JointSearch()
+    return _Exchange(cut, target, length, settings, known or {}, tolerance, allowed, seed, progress).search()
 
 
 @dataclass
@@ -78,30 +76,27 @@ class _Exchange:
     def search(self) -> Reconstruction:
         few, longer = max(1, self.settings.restarts // 2), self.settings.longer
         attempts = [(self.settings.restarts, 1), *((few, times) for times in longer)]
-        found: _Start | None = None
-        if self.free and can_read(self.cut, self.length):
-            found = self._exchanged(self._read(), last=False)
+        # A linear readout is the first start where the slice gives the output of every position.
+        whole = self.cut.slice.pool is None and self.cut.kept(self.length) == list(range(self.length))
+        found = self._exchanged(self._read(), last=False) if self.free and whole else None
         for number, (restarts, times) in enumerate(attempts, start=0 if found is None else 1):
-            if found is not None and (self._fits(found) or self.residual_of.left <= 0 or not self.free):
+            if found is not None and (self._fits(found.best) or self.residual_of.left <= 0 or not self.free):
                 break
             start = self._descended(restarts, times, self.seed + 100 * number)
             tried = self._exchanged(start, last=times == attempts[-1][1])
             if found is None or float(tried.best[0]) < float(found.best[0]):
                 found = tried
         assert found is not None
-        residual, compared = float(found.best[0]), None
+        residual, tokens, compared = float(found.best[0]), found.states[0], None
         evaluations, stopped = self.residual_of.count, self.residual_of.left <= 0
-        if accepts(residual, self.tolerance):
-            compared = exchanges(
-                self.residual_of, found.states[0], self.free, found.lists, residual, tolerance=self.tolerance
-            )
+        if self._fits(found.best):
+            compared = exchanges(self.residual_of, tokens, self.free, found.lists, residual, tolerance=self.tolerance)
         return Reconstruction(
-            found.states[0].tolist(), evaluations, compared, stopped=stopped, notes=tuple(self.residual_of.notes),
-            residual=residual,
+            tokens.tolist(), evaluations, compared, stopped=stopped, notes=tuple(self.residual_of.notes), residual=residual
         )  # fmt: skip
 
-    def _fits(self, found: _Start) -> bool:
-        return accepts(float(found.best[0]), self.tolerance)
+    def _fits(self, best: Tensor) -> bool:
+        return accepts(float(best[0]), self.tolerance)
 
     def _ranked(self, scores: Tensor) -> list[Tensor]:
         order = scores.argsort(dim=-1, descending=True, stable=True)
@@ -144,14 +139,14 @@ class _Exchange:
         width, vocabulary = WIDTH, self.cut.vocabulary_size
         # The lists of a long vocabulary are tried to the end in the last attempt only: a longer descent is cheaper.
         widest = vocabulary if last else min(vocabulary, 4 * WIDTH)
-        while self.free and not accepts(float(best[0]), self.tolerance) and residual_of.left > 0:
+        while self.free and not self._fits(best) and residual_of.left > 0:
             before = float(best[0])
             # The position whose exchange helps most is not known, so that all are tried, in turn.
             for place in self.free:
                 states, best = _exchange(residual_of, states, best, place, lists[place][:width])
                 if self.progress:
                     self.progress("joint search", residual_of.count, self.settings.budget, "candidates")
-                if accepts(float(best[0]), self.tolerance) or residual_of.left <= 0:
+                if self._fits(best) or residual_of.left <= 0:
                     break
             if float(best[0]) > 0.999 * before:
                 if width >= widest:
@@ -185,11 +180,6 @@ MOST_TOKENS, LEAST_TOKENS = 6144, 512
 ROUNDS, EXCHANGED, LISTED, BATCH = 4, 0.4, 64, 64
 
 
-def can_read(cut: SlicedModel, length: int) -> bool:
-    """Whether the slice gives the output of every position."""
-    return cut.slice.pool is None and cut.kept(length) == list(range(length))
-
-
 @torch.no_grad()
 def read_tokens(
     cut: SlicedModel, target: Float[Tensor, "T w"], length: int, *, known: dict[int, int] | None = None,
@@ -200,8 +190,11 @@ def read_tokens(
     goal, known = target.to(device).float(), known or {}
     free = [place for place in range(length) if place not in known]
     choice = torch.arange(cut.vocabulary_size) if allowed is None else allowed.cpu().nonzero()[:, 0]
-    rows = _elsewhere(cut, length, choice, generator)
-    guesses: list[Tensor] = []
+    count = max(2, min(MOST_TOKENS, max(LEAST_TOKENS, 8 * (cut.width + cut.vectors.shape[1]))) // length)
+    ids = read_stories(cut, count // 2 * length)
+    written = ids[: len(ids) // length * length].reshape(-1, length)
+    drawn = choice[torch.randint(0, len(choice), (count - len(written), length), generator=generator)]
+    rows, guesses = torch.cat([written, drawn]), list[Tensor]()
     scores = torch.zeros(length, cut.vocabulary_size, device=device)
     for number in range(ROUNDS):
         for place, token in known.items():
@@ -223,24 +216,12 @@ def read_tokens(
         if progress:
             progress("reading all tokens", number + 1, ROUNDS, "fits")
         lists = scores.topk(min(LISTED, len(choice)), -1).indices.cpu()
-        rows = _around(guess, lists, choice, _tokens(cut), generator)
+        rows = _around(guess, lists, choice, count, generator)
     return torch.stack(guesses[::-1]).to(device), scores
 
 
-def _tokens(cut: SlicedModel) -> int:
-    return min(MOST_TOKENS, max(LEAST_TOKENS, 8 * (cut.width + cut.vectors.shape[1])))
-
-
-def _elsewhere(cut: SlicedModel, length: int, choice: Tensor, generator: torch.Generator) -> Tensor:
-    count = max(2, _tokens(cut) // length)
-    ids = read_stories(cut, count // 2 * length)
-    written = ids[: len(ids) // length * length].reshape(-1, length)
-    drawn = choice[torch.randint(0, len(choice), (count - len(written), length), generator=generator)]
-    return torch.cat([written, drawn])
-
-
-def _around(guess: Tensor, lists: Tensor, choice: Tensor, tokens: int, generator: torch.Generator) -> Tensor:
-    count, length = max(2, tokens // len(guess)), len(guess)
+def _around(guess: Tensor, lists: Tensor, choice: Tensor, count: int, generator: torch.Generator) -> Tensor:
+    length = len(guess)
     near = lists[torch.arange(length), torch.randint(0, lists.shape[1], (count, length), generator=generator)]
     far = choice[torch.randint(0, len(choice), (count, length), generator=generator)]
     other = torch.where(torch.rand(count, length, generator=generator) < 0.5, near, far)

@@ -9,17 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headscan.inversion.candidates import Candidates, Fit, Ranking, SearchTrace, TableRanking
+from headscan.inversion.candidates import Candidates, Fit, Ranking, SearchTrace, TableRanking, passes_of_table, table_of
 from headscan.inversion.readout import TOKENS, TokenScores, prior_pays, readouts_of
 from headscan.inversion.reconstruction import accepted, accepts, noise_floor
-from headscan.inversion.table import passes_of_table, table_of
 from headscan.model.recording import evaluating
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix
@@ -31,12 +29,9 @@ AFTER_FAILURE = 1024
 LOOKALIKES, CLEAR = 256, 10.0
 # Numbers that the cached keys and values of one batch of candidates may have in a block.
 BATCH_NUMBERS = 1 << 27
-# Candidates of the largest batch.
-LARGEST = 512
+LARGEST = 512  # candidates of the largest batch
 # So many neighbours of the foremost candidate are tried with the first batch: a second pass would cost as much again.
 COMPANIONS = 64
-
-
 # The table is worth that many times the tokens of the readout's fit: it orders a little better, and is kept as well.
 WORTH = 8
 
@@ -82,12 +77,9 @@ def exact(
 ) -> list[SearchTrace]:  # fmt: skip
     """Find the tokens of many prompts from their outputs at every position; one `SearchTrace` a prompt.
 
-    Args:
-        cut: a causal slice.
-        targets: for each prompt [T, w'] (lengths may differ): the outputs after the known tokens.
-        known: tokens that are known to come first; they are not in the traces.
-        allowed: the vocabulary searched; None is all of it.
-        tolerance: largest relative residual ||O - O*|| / ||O*|| that counts as found; None chooses by precision.
+    `targets` are of each prompt [T, w'] (lengths may differ) the outputs of a causal slice after the `known` tokens, which come
+    first and are not in the traces. `allowed` is the vocabulary searched (None: all of it), `tolerance` the largest relative
+    residual ||O - O*|| / ||O*|| that counts as found; None chooses by precision.
 
     Memory: the model, the table (2 V w numbers) or 48 numbers a prompt and token; keys and values of a batch, at most 1 GB.
     """
@@ -122,17 +114,11 @@ class _LeftToRight:
         self.certain = self.tolerance if tolerance is not None else min(self.tolerance, 3 * self.floor)
         self.fits: dict[int, Fit] = {}  # of each prompt what its table was last fitted to
         self._done = 0
-
-    @cached_property
-    def scores(self) -> list[TokenScores]:
-        """Of each prompt how well each token fits; empty without readouts."""
-        if self.readouts is None:
-            return []
-        prior = prior_pays(self.cut)
-        return [
-            TokenScores(self.cut, self.readouts, goal, known, allowed=self.allowed, prior=prior)
-            for goal, known in zip(self.goals, self.start.tolist(), strict=True)
-        ]
+        self.scores = list[TokenScores]()  # of each prompt how well each token fits; empty without readouts
+        if self.readouts is not None:
+            prior = prior_pays(cut)
+            for goal, begin in zip(self.goals, self.start.tolist(), strict=True):
+                self.scores.append(TokenScores(cut, self.readouts, goal, begin, allowed=self.allowed, prior=prior))
 
     # ---- From the first position to the last.
 
@@ -149,9 +135,8 @@ class _LeftToRight:
             passes = prefix.passes
             tries = self.find(prefix, active, traces)
             for index, tried in zip(active, tries, strict=True):
-                twins = self.cut.equal_rows.get(tried.token, [tried.token])
                 trace = traces[index]
-                trace.add(tried, self.tolerance, self.floor, twins, self.choice)
+                trace.add(tried, self.tolerance, self.floor, self._twins(tried), self.choice)
                 if trace.steps[-1].failed and stop and any(trace.rivals[:-1]):
                     failed.append(index)
                 trace.passes += (prefix.passes - passes) // len(active)
@@ -161,6 +146,9 @@ class _LeftToRight:
             self._tell()
             for index in active:
                 traces[index].notes += [note for note in prefix.notes if note not in traces[index].notes]
+
+    def _twins(self, tried: Candidates) -> list[int]:
+        return self.cut.equal_rows.get(tried.token, [tried.token])
 
     def _tell(self, more: str = "") -> None:
         if self.progress:
@@ -186,8 +174,7 @@ class _LeftToRight:
 
     def _alone(self, index: int, trace: SearchTrace, stop: bool = True) -> SearchTrace:
         """Go on with one prompt from what it has."""
-        found = torch.tensor([trace.tokens], dtype=torch.int64)
-        start = torch.cat([self.start[index : index + 1], found], dim=1)
+        start = torch.cat([self.start[index : index + 1], torch.tensor([trace.tokens], dtype=torch.int64)], dim=1)
         self.forward([index], start, [trace if i == index else SearchTrace() for i in range(len(self.goals))], stop)
         return trace
 
@@ -197,12 +184,13 @@ class _LeftToRight:
         """What was tried for each of the prompts `active` at the position after what was found of it."""
         first = prefix.length == 0
         prefix.batch = min(prefix.batch, max(16, BATCH_NUMBERS // (self.cut.vectors.shape[1] * (prefix.length + 1))))
-        goals = [self.goals[index][len(traces[index])] for index in active]
-        tries = [
-            Candidates(self._ranking(index, goal, first, traces[index].tokens), goal)
-            for index, goal in zip(active, goals, strict=True)
-        ]
-        limits = self._limits(active, traces)
+        tries = []
+        for index in active:
+            goal = self.goals[index][len(traces[index])]
+            tries.append(Candidates(self._ranking(index, goal, first, traces[index].tokens), goal))
+        limit = min(self.search.budget or self.cut.vocabulary_size, self.cut.vocabulary_size)
+        after = min(limit, AFTER_FAILURE) if self.readouts is not None else limit
+        limits = [after if traces[index].failed else limit for index in active]
         size, growth = (8, 2) if self.readouts is None else (16, 4)
         open_rows = list(range(len(active)))
         while open_rows:
@@ -234,15 +222,8 @@ class _LeftToRight:
             scores = self.scores[index]
             values = scores.scores(found)
             return Ranking(values, lambda token: scores.apart(found, token), self.allowed, scores.alone(found))
-        return Ranking(
-            torch.rand(self.cut.vocabulary_size, generator=self.generator).to(target.device), None, self.allowed
-        )
-
-    def _limits(self, active: list[int], traces: list[SearchTrace]) -> list[int]:
-        """Candidates that each prompt may try."""
-        limit = min(self.search.budget or self.cut.vocabulary_size, self.cut.vocabulary_size)
-        after = min(limit, AFTER_FAILURE) if self.readouts is not None else limit
-        return [after if traces[index].failed else limit for index in active]
+        drawn = torch.rand(self.cut.vocabulary_size, generator=self.generator).to(target.device)
+        return Ranking(drawn, None, self.allowed)
 
     def _doubtful(self, prefix: Prefix, rows: list[int], tries: list[Candidates]) -> list[int]:
         """The prompts that must go on: those where a token predicted near to the one within the tolerance comes near, too."""
@@ -251,8 +232,7 @@ class _LeftToRight:
             while before != tried.token:
                 before = tried.token
                 self._evaluate(prefix, [row], [tried.ranking.near(tried.token, LOOKALIKES)], tries)
-            twins = self.cut.equal_rows.get(tried.token, [tried.token])
-            if tried.runner_up(twins) > max(self.tolerance, CLEAR * tried.best):
+            if tried.runner_up(self._twins(tried)) > max(self.tolerance, CLEAR * tried.best):
                 rows = [other for other in rows if other != row]
         return rows
 
@@ -261,8 +241,7 @@ class _LeftToRight:
         wanted, batches = self.search.neighbours, list(asked)
         if self.readouts is None or not 0 < wanted <= COMPANIONS:
             return batches
-        for place, row in enumerate(rows):
-            tried, tokens = tries[row], asked[place]
+        for place, (tried, tokens) in enumerate(zip((tries[row] for row in rows), asked, strict=True)):
             if not tried.count and len(tokens):
                 tried.beside = int(tokens[0])
                 batches[place] = torch.cat([tokens, tried.ranking.near(tried.beside, wanted)])

@@ -99,8 +99,7 @@ class Exact(Search, Method):
 
     def _hidden(self, problem: Problem, target: Tensor, length: int) -> Reconstruction:
         """A prompt whose outputs are given only at some positions: the hidden tokens jointly, the rest in order."""
-        first = problem.cut.kept(length)[0]
-        before = Reconstruction([], 0)
+        first, before = problem.cut.kept(length)[0], Reconstruction([], 0)
         if first > 0:
             before = joint(
                 problem.cut.keeping("-1"), target[:1], first + 1, self.hidden, tolerance=problem.accepted,
@@ -152,10 +151,8 @@ class Indirect(Method):
         settings, found = self.descent(problem.seed), dict[int, Reconstruction]()
         for length in sorted(set(problem.lengths)):
             rows = [row for row, own in enumerate(problem.lengths) if own == length]
-            target = torch.stack([problem.targets[row] for row in rows])
-            descended = descend(
-                problem.cut, target, length, settings, allowed=problem.allowed, progress=problem.progress
-            )
+            target, told = torch.stack([problem.targets[row] for row in rows]), problem.progress
+            descended = descend(problem.cut, target, length, settings, allowed=problem.allowed, progress=told)
             passes = descended.passes // len(rows)
             for row, tokens, top in zip(rows, descended.tokens.tolist(), descended.top.tolist(), strict=True):
                 found[row] = Reconstruction(tokens, descended.steps, passes=passes, top=top)

@@ -13,9 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headscan.inversion.certificate import FOREIGN, NOT_RECOVERED, Verdict
 from headscan.inversion.methods import Exact, Method, Problem
-from headscan.inversion.reconstruction import Evidence, Reconstruction, accepted, accepts
+from headscan.inversion.reconstruction import FOREIGN, NOT_RECOVERED, Evidence, Reconstruction, accepted, accepts
 from headscan.inversion.result import PromptInversion
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
@@ -57,15 +56,12 @@ class EmbeddingSlice(SlicedModel):
 
 OBSERVATIONS: Registry[Observation] = Registry("given")
 """All observations by name."""
-OBSERVATIONS.add(
-    "states", Observation("The output of a slice.", lambda lens, cut: cut.on(lens), sliced=True, ordered=True)
-)
-OBSERVATIONS.add(
-    "next-token", Observation("The log-probabilities of the token after it.", lambda lens, _: NextTokenSlice(lens))
-)
-OBSERVATIONS.add(
-    "embedding", Observation("The mean of the last block's states, of unit length.", lambda lens, _: EmbeddingSlice(lens))
-)  # fmt: skip
+for name, observation in {
+    "states": Observation("The output of a slice.", lambda lens, cut: cut.on(lens), sliced=True, ordered=True),
+    "next-token": Observation("The log-probabilities of the token after it.", lambda lens, _: NextTokenSlice(lens)),
+    "embedding": Observation("The mean of the last block's states, of unit length.", lambda lens, _: EmbeddingSlice(lens)),
+}.items():  # fmt: skip
+    OBSERVATIONS.add(name, observation)
 
 
 # ---- States that were given, not made here: read from a store, cut into prompts, and inverted through noise that nobody knows.
@@ -105,18 +101,16 @@ def leaked(cut: SlicedModel, given: object) -> LeakedStates:
             f"{name} holds vectors of width {rows.width}, and {cut.lens.name} gives {cut.width} at {cut.slice}: these states "
             "cannot be this model's."
         )
-    targets, prompts = [], []
+    targets, prompts, digest = [], [], hashlib.sha256()
     for first, last in _spans(vectors):
         states = rows.read(first, last).float()
         broken = (~states.isfinite().all(-1)).nonzero()[:, 0].tolist()
         if broken:
             raise BadInput(f"{name} holds NaN or infinite values at vector {first + broken[0]:,}.")
         targets.append(states)
+        digest.update(states.numpy().tobytes())
         ids = [] if vectors.ids is None else vectors.ids.read(first, last).flatten().tolist()
         prompts.append(Prompt.of_ids(cut.lens.tokenizer, ids))
-    digest = hashlib.sha256()
-    for states in targets:
-        digest.update(states.numpy().tobytes())
     roundoff = torch.finfo(rows.dtype).eps / 2 if rows.dtype.is_floating_point else 0.0
     return LeakedStates(targets, [_length(cut, len(one)) for one in targets], prompts, roundoff, digest.hexdigest())
 
@@ -174,16 +168,14 @@ def _failure(found: Reconstruction, tolerance: float) -> tuple[int, Evidence] | 
 def foreign(entry: PromptInversion, found: Reconstruction, cut: SlicedModel, choice: int) -> PromptInversion:
     """The entry, or that the states are not the model's: of all tokens none fits the first of them, or stands out."""
     failed = _failure(found, entry.certificate.tolerance)
-    if failed is None or failed[0] > 0 or _stands_out(failed[1]):
+    if failed is None or failed[0] > 0 or _stands_out(nearest := failed[1]):
         return entry
-    nearest = failed[1]
     sentence = (
         f"Not this model's: of all {choice:,} tokens none gives the first of these states at {cut.slice}. The nearest is "
         f"{nearest.residual:.1e} of its norm away, and the second nearest {nearest.runner_up:.1e}. They are of another "
         "model or site, do not begin at the prompt's first token, or noise has drowned them."
     )
-    verdicts: list[Verdict] = [FOREIGN] * len(entry.verdicts)
-    return replace(entry, verdict=FOREIGN, verdicts=verdicts, certified=sentence)
+    return replace(entry, verdict=FOREIGN, verdicts=[FOREIGN] * len(entry.verdicts), certified=sentence)
 
 
 def _stands_out(evidence: Evidence) -> bool:

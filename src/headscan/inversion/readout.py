@@ -10,13 +10,12 @@ from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from headscan.inversion.table import cache_path, write_cache
+from headscan.inversion.candidates import cache_path, write_cache
 from headscan.model.slicing import SlicedModel
 from headscan.run import Progress
 from headscan.text.documents import documents
 from headscan.text.tokens import tokenise
 
-#
 # A slice's output is modelled as h = F (e_v - mean of e) + mean of h + rest, with e_v the vector of the token that went in
 # and a rest, of covariance S, that other tokens and the model's curves cause. F is a ridge regression from vectors to outputs.
 # A token is scored by the cosine, in the metric of S, of h - mean of h with what F gives for it:
@@ -110,8 +109,7 @@ def _products(vectors: Tensor, right: Tensor) -> Tensor:
 
 
 def _solved(matrix: Tensor, right: Tensor, ridge: Tensor) -> Tensor:
-    found: Tensor = torch.linalg.solve(matrix + torch.diag(ridge.clamp_min(1e-30)), right)
-    return found
+    return torch.as_tensor(torch.linalg.solve(matrix + torch.diag(ridge.clamp_min(1e-30)), right))
 
 
 # ---- The pass that fits the readouts of a slice, and the folder that keeps them.
@@ -133,17 +131,13 @@ class Readouts:
     later: TokenReadout  # of all other outputs
     passes: int = 0  # tokens that were run now; 0 if they were read from disk
 
-    def __call__(self, first: bool) -> TokenReadout:
-        return self.first if first else self.later
-
 
 def readouts_of(cut: SlicedModel, *, progress: Progress | None = None) -> Readouts:
     """The readouts of a slice: from memory, from the cache folder, or by one pass of at most 8,192 tokens."""
 
     def made() -> Readouts:
         path = cache_path(cut, "readouts", VERSION)
-        readouts = _read(path, cut)
-        if readouts is None:
+        if (readouts := _read(path, cut)) is None:
             readouts = _fit(cut, _batches(cut), progress)
             _write(path, readouts)
         return readouts
@@ -181,8 +175,7 @@ def read_stories(cut: SlicedModel, count: int) -> Int[Tensor, " N"]:
 
 @torch.no_grad()
 def _fit(cut: SlicedModel, batches: list[Tensor], progress: Progress | None) -> Readouts:
-    first, later = ReadoutSums(cut.width), ReadoutSums(cut.width)
-    total, done = sum(ids.numel() for ids in batches), 0
+    first, later, done = ReadoutSums(cut.width), ReadoutSums(cut.width), 0
     for ids in batches:
         vectors = cut.embed(ids.to(cut.lens.device))
         outputs = cut.states(inputs_embeds=vectors).float()
@@ -191,7 +184,7 @@ def _fit(cut: SlicedModel, batches: list[Tensor], progress: Progress | None) -> 
             later.update(vectors[:, 1:].flatten(0, 1), outputs[:, 1:].flatten(0, 1))
         done += ids.numel()
         if progress:
-            progress("fit of the readout", done, total, "tokens")
+            progress("fit of the readout", done, sum(ids.numel() for ids in batches), "tokens")
     # A model of one position has no later ones.
     return Readouts(first.solve(cut.vectors), (later if later.count else first).solve(cut.vectors), done)
 
@@ -269,18 +262,15 @@ class TokenScores:
 
     def apart(self, found: list[int], token: int) -> Float[Tensor, " V"]:
         """How far the output of every token is predicted to be from that of `token`, at the position after `found`."""
-        readout = self.readouts(not found and not self.known)  # alone, a token is read out otherwise
+        # Alone, a token is read out otherwise.
+        readout = self.readouts.later if found or self.known else self.readouts.first
         return readout.distances(self.cut.vectors, torch.tensor([token]))[0]
 
     def _open(self, begin: int) -> None:
         self.begin = begin
-        goals, parts = self.goals[begin : begin + DRAFT], []
-        for first in (True, False):
-            lone = begin == 0 and not self.known
-            some = goals[:1] if first and lone else goals[:0] if first else goals[1:] if lone else goals
-            if len(some):
-                parts.append(self.readouts(first).scores(self.cut.vectors, some))
-        self._fit = torch.cat(parts)
+        goals, alone = self.goals[begin : begin + DRAFT], int(begin == 0 and not self.known)
+        parts = (self.readouts.first, goals[:alone]), (self.readouts.later, goals[alone:])
+        self._fit = torch.cat([readout.scores(self.cut.vectors, some) for readout, some in parts if len(some)])
         if self.allowed is not None:
             self._fit.masked_fill_(~self.allowed, float("-inf"))
         self._nats = None
@@ -293,8 +283,7 @@ class TokenScores:
         return TRUST / 2 * self._fit.clamp_min(0).square().masked_fill(self._fit.isneginf(), float("-inf")) + self._nats
 
     def _best(self) -> list[int]:
-        best: list[int] = self._scored().argmax(1).tolist()
-        return best
+        return list(self._scored().argmax(1).tolist())
 
     @torch.no_grad()
     def _look(self, found: list[int]) -> None:
@@ -315,6 +304,6 @@ def prior_pays(cut: SlicedModel) -> bool:
     sites = cut.lens.sites
     if "head" not in sites or cut.slice.embedding is not None or not cut.lens.traits.causal:
         return False
-    if cut.lens.width("head") != cut.vocabulary_size or any(site == "head" for site in cut.sites):
+    if cut.lens.width("head") != cut.vocabulary_size or "head" in cut.sites:
         return False
     return max(map(sites.index, cut.sites)) >= len(sites) / 4

@@ -8,9 +8,8 @@ from typing import ClassVar
 import pandas as pd
 from torch import Tensor
 
-from headscan.inversion import certificate as proof
-from headscan.inversion.certificate import Certificate, Verdict
-from headscan.inversion.reconstruction import Evidence, Reconstruction, accepts
+from headscan.inversion import reconstruction as proof
+from headscan.inversion.reconstruction import Certificate, Evidence, Reconstruction, Verdict, accepts
 from headscan.model.slicing.specification import SliceSpecification
 from headscan.run import Result, Row
 

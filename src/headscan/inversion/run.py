@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from headscan.inversion.assess import assess, refuse_incomparable
-from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.methods import METHODS, Method, Problem
 from headscan.inversion.observation import OBSERVATIONS, estimated_noise, foreign, leaked, solve_unknown
+from headscan.inversion.reconstruction import VERDICTS
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
@@ -40,12 +40,10 @@ def check(asked: Given) -> None:
 def refuse_unused(verb: str, values: Mapping[str, object], names: Sequence[str], by: str, users: Sequence[str]) -> None:
     """Raise BadInput for the first of the options `names` that was changed, though `by` does not use it."""
     for field in VERBS[verb].options():
-        if field.name in names and _changed(values[field.name], field.default):
+        value, default = values.get(field.name), field.default
+        changed = value is not default and (isinstance(value, Tensor | np.ndarray) or value != default)
+        if field.name in names and changed:
             raise BadInput(f"{field.flag} is not used by {by}; it belongs to {', '.join(sorted(users))}.")
-
-
-def _changed(value: object, default: object) -> bool:
-    return value is not default and (isinstance(value, Tensor | np.ndarray) or value != default)
 
 
 # Prompts that are inverted, and stored for a resume, together: a batch is faster, its bits do not depend on a resume.
@@ -56,8 +54,7 @@ TOGETHER = 16
 def invert(
     model: ModelLike,
     prompt: Annotated[
-        PromptsLike | None,
-        Option("The text whose states are inverted; may be given several times.", content=True, repeat=True),
+        PromptsLike | None, Option("The text whose states are inverted; may be given several times.", content=True, repeat=True)
     ] = None,
     *,
     states: Annotated[
@@ -72,14 +69,10 @@ def invert(
         str | Method, Option("How: exact (left to right), joint, indirect or direct (gradients).", choices=METHODS)
     ] = "auto",
     given: Annotated[
-        str,
-        Option(
-            "What is known: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS
-        ),
+        str, Option("What is known: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS)
     ] = "states",
     tolerance: Annotated[
-        float | None,
-        Option("Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0),
+        float | None, Option("Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0)
     ] = None,
     certificate: Annotated[
         Literal["auto", "exhaustive", "sampled"],
@@ -167,7 +160,7 @@ def invert(
             return entries
         return [foreign(entry, solution, cut, choice) for entry, solution in zip(entries, solutions, strict=True)]
 
-    entries: list[PromptInversion] = []
+    entries = list[PromptInversion]()
     for begin in range(0, len(prompts), TOGETHER):
         entries += run.unit(f"prompts-{begin}", list[PromptInversion], lambda begin=begin: solved(begin))  # type: ignore[misc]
         run.progress("prompts", len(entries), len(prompts), "prompts")

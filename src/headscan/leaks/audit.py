@@ -15,10 +15,9 @@ from jaxtyping import Int
 from torch import Tensor
 
 from headscan.inversion.assess import assess
-from headscan.inversion.certificate import VERDICTS
 from headscan.inversion.left_to_right import refuse_unordered
 from headscan.inversion.methods import Exact, Problem
-from headscan.inversion.reconstruction import FACTOR, accepted, noise_floor, relative
+from headscan.inversion.reconstruction import FACTOR, VERDICTS, accepted, noise_floor, relative
 from headscan.leaks.mechanisms import Exposure, protected, read_format, same, working
 from headscan.leaks.positions import PositionLeak, Prior, position_leaks, prior_of
 from headscan.leaks.result import LeakRow

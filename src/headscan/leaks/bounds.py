@@ -82,8 +82,7 @@ class Code:
     @cached_property
     def prior(self) -> Float[Tensor, " M"]:
         """The probabilities of those that were run, given that X is among them, in float64."""
-        masses = self.masses.double()
-        return masses / masses.sum()
+        return self.masses.double() / self.masses.double().sum()
 
     @cached_property
     def centred(self) -> Float[Tensor, "M d"]:
@@ -100,8 +99,7 @@ class Code:
         """Eigenvalues of the covariance under the prior: those of the smaller of the two Gram matrices."""
         weighted = self.centred * self.prior.sqrt()[:, None]
         gram = weighted.T @ weighted if weighted.shape[1] <= len(weighted) else weighted @ weighted.T
-        found: NDArray[np.float64] = torch.linalg.eigvalsh(gram).clamp_min(0).cpu().numpy()
-        return found
+        return np.asarray(torch.linalg.eigvalsh(gram).clamp_min(0).cpu().numpy())
 
     def away(self, rows: Tensor) -> Float[Tensor, "n M"]:
         """‖xᵢ − xⱼ‖² for the candidates `rows` and all; 0 on the diagonal."""
@@ -327,8 +325,7 @@ def draws_of(
     logs = prior.log()
     scales = sorted({scale for sigma in sigmas for scale in (sigma, 2 * sigma)})
     rows = pairwise_curve(code, scales).cpu() if every else None
-    bits: list[list[Tensor]] = [[] for _ in sigmas]
-    right: list[list[Tensor]] = [[] for _ in sigmas]
+    bits, right = ([list[Tensor]() for _ in sigmas] for _ in range(2))
     for some in chosen.split(max(1, CHUNK // len(x))):
         noise = torch.randn(len(some), x.shape[1], generator=generator, dtype=torch.float64)
         away, here = code.away(some).cpu(), torch.arange(len(some))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Annotated, ClassVar, TypeAlias
 
 import pandas as pd
 
 from headscan.run import Interval, Result, Term
 
-SHARE = (0.0, 1.0)
+Share = partial(Term, range=(0.0, 1.0), percent=True)
 NOT_RUN = "was not run"
 BITS = "bits a token"
 Site: TypeAlias = Annotated[str, Term("release", "The site that the release comes from.")]
@@ -41,24 +42,20 @@ class LeakRow:
     bits_upper: Upper
     lower_by: str | None = None  # the bound that was tightest most often
     upper_by: str | None = None
-    bits_interval: Interval | None = (
-        None  # of the mean over such positions, from the lower bounds' to the upper bounds' end
-    )
+    # of the mean over such positions, from the lower bounds' to the upper bounds' end
+    bits_interval: Interval | None = None
     bits_truth: Truth = None
     bits_truth_error: float | None = None
     kept: float | None = None  # mean prior probability of the candidates that were run
     candidates: int | None = None  # at most
     guess_accuracy: float | None = None  # of naming the likeliest token without a release
     attack: str  # "posterior" (the likeliest token given release, prior and true prefix), "exact" or "joint" (searches)
-    attack_accuracy: Annotated[
-        float, Term("tokens named", "By the attack, in the mean over the prior.", range=SHARE, percent=True)
-    ]
+    attack_accuracy: Annotated[float, Share("tokens named", "By the attack, in the mean over the prior.")]
     attack_accuracy_interval: Interval
     attack_accuracy_upper: Annotated[
-        float | None,
-        Term("ceiling", "No attack is right more often.", range=SHARE, percent=True, undefined="nothing is proved"),
+        float | None, Share("ceiling", "No attack is right more often.", undefined="nothing is proved")
     ]
-    text_accuracy: Annotated[float, Term("of this text", "Of the text's own tokens.", range=SHARE, percent=True)]
+    text_accuracy: Annotated[float, Share("of this text", "Of the text's own tokens.")]
     text_accuracy_interval: Interval
     verdict: Annotated[str | None, Term("verdict", undefined="noise: see the bits")] = None  # the worst of the windows
     certificate: Annotated[
@@ -71,8 +68,7 @@ class LeakRow:
     loss_added_interval: Interval | None = None
     retrieval: Annotated[
         float | None,
-        Term("still found", "Passages that their first half finds first among what is released of all.", percent=True,
-             range=SHARE, undefined=NOT_RUN),
+        Share("still found", "Passages that their first half finds first among what is released of all.", undefined=NOT_RUN),
     ] = None  # fmt: skip
     retrieval_interval: Interval | None = None
     evaluations_per_token: float | None = None  # candidates run
@@ -109,16 +105,10 @@ class LeakedGradient:
     batch: list[list[int]]
     batch_strings: list[list[str]]
     recall: Annotated[
-        float,
-        Term(
-            "tokens of the batch found",
-            "The last of each text has no gradient and is left out.",
-            range=SHARE,
-            percent=True,
-        ),
+        float, Share("tokens of the batch found", "The last of each text has no gradient and is left out.")
     ]
-    precision: Annotated[float | None, Term("found tokens that were there", range=SHARE, percent=True)]
-    precision_anywhere: Annotated[float | None, Term("at this or another position", range=SHARE, percent=True)]
+    precision: Annotated[float | None, Share("found tokens that were there")]
+    precision_anywhere: Annotated[float | None, Share("at this or another position")]
     rank: Annotated[int, Term("rank of the gradient", "At the width of the inputs everything lies in the span.")]
     width: int
     with_positions: Annotated[bool, Term("positions recovered")]

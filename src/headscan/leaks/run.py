@@ -97,9 +97,7 @@ def privacy(
     ] = (0.0, 0.4, 0.8, 1.6),
     format: Annotated[
         str | None,
-        Option(
-            "Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in groups. Default: as computed."
-        ),
+        Option("Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in groups. Default: as computed."),
     ] = None,
     defence: Annotated[
         str | Mechanism | Sequence[str | Mechanism] | None,
@@ -118,15 +116,10 @@ def privacy(
         ),
     ] = "model",
     windows: Annotated[int, Option("Pieces of the text that are looked at, evenly spaced.", low=1)] = 5,
-    length: Annotated[
-        int, Option("Tokens of each piece; the first is taken as known where bits are counted.", low=2)
-    ] = 21,
+    length: Annotated[int, Option("Tokens of each piece; the first is taken as known where bits are counted.", low=2)] = 21,
     candidates: Annotated[
         int | None,
-        Option(
-            "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.",
-            low=2,
-        ),
+        Option("Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.", low=2),
     ] = None,
     draws: Annotated[int, Option("Monte Carlo draws a position, for truth and attack.", low=2)] = 64,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
