@@ -32,7 +32,7 @@ from headscan.training.recovery import RECOVERIES
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
 SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Formats of stored states", "`headscan scan PATH`, `headscan invert MODEL --states PATH`", FORMATS),
-    ("Probes", "`headscan scan --measures NAME`", PROBES),
+    ("Probes", "`headscan scan --measures NAME`; `collapse` and `zipf` come with headscan-lab", PROBES),
     ("Measures of similarity", "`headscan compare --measures NAME`", SIMILARITIES),
     ("Nulls of a comparison", "`headscan compare --nulls NAME`", NULLS),
     ("Attribution methods", "`headscan attribute --method NAME`", ATTRIBUTION),

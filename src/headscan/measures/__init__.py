@@ -1,7 +1,6 @@
 """What shape do the representations have? Measures of clouds of vectors and probes of models, a family a file."""
 
 from headscan.measures.attention import attention_drift, watch_heads
-from headscan.measures.collapse import collapse, nearest_mean_agreement
 from headscan.measures.cone import average_cosine, drift, top_direction_share
 from headscan.measures.dimension import intrinsic_dimension, mle, neighbour_distances, twonn
 from headscan.measures.entropy import rankme
@@ -15,17 +14,14 @@ from headscan.measures.probe import PROBES, Probe
 from headscan.measures.spectrum import effective_rank, isoscore, participation_ratio, singular_values
 from headscan.measures.sphere import uniformity, uniformity_floor
 from headscan.measures.words import contexts, maximum_explainable_variance, self_similarity, words
-from headscan.measures.zipf import zipf_mandelbrot
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud
 
 __all__ = [
-    "MEASURES", "PROBES", "Cloud", "Field", "Measure", "MeasureWords", "Probe", "ProbeWords", "Term",
-    "agreement_without", "aligned", "attention_drift", "average_cosine", "collapse",
-    "contexts", "contributions", "drift", "effective_rank", "frequency_bins",
-    "head_spectrum", "intrinsic_dimension", "isoscore", "maximum_explainable_variance",
-    "mean_norm", "mean_vector_norm", "measure", "mle", "nearest_mean_agreement", "neighbour_distances",
-    "participation_ratio", "partition_isotropy", "rankme", "rogue", "rogue_dimensions", "self_similarity",
-    "sentence_states", "singular_values", "top_direction_share", "twonn", "uniformity", "uniformity_floor",
-    "w_error", "watch_heads", "words", "zipf_mandelbrot",
+    "MEASURES", "PROBES", "Cloud", "Field", "Measure", "MeasureWords", "Probe", "ProbeWords", "Term", "agreement_without",
+    "aligned", "attention_drift", "average_cosine", "contexts", "contributions", "drift", "effective_rank",
+    "frequency_bins", "head_spectrum", "intrinsic_dimension", "isoscore", "maximum_explainable_variance", "mean_norm",
+    "mean_vector_norm", "measure", "mle", "neighbour_distances", "participation_ratio", "partition_isotropy", "rankme",
+    "rogue", "rogue_dimensions", "self_similarity", "sentence_states", "singular_values", "top_direction_share", "twonn",
+    "uniformity", "uniformity_floor", "w_error", "watch_heads", "words",
 ]  # fmt: skip

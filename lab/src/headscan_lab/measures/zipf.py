@@ -146,7 +146,7 @@ class ZipfProbe(Probe):
         name="zipf", title="Zipf's law of the text", group="zipf",
         sentence="How uneven is the text, in this tokenizer's tokens? Fits of Zipf-Mandelbrot to rank and frequency.",
         literature="Mandelbrot 1953", position="The text's counts know no position.", docs="zipf.md",
-        function="headscan.measures.zipf.zipf_mandelbrot", order=7, fields={
+        function="headscan_lab.measures.zipf.zipf_mandelbrot", order=7, fields={
             "tokens": Field("tokens", "Tokens counted.", range=(0, None), unit="tokens", interval="a count"),
             "types": Field("types", "Different tokens that occur.", range=(0, None), unit="types", interval="a count"),
             "zipf_exponent": Field("Zipf exponent", "a of p(r) ∝ r^−a, by maximum likelihood.", "p(r) ∝ r^−a",

@@ -3,11 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from headscan_lab.measures.collapse import collapse, nearest_mean_agreement
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.measures.collapse import collapse, nearest_mean_agreement
 from headscan.statistics import ClassSums
+from tests.measures.test_intervals_of_probes import ratio
 from tests.reference import clouds as reference
 
 
@@ -76,3 +77,17 @@ def test_no_known_class():
     assert (
         nearest_mean_agreement(torch.ones(1, 1), torch.tensor([7]), sums_of(np.ones((2, 1)), np.array([1, 1]))) is None
     )
+
+
+def cdnv(rng):
+    means = 0.7 * rng.standard_normal((160, 6))
+    labels = np.arange(160).repeat(6)
+    sums = ClassSums(6)
+    sums.update(torch.tensor(labels), torch.tensor(means[labels] + rng.standard_normal((len(labels), 6))))
+    found = collapse(sums)
+    return found["cdnv"], found["cdnv_interval"]
+
+
+def test_intervals_of_classes_are_as_wide_as_values_scatter():
+    """Classes are independent draws; Student's quantile makes intervals up to 1.2 times as wide."""
+    assert 0.75 < ratio(cdnv) < 1.6

@@ -127,7 +127,7 @@ class CollapseProbe(Probe):
         literature="Wu and Papyan 2024, arXiv:2405.17767; Galanti et al. 2022",
         position="All positions that have a successor: position 0 is 1 of a window's positions in each class's mean "
         "(--skip-first 1 leaves it out).",
-        docs="collapse.md", function="headscan.measures.collapse.collapse", sample=2000, order=16, fields={
+        docs="collapse.md", function="headscan_lab.measures.collapse.collapse", sample=2000, order=16, fields={
             "classes": Field("classes", "Next tokens that follow at least two positions (at most 4,096 are followed).",
                 range=(0, None), unit="classes", interval="a count"),
             "cdnv": Field("CDNV (NC1)", "Class-distance normalised variance, mean over pairs; 0: collapsed.",
