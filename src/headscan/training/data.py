@@ -21,14 +21,12 @@ from headscan.training.losses import mask_tokens
 class PackedText(Dataset[dict[str, Tensor]]):
     """The windows of a text, packed once: token ids int32 [n, context] in memory, or in a file that is mapped.
 
-    Packing is deterministic: documents in order, joined by end-of-text, cut without overlap. The Trainer's sampler
-    shuffles by its seed, so a resumed run sees the windows it would have seen.
+    Packing is deterministic: documents in order, joined by end-of-text, cut without overlap. The Trainer's sampler shuffles by its
+    seed, so a resumed run sees the windows it would have seen. `begins`: places in the stream of tokens where documents begin.
 
     >>> text = PackedText(np.arange(12).reshape(3, 4))
     >>> len(text), text[1]["input_ids"].tolist(), text.counts(12).sum().item()
     (3, [4, 5, 6, 7], 12)
-
-    `begins` are the places in the stream of tokens where another document begins.
     """
 
     def __init__(self, rows: npt.NDArray[np.integer], begins: npt.NDArray[np.int64] | None = None) -> None:
@@ -63,10 +61,8 @@ class PackedText(Dataset[dict[str, Tensor]]):
         if cut >= len(self.rows):
             raise BadInput(f"The text has {len(self.rows)} windows, too few to hold {cut} of them out.")
         first = self.rows[:-cut].size
-        early = self.begins < first
-        return PackedText(self.rows[:-cut], self.begins[early]), PackedText(
-            self.rows[-cut:], self.begins[~early] - first
-        )
+        early, late = self.begins[self.begins < first], self.begins[self.begins >= first] - first
+        return PackedText(self.rows[:-cut], early), PackedText(self.rows[-cut:], late)
 
     def counts(self, vocabulary: int) -> Int[Tensor, " vocabulary"]:
         """How often each token occurs, int64 [vocabulary]."""
@@ -116,9 +112,8 @@ def check_fit(tokenizer: Sized, vocabulary: int) -> None:
     headscan.BadInput: The tokenizer has 5 tokens but the model only 4: they do not belong together.
     """
     if len(tokenizer) > vocabulary:
-        raise BadInput(
-            f"The tokenizer has {len(tokenizer)} tokens but the model only {vocabulary}: they do not belong together."
-        )
+        counts = f"{len(tokenizer)} tokens but the model only {vocabulary}"
+        raise BadInput(f"The tokenizer has {counts}: they do not belong together.")
 
 
 def check_known(unknown: int, tokens: int, limit: float = 0.05) -> None:
@@ -130,6 +125,4 @@ def check_known(unknown: int, tokens: int, limit: float = 0.05) -> None:
     """
     share = unknown / max(1, tokens)
     if share > limit:
-        raise BadInput(
-            f"The tokenizer does not know {share:.0%} of the text's tokens: fit one on this text.".replace("%", " %")
-        )
+        raise BadInput(f"The tokenizer does not know {100 * share:.0f} % of the text's tokens: fit one on this text.")

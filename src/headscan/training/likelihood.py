@@ -23,9 +23,8 @@ def token_losses(
     """-log p(token t + 1 | tokens 0 ... t), nats, float32, of a causal model."""
     extra = {} if attention_mask is None else {"attention_mask": attention_mask}
     logits = model(input_ids=ids, **extra).logits[:, :-1].float()
-    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none").view(
-        ids.shape[0], -1
-    )
+    losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+    return losses.view(len(ids), -1)
 
 
 def perplexity(
@@ -34,10 +33,9 @@ def perplexity(
 ) -> Likelihood:  # fmt: skip
     """Held-out likelihood over windows int [n, T]: every token but each window's first is predicted.
 
-    Returns nats_per_token and its standard error, perplexity, tokens and, with a tokenizer, bits_per_byte (the same nats
-    over the UTF-8 bytes of the predicted tokens: comparable across tokenizers), each with its 95 % interval. The error is that of
-    documents, which begin at the places `begins` of the n·T tokens, or of a text that runs on where there are fewer than
-    three (`headscan.statistics.uncertainty`). Raises BadInput for no windows.
+    With a tokenizer there are bits_per_byte: the same nats over the UTF-8 bytes of the predicted tokens, comparable across
+    tokenizers. The error is that of documents, which begin at the places `begins` of the n·T tokens, or of a text that runs on
+    where there are fewer than three (`headscan.statistics.uncertainty`). Raises BadInput for no windows.
     """
     if len(rows) == 0:
         raise BadInput("There are no windows to measure the perplexity on.")
@@ -55,22 +53,15 @@ def perplexity(
     mean = float(nats.sum()) / tokens
     deviation = _deviation(nats, np.ones(nats.shape), begins) if tokens else None
     interval = None if deviation is None else list(deviation.interval(mean, bounds=(0.0, None)))
-    lengths = _bytes(tokenizer, rows)
-    length = 0.0 if lengths is None else float(lengths.sum())
-    bits = float(nats.sum()) / math.log(2) / length if length else None
-    spread = None if lengths is None or not length else _deviation(nats / math.log(2), lengths, begins)
+    lengths, bits, spread = _bytes(tokenizer, rows), None, None
+    if lengths is not None and (length := float(lengths.sum())):
+        bits, spread = float(nats.sum()) / math.log(2) / length, _deviation(nats / math.log(2), lengths, begins)
     return Likelihood(
-        nats_per_token=mean,
-        standard_error=None if deviation is None else deviation.error,
-        interval=interval,
-        perplexity=math.exp(min(mean, 700.0)),
+        nats_per_token=mean, standard_error=None if deviation is None else deviation.error, interval=interval,
+        perplexity=math.exp(min(mean, 700.0)), bits_per_byte=bits, tokens=tokens,
         perplexity_interval=None if interval is None else [math.exp(min(end, 700.0)) for end in interval],
-        bits_per_byte=bits,
-        bits_per_byte_interval=None
-        if bits is None or spread is None
-        else list(spread.interval(bits, bounds=(0.0, None))),
-        tokens=tokens,
-    )
+        bits_per_byte_interval=None if bits is None or spread is None else list(spread.interval(bits, bounds=(0.0, None))),
+    )  # fmt: skip
 
 
 def _deviation(

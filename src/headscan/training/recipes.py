@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import BertConfig, DistilBertConfig, GPTNeoXConfig, PreTrainedConfig, PreTrainedTokenizerFast
@@ -15,10 +15,8 @@ from headscan.run.errors import nearest
 from headscan.text import Document
 
 Size = Literal["tiny", "small", "paper"]
-SIZES: tuple[Size, ...] = ("tiny", "small", "paper")
 PYTHIA = "EleutherAI/pythia-70m-deduped"
-Architecture = Callable[[int, int], PreTrainedConfig]
-"""(vocabulary, context) to a configuration."""
+Architecture = Callable[[int, int], PreTrainedConfig]  # (vocabulary, context) to a configuration
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,13 +145,12 @@ def recipe_of(name: str, size: Size = "tiny") -> Recipe:
     """
     if name not in RECIPES:
         raise BadInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.{nearest(name, RECIPES)}")
-    if size not in SIZES:
-        raise BadInput(f"The size must be one of {', '.join(SIZES)}, not {size!r}.")
+    if size not in get_args(Size):
+        raise BadInput(f"The size must be one of {', '.join(get_args(Size))}, not {size!r}.")
     architecture, shared, published, numbers = RECIPES[name]
     fields = ("vocabulary", "context", "batch", "accumulation", "steps", "rate", "warmup")
-    own: dict[str, Any] = (
-        dict(zip(fields, numbers[size], strict=True)) | shared | (published if size == "paper" else {})
-    )
+    own: dict[str, Any] = dict(zip(fields, numbers[size], strict=True)) | shared
+    own |= published if size == "paper" else {}
     return Recipe(name=name, size=size, architecture=partial(architecture, size), **own)
 
 
@@ -167,9 +164,8 @@ def fit_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """A byte-level BPE of at most `vocabulary` tokens, fitted on texts (strings or documents), in their order.
 
-    Token 0 is <|endoftext|>, which joins documents; with `masked` there are <|mask|> and <|pad|> too. A text too short
-    for so many merges gives fewer tokens: `len(tokenizer)` tells how many. Deterministic: same texts, same tokens.
-    Raises BadInput below 259 tokens, which could not hold all bytes.
+    Token 0 is <|endoftext|>, which joins documents; with `masked` there are <|mask|> and <|pad|> too. A text too short for so
+    many merges gives fewer. Deterministic: same texts, same tokens. Raises BadInput below 259 tokens, too few for all bytes.
 
     >>> tokenizer = fit_tokenizer(["the cat sat on the mat"] * 3, 300)
     >>> tokenizer.decode(tokenizer.encode("the café")), tokenizer.eos_token_id
@@ -181,20 +177,11 @@ def fit_tokenizer(
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     special = [END, MASK, PAD] if masked else [END]
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocabulary, special_tokens=special, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
-        show_progress=False,
-    )  # fmt: skip
-    bpe.train_from_iterator(_strings(texts), trainer)
+    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+    options: dict[str, Any] = {"special_tokens": special, "initial_alphabet": alphabet, "show_progress": False}
+    pieces = (piece for text in texts for piece in ([text] if isinstance(text, str) else text))
+    bpe.train_from_iterator(pieces, trainers.BpeTrainer(vocab_size=vocabulary, **options))
     names = {"bos_token": END, "eos_token": END}
     names |= {"mask_token": MASK, "pad_token": PAD} if masked else {"pad_token": END}
     length = {} if context is None else {"model_max_length": context}
     return PreTrainedTokenizerFast(tokenizer_object=bpe, clean_up_tokenization_spaces=False, **names, **length)
-
-
-def _strings(texts: Iterable[str | Document]) -> Iterator[str]:
-    for text in texts:
-        if isinstance(text, str):
-            yield text
-        else:
-            yield from text

@@ -38,7 +38,7 @@ from headscan.training.learner import OPTIMISERS, Learner, Optimiser, optimiser_
 from headscan.training.likelihood import perplexity
 from headscan.training.monitor import Monitor
 from headscan.training.objective import OBJECTIVES, CurvePoint, Likelihood, Objective
-from headscan.training.recipes import Recipe, RecipeRecord, fit_tokenizer, recipe_of
+from headscan.training.recipes import Recipe, fit_tokenizer, recipe_of
 from headscan.training.recovery import recover_head
 from headscan.training.result import TrainResult
 from headscan.training.settings import ASIDE, check_training, trainer_options, training_arguments
@@ -82,10 +82,9 @@ def gather(plan: Recipe, asked: Given, run: Run) -> TrainingData:
 def _tokenizer(plan: Recipe, asked: Given, run: Run) -> PreTrainedTokenizerBase:
     given: str | PreTrainedTokenizerBase | None = asked["tokenizer"]
     if given is None and run.resume and run.folder is not None:
-        if (run.folder / "model" / "tokenizer.json").exists():
-            given = str(run.folder / "model")
-        elif checkpoint := last_checkpoint(run.folder):
-            given = str(checkpoint)
+        finished = run.folder / "model"
+        checkpoint = finished if (finished / "tokenizer.json").exists() else last_checkpoint(run.folder)
+        given = str(checkpoint) if checkpoint else None
     if isinstance(given, str):
         try:
             found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(given)
@@ -128,9 +127,7 @@ def train(
     vocabulary: Annotated[int | None, Option("Tokens of the tokenizer that is fitted.", low=1)] = None,
     pool: Annotated[
         Literal["batch", "accumulation", "devices", "all"],
-        Option(
-            "Where a contrastive objective's negatives come from: one micro-batch, those of a step, all processes, both."
-        ),
+        Option("Where a contrastive objective's negatives come from: one micro-batch, those of a step, all processes, both."),
     ] = "batch",
     held_out: Annotated[
         float | None, Option("Share of the windows that is held out. Default: 0.05.", low=0, high=1)
@@ -253,9 +250,8 @@ def _watcher(plan: Recipe, asked: Given, data: TrainingData) -> Monitor | None:
     every = max(1, plan.steps // 10) if asked["geometry_every"] is None else asked["geometry_every"]
     if not every or data.held_out is None:
         return None
-    return Monitor(
-        windows=data.held_out.rows[:PROBE], every=every, on_alarm=asked["on_alarm"] or "warn", counts=data.counts
-    )
+    windows = data.held_out.rows[:PROBE]
+    return Monitor(windows=windows, every=every, on_alarm=asked["on_alarm"] or "warn", counts=data.counts)
 
 
 def _fit(trainer: HeadlessTrainer, run: Run) -> None:
@@ -299,8 +295,8 @@ def _result(
     trainer: HeadlessTrainer, plan: Recipe, asked: Given, aim: Objective, data: TrainingData, run: Run, settled: list[str]
 ) -> TrainResult:  # fmt: skip
     names = [each.name for each in fields(CurvePoint)]
-    log = [entry for entry in trainer.state.log_history if "loss" in entry]
-    curve = [_point({name: entry[name] for name in names if name in entry}) for entry in log]
+    log: list[dict[str, Any]] = [entry for entry in trainer.state.log_history if "loss" in entry]
+    curve = [CurvePoint(**{name: entry[name] for name in names if name in entry}) for entry in log]
     learner: Learner = trainer.accelerator.unwrap_model(trainer.model)
     heldout, notes = _read_out(learner, data)
     best = heldout.get("head") or heldout.get("bias")
@@ -310,17 +306,13 @@ def _result(
     precision = "bfloat16" if trainer.args.bf16 else "float16" if trainer.args.fp16 else "float32"
     return TrainResult(
         protocol=run.protocol(text=data.text, device=str(trainer.args.device), dtype=precision),
-        models=[_model_record(plan, learner, parameters)], recipe=RecipeRecord(**plan.record().__dict__),
+        models=[_model_record(plan, learner, parameters)], recipe=plan.record(),
         objective=aim.recorded(asked["regulariser"]), parameters=parameters, steps=steps,
         tokens=steps * plan.tokens_a_step * trainer.args.world_size, loss=last.loss if last else None,
         floor_corrected_loss=last.floor_corrected_loss if last else None,
         heldout_bits_per_byte=best.bits_per_byte if best else None, heldout=heldout, notes=[*notes, *settled],
         curve=curve,
     )  # fmt: skip
-
-
-def _point(entry: dict[str, Any]) -> CurvePoint:
-    return CurvePoint(**entry)
 
 
 def _read_out(learner: Learner, data: TrainingData) -> tuple[dict[str, Likelihood], list[str]]:

@@ -41,20 +41,13 @@ def check_training(asked: Given) -> Objective:
     parse_regularisers(asked["regulariser"])
     aim = objective_of(asked["objective"])
     headless, nothing = f"the objective {aim.name}, which trains without a head", asked["held_out"] == 0
+    pooled, unmeasured = asked["pool"] != "batch", nothing or asked["geometry_every"] == 0
     for given, flag, reason in (
-        (
-            asked["pool"] != "batch" and not aim.contrastive,
-            "--pool",
-            f"the objective {aim.name}, which has no negatives",
-        ),
+        (pooled and not aim.contrastive, "--pool", f"the objective {aim.name}, which has no negatives"),
         (asked["tied"] is not None and aim.headless, "--tied", headless),
         (asked["vocabulary"] and asked["tokenizer"] is not None, "--vocabulary", "a run whose tokenizer is given"),
         (asked["geometry_every"] and nothing, "--geometry-every", "a run that holds nothing out to measure on"),
-        (
-            asked["on_alarm"] and (nothing or asked["geometry_every"] == 0),
-            "--on-alarm",
-            "a run whose geometry is not measured",
-        ),
+        (asked["on_alarm"] and unmeasured, "--on-alarm", "a run whose geometry is not measured"),
     ):
         if given:
             raise BadInput(f"{flag} is not used by {reason}.")
@@ -100,31 +93,17 @@ def training_arguments(plan: Recipe, asked: Given, folder: Path) -> TrainingArgu
             "FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with torchrun alone."
         )
     options: dict[str, Any] = {
-        "output_dir": str(folder),
-        "max_steps": plan.steps,
-        "per_device_train_batch_size": plan.batch,
-        "gradient_accumulation_steps": plan.accumulation,
-        "learning_rate": plan.rate,
-        "warmup_steps": min(plan.warmup, plan.steps // 2),
-        "lr_scheduler_type": SCHEDULES[plan.schedule],
-        "weight_decay": plan.weight_decay,
-        "adam_beta1": plan.betas[0],
-        "adam_beta2": plan.betas[1],
-        "adam_epsilon": plan.epsilon,
-        "max_grad_norm": plan.clip,
-        "seed": asked["seed"],
-        "data_seed": asked["seed"],
-        "logging_steps": max(1, plan.steps // 50),
-        "save_steps": max(1, plan.steps // 5),
-        "save_strategy": "steps",
-        "save_total_limit": 2,
-        "report_to": [],
+        "output_dir": str(folder), "max_steps": plan.steps, "per_device_train_batch_size": plan.batch,
+        "gradient_accumulation_steps": plan.accumulation, "learning_rate": plan.rate,
+        "warmup_steps": min(plan.warmup, plan.steps // 2), "lr_scheduler_type": SCHEDULES[plan.schedule],
+        "weight_decay": plan.weight_decay, "adam_beta1": plan.betas[0], "adam_beta2": plan.betas[1],
+        "adam_epsilon": plan.epsilon, "max_grad_norm": plan.clip, "seed": asked["seed"], "data_seed": asked["seed"],
+        "logging_steps": max(1, plan.steps // 50), "save_steps": max(1, plan.steps // 5), "save_strategy": "steps",
+        "save_total_limit": 2, "report_to": [], "remove_unused_columns": False, "disable_tqdm": True,
         "hub_strategy": "end",  # at every checkpoint the Trainer would pickle its arguments into what it sends
-        "remove_unused_columns": False,
-        "disable_tqdm": True,
         "use_cpu": not torch.cuda.is_available(),
         "ddp_backend": "gloo" if many and not torch.cuda.is_available() else None,
-    }
+    }  # fmt: skip
     try:
         return TrainingArguments(**(options | extra))
     except (TypeError, ValueError, ImportError) as error:

@@ -24,6 +24,7 @@ from headscan.training.learner import Learner, Optimiser, optimiser_of
 from headscan.training.losses import IGNORE, gather_ids
 
 log = logging.getLogger(__name__)
+SUMS = ("loss", "targets", "floor", "accuracy", "penalty")  # what is added up between two lines of the log
 
 
 class LossIsNotFinite(BadInput):
@@ -31,16 +32,14 @@ class LossIsNotFinite(BadInput):
 
 
 class HeadlessTrainer(Trainer):
-    """A `transformers.Trainer` whose model is a `Learner`. Everything the Trainer does (DDP, FSDP, mixed precision,
-    resuming, logging) stays; what is added:
+    """A `transformers.Trainer` whose model is a `Learner`. What the Trainer does (DDP, FSDP, mixed precision, resuming) stays.
 
-    pool: where negatives come from. "batch": this micro-batch on this process (as published). "accumulation": all
-    micro-batches of the step. "devices": all processes. "all": both, so that the loss of a step depends on its windows
-    and not on how they were cut up. Targets are known before the forward pass, so no second pass is needed.
-    Checkpoints hold the model alone (`AutoModel.from_pretrained` loads them), the objective's own parameters in
-    objective.safetensors, and what the `run` rests on: text, tokenizer, weights at the start, settings; they are taken
-    up where all of that is the same. A NaN loss stops training before it reaches the weights; a full disk loses nothing
-    older.
+    pool: where negatives come from. "batch": this micro-batch on this process (as published). "accumulation": all micro-batches
+    of the step. "devices": all processes. "all": both, so that the loss of a step depends on its windows and not on how they
+    were cut up. Targets are known before the forward pass, so no second pass is needed. Checkpoints hold the model alone
+    (`AutoModel.from_pretrained` loads them), the objective's own parameters in objective.safetensors, and what the `run`
+    rests on: text, tokenizer, weights at the start, settings; they are taken up where all of that is the same. A NaN loss
+    stops training before it reaches the weights; a full disk loses nothing older.
     """
 
     loss_is_scaled_for_ga = True
@@ -84,21 +83,18 @@ class HeadlessTrainer(Trainer):
         targets = [_targets(batch["labels"], learner.masked) for batch in batches]
         total = sum(len(each) for each in targets)
         world = self.args.world_size
-        if batches and world > 1:
-            # Every process weighs by its targets, so that DDP's mean of the gradients is the mean over all targets.
+        if (
+            batches and world > 1
+        ):  # by its targets each process weighs: DDP's mean of the gradients is that over all targets
             everyone = torch.tensor([total], device=device)
             torch.distributed.all_reduce(everyone)
             total = int(everyone)
-        pools: list[Tensor | None] = [None] * len(batches)
-        if learner.objective.contrastive and self.pool != "batch" and batches:
-            if self.pool in ("accumulation", "all"):
-                joined = torch.cat(targets).to(device)
-                pools = [gather_ids(joined) if self.pool == "all" else joined] * len(batches)
-            else:
-                pools = [gather_ids(each.to(device)) for each in targets]
-        for batch, pool in zip(batches, pools, strict=True):
+        for batch in batches:
             batch["share"] = torch.tensor(world / max(total, 1))
-            if pool is not None:
+        if learner.objective.contrastive and self.pool != "batch" and batches:
+            pools = targets if self.pool == "devices" else [torch.cat(targets)]
+            pools = [pool.to(device) if self.pool == "accumulation" else gather_ids(pool.to(device)) for pool in pools]
+            for batch, pool in zip(batches, pools if self.pool == "devices" else pools * len(batches), strict=True):
                 batch["pool"] = pool
         return batches, None
 
@@ -114,15 +110,12 @@ class HeadlessTrainer(Trainer):
                     f"The loss is {value} at step {self.state.global_step + 1}: training stopped before the weights "
                     f"took it up. Lower the learning rate (now {self._rate()}); the last checkpoint is intact."
                 )
-            share = float(inputs["share"]) if "share" in inputs else 1 / max(float(answer["targets"]), 1)
             weight = float(answer["targets"])
-            penalty = weight * float(answer["penalty"]) if "penalty" in answer else 0.0
+            share = float(inputs["share"]) if "share" in inputs else 1 / max(weight, 1)
+            parts = {name: weight * float(answer[name]) for name in SUMS[2:] if name in answer}
             # Per target, of this process: what the loss would be as a mean over this micro-batch, the regulariser apart.
-            self._sums["loss"] = self._sums.get("loss", 0.0) + value / share - penalty
-            self._sums["targets"] = self._sums.get("targets", 0.0) + weight
-            for name in ("floor", "accuracy", "penalty"):
-                if name in answer:
-                    self._sums[name] = self._sums.get(name, 0.0) + weight * float(answer[name])
+            parts = {"loss": value / share - parts.get("penalty", 0.0), "targets": weight} | parts
+            self._sums |= {name: self._sums.get(name, 0.0) + part for name, part in parts.items()}
         return (loss, answer) if return_outputs else loss
 
     def _rate(self) -> str:
@@ -135,47 +128,45 @@ class HeadlessTrainer(Trainer):
         if weight := sums.get("targets"):
             logs["loss"] = sums["loss"] / weight
             logs["floor_corrected_loss"] = (sums["loss"] - sums.get("floor", 0.0)) / weight
-            if "accuracy" in sums:
-                logs["in_batch_accuracy"] = sums["accuracy"] / weight
-            if "penalty" in sums:
-                logs["penalty"] = sums["penalty"] / weight
+            for name, column in {"accuracy": "in_batch_accuracy", "penalty": "penalty"}.items():
+                if name in sums:
+                    logs[column] = sums[name] / weight
         super().log(logs, start_time)
 
     def _over_processes(self, sums: dict[str, float]) -> dict[str, float]:
         """The sums of all processes: the curve is then that of the one large batch."""
         if self.args.world_size == 1:
             return sums
-        names = ("loss", "targets", "floor", "accuracy", "penalty")
-        found = torch.tensor([sums.get(name, 0.0) for name in names], dtype=torch.float64)
+        found = torch.tensor([sums.get(name, 0.0) for name in SUMS], dtype=torch.float64)
         found = found.to(self.args.device, torch.float32 if self.args.device.type == "mps" else torch.float64)
         torch.distributed.all_reduce(found)
-        kept = {*sums} | {"loss", "targets"}
-        return {name: float(value) for name, value in zip(names, found, strict=True) if name in kept}
+        kept = {*sums, "loss", "targets"}
+        return {name: float(value) for name, value in zip(SUMS, found, strict=True) if name in kept}
 
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None) -> None:
         folder = Path(output_dir or str(self.args.output_dir))
         learner: Learner = self.accelerator.unwrap_model(self.model)
+        if not self.args.should_save:
+            return
         inner = None
         if state_dict is not None:  # gathered by FSDP, under the names the Learner has for them
             inner = {name[len("model.") :]: value for name, value in state_dict.items() if name.startswith("model.")}
-        if self.args.should_save:
-            folder.mkdir(parents=True, exist_ok=True)
-            learner.model.save_pretrained(folder, state_dict=inner)
-            if learner.extra is not None:
-                own = learner.extra.state_dict()
-                save_file({name: value.contiguous().cpu() for name, value in own.items()}, folder / EXTRA)
-            if self.processing_class is not None:
-                self.processing_class.save_pretrained(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        learner.model.save_pretrained(folder, state_dict=inner)
+        if learner.extra is not None:
+            own = learner.extra.state_dict()
+            save_file({name: value.contiguous().cpu() for name, value in own.items()}, folder / EXTRA)
+        if self.processing_class is not None:
+            self.processing_class.save_pretrained(folder)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        notes = Notes.read(Path(resume_from_checkpoint))
+        notes = Notes.read(folder := Path(resume_from_checkpoint))
         self._run.compare(notes.identity)
         self._sums = notes.sums if self.is_world_process_zero() else {}  # they are of all processes
         if self.is_fsdp_enabled:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
             return
         learner: Learner = self.accelerator.unwrap_model(model or self.model)
-        folder = Path(resume_from_checkpoint)
         if not (folder / WEIGHTS).exists():
             raise BadInput(f"{folder} holds no {WEIGHTS}, so training cannot go on from it.")
         # A BERT without its pooler would be given a new one, and then not fit.
@@ -187,10 +178,7 @@ class HeadlessTrainer(Trainer):
             learner.extra.load_state_dict(load_file(folder / EXTRA))
 
     def take_up(self, checkpoint: Path) -> bool:
-        """Load the checkpoint of a run that is over (weights, log, step) without a step more; False where steps are left.
-
-        The Trainer itself would take one step beyond the last.
-        """
+        """Load the checkpoint of a run that is over, where the Trainer would take one more step; False where steps are left."""
         state = TrainerState.load_from_json(str(checkpoint / STATE))
         if state.global_step < self.args.max_steps or self.is_fsdp_enabled:
             return False
@@ -198,9 +186,8 @@ class HeadlessTrainer(Trainer):
         if self.args.should_save:  # a kill may have come before older ones had gone
             rotate_checkpoints(str(checkpoint.parent), self.args.save_total_limit)
         self.state = state
-        self.state.is_world_process_zero, self.state.is_local_process_zero = (
-            self.is_world_process_zero(), self.is_local_process_zero(),
-        )  # fmt: skip
+        state.is_world_process_zero = self.is_world_process_zero()
+        state.is_local_process_zero = self.is_local_process_zero()
         self.control = self.callback_handler.on_train_begin(self.args, self.state, self.control)
         self.control = self.callback_handler.on_train_end(self.args, self.state, self.control)
         return True

@@ -38,7 +38,9 @@ def measure_sites(
     Raises BadInput for a measure or site that is not there.
     """
     chosen = {name: MEASURES[name] for name in measures}
-    names = lens.match(sites) if sites else tuple(s for s in lens.sites if s != "head" and _is_stream(s))
+    apart = ("attention", "mlp", "mixer")  # what writes to the residual stream
+    stream = (site for site in lens.sites if site != "head" and not site.rpartition(".")[2].startswith(apart))
+    names = lens.match(sites) if sites else tuple(stream)
     kept = {name: SiteStatistics(lens.width(name), device=lens.device) for name in names}
     for start in range(0, len(windows), batch):
         rows = torch.from_numpy(np.ascontiguousarray(windows[start : start + batch])).long().to(lens.device)
@@ -50,21 +52,14 @@ def measure_sites(
         lens.run(rows, sites=names, each=take)
     found = []
     for name, statistics in kept.items():
-        cells: dict[str, object] = {"site": name}
-        for suffix, group in (("", "all"), ("_without_first", "without_first")):
-            cloud = Cloud.of_sums(statistics.sums(group))
-            cells |= {measure + suffix: of(cloud) for measure, of in chosen.items()}
-            if not suffix:
-                cells["dead_share"] = _dead_share(cloud)
-        found.append(Row(cells))
+        everything, later = (Cloud.of_sums(statistics.sums(group)) for group in ("all", "without_first"))
+        cells: dict[str, object] = {"site": name} | {measure: of(everything) for measure, of in chosen.items()}
+        cells["dead_share"] = _dead_share(everything)
+        found.append(Row(cells | {f"{measure}_without_first": of(later) for measure, of in chosen.items()}))
     weights = embedding_table(lens.model).detach()
     weights = weights.full_tensor() if isinstance(weights, DTensor) else weights  # sharded: every process has a part
     table = Cloud.of_rows(weights.double().cpu().numpy())
     return [*found, Row({"site": "embedding_table"} | {measure: of(table) for measure, of in chosen.items()})]
-
-
-def _is_stream(site: str) -> bool:
-    return not site.rpartition(".")[2].startswith(("attention", "mlp", "mixer"))
 
 
 def _dead_share(cloud: Cloud) -> float:
@@ -74,8 +69,7 @@ def _dead_share(cloud: Cloud) -> float:
 
 def snapshot_of(line: Mapping[str, Any]) -> GeometrySnapshot:
     """A measurement from its line of geometry.jsonl."""
-    found = line.get("gradient")
-    gradient = KeptGradient(**found) if found else None
+    gradient = KeptGradient(**found) if (found := line.get("gradient")) else None
     return GeometrySnapshot(step=line["step"], sites=[Row(row) for row in line["sites"]], gradient=gradient)
 
 
@@ -84,10 +78,11 @@ def gradient_through_head(
     model: Any, learner: Learner | None, windows: npt.NDArray[np.integer], counts: Int[Tensor, " vocabulary"] | None
 ) -> KeptGradient | None:
     """Through the head of a model that predicts the next token; None of any other."""
+    head = None
     if learner is not None:
         head = None if learner.masked else learner.readout(counts)
-    else:
-        head = head_of(model) if type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")) else None
+    elif type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")):
+        head = head_of(model)
     if head is None:
         return None
     training = model.training

@@ -1,4 +1,4 @@
-"""When a run degenerates: rules over what is measured as it goes, one class in one file each.
+"""When a run degenerates: rules over what is measured as it goes, one class each.
 
 A rule sees a quantity on a scale where more is worse. It compares the latest reading with the median of the four (losses:
 eight) before it, in units of the largest step between two of those: a young model changes fast, and an old one that
@@ -35,18 +35,19 @@ class Alarm:
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmRule(Settings):
-    """One rule: which quantity, and how much worse is too much."""
+    """One rule: which quantity, and how much worse is too much.
+
+    quantity: the column of a reading that it looks at; "loss" is the Trainer's. memory: readings before the latest that it needs.
+    ground: added to the largest step, so that what hardly moves does not make every breath an alarm; on the rule's scale.
+    report: what happened, with {where}, {before} and {now}.
+    """
 
     name: ClassVar[str]
     quantity: ClassVar[str]
-    """The column of a reading that it looks at; "loss" is the Trainer's."""
     memory: ClassVar[int] = 4
-    """Readings before the latest that it needs."""
     ground: ClassVar[float]
-    """Added to the largest step, so that what hardly moves does not make every breath an alarm; on the rule's scale."""
     limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
     report: ClassVar[str]
-    """What happened, with {where}, {before} and {now}."""
 
     def before(self, values: Sequence[float]) -> float:
         """What the latest of these readings is compared with, for people."""
@@ -68,6 +69,9 @@ class AlarmRule(Settings):
         known = values[-self.memory - 1 :]
         if len(known) <= self.memory or not np.isfinite(known).all():
             return None
+        return self._worse(known)
+
+    def _worse(self, known: Sequence[float]) -> float:
         *before, now = (self.bad(value) for value in known)
         return float((now - np.median(before)) / (np.abs(np.diff(before)).max() + self.ground))
 
@@ -100,12 +104,10 @@ class ConeCloses(AlarmRule):
     Young models pass through cones of .7 and leave them again: a level alone says nothing.
     """
 
-    name: ClassVar[str] = "cone"
-    quantity: ClassVar[str] = "average_cosine"
-    ground: ClassVar[float] = 0.2
-    report: ClassVar[str] = (
-        "The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states close into a cone."
-    )
+    name = "cone"
+    quantity = "average_cosine"
+    ground = 0.2
+    report = "The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states close into a cone."
 
     def bad(self, value: float) -> float:
         return -math.log(max(1 - value, 1e-9))
@@ -116,10 +118,10 @@ class ConeCloses(AlarmRule):
 class DeadFeatures(AlarmRule):
     """A share of a site's coordinates stopped telling tokens apart (variance under 1e-6 of the mean one)."""
 
-    name: ClassVar[str] = "dead"
-    quantity: ClassVar[str] = "dead_share"
-    ground: ClassVar[float] = 0.02
-    report: ClassVar[str] = (
+    name = "dead"
+    quantity = "dead_share"
+    ground = 0.02
+    report = (
         "At {where} the share of coordinates that are the same for every token rose from {before:.0%} to {now:.0%}."
     )
 
@@ -129,12 +131,12 @@ class DeadFeatures(AlarmRule):
 class LossSpike(AlarmRule):
     """The loss rose above the eight logged before it."""
 
-    name: ClassVar[str] = "loss"
-    quantity: ClassVar[str] = "loss"
-    memory: ClassVar[int] = 8
-    ground: ClassVar[float] = 0.05
+    name = "loss"
+    quantity = "loss"
+    memory = 8
+    ground = 0.05
     limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
-    report: ClassVar[str] = "The loss leapt from {before:.3f} to {now:.3f}."
+    report = "The loss leapt from {before:.3f} to {now:.3f}."
 
 
 @ALARMS.register("norm")
@@ -142,10 +144,10 @@ class LossSpike(AlarmRule):
 class NormGrowth(AlarmRule):
     """The mean norm of a site grew: its logarithm, in usual steps."""
 
-    name: ClassVar[str] = "norm"
-    quantity: ClassVar[str] = "mean_norm"
-    ground: ClassVar[float] = 0.2
-    report: ClassVar[str] = "The mean norm at {where} grew from {before:.3g} to {now:.3g}."
+    name = "norm"
+    quantity = "mean_norm"
+    ground = 0.2
+    report = "The mean norm at {where} grew from {before:.3g} to {now:.3g}."
 
     def bad(self, value: float) -> float:
         return math.log(max(value, 1e-12))
@@ -156,10 +158,10 @@ class NormGrowth(AlarmRule):
 class RankCollapse(AlarmRule):
     """The effective rank of a site fell: its logarithm, in usual steps."""
 
-    name: ClassVar[str] = "rank"
-    quantity: ClassVar[str] = "effective_rank"
-    ground: ClassVar[float] = 0.2
-    report: ClassVar[str] = "The effective rank at {where} fell from {before:.3g} to {now:.3g}."
+    name = "rank"
+    quantity = "effective_rank"
+    ground = 0.2
+    report = "The effective rank at {where} fell from {before:.3g} to {now:.3g}."
 
     def bad(self, value: float) -> float:
         return -math.log(max(value, 1e-12))
@@ -174,23 +176,17 @@ class LossRise(AlarmRule):
     two batches differ by, but for ten batches in a row. Healthy losses fall or stay.
     """
 
-    name: ClassVar[str] = "rise"
-    quantity: ClassVar[str] = "loss"
-    recent: ClassVar[int] = 10
-    memory: ClassVar[int] = 29
-    ground: ClassVar[float] = 1e-4
+    name = "rise"
+    quantity = "loss"
+    recent = 10
+    memory = 29
+    ground = 1e-4
     limit: Annotated[float, Option("How many standard errors of the difference.", above=0)] = 4.5
-    report: ClassVar[str] = (
-        "The loss rose from {before:.3f} to {now:.3f} and stayed: look at the data of the last 10 logs."
-    )
+    report = "The loss rose from {before:.3f} to {now:.3f} and stayed: look at the data of the last 10 logs."
 
-    def change(self, values: Sequence[float]) -> float | None:
-        known = np.asarray(values[-self.memory - 1 :])
-        if len(known) <= self.memory or not np.isfinite(known).all():
-            return None
-        before, now = known[: -self.recent], known[-self.recent :]
-        # Of the two standard deviations the larger counts.
-        deviation = max(before.std(ddof=1), now.std(ddof=1)) + self.ground
+    def _worse(self, known: Sequence[float]) -> float:
+        before, now = np.asarray(known[: -self.recent]), np.asarray(known[-self.recent :])
+        deviation = max(before.std(ddof=1), now.std(ddof=1)) + self.ground  # the larger of the two
         return float((now.mean() - before.mean()) / (deviation * np.sqrt(1 / len(before) + 1 / len(now))))
 
     def before(self, values: Sequence[float]) -> float:

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from headscan.model import Lens
-from headscan.run import BadInput, Row, plain, write_atomic
+from headscan.run import BadInput, plain, write_atomic
 from headscan.statistics import NonFinite
 from headscan.training.learner import Learner
 from headscan.training.monitor.alarms import Alarm, AlarmRule, rules_of
@@ -35,18 +35,11 @@ class Watch:
             for alarm in watch.loss(step, float(loss)) + (watch.measure(step) if step % 100 == 0 else []):
                 print(alarm.sentence)
 
-    Args:
-        model: a transformers model; under DDP or fully_shard its forward pass runs in every process, so every process calls.
-        windows: int [n, context], token ids to measure on: held out, if they are to mean anything.
-        sites: globs of sites; default the residual stream and its ends.
-        measures: of the registry of measures, beside those the alarms need.
-        alarms: rules, by names or made with limits of one's own.
-        counts: the training text's token counts [V], by which a headless model is read out for its gradient.
-
-    Attributes:
-        history: what was measured, a `GeometrySnapshot` each time.
-        losses: what was told of the loss.
-        raised: the alarms.
+    model: a transformers model; under DDP or fully_shard its forward pass runs in every process, so every process calls.
+    windows: int [n, context], token ids to measure on: held out, if they are to mean anything. sites: globs of sites; default
+    the residual stream and its ends. measures: of the registry of measures, beside those the alarms need. alarms: rules, by
+    names or made with limits of one's own. counts: the training text's token counts [V], by which a headless model is read out
+    for its gradient. `history` has a `GeometrySnapshot` for each measurement, `losses` what was told of the loss, `raised` the alarms.
 
     Training is not touched: modes and random states are as before. Cost of a measurement: one forward pass over the windows
     and a Gram matrix [d, d] a site.
@@ -88,53 +81,46 @@ class Watch:
         found: list[Alarm] = []
         for rule in self.rules:
             if rule.quantity == "loss" and rule.speaks(self.losses):
-                before = rule.before(self.losses)
-                sentence = rule.say("", before, loss)
-                alarm = Alarm(name=rule.name, step=step, site=None, before=before, value=loss, sentence=sentence)
-                found += self._said(rule, alarm, len(self.losses))
+                found += self._said(rule, step, self.losses, "", [], len(self.losses))
         return found
 
     def _geometry(self, rule: AlarmRule, step: int) -> list[Alarm]:
         lately = self.history[-rule.memory - 1 :]  # all that the rule looks at, however long the run
-        changes: dict[str, float] = {}
-        for row in self.history[-1].sites:
-            site = str(row["site"])
-            change = rule.change(_trajectory(lately, site, rule.quantity))
-            if change is not None and change > rule.limit:
-                changes[site] = change
+        readings = {
+            site: _trajectory(lately, site, rule.quantity) for site in (str(r["site"]) for r in self.history[-1].sites)
+        }
+        changes = {site: rule.change(values) or 0.0 for site, values in readings.items() if rule.speaks(values)}
         if not changes:
             return []
         site = max(changes, key=changes.__getitem__)
-        values = _trajectory(lately, site, rule.quantity)
-        before = rule.before(values)
-        more = f" and {len(changes) - 1} other site{'s' * (len(changes) > 2)}" if len(changes) > 1 else ""
-        alarm = Alarm(
-            name=rule.name, step=step, site=site, sites=list(changes), before=before, value=values[-1],
-            sentence=rule.say(site + more, before, values[-1]),
-        )  # fmt: skip
-        return self._said(rule, alarm, len(self.history))
+        return self._said(rule, step, readings[site], site, list(changes), len(self.history))
 
-    def _said(self, rule: AlarmRule, alarm: Alarm, readings: int) -> list[Alarm]:
+    def _said(
+        self, rule: AlarmRule, step: int, values: list[float], site: str, sites: list[str], readings: int
+    ) -> list[Alarm]:
         """The alarm, unless its rule spoke so lately that it still compares with what was before that."""
         if readings <= self._silent.get(rule.name, -1):
             return []
         self._silent[rule.name] = readings + rule.memory
+        before, now = rule.before(values), values[-1]
+        more = f" and {len(sites) - 1} other site{'s' * (len(sites) > 2)}" if len(sites) > 1 else ""
+        alarm = Alarm(
+            name=rule.name, step=step, site=site or None, sites=sites, before=before, value=now,
+            sentence=rule.say(site + more, before, now),
+        )  # fmt: skip
         self.raised.append(alarm)
         return [alarm]
 
 
 def _trajectory(history: list[GeometrySnapshot], site: str, quantity: str) -> list[float]:
-    rows: list[Row] = [row for snapshot in history for row in snapshot.sites if row["site"] == site]
-    return [value if (value := row.number(quantity)) is not None else float("nan") for row in rows]
+    values = [row.number(quantity) for snapshot in history for row in snapshot.sites if row["site"] == site]
+    return [float("nan") if value is None else value for value in values]
 
 
 log = logging.getLogger(__name__)
 Action = Literal["warn", "checkpoint", "stop"]
-ACTIONS = ("warn", "checkpoint", "stop")
-# Steps after which the time of one is known.
-SETTLED = 10
-# Windows that are taken of the Trainer's own held-out data.
-WINDOWS = 24
+SETTLED = 10  # steps after which the time of one is known
+WINDOWS = 24  # that are taken of the Trainer's own held-out data
 
 
 class Monitor(TrainerCallback):
@@ -142,16 +128,12 @@ class Monitor(TrainerCallback):
 
         trainer.add_callback(headscan.training.Monitor(trainer))
 
-    Args:
-        trainer: whose log (TensorBoard, W&B, MLflow, ... follow it) gets the numbers, as geometry/SITE/MEASURE, and whose
-            eval_dataset is measured on where no `windows` are given. Without it the numbers go to `history` and geometry.jsonl.
-        windows: int [n, context], token ids to measure on.
-        every: steps between measurements. Default: so many that measuring takes at most `share` of the time of training.
-        share: of the time, where `every` is not given.
-        sites, measures, counts: as `Watch` takes them.
-        alarms: names of rules or rules; "" for none.
-        on_alarm: "warn" (a warning in the log), "checkpoint" (and the Trainer saves), "stop" (and it stops), for all or by
-            the rule's name: {"loss": "stop"}.
+    trainer: whose log (TensorBoard, W&B, MLflow, ... follow it) gets the numbers, as geometry/SITE/MEASURE, and whose
+    eval_dataset is measured on where no `windows` are given. Without it the numbers go to `history` and geometry.jsonl.
+    windows: int [n, context], token ids to measure on. every: steps between measurements. Default: so many that measuring takes
+    at most `share` of the time of training. sites, measures, counts: as `Watch` takes them. alarms: names of rules or rules; ""
+    for none. on_alarm: "warn" (a warning in the log), "checkpoint" (and the Trainer saves), "stop" (and it stops), for all or
+    by the rule's name: {"loss": "stop"}.
 
     It measures before the first step and after the last; `history` is a list of `GeometrySnapshot`, which also goes line by line
     to geometry.jsonl in the run's folder. Every process measures (the forward pass of a sharded model needs all of them) and
@@ -169,7 +151,7 @@ class Monitor(TrainerCallback):
         if not 0 < share <= 1:
             raise BadInput(f"The share of the time that measuring may take is above 0 and at most 1, not {share}.")
         for action in [on_alarm] if isinstance(on_alarm, str) else on_alarm.values():
-            if action not in ACTIONS:
+            if action not in get_args(Action):
                 raise BadInput(f"An alarm may warn, checkpoint or stop, not {action!r}.")
         if windows is None:
             if trainer is None or trainer.eval_dataset is None:
@@ -192,14 +174,9 @@ class Monitor(TrainerCallback):
         path = self._file(args)
         if state.global_step and path.exists():
             lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-            snapshots = [snapshot_of(line) for line in lines]
+            snapshots = [snapshot for line in lines if (snapshot := snapshot_of(line)).step <= state.global_step]
             # What was measured where a run was stopped early belongs to that end, and this run goes past it.
-            self.history[:] = [
-                snapshot
-                for snapshot in snapshots
-                if snapshot.step <= state.global_step
-                and (self._regular(snapshot.step) or snapshot.step == state.max_steps)
-            ]
+            self.history[:] = [one for one in snapshots if self._regular(one.step) or one.step == state.max_steps]
         self._start, self._first = time.perf_counter(), state.global_step
         self._next = state.global_step + SETTLED
         self._write(args, state)
@@ -216,11 +193,8 @@ class Monitor(TrainerCallback):
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
     ) -> None:
-        if self.every is not None:
-            due = self._regular(state.global_step)
-        else:
-            due = state.global_step >= self._next and self._affordable(state.global_step)
-        if due:
+        step = state.global_step
+        if self._regular(step) or (self.every is None and step >= self._next and self._affordable(step)):
             self._measure(args, state, control, model)
 
     def on_train_end(
@@ -250,10 +224,8 @@ class Monitor(TrainerCallback):
     def _watching(self, model: Any) -> Watch:
         inner: Any = getattr(model, "module", model)  # DDP
         if self._watch is None or inner is not (self._watch.learner or self._watch.lens.model):
-            self._watch = Watch(
-                inner, self.windows, sites=self.sites, measures=self.measures, alarms=self.rules,
-                counts=self.counts,
-            )  # fmt: skip
+            options = {"sites": self.sites, "measures": self.measures, "alarms": self.rules, "counts": self.counts}
+            self._watch = Watch(inner, self.windows, **options)
             self._watch.history, self._watch.losses, self._watch.raised = self.history, self.losses, self.raised
         return self._watch
 
