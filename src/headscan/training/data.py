@@ -21,8 +21,8 @@ from headscan.training.losses import mask_tokens
 class PackedText(Dataset[dict[str, Tensor]]):
     """The windows of a text, packed once: token ids int32 [n, context] in memory, or in a file that is mapped.
 
-    Packing is deterministic: documents in order, joined by end-of-text, cut without overlap. The Trainer's sampler shuffles by its
-    seed, so a resumed run sees the windows it would have seen. `begins`: places in the stream of tokens where documents begin.
+    Packing is deterministic: documents in order, joined by end-of-text, cut without overlap. The Trainer's sampler shuffles by
+    its seed, so a resumed run sees the windows it would have seen. `begins`: places in the tokens where documents begin.
 
     >>> text = PackedText(np.arange(12).reshape(3, 4))
     >>> len(text), text[1]["input_ids"].tolist(), text.counts(12).sum().item()

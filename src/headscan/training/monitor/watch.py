@@ -39,7 +39,7 @@ class Watch:
     windows: int [n, context], token ids to measure on: held out, if they are to mean anything. sites: globs of sites; default
     the residual stream and its ends. measures: of the registry of measures, beside those the alarms need. alarms: rules, by
     names or made with limits of one's own. counts: the training text's token counts [V], by which a headless model is read out
-    for its gradient. `history` has a `GeometrySnapshot` for each measurement, `losses` what was told of the loss, `raised` the alarms.
+    for its gradient. `history` has a `GeometrySnapshot` a measurement, `losses` what was told of the loss, `raised` the alarms.
 
     Training is not touched: modes and random states are as before. Cost of a measurement: one forward pass over the windows
     and a Gram matrix [d, d] a site.
@@ -86,10 +86,10 @@ class Watch:
 
     def _geometry(self, rule: AlarmRule, step: int) -> list[Alarm]:
         lately = self.history[-rule.memory - 1 :]  # all that the rule looks at, however long the run
-        readings = {
-            site: _trajectory(lately, site, rule.quantity) for site in (str(r["site"]) for r in self.history[-1].sites)
-        }
-        changes = {site: rule.change(values) or 0.0 for site, values in readings.items() if rule.speaks(values)}
+        sites = [str(row["site"]) for row in self.history[-1].sites]
+        readings = {site: _trajectory(lately, site, rule.quantity) for site in sites}
+        measured = {site: rule.change(values) for site, values in readings.items()}
+        changes = {site: change for site, change in measured.items() if change is not None and change > rule.limit}
         if not changes:
             return []
         site = max(changes, key=changes.__getitem__)
@@ -224,8 +224,9 @@ class Monitor(TrainerCallback):
     def _watching(self, model: Any) -> Watch:
         inner: Any = getattr(model, "module", model)  # DDP
         if self._watch is None or inner is not (self._watch.learner or self._watch.lens.model):
-            options = {"sites": self.sites, "measures": self.measures, "alarms": self.rules, "counts": self.counts}
-            self._watch = Watch(inner, self.windows, **options)
+            self._watch = Watch(
+                inner, self.windows, sites=self.sites, measures=self.measures, alarms=self.rules, counts=self.counts
+            )
             self._watch.history, self._watch.losses, self._watch.raised = self.history, self.losses, self.raised
         return self._watch
 
