@@ -8,7 +8,7 @@ import torch
 
 from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.settings import choose
-from headscan.states.opening import stored_source
+from headscan.states.stored import stored_source
 from headscan.statistics import site
 from headscan.statistics.linearisation import Linearisation
 

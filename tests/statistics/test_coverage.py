@@ -112,7 +112,7 @@ def test_the_derivative_is_what_a_heavier_window_does(name, monkeypatch):
     x[::2, 7] *= 20
     x[:, 0] *= torch.linspace(0.05, 20, 12)[:, None]
     aside, documents = SiteStatistics(6)._aside, torch.zeros(x.shape[:2], dtype=torch.int64)
-    numbers = Linearisation([MEASURES[name]])(x, aside).of(Pieces.of(x, documents, aside(x))).numbers
+    numbers = Linearisation([MEASURES[name]])(x, aside).of(Pieces.of(x, documents, aside(x)))[2]
     found = numbers.reshape(len(x), 3, -1)[:, :, 1]
     first, norms = torch.zeros(x.shape[:2], dtype=torch.bool), x.norm(dim=-1)
     first[:, 0] = True

@@ -9,7 +9,7 @@ import torch
 from threadpoolctl import threadpool_info
 
 from headscan.statistics.accumulator import lazy
-from headscan.statistics.threads import side_by_side
+from headscan.statistics.cloud import side_by_side
 
 
 def test_two_objects_are_worked_out_at_once() -> None:

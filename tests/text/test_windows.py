@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscan.run.errors import BadInput
-from headscan.run.records import TextRecord
+from headscan.run.rows import TextRecord
 from headscan.text import Windows
 from tests.text.families import Bytes, made
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.measures.spectrum import entropy_of
-from headscan.statistics.threads import side_by_side
+from headscan.statistics.cloud import side_by_side
 from headscan.statistics.uncertainty import Cells, jackknife
 
 WEIGHTS = "a property of the weights alone"

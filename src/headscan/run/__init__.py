@@ -15,10 +15,9 @@ This is the lowest floor: it imports nothing of headscan's but itself, and no li
 from headscan.run.errors import BadInput, disk_is_full, exhausted, halving
 from headscan.run.files import FolderLock, check_writable, uninterrupted, write_atomic
 from headscan.run.parts import Part, Parts
-from headscan.run.records import Finding, ModelRecord, Protocol, TextRecord
 from headscan.run.registry import Registry
 from headscan.run.result import Presenter, Result, present_with, read_document
-from headscan.run.rows import Cell, Interval, Json, Row, plain
+from headscan.run.rows import Cell, Finding, Interval, Json, ModelRecord, Protocol, Row, TextRecord, plain
 from headscan.run.run import Run, fingerprint
 from headscan.run.settings import (
     CommandLine,

@@ -66,16 +66,12 @@ def clear_aside(folder: Path) -> None:
 
 def flush_folder(folder: Path) -> None:
     """Make the names in a folder last; where the system cannot open folders, nothing can be done."""
-    try:
+    with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
 
 class FolderLock:

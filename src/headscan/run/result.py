@@ -13,8 +13,7 @@ from typing import Protocol as Interface
 
 from headscan.run.errors import BadInput
 from headscan.run.files import check_writable, write_atomic
-from headscan.run.records import Finding, ModelRecord, Protocol
-from headscan.run.rows import plain
+from headscan.run.rows import Finding, ModelRecord, Protocol, plain
 
 if TYPE_CHECKING:
     import numpy as np

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
@@ -36,10 +36,10 @@ def plain(value: object) -> Json:
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [plain(item) for item in value]
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: plain(getattr(value, field.name))
-            for field in dataclasses.fields(value)
+            for field in fields(value)
             if not field.name.startswith("_") and field.metadata.get("json", True)
         }
     if isinstance(value, os.PathLike):
@@ -125,3 +125,80 @@ class Row(Mapping[str, Cell]):
         from pydantic_core import core_schema
 
         return core_schema.no_info_after_validator_function(cls, core_schema.dict_schema(core_schema.str_schema()))
+
+
+# ---- What every result says of how it was made: protocol, models, text, findings.
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRecord:
+    """A text by its content.
+
+    `sha256` is over the characters that were read (documents parted by the byte 0xFF), None where nothing was read again
+    after a resume; `tokens` counts those that entered the statistics, `unknown` how many of
+    them are the tokenizer's unknown token, `dropped` those at the end that filled no window.
+    """
+
+    source: str
+    sha256: str | None = None
+    characters: int | None = None
+    documents: int | None = None
+    tokens: int | None = None
+    windows: int | None = None
+    dropped: int | None = None
+    unknown: int | None = None
+    tokenizer: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRecord:
+    """What a model is and where it came from. `sha256` has the hex digest of each weight file by its name."""
+
+    name: str
+    source: str | None = None
+    revision: str | None = None
+    model_class: str = ""
+    architecture: str | None = None
+    parameters: int | None = None
+    dtype: str | None = None
+    device: str | None = None
+    depth: int | None = None
+    width: int | None = None
+    vocabulary: int | None = None
+    context: int | None = None
+    quantize: str | None = None
+    random_init: int | None = None
+    notes: list[str] = field(default_factory=list)
+    sha256: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What numbers say in words: a code, how telling it is, a sentence, where it was seen, and the number itself."""
+
+    code: str
+    level: Literal["alert", "notice", "good"]
+    sentence: str
+    model: str | None = None
+    site: str | None = None
+    value: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol:
+    """How a result was made: enough to make it again."""
+
+    verb: str
+    command: str | None = None
+    settings: dict[str, Any] = field(default_factory=dict)
+    seed: int | None = None
+    text: TextRecord | None = None
+    device: str | None = None
+    dtype: str | None = None
+    threads: int | None = None
+    processes: int = 1
+    versions: dict[str, str] = field(default_factory=dict)
+    started: str = ""
+    seconds: float | None = None
+    notes: list[str] = field(default_factory=list)

@@ -19,9 +19,8 @@ from typing import Any, TypeVar
 from headscan.run.errors import BadInput
 from headscan.run.files import FolderLock, check_writable, clear_aside, write_atomic
 from headscan.run.parts import Parts
-from headscan.run.records import ModelRecord, Protocol, TextRecord
 from headscan.run.result import Result
-from headscan.run.rows import Json, plain
+from headscan.run.rows import Json, ModelRecord, Protocol, TextRecord, plain
 from headscan.run.settings import OptionField, Progress, no_progress
 
 T = TypeVar("T")

@@ -22,9 +22,9 @@ from headscan.scanner.settings import Scanning, choose, finishing, memory_bound
 from headscan.scanner.sources import Subject, readable
 from headscan.states import VectorSource
 from headscan.statistics import Cloud, SiteStatistics, merged, process_count, process_rank
+from headscan.statistics.cloud import side_by_side
 from headscan.statistics.errors import Errors
 from headscan.statistics.reservoir import GROUPS, sinks
-from headscan.statistics.threads import side_by_side
 from headscan.statistics.uncertainty import Cells
 from headscan.text import Batch
 from headscan.text.source import TextLike

@@ -8,8 +8,7 @@ from typing import Literal
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.model.sites import is_block
-from headscan.run.records import Finding
-from headscan.run.rows import Row
+from headscan.run.rows import Finding, Row
 
 # ---- What the anatomy of a cone says in a sentence: who builds it, who takes it away.
 

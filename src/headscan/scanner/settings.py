@@ -15,13 +15,13 @@ from headscan.run import BadInput
 from headscan.run.parts import Parts
 from headscan.run.spark import check_engine
 from headscan.states.estimate import Estimate, ExpectedReader
-from headscan.statistics.accumulator import GROUPS as CLUSTERS
+from headscan.statistics.cloud import ROOM
 from headscan.statistics.derivative import SKETCH
+from headscan.statistics.influence import GROUPS as CLUSTERS
 from headscan.statistics.influence import pilot_tokens
 from headscan.statistics.linearisation import DIRECTIONS
 from headscan.statistics.reservoir import CELLS, GROUPS
 from headscan.statistics.site import FINE_BLOCKS
-from headscan.statistics.threads import ROOM
 from headscan.text import PairSet, read_pair_files, synonyms
 from headscan.text.source import BatchSize, Context, Master, Reading, TextLike
 

@@ -5,26 +5,12 @@
 """
 
 from headscan.states.formats.folders import verify
-from headscan.states.opening import SourceLike, SourcesLike, given_sources, stored_source
 from headscan.states.source import Each, ModelSource, VectorSource
-from headscan.states.stored import StoredSource
+from headscan.states.stored import SourceLike, SourcesLike, StoredSource, given_sources, stored_source
 from headscan.states.vectors import FORMATS, StateFormat, Vectors, read_states
 from headscan.states.writing import StatesResult, run
 
 __all__ = [
-    "FORMATS",
-    "Each",
-    "ModelSource",
-    "SourceLike",
-    "SourcesLike",
-    "StateFormat",
-    "StatesResult",
-    "StoredSource",
-    "VectorSource",
-    "Vectors",
-    "given_sources",
-    "read_states",
-    "run",
-    "stored_source",
-    "verify",
-]
+    "FORMATS", "Each", "ModelSource", "SourceLike", "SourcesLike", "StateFormat", "StatesResult", "StoredSource", "VectorSource",
+    "Vectors", "given_sources", "read_states", "run", "stored_source", "verify",
+]  # fmt: skip

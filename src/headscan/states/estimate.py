@@ -16,8 +16,8 @@ from headscan.model.settings import Loading
 from headscan.model.sites import match_sites, possible_sites
 from headscan.model.tokenizers import require_tokenizer
 from headscan.run import BadInput, Given, estimates
-from headscan.states.opening import SourceLike, stored_source
 from headscan.states.source import VectorSource
+from headscan.states.stored import SourceLike, stored_source
 from headscan.states.writing import SHARD_BYTES, Storing, run
 from headscan.text import check_text
 from headscan.text.documents import Document, documents

@@ -5,21 +5,12 @@ the data, in any order, on any number of processes, gives the same result (to th
 package knows tensors; it knows no language model.
 """
 
-from headscan.statistics.accumulator import (
-    Accumulator,
-    Blocks,
-    Series,
-    merged,
-    process_count,
-    process_rank,
-    same_everywhere,
-)
+from headscan.statistics.accumulator import Accumulator, Blocks, merged, process_count, process_rank, same_everywhere
 from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud, Vectors
 from headscan.statistics.derivative import Derivative, Pieces, token_sums
 from headscan.statistics.gram import Gram
-from headscan.statistics.influence import Aside, Derive, Influence
-from headscan.statistics.part_sums import PartSums
+from headscan.statistics.influence import Aside, Derive, Influence, Series
 from headscan.statistics.reservoir import Reservoir
 from headscan.statistics.site import NonFinite, SiteStatistics, Sums
 from headscan.statistics.tally import (
@@ -30,6 +21,7 @@ from headscan.statistics.tally import (
     DirectionTally,
     FirstWindows,
     FollowTally,
+    PartSums,
     SiteBatch,
     Tally,
     TokenCounts,

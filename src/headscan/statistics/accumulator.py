@@ -39,7 +39,8 @@ class Accumulator:
     def restore(cls, state: dict[str, Tensor]) -> Self:
         arguments: dict[str, Any] = {name: state[name].item() if name in state else None for name in cls.arguments}
         if "device" in signature(cls).parameters:
-            arguments["device"] = device_of(state)
+            devices = (tensor.device for tensor in state.values() if tensor.device.type != "cpu")
+            arguments["device"] = next(devices, torch.device("cpu"))
         return cls(**arguments).filled(state)
 
     def filled(self, state: dict[str, Tensor]) -> Self:
@@ -64,11 +65,6 @@ def _added(mine: Any, other: Any) -> Any:
     else:
         mine.merge(other)
     return mine
-
-
-def device_of(state: Mapping[str, Tensor]) -> torch.device:
-    """Where a state's tensors are: on an accelerator if any is."""
-    return next((tensor.device for tensor in state.values() if tensor.device.type != "cpu"), torch.device("cpu"))
 
 
 def _packed(name: str, value: Any) -> dict[str, Tensor]:
@@ -208,38 +204,6 @@ class Blocks(Generic[B]):
         for index in sorted({int(name.split("/")[0]) for name in state if "/" in name}):
             new._parts[index] = zero.restored(unprefixed(str(index), state))
         return new
-
-
-GROUPS = 512
-
-
-class Series(Accumulator):
-    """At most 512 sums of consecutive windows, each of `columns` numbers, float64.
-
-    Window w belongs to group w // size; a window beyond the last group adds neighbours and doubles `size`.
-    """
-
-    arguments, fields = ("columns",), ("size", "table")
-
-    def __init__(self, columns: int):
-        self.columns, self.size = columns, 1
-        self.table = torch.zeros(GROUPS, columns, dtype=torch.float64)
-
-    def add(self, values: Tensor, windows: list[int]) -> None:
-        """Add the numbers [B, columns] of the windows with these global numbers."""
-        self._reach(max(windows) // GROUPS + 1)
-        self.table.index_add_(0, torch.tensor(windows) // self.size, values.double().cpu())
-
-    def merge(self, other: Series) -> None:
-        self._reach(other.size)
-        folded = other.table.reshape(GROUPS * other.size // self.size, -1, other.table.shape[1]).sum(1)
-        self.table[: len(folded)] += folded
-
-    def _reach(self, size: int) -> None:
-        while self.size < size:
-            self.size *= 2
-            folded = self.table[::2] + self.table[1::2]
-            self.table = torch.cat([folded, torch.zeros_like(folded)])
 
 
 A = TypeVar("A", bound=Accumulator)

@@ -39,32 +39,29 @@ class ClassSums(Accumulator):
         self._trim()
         return self._size
 
-    def _column(self, table: Tensor, number: int) -> Tensor:
-        return table[: len(self), number]
-
     @property
     def labels(self) -> Tensor:
         return self._labels[: len(self)]
 
     @property
     def counts(self) -> Tensor:
-        return self._column(self._scalars, 0).long()
+        return self._scalars[: len(self), 0].long()
 
     @property
     def zeros(self) -> Tensor:
-        return self._column(self._scalars, 1).long()
+        return self._scalars[: len(self), 1].long()
 
     @property
     def squares(self) -> Tensor:
-        return self._column(self._scalars, 2)
+        return self._scalars[: len(self), 2]
 
     @property
     def sums(self) -> Tensor:
-        return self._column(self._vectors, 0)
+        return self._vectors[: len(self), 0]
 
     @property
     def units(self) -> Tensor:
-        return self._column(self._vectors, 1)
+        return self._vectors[: len(self), 1]
 
     def means(self) -> Tensor:
         """The mean of each class [C, width]."""
@@ -263,8 +260,4 @@ def nearest_means(
 ) -> Int[Tensor, " n"]:
     """For each state the class whose mean is nearest (NC4 asks whether the head says the same). O(n C d)."""
     squares = means.square().sum(-1)
-    found = [
-        (squares[None, :] - 2 * states[start : start + block] @ means.T).argmin(1)
-        for start in range(0, len(states), block)
-    ]
-    return torch.cat(found) if found else torch.zeros(0, dtype=torch.int64, device=means.device)
+    return torch.cat([(squares[None, :] - 2 * part @ means.T).argmin(1) for part in states.split(block)])

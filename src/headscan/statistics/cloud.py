@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TypeAlias, Union
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import TypeAlias, TypeVar, Union
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from scipy.sparse.linalg import eigsh
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from headscan.run.errors import BadInput
@@ -34,7 +37,7 @@ class Cloud:
     """
 
     # Eigenvalues alone are numpy's, whose threads do not obey torch.set_num_threads: where several clouds are at work they
-    # are held down by `threads.side_by_side`.
+    # are held down by `side_by_side`.
 
     count: int
     zeros: int
@@ -138,9 +141,7 @@ class Cloud:
         None where no energy is left."""
         kept = np.delete(np.arange(self.width), coordinates)
         scatter = None if self.scatter is None else self.scatter[np.ix_(kept, kept)]
-        rest = Cloud(
-            self.count, self.zeros, self.unit_sum[kept], self.vector_sum[kept], self.norm_sum, self.square_sum, scatter
-        )
+        rest = replace(self, unit_sum=self.unit_sum[kept], vector_sum=self.vector_sum[kept], scatter=scatter)
         if not len(kept) or not rest.energies.sum() > 0:
             return None
         shares = rest.energies / rest.energies.sum()
@@ -181,3 +182,36 @@ def _decomposed(matrix: Floats, vectors: bool) -> tuple[Floats, Floats]:
         return np.linalg.eigvalsh(matrix).astype(np.float64, copy=False), np.zeros((len(matrix), 0))
     values, found = torch.linalg.eigh(torch.from_numpy(matrix))
     return values.numpy(), found.numpy()
+
+
+# ---- Work on many matrices at once: one thread each, rather than all threads on each.
+
+S = TypeVar("S")
+T = TypeVar("T")
+ROOM = 2**30
+
+
+def side_by_side(work: Callable[[S], T], items: Sequence[S], size: float) -> Iterator[T]:
+    """`work` of each item, in order; several at once, each on one thread, as many as torch has threads.
+
+    `size` is what one holds in bytes: all at once hold no more than 1 GiB, or there is one at a time, on all threads.
+    The decompositions of a symmetric matrix gain little from more threads than one, and products of threads that wait for
+    one another gain nothing. numpy's threads are held to as many: on a busy machine of two cores two of them waited for
+    each other and took ten times as long.
+
+    >>> list(side_by_side(abs, [-1, 2], 8))
+    [1, 2]
+    """
+    threads = torch.get_num_threads()
+    workers = max(1, min(threads, len(items), int(ROOM // max(size, 1.0))))
+    with threadpool_limits(threads if workers == 1 else 1, "blas"):
+        if workers == 1:
+            yield from map(work, items)
+            return
+        pool = ThreadPoolExecutor(workers, initializer=torch.set_num_threads, initargs=(1,))
+        try:
+            torch.set_num_threads(1)
+            yield from pool.map(work, items)
+        finally:
+            pool.shutdown(cancel_futures=True)
+            torch.set_num_threads(threads)

@@ -105,18 +105,7 @@ def sketched(values: Tensor) -> Tensor:
     squared length has a relative standard deviation of at most √(2/32), and of many independent vectors far less.
     """
     buckets, signs = (one.to(values.device) for one in _buckets(values.shape[1]))
-    return torch.zeros(len(values), SKETCH, dtype=values.dtype, device=values.device).index_add_(
-        1, buckets, values * signs
-    )
-
-
-@dataclass(frozen=True)
-class Influences:
-    """Of n pieces: the number of each one's window in the batch and of its document [n], and its numbers [n, columns]."""
-
-    windows: Tensor
-    documents: Tensor
-    numbers: Tensor
+    return values.new_zeros(len(values), SKETCH).index_add_(1, buckets, values * signs)
 
 
 @dataclass(frozen=True)
@@ -147,8 +136,11 @@ class Derivative:
         # float64: a float32 sum of k² terms would depend on how many pieces come together.
         return self.matrix.double()
 
-    def of(self, cut: Pieces) -> Influences:
-        """The numbers of each piece, float64. Cost a token k·(d + k), d² where k = d, in float32, and a piece G·S·k²."""
+    def of(self, cut: Pieces) -> tuple[Tensor, Tensor, Tensor]:
+        """Of each piece the number of its window in the batch and of its document [n], and its numbers [n, columns], float64.
+
+        Cost a token k·(d + k), d² where k = d, in float32, and a piece G·S·k².
+        """
         first = torch.tensor(cut.starts[:-1])
         piece = torch.searchsorted(first[1:].to(cut.apart.device), cut.apart, right=True)  # of each token apart
         counted = torch.ones(len(self.linear), len(piece), dtype=torch.bool, device=piece.device)
@@ -165,7 +157,7 @@ class Derivative:
             found.append(sketch.flatten(0, 1))
         sketches = torch.cat(found, dim=1).unflatten(0, influence.shape[:2])
         numbers = torch.cat([sums[:, :, -4, None], influence, sketches], dim=2).transpose(0, 1).flatten(1)
-        return Influences(first // cut.documents.shape[1], cut.documents.flatten()[first], numbers)
+        return first // cut.documents.shape[1], cut.documents.flatten()[first], numbers
 
     def _quadratic(self, cut: Pieces, piece: Tensor, counted: Tensor) -> tuple[Tensor, Tensor]:
         """Σ zᵀDz and the sketch of Σ zzᵀ of each treatment and piece [G, n, S], [G, n, 32]; tokens apart, of these pieces and

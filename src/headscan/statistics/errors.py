@@ -9,9 +9,9 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from headscan.statistics.accumulator import Series
 from headscan.statistics.cloud import Cloud
 from headscan.statistics.derivative import SKETCH
+from headscan.statistics.influence import Series
 from headscan.statistics.linearisation import Differentiable, Linearisation
 from headscan.statistics.site import SiteStatistics
 from headscan.statistics.uncertainty import Bounds, Cells, Floats, StandardError, deviations, enough_documents, number

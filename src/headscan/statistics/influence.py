@@ -13,7 +13,7 @@ from typing import NamedTuple, Self, TypeAlias
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, Series, prefixed, unprefixed
+from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 from headscan.statistics.derivative import Derivative, Pieces
 
 # The pilot: eight tokens a dimension and at least 4,096, but no more than 16 MiB of float32, or one tenth of a second
@@ -37,6 +37,38 @@ Derive: TypeAlias = Callable[[Tensor, Aside], Derivative]
 def nothing(states: Tensor) -> Tensor:
     """No further treatment."""
     return torch.zeros(0, *states.shape[:2], dtype=torch.bool, device=states.device)
+
+
+GROUPS = 512
+
+
+class Series(Accumulator):
+    """At most 512 sums of consecutive windows, each of `columns` numbers, float64.
+
+    Window w belongs to group w // size; a window beyond the last group adds neighbours and doubles `size`.
+    """
+
+    arguments, fields = ("columns",), ("size", "table")
+
+    def __init__(self, columns: int):
+        self.columns, self.size = columns, 1
+        self.table = torch.zeros(GROUPS, columns, dtype=torch.float64)
+
+    def add(self, values: Tensor, windows: list[int]) -> None:
+        """Add the numbers [B, columns] of the windows with these global numbers."""
+        self._reach(max(windows) // GROUPS + 1)
+        self.table.index_add_(0, torch.tensor(windows) // self.size, values.double().cpu())
+
+    def merge(self, other: Series) -> None:
+        self._reach(other.size)
+        folded = other.table.reshape(GROUPS * other.size // self.size, -1, other.table.shape[1]).sum(1)
+        self.table[: len(folded)] += folded
+
+    def _reach(self, size: int) -> None:
+        while self.size < size:
+            self.size *= 2
+            folded = self.table[::2] + self.table[1::2]
+            self.table = torch.cat([folded, torch.zeros_like(folded)])
 
 
 class Known(NamedTuple):
@@ -69,10 +101,8 @@ class Influence(Accumulator):
         wanted, late = self.wanted(cut.states.shape[1]), []
         for row, number in enumerate(numbers):
             if number < 2 * wanted:
-                self.held[number] = (
-                    cut.states[row].to(self.device, torch.float32, copy=True),
-                    cut.documents[row].clone(),
-                )
+                states = cut.states[row].to(self.device, torch.float32, copy=True)
+                self.held[number] = states, cut.documents[row].clone()
             else:
                 late.append(row)
         if self.derive is not None and all(number in self.held for number in range(wanted)):
@@ -110,9 +140,9 @@ class Influence(Accumulator):
         return torch.stack(rows), torch.stack(documents)
 
     def _count(self, known: Known, cut: Pieces, numbers: list[int]) -> None:
-        found = known.derivative.of(cut)
-        known.windows.add(found.numbers, [numbers[row] for row in found.windows.tolist()])
-        known.documents.add(found.numbers, found.documents.tolist())
+        windows, documents, found = known.derivative.of(cut)
+        known.windows.add(found, [numbers[row] for row in windows.tolist()])
+        known.documents.add(found, documents.tolist())
 
     def finished(self, derive: Derive | None = None) -> Known | None:
         """What is known of all windows: by the derivative of all that is held where the text ended within its pilot.

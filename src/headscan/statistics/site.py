@@ -55,9 +55,8 @@ class Sums(Accumulator):
         rows = rows.double()
         norms = torch.linalg.vector_norm(rows, dim=-1)
         new = cls(rows.shape[1], gram=gram, device=rows.device)
-        new.scalars += torch.stack(
-            [norms.new_tensor(float(len(norms))), (norms == 0).sum().double(), norms.sum(), norms.square().sum()]
-        )
+        count, zeros = norms.new_tensor(float(len(norms))), (norms == 0).sum().double()
+        new.scalars += torch.stack([count, zeros, norms.sum(), norms.square().sum()])
         new.unit += torch.where(norms > 0, 1 / norms, 0.0) @ rows
         new.total += rows.sum(0)
         if new.gram is not None:
@@ -85,9 +84,8 @@ class Sums(Accumulator):
     def _combine(self, other: Sums, sign: float) -> None:
         if self.width != other.width:
             raise ValueError(f"sums of width {self.width} and {other.width} do not add")
-        self.scalars.add_(other.scalars.to(self.scalars.device), alpha=sign)
-        self.unit.add_(other.unit.to(self.unit.device), alpha=sign)
-        self.total.add_(other.total.to(self.total.device), alpha=sign)
+        for name in self.fields:
+            getattr(self, name).add_(getattr(other, name).to(self.unit.device), alpha=sign)
         if self.gram is not None:
             if other.gram is None:
                 raise ValueError("sums without a Gram matrix cannot be added to sums with one")
@@ -127,7 +125,6 @@ class SiteStatistics(Accumulator):
     Ordinary tokens have a Gram matrix; the few others are kept as they are. `fine`: sums in 64 blocks of `all` and of `first`
     positions. `sink_positions`, `sink_tokens`: where sinks stand and which ids they are. With `derive`, the influence of every
     window and document on the measures is kept (`influence`), from which intervals are made.
-
     """
 
     arguments = ("width", "skip_first")
@@ -200,7 +197,8 @@ class SiteStatistics(Accumulator):
         squared = torch.zeros_like(rows[0])
         for part, inverse in zip(rows.split(CHUNK), cut.inverse.flatten().split(CHUNK), strict=True):
             squared += inverse.square() @ part.square()
-        self._gain("ordinary", sums, squared)
+        _add(self.cells["ordinary"], sums)
+        self.squared_unit["ordinary"] += squared
         gram = self._gram("ordinary")
         if gram.count and gram.pilot is None:  # zero rows add nothing
             gram.add(rows, sums[self.width : -4], count=float(sums[-4]))
@@ -209,13 +207,10 @@ class SiteStatistics(Accumulator):
         cells = (cut.aside[0].long() + 2 * cut.aside[1].long()).flatten()[cut.apart]
         for number, cell in enumerate(CELLS[1:], start=1):
             alone = cut.alone[cells == number]
-            self._gain(cell, alone.sum(0), alone[:, : self.width].square().sum(0))
+            _add(self.cells[cell], alone.sum(0))
+            self.squared_unit[cell] += alone[:, : self.width].square().sum(0)
             self._gram(cell).add(alone[:, self.width : -4])
         self.sink_positions.update(cut.aside[1].nonzero()[:, 1] + self.skip_first)
-
-    def _gain(self, cell: str, added: Tensor, squared: Tensor) -> None:
-        _add(self.cells[cell], added)
-        self.squared_unit[cell] += squared
 
     def _gram(self, cell: str) -> Gram:
         gram = self.cells[cell].gram

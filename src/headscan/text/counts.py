@@ -181,9 +181,8 @@ class ContextCounts:
 
         folder.mkdir(parents=True, exist_ok=True)
         columns = {f"token_{place}": self.contexts[:, place] for place in range(self.order)}
-        pq.write_table(
-            pa.table(columns | {"occurrences": self.occurrences}), folder / "contexts.parquet", compression="zstd"
-        )
+        table = pa.table(columns | {"occurrences": self.occurrences})
+        pq.write_table(table, folder / "contexts.parquet", compression="zstd")
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ("indptr", "indices", "counts")}
         save_file(arrays, folder / "counts.safetensors")
 
@@ -265,21 +264,16 @@ def grouped_counts(store: TokenStore, counts: ContextCounts, groups: int) -> lis
 # equal, and the order of the words is the lexicographic order of the contexts, then of the next tokens.
 
 
-def _lengths(order: int, bits: int) -> list[int]:
-    """Tokens of each word of a context and its next token: 63 bits of a signed word, which every engine knows."""
-    most = 63 // bits
-    return [min(most, order + 1 - first) for first in range(0, order + 1, most)]
-
-
-def _bits(vocabulary: int) -> int:
-    return max(1, int(vocabulary - 1).bit_length())
+def _layout(vocabulary: int, order: int) -> tuple[int, list[int]]:
+    """Bits of a token, and tokens of each word of a context and its next token: 63 bits, which every engine knows."""
+    bits = max(1, int(vocabulary - 1).bit_length())
+    return bits, [min(63 // bits, order + 1 - first) for first in range(0, order + 1, 63 // bits)]
 
 
 def _batches(
     store: TokenStore, order: int, first: int, last: int, progress: Progress | None = None
 ) -> Iterator[pa.RecordBatch]:
-    bits = _bits(store.vocabulary)
-    lengths = _lengths(order, bits)
+    bits, lengths = _layout(store.vocabulary, order)
     for begin in range(first, last, _BATCH):
         end = min(begin + _BATCH, last)
         tokens, inside = np.asarray(store.tokens[begin : end + order]), store.inside(begin, end, order)
@@ -298,10 +292,10 @@ def _batches(
 
 def _counts(table: pa.Table, store: TokenStore, order: int) -> ContextCounts:
     """Counts from a table of words in their order and of how often each row occurs, n."""
-    bits = _bits(store.vocabulary)
+    bits, lengths = _layout(store.vocabulary, order)
     tokens = np.empty((order + 1, table.num_rows), dtype=np.int32)
     place = 0
-    for number, length in enumerate(_lengths(order, bits)):
+    for number, length in enumerate(lengths):
         word = table[f"w{number}"].to_numpy()
         for offset in range(length):
             tokens[place + offset] = (word >> (bits * (length - 1 - offset))) & ((1 << bits) - 1)

@@ -31,9 +31,8 @@ def _string(value: Any, where: str, column: str) -> str:
     if not isinstance(value, str):
         kind = "null" if value is None else type(value).__name__
         raise BadInput(f"{where}: the field {column!r} is not a string ({kind}).")
-    return _sound(
-        value, f"{where}: the field {column!r}"
-    )  # JSON can spell half a surrogate pair, which no UTF-8 text holds
+    # JSON can spell half a surrogate pair, which no UTF-8 text holds
+    return _sound(value, f"{where}: the field {column!r}")
 
 
 def jsonl(path: Path, column: str) -> Iterator[tuple[str, str]]:
@@ -103,9 +102,8 @@ def _rows_at_once(metadata: Any, path: Path, column: str) -> int:
         group = metadata.row_group(number)
         part = group.column(place)
         if part.total_uncompressed_size > max(UNPACKED, RATIO * part.total_compressed_size):
-            raise BadInput(
-                f"{path}: the field {column!r} unpacks to more than {RATIO} times its size, which no text does."
-            )
+            wrong = f"the field {column!r} unpacks to more than {RATIO} times its size"
+            raise BadInput(f"{path}: {wrong}, which no text does.")
         longest = max(longest, part.total_uncompressed_size / max(1, group.num_rows))
     return max(1, min(BATCH_ROWS, int(BATCH_BYTES / longest)))
 
@@ -132,9 +130,8 @@ def dataset(name: str, column: str) -> Iterator[tuple[str, str]]:
         raise
     except Exception as fault:  # the library's faults come from many packages: network, hub, formats, scripts
         reason = (str(fault).splitlines() or [type(fault).__name__])[0].rstrip(".")
-        raise BadInput(
-            f"{missing}, and no dataset of that name can be read: {reason}.{nearest(name, embedded_names())}"
-        ) from fault
+        near = nearest(name, embedded_names())
+        raise BadInput(f"{missing}, and no dataset of that name can be read: {reason}.{near}") from fault
 
 
 @dataclass
@@ -243,15 +240,11 @@ def _cut(pieces: Iterable[str], name: str, mode: str) -> Iterator[Document]:
             if line and not line.isspace():
                 yield Document(f"{name}, line {number}", [line])
     elif mode == "paragraphs":
-        yield from _paragraphs(lines(pieces, name), name)
+        runs = groupby(lines(pieces, name), lambda line: bool(line) and not line.isspace())
+        for number, run in enumerate((run for full, run in runs if full), 1):
+            yield Document(f"{name}, paragraph {number}", chain([next(run)], (f"\n{line}" for line in run)))
     else:
         yield from _separated(pieces, mode, name)
-
-
-def _paragraphs(text: Iterator[str], name: str) -> Iterator[Document]:
-    runs = (run for full, run in groupby(text, lambda line: bool(line) and not line.isspace()) if full)
-    for number, run in enumerate(runs, 1):
-        yield Document(f"{name}, paragraph {number}", chain([next(run)], (f"\n{line}" for line in run)))
 
 
 def _separated(pieces: Iterable[str], separator: str, name: str) -> Iterator[Document]:

@@ -62,9 +62,8 @@ def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
     path, name = (Path(rest), given) if named else (Path(text), Path(text).stem)
     readers = {".tsv": _tsv, ".txt": _tsv, ".csv": _csv, ".json": _json}
     if path.suffix not in readers:
-        raise BadInput(
-            f"Pairs come as .tsv (two columns), .csv (sentence, sentence, score) or .json, not as {path.name!r}."
-        )
+        known = ".tsv (two columns), .csv (sentence, sentence, score) or .json"
+        raise BadInput(f"Pairs come as {known}, not as {path.name!r}.")
     try:
         if path.stat().st_size > LONGEST:
             raise too_long(str(path))

@@ -109,9 +109,8 @@ def characters(chunks: Iterable[bytes], name: str) -> Iterator[str]:
         try:
             text, used = codecs.utf_8_decode(pending, "strict", final)
         except UnicodeDecodeError as fault:
-            raise BadInput(
-                f"{name} is not UTF-8: byte 0x{pending[fault.start]:02X} at offset {offset + fault.start}."
-            ) from fault
+            wrong = f"byte 0x{pending[fault.start]:02X} at offset {offset + fault.start}"
+            raise BadInput(f"{name} is not UTF-8: {wrong}.") from fault
         pending, offset = pending[used:], offset + used
         return text
 

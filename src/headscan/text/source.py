@@ -130,13 +130,8 @@ def _check_name(name: str) -> None:
 
 def _is_path(name: str) -> bool:
     """Whether a missing source was meant as a path, not as the id (`name` or `owner/name`) of a dataset."""
-    return (
-        ending(Path(name)) in FORMATS
-        or Path(name).suffix in PACKINGS
-        or name.startswith((".", "/", "~"))
-        or "\\" in name
-        or name.count("/") > 1
-    )
+    known = ending(Path(name)) in FORMATS or Path(name).suffix in PACKINGS
+    return known or name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1
 
 
 def _in_folder(folder: Path) -> list[Path]:
@@ -211,9 +206,8 @@ class TextIdentity:
             raise self._changed()
 
     def _changed(self) -> BadInput:
-        return BadInput(
-            f"The text {self.name} has changed since the run that is to be resumed: start afresh without --resume."
-        )
+        said = f"The text {self.name} has changed since the run that is to be resumed"
+        return BadInput(f"{said}: start afresh without --resume.")
 
 
 # ---- How texts are read and counted: the names, defaults and help of these options, for every verb that has them.

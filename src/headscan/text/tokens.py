@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -119,17 +120,11 @@ def common_cut(a: Piece, b: Piece, low: int, high: int, inside_words: bool) -> C
         last = j if j >= 0 else -2
         if j < 0:
             continue
-        after = a_next[i]
-        if (
-            after is not None
-            and after == b_next[j]
-            and after.start >= token.end
-            and (inside_words or after.new_word)
-            and _stands_alone(a.text, after.start - a.start)
-        ):
-            run.append(Cut(a_first + i + 1, b_first + j + 1, after.start))
-        else:
-            run.append(None)
+        after, cut = a_next[i], None
+        if after is not None and after == b_next[j] and after.start >= token.end and (inside_words or after.new_word):
+            alone = _stands_alone(a.text, after.start - a.start)
+            cut = Cut(a_first + i + 1, b_first + j + 1, after.start) if alone else None
+        run.append(cut)
     close()
     return best[1] if best else None
 
@@ -142,13 +137,7 @@ def _within(piece: Piece, low: int, high: int) -> tuple[int, list[_Token], list[
     """The tokens wholly inside [low, high): the first one's index, they, and how the token after each one begins."""
     encoding, start = piece.encoding, piece.start
     ids, low, high = encoding.ids, low - start, high - start
-    left, right = 0, len(ids)
-    while left < right:  # starts never decrease, so the first token is found by halving
-        middle = (left + right) // 2
-        if encoding.token_to_chars(middle)[0] < low:
-            left = middle + 1
-        else:
-            right = middle
+    left = bisect_left(range(len(ids)), low, key=lambda i: encoding.token_to_chars(i)[0])  # starts never decrease
     tokens: list[_Token] = []
     following: list[_Next | None] = []
     word: int | None = None
@@ -205,14 +194,9 @@ def tokenizer_identity(tokenizer: Any) -> str:
 
 
 def tokenise(
-    documents: Iterable[Document],
-    tokenizer: Any,
-    *,
-    piece: int = PIECE,
-    overlap: int = OVERLAP,
-    batch: int = BATCH,
+    documents: Iterable[Document], tokenizer: Any, *, piece: int = PIECE, overlap: int = OVERLAP, batch: int = BATCH,
     ends: bool = False,
-) -> Iterator[Stretch]:
+) -> Iterator[Stretch]:  # fmt: skip
     """Stream the tokens of documents, equal to `tokenizer(document, add_special_tokens=False)` of each whole one.
 
     A fast tokenizer of transformers gets many short documents, and long ones in pieces of `piece` characters, of which two
@@ -264,15 +248,8 @@ def _plain(tokenizer: Any, text: str) -> NDArray[np.int64]:
 
 def _encode(tokenizer: Any, texts: list[str]) -> list[Any]:
     """One call for many texts, without special tokens, truncation, padding and warnings."""
-    encodings: list[Any] = tokenizer(
-        texts,
-        add_special_tokens=False,
-        return_attention_mask=False,
-        return_token_type_ids=False,
-        truncation=False,
-        padding=False,
-        verbose=False,
-    ).encodings
+    words = ("return_attention_mask", "return_token_type_ids", "truncation", "padding", "verbose")
+    encodings: list[Any] = tokenizer(texts, add_special_tokens=False, **dict.fromkeys(words, False)).encodings
     return encodings
 
 

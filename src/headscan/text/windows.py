@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headscan.run.errors import BadInput
-from headscan.run.records import TextRecord
+from headscan.run.rows import TextRecord
 from headscan.text.documents import documents
 from headscan.text.source import TextIdentity, TextLike, TextMark, source_name
 from headscan.text.tokens import end_of_text, tokenise, unknown_token

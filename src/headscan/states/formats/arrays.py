@@ -7,7 +7,7 @@ import json
 import pickle
 import zipfile
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,11 +21,8 @@ from headscan.states.vectors import DTYPES, FORMATS, Array, FlatRows, StateForma
 
 @FORMATS.register("npy")
 class NpyFormat(StateFormat):
-    """One array; its rows are read as they are needed."""
-
-    title: ClassVar[str] = "numpy .npy"
-    sentence: ClassVar[str] = "One array [vectors, width] or [windows, tokens, width]; its rows are read as needed."
-    tried: ClassVar[str] = "numpy"
+    title, tried = "numpy .npy", "numpy"
+    sentence = "One array [vectors, width] or [windows, tokens, width]; its rows are read as needed."
 
     def recognises(self, place: Location) -> bool:
         return place.suffix == ".npy"
@@ -63,14 +60,11 @@ def _npy(place: Location, start: int, end: int, name: str) -> Array:
 
 @FORMATS.register("npz")
 class NpzFormat(StateFormat):
-    """Several arrays by name."""
-
-    title: ClassVar[str] = "numpy .npz"
-    sentence: ClassVar[str] = (
+    title, tried = "numpy .npz", "numpy"
+    sentence = (
         "Arrays by site, beside them `token_ids` and `documents`; read as needed (numpy.savez), or whole where they are "
         "compressed (numpy.savez_compressed)."
     )
-    tried: ClassVar[str] = "numpy"
 
     def recognises(self, place: Location) -> bool:
         return place.suffix == ".npz"
@@ -101,11 +95,8 @@ def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Location) -
 
 @FORMATS.register("pytorch")
 class PytorchFormat(StateFormat):
-    """A tensor, or a dict of tensors."""
-
-    title: ClassVar[str] = "torch.save"
-    sentence: ClassVar[str] = "A tensor, or a dict of tensors by site; mapped, and nothing in the file is run."
-    tried: ClassVar[str] = "torch"
+    title, tried = "torch.save", "torch"
+    sentence = "A tensor, or a dict of tensors by site; mapped, and nothing in the file is run."
 
     def recognises(self, place: Location) -> bool:
         return place.suffix in (".pt", ".pth") and not place.is_folder
@@ -127,14 +118,11 @@ class PytorchFormat(StateFormat):
 
 @FORMATS.register("safetensors")
 class SafetensorsFormat(StateFormat):
-    """Tensors by site."""
-
-    title: ClassVar[str] = "safetensors"
-    sentence: ClassVar[str] = (
+    title, tried = "safetensors", "safetensors"
+    sentence = (
         "Tensors by site, beside them `token_ids` and `documents`; a file, or a folder of files whose vectors go on from "
         "one to the next by name."
     )
-    tried: ClassVar[str] = "safetensors"
 
     def recognises(self, place: Location) -> bool:
         return place.suffix == ".safetensors" or (place.is_folder and bool(place.files(".safetensors")))

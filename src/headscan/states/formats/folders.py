@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from torch import Tensor
 
@@ -114,14 +114,9 @@ def verify(folder: str) -> int:
 
 @FORMATS.register("headscan")
 class HeadscanFormat(StateFormat):
-    """`states.json` and shards of safetensors: sites, token ids, documents, protocol."""
-
-    title: ClassVar[str] = "`headscan states`"
-    sentence: ClassVar[str] = (
-        "The folder that `headscan states` wrote: sites, windows, token ids, documents and protocol."
-    )
-    tried: ClassVar[str] = "headscan"
-    first: ClassVar[int] = 9
+    title, tried = "`headscan states`", "headscan"
+    sentence = "The folder that `headscan states` wrote: sites, windows, token ids, documents and protocol."
+    first = 9
 
     def recognises(self, place: Location) -> bool:
         return place.is_folder and (place / INDEX).exists

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -155,13 +155,8 @@ def _refusal(place: Location, kind: str, error: BaseException) -> BadInput:
 
 @FORMATS.register("arrow")
 class ArrowFormat(StateFormat):
-    """An Arrow IPC file or stream, or Feather."""
-
-    title: ClassVar[str] = "Arrow and Feather"
-    sentence: ClassVar[str] = (
-        "As Parquet: every column of lists of numbers is a site; local files are mapped, not loaded."
-    )
-    tried: ClassVar[str] = "pyarrow"
+    title, tried = "Arrow and Feather", "pyarrow"
+    sentence = "As Parquet: every column of lists of numbers is a site; local files are mapped, not loaded."
 
     def recognises(self, place: Location) -> bool:
         return place.suffix in (".arrow", ".feather")
@@ -186,15 +181,12 @@ def _arrow(place: Location, field: str | None) -> Vectors:
 
 @FORMATS.register("datasets")
 class DatasetsFormat(StateFormat):
-    """`Dataset.save_to_disk`; several of them in folders shard_0, shard_1, ... as SAELens stores activations."""
-
-    title: ClassVar[str] = "`datasets` folders, SAELens' activations"
-    sentence: ClassVar[str] = (
+    title, tried = "`datasets` folders, SAELens' activations", "datasets, SAELens"
+    sentence = (
         "What `Dataset.save_to_disk` writes, also in folders shard_0, shard_1, ...; columns that are named by hooks of "
         "TransformerLens get headscan's names."
     )
-    tried: ClassVar[str] = "datasets, SAELens"
-    first: ClassVar[int] = 1
+    first = 1
 
     def recognises(self, place: Location) -> bool:
         return place.is_folder and ((place / "dataset_dict.json").exists or bool(_shards(place)))
@@ -234,14 +226,11 @@ MEMORY = 32 * 2**20  # bytes of a column that are unpacked at a time
 
 @FORMATS.register("parquet")
 class ParquetFormat(StateFormat):
-    """Columns of lists of numbers."""
-
-    title: ClassVar[str] = "Parquet"
-    sentence: ClassVar[str] = (
+    title, tried = "Parquet", "pyarrow"
+    sentence = (
         "Every column of lists of numbers is a site, a row a vector (or, of lists of lists, a window); `token_ids` and "
         "`documents` beside them; a file, or a folder of files."
     )
-    tried: ClassVar[str] = "pyarrow"
 
     def recognises(self, place: Location) -> bool:
         return place.suffix == ".parquet" or (place.is_folder and bool(place.files(".parquet")))
