@@ -44,11 +44,9 @@ class Engine:
         if lens.traits.encoder_decoder:
             raise BadInput(f"'{lens.name}' is an encoder-decoder, whose predictions are not attributed.")
         if not sentence and "head" not in lens.sites:
-            raise BadInput(
-                f"'{lens.name}' ({type(lens.model).__name__}) has no output layer over the vocabulary, so it "
-                "predicts no token; load it as a causal or masked language model, or explain its sentence vector "
-                "(--target sentence)."
-            )
+            lacks = f"'{lens.name}' ({type(lens.model).__name__}) has no output layer over the vocabulary"
+            advice = "load it as a causal or masked language model, or explain its sentence vector (--target sentence)"
+            raise BadInput(f"{lacks}, so it predicts no token; {advice}.")
         self.declared = declared_pooling(lens.origin.source) if sentence else None
         self.pooling: Pooling = self.declared or "mean"
         names = inspect.signature(lens.model.forward).parameters

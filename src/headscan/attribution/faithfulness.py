@@ -121,21 +121,13 @@ def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
         column = areas[:, which]
         return FaithfulnessCurve(share.tolist(), heights.tolist(), float(column.mean()), over_predictions(column))
 
+    without, within = random[:, :, 0], random[:, :, 1]
     return Faithfulness(
-        deletion=curve(0, [order.deletion for order in own]),
-        insertion=curve(1, [order.insertion for order in own]),
-        random=RandomOrders(
-            deletion=float(random[:, :, 0].mean()),
-            insertion=float(random[:, :, 1].mean()),
-            deletion_interval=beyond(random[:, :, 0]),
-            insertion_interval=beyond(random[:, :, 1]),
-        ),
-        substitute=task.substitute_name if task.substitute is not None else "auto",
-        steps=len(chosen),
-        gain=float(gains.mean()),
-        gain_interval=beyond(gains),
-        no_interval=None if enough else ONE,
-    )
+        deletion=curve(0, [order.deletion for order in own]), insertion=curve(1, [order.insertion for order in own]),
+        random=RandomOrders(float(without.mean()), float(within.mean()), beyond(without), beyond(within)),
+        substitute=task.substitute_name if task.substitute is not None else "auto", steps=len(chosen),
+        gain=float(gains.mean()), gain_interval=beyond(gains), no_interval=None if enough else ONE,
+    )  # fmt: skip
 
 
 def over_predictions(values: npt.NDArray[np.float64]) -> Interval | None:
@@ -147,7 +139,8 @@ def over_predictions(values: npt.NDArray[np.float64]) -> Interval | None:
     >>> round(low, 2), round(high, 2)
     (-0.44, 6.44)
     """
-    return _student(values, values.std(ddof=1) / len(values) ** 0.5, len(values) - 1) if len(values) >= FEWEST else None
+    many = len(values)
+    return _student(values, values.std(ddof=1) / many**0.5, many - 1) if many >= FEWEST else None
 
 
 def _over_orders(values: npt.NDArray[np.float64]) -> Interval:

@@ -21,11 +21,7 @@ VAIN = 8  # halvings in a row that may bring the sum no nearer
 def gradients(
     engine: Engine, embeds: Float[Tensor, "R T e"], target: AttributionTarget
 ) -> tuple[Float[Tensor, "R S"], Float[Tensor, "R S T e"]]:
-    """Target values [R, S] and their gradients [R, S, T, e] by the embeddings [R, T, e].
-
-    Raises:
-        BadInput: no gradient comes through (quantised layers that do not support it).
-    """
+    """Target values [R, S] and their gradients [R, S, T, e] by the embeddings [R, T, e]; BadInput where none comes through."""
     inputs = embeds.detach().clone().requires_grad_(True)
     slopes = []
     with frozen(engine.model):

@@ -101,12 +101,12 @@ class Coalitions:
             return [[group] for group in groups]
         passes: list[list[Group]] = []
         room = 0
-        for rows, prefix, length in groups:
-            tokens = len(rows) * (length - prefix)
+        for group in groups:
+            tokens = len(group[0]) * (group[2] - group[1])
             if not passes or tokens > room:
                 passes.append([])
                 room = self.plan.tokens
-            passes[-1].append((rows, prefix, length))
+            passes[-1].append(group)
             room -= tokens
         return passes
 
@@ -119,10 +119,8 @@ class Coalitions:
             return Segment(torch.where(there.unsqueeze(-1), self.embeds[prefix:], absent), prefix, positions)
         pools = self.engine.pools
         if length == 0 or not (pools or (len(positions) == 1 and self.engine.causal)):
-            raise BadInput(
-                "Tokens can be removed only before one prediction of a causal model, or of a sentence vector, and not all; "
-                "use a substitute token instead."
-            )
+            only = "Tokens can be removed only before one prediction of a causal model, or of a sentence vector, and not all"
+            raise BadInput(f"{only}; use a substitute token instead.")
         where = there.nonzero()[:, 1].reshape(len(keep), length)[:, prefix:]
         return Segment(self.embeds[where.to(self.embeds.device)], prefix, positions if pools else (length - 1,))
 

@@ -19,12 +19,11 @@ class GradientXInput(AttributionMethod):
     """The slope of the target along each token's embedding: one forward and one backward pass."""
 
     words = MethodWords(
-        title="Gradient × input",
-        sentence="The slope of the target along the token's embedding.",
+        title="Gradient × input", sentence="The slope of the target along the token's embedding.",
         formula="Σ_k (∂f/∂x_tk) x_tk; without signs, Σ_k |∂f/∂x_tk| |x_tk|",
         cost="one forward pass, and one backward pass a prediction",
         source="Shrikumar, Greenside, Kundaje 2017, Learning important features",
-    )
+    )  # fmt: skip
     local = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
@@ -63,12 +62,11 @@ class Occlusion(AttributionMethod):
     """The target with each token (or unit) less the target with a substitute in its place, or (`remove`) without it."""
 
     words = MethodWords(
-        title="Occlusion",
-        sentence="The target with the token less the target with a substitute in its place.",
+        title="Occlusion", sentence="The target with the token less the target with a substitute in its place.",
         formula="f(x) − f(x with x_i replaced); of all logits, their L1 distance",
         cost="one row a unit, batched behind the shared prefix",
         source="Zeiler, Fergus 2014, Visualizing and understanding convolutional networks",
-    )
+    )  # fmt: skip
     substitutes = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
@@ -85,17 +83,15 @@ class Combined(AttributionMethod):
     words = MethodWords(
         title="Gradient × input and occlusion",
         sentence="The mean of gradient × input and occlusion, each divided by its largest size in the prediction.",
-        formula="½ (g / max|g| + o / max|o|)",
-        cost="both",
-        source="Badger, Language Modeling and Discrete Encodings",
-    )
+        formula="½ (g / max|g| + o / max|o|)", cost="both", source="Badger, Language Modeling and Discrete Encodings",
+    )  # fmt: skip
     substitutes = True
     local = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        maps = GradientXInput().explain(task), Occlusion().explain(task)
-        tokens, units = ([_normalised(getattr(item, kind)) for item in maps] for kind in ("tokens", "units"))
-        return AttributionMap((tokens[0] + tokens[1]) / 2, (units[0] + units[1]) / 2)
+        slope, change = GradientXInput().explain(task), Occlusion().explain(task)
+        tokens = _normalised(slope.tokens) + _normalised(change.tokens)
+        return AttributionMap(tokens / 2, (_normalised(slope.units) + _normalised(change.units)) / 2)
 
 
 def _normalised(scores: Scores) -> Scores:

@@ -95,27 +95,22 @@ class Packed:
         with self._installed(index):
             output = self.model(inputs_embeds=joined, position_ids=torch.cat(places)[None].to(device), **options).logits
         logits = output[0] if self._keeps else output[0, index]
-        parts = logits.split([segment.embeds.shape[0] * len(segment.positions) for segment in segments])
-        return [
-            part.reshape(segment.embeds.shape[0], len(segment.positions), -1)
-            for part, segment in zip(parts, segments, strict=True)
-        ]
+        shapes = [(segment.embeds.shape[0], len(segment.positions)) for segment in segments]
+        parts = logits.split([rows * places for rows, places in shapes])
+        return [part.reshape(*shape, -1) for part, shape in zip(parts, shapes, strict=True)]
 
     @contextmanager
     def _installed(self, index: Tensor) -> Iterator[None]:
         config = self.model.config
         before = config._attn_implementation
         AttentionInterface.register(NAME, self._attend)
-        with ExitStack() as stack:
-            stack.enter_context(torch.inference_mode())
-            stack.enter_context(evaluating(self.model))
+        with torch.inference_mode(), evaluating(self.model), ExitStack() as stack:
             for module in self._gelus:  # the same function in one kernel instead of eight
                 module.__dict__["forward"] = partial(F.gelu, approximate="tanh")
                 stack.callback(module.__dict__.pop, "forward")
             if self._last_mlp is not None:
                 shape: list[torch.Size] = []
-                before_hook = self._last_mlp.register_forward_pre_hook(partial(_narrowed, index, shape))
-                stack.callback(before_hook.remove)
+                stack.callback(self._last_mlp.register_forward_pre_hook(partial(_narrowed, index, shape)).remove)
                 stack.callback(self._last_mlp.register_forward_hook(partial(_widened, index, shape)).remove)
             config._attn_implementation = NAME
             stack.callback(setattr, config, "_attn_implementation", before)

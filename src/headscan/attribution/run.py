@@ -38,36 +38,25 @@ from headscan.text.prompts import PromptLike, read_prompt
 def attribute(
     model: ModelLike, prompt: Annotated[PromptLike, Option("The prompt; - reads it from standard input.", content=True)],
     *,
-    method: Annotated[
-        str | AttributionMethod | Sequence[str | AttributionMethod] | None,
-        Option(
-            "Several with commas (the first colours the page), or all. Default: gradient-x-input; of a sentence vector by "
-            "itself occlusion.",
-            choices=METHODS,
-        ),
-    ] = None,
-    target: Annotated[
-        TargetKind,
-        Option(
-            "What is explained: next or logit (the token's), contrast, logprob (nats), all logits; "
-            "sentence, the cosine of the sentence vector (next, of encoders without a head)."
-        ),
-    ] = "next",
-    token: Annotated[
-        str | int | None, Option("The token to explain: its text or #ID. Default: the model's prediction.")
-    ] = None,
-    against: Annotated[
-        str | int | None,
-        Option(
-            "Why the token and not this one: its text or #ID; of a sentence vector, another text to be compared with."
-        ),
-    ] = None,
+    method: Annotated[str | AttributionMethod | Sequence[str | AttributionMethod] | None, Option(
+        "Several with commas (the first colours the page), or all. Default: gradient-x-input; of a sentence vector by "
+        "itself occlusion.", choices=METHODS,
+    )] = None,
+    target: Annotated[TargetKind, Option(
+        "What is explained: next or logit (the token's), contrast, logprob (nats), all logits; "
+        "sentence, the cosine of the sentence vector (next, of encoders without a head)."
+    )] = "next",
+    token: Annotated[str | int | None, Option(
+        "The token to explain: its text or #ID. Default: the model's prediction."
+    )] = None,
+    against: Annotated[str | int | None, Option(
+        "Why the token and not this one: its text or #ID; of a sentence vector, another text to be compared with."
+    )] = None,
     continuation: Annotated[str | None, Option("Explain every token of this continuation.")] = None,
     generate: Annotated[int | None, Option("Explain every token of a greedy continuation of so many.", low=1)] = None,
-    substitute: Annotated[
-        str | int,
-        Option("Stands for an absent token: auto, mask, pad, eos, bos, unk, mean, zero, remove, or a token (text or #ID)."),
-    ] = "auto",
+    substitute: Annotated[str | int, Option(
+        "Stands for an absent token: auto, mask, pad, eos, bos, unk, mean, zero, remove, or a token (text or #ID)."
+    )] = "auto",
     units: Annotated[UnitKind, Option("What is scored together.")] = "token",
     signed: Annotated[bool, Option("Scores with signs; else their sizes alone.")] = True,
     chat: Annotated[bool, Option("Put the prompt into the model's chat template.")] = False,
@@ -111,43 +100,24 @@ def attribute(
         run.progress(f"attribution · {method.name}", done, len(methods), "methods")
         scored[method.name] = run.unit(method.name, ScoredMap, partial(score, method, task, asked))
     run.progress("attribution", len(methods), len(methods), "methods")
-    maps = {name: item.map() for name, item in scored.items()}
+    maps = {name: AttributionMap(np.array(item.tokens), np.array(item.units)) for name, item in scored.items()}
     records = [item.record for item in scored.values()]
     first = maps[methods[0].name]
     steps = explained(task, first)
-    prompt, engine = task.prompt, task.engine
+    prompt, engine, goal = task.prompt, task.engine, task.target
+    values = zip(task.units, first.units.mean(0).tolist(), strict=True)
+    words, ids = [step.token for step in steps], [step.id for step in steps if step.id is not None]
     return AttributeResult(
-        prompt=prompt.text,
-        tokens=list(prompt.tokens),
-        ids=list(prompt.ids),
-        special=list(prompt.special),
-        roles=list(prompt.roles),
-        spans=[
-            ScoredSpan(unit.text, list(unit.tokens), float(value))
-            for unit, value in zip(task.units, first.units.mean(0), strict=True)
-        ],
-        units=asked["units"],
-        scores=first.tokens.mean(0).tolist(),
-        method=methods[0].name,
-        signed=asked["signed"],
-        substitute=task.substitute_name,
-        target=AttributionOf(
-            task.target.kind,
-            task.target.sentence,
-            [step.token for step in steps],
-            [step.id for step in steps if step.id is not None],
-            task.target.judged,
-        ),
-        steps=steps,
-        maps=records,
-        faithfulness=records[0].faithfulness,
-        cost=AttributionCost(engine.packs, engine.tokens_computed),
-        findings=findings(records, task.target.judged),
-        protocol=run.protocol(device=str(lens.device), dtype=str(task.embeds.dtype).removeprefix("torch.")),
-        models=[record],
+        prompt=prompt.text, tokens=list(prompt.tokens), ids=list(prompt.ids), special=list(prompt.special),
+        roles=list(prompt.roles), spans=[ScoredSpan(unit.text, list(unit.tokens), value) for unit, value in values],
+        units=asked["units"], scores=first.tokens.mean(0).tolist(), method=methods[0].name, signed=asked["signed"],
+        substitute=task.substitute_name, target=AttributionOf(goal.kind, goal.sentence, words, ids, goal.judged),
+        steps=steps, maps=records, faithfulness=records[0].faithfulness,
+        cost=AttributionCost(engine.packs, engine.tokens_computed), findings=findings(records, goal.judged),
+        protocol=run.protocol(device=str(lens.device), dtype=str(task.embeds.dtype).removeprefix("torch.")), models=[record],
         arrays={f"scores/{name}": item.tokens.astype(np.float32) for name, item in maps.items()}
         | {f"units/{name}": item.units.astype(np.float32) for name, item in maps.items()},
-    )
+    )  # fmt: skip
 
 
 def read_task(lens: Lens, asked: Given, *, sentence: bool = False) -> AttributionTask:
@@ -155,10 +125,10 @@ def read_task(lens: Lens, asked: Given, *, sentence: bool = False) -> Attributio
     engine = Engine(lens, sentence=sentence)
     prompt = read_prompt(asked["prompt"], lens.tokenizer, lens.limits, chat=asked["chat"])
     if len(prompt) < 2:
-        raise BadInput(
-            f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to share the prediction between; "
-            "give at least two tokens."
+        nothing = (
+            f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to share the prediction between"
         )
+        raise BadInput(f"{nothing}; give at least two tokens.")
     if sentence:
         target = sentence_target(engine, prompt.ids, asked)
     else:
@@ -182,20 +152,12 @@ class ScoredMap:
     units: list[list[float]]
     record: MapRecord
 
-    def map(self) -> AttributionMap:
-        return AttributionMap(np.array(self.tokens), np.array(self.units))
-
 
 def score(method: AttributionMethod, task: AttributionTask, asked: Given) -> ScoredMap:
     start = time.perf_counter()
     scores = method.explain(task)
     seconds = round(time.perf_counter() - start, 4)
-    record = MapRecord(
-        method.name,
-        {field.name: getattr(method, field.name) for field in options_of(type(method))},
-        method.words,
-        seconds,
-        faithfulness(task, scores) if asked["faithfulness"] else None,
-        scores.completeness,
-    )
+    parameters = {field.name: getattr(method, field.name) for field in options_of(type(method))}
+    trust = faithfulness(task, scores) if asked["faithfulness"] else None
+    record = MapRecord(method.name, parameters, method.words, seconds, trust, scores.completeness)
     return ScoredMap(scores.tokens.tolist(), scores.units.tolist(), record)

@@ -25,10 +25,8 @@ def check(asked: Given) -> None:
     methods = methods_of(asked)
     if asked["substitute"] != "auto" and not asked["faithfulness"] and not any(item.substitutes for item in methods):
         users = ", ".join(sorted(name for name, item in METHODS.items() if item.substitutes))
-        raise BadInput(
-            f"--substitute is not used by the attribution method {' or '.join(item.name for item in methods)} without "
-            f"--faithfulness; it belongs to {users}."
-        )
+        unused = f"--substitute is not used by the attribution method {' or '.join(item.name for item in methods)}"
+        raise BadInput(f"{unused} without --faithfulness; it belongs to {users}.")
 
 
 def explains_several(asked: Given) -> bool:
@@ -54,14 +52,13 @@ def find_steps(engine: Engine, prompt: Prompt, asked: Given) -> tuple[Prompt, tu
     lens, longest = engine.lens, engine.lens.context_length
     against = one_token(lens, asked["against"]) if asked["against"] is not None else None
     named = one_token(lens, asked["token"]) if asked["token"] is not None else None
-    if explains_several(asked) and engine.masked:
-        raise BadInput(f"'{lens.name}' fills masks; it continues no text.")
     if explains_several(asked):
+        if engine.masked:
+            raise BadInput(f"'{lens.name}' fills masks; it continues no text.")
         ids = _continuation(engine, prompt, asked)
-        if longest is not None and len(prompt) + len(ids) - 1 > longest:
-            raise BadInput(
-                f"Prompt and continuation have {len(prompt) + len(ids)} tokens, but '{lens.name}' takes at most {longest}."
-            )
+        many = len(prompt) + len(ids)
+        if longest is not None and many - 1 > longest:
+            raise BadInput(f"Prompt and continuation have {many} tokens, but '{lens.name}' takes at most {longest}.")
         steps = tuple(TargetStep(len(prompt) - 1 + k, token) for k, token in enumerate(ids))
         prompt = prompt.extended(lens.tokenizer, ids[:-1])
     else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Literal
 
 import numpy as np
@@ -78,12 +79,8 @@ class AttributionTarget:
             return F.cosine_similarity(logits, self.reference.to(logits), dim=-1)
         if self.kind == "all":
             return logits.sum(-1) if original is None else -(logits - original.to(logits)).abs().sum(-1)
-        if self.kind == "logprob":
-            logits = logits.log_softmax(-1)
-        chosen = self._gather(logits, [step.token or 0 for step in self.steps])
-        if self.kind == "contrast":
-            return chosen - self._gather(logits, [step.against or 0 for step in self.steps])
-        return chosen
+        chosen = self._gather(logits.log_softmax(-1) if self.kind == "logprob" else logits, "token")
+        return chosen - self._gather(logits, "against") if self.kind == "contrast" else chosen
 
     @property
     def judged(self) -> str:
@@ -93,9 +90,10 @@ class AttributionTarget:
         """What faithfulness looks at: the probability of each step's token, or the cosine."""
         if self.reference is not None:
             return self.value(logits)
-        return self._gather(logits.float().softmax(-1), [step.token or 0 for step in self.steps])
+        return self._gather(logits.float().softmax(-1), "token")
 
-    def _gather(self, values: Tensor, tokens: Sequence[int]) -> Tensor:
+    def _gather(self, values: Tensor, which: Literal["token", "against"]) -> Tensor:
+        tokens = [getattr(step, which) or 0 for step in self.steps]
         index = torch.tensor(tokens, device=values.device).expand(values.shape[0], -1).unsqueeze(-1)
         return values.gather(-1, index).squeeze(-1)
 
@@ -155,13 +153,10 @@ def find_units(prompt: Prompt, units: UnitKind = "token") -> list[Unit]:
     if units != "token":
         starts = [match.start() for match in (WORD if units == "word" else SENTENCE).finditer(prompt.text)]
         owner = [_piece(prompt, index, starts) for index in range(len(prompt))]
-    groups: list[list[int]] = []
-    for index, piece in enumerate(owner):
-        if index and piece is not None and piece == owner[index - 1]:
-            groups[-1].append(index)
-        else:
-            groups.append([index])
-    return [Unit(tuple(group), "".join(prompt.tokens[i] for i in group)) for group in groups]
+    # A token of no piece is a group by itself: no other has its negative index.
+    own = groupby(range(len(prompt)), lambda index: -1 - index if owner[index] is None else owner[index])
+    groups = [tuple(group) for _, group in own]
+    return [Unit(group, "".join(prompt.tokens[i] for i in group)) for group in groups]
 
 
 def _piece(prompt: Prompt, index: int, starts: list[int]) -> int | None:
@@ -195,14 +190,8 @@ def gathered(scores: Scores, units: Sequence[Unit]) -> Scores:
 def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None, str]:
     """The embedding [e] that stands for an absent token, and its name; None for removal.
 
-    Args:
-        engine: the model.
-        choice: "auto" (the tokenizer's mask, padding, end-of-text or unknown token, the first there is; else "mean"),
-            "mask", "pad", "eos", "bos", "unk", "mean" (of the embedding table), "zero", "remove", or a token, as its
-            text, its id or "#ID".
-
-    Raises:
-        BadInput: the tokenizer has no such token, or the text is not one token.
+    `choice` is "auto" (the tokenizer's mask, padding, end-of-text or unknown token, the first there is; else "mean"), "mask",
+    "pad", "eos", "bos", "unk", "mean" (of the embedding table), "zero", "remove", or a token, as its text, its id or "#ID".
     """
     lens = engine.lens
 

@@ -8,6 +8,7 @@ import signal
 import sys
 import textwrap
 from collections.abc import Sequence
+from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
@@ -105,10 +106,8 @@ Options:
 
 
 def _listing() -> str:
-    rows = [
-        textwrap.fill(about, 78, initial_indent=f"  {name:12} ", subsequent_indent=" " * 15)
-        for name, about in verbs().items()
-    ]
+    fill = partial(textwrap.fill, width=78, subsequent_indent=" " * 15)
+    rows = [fill(about, initial_indent=f"  {name:12} ") for name, about in verbs().items()]
     return "\n".join([HEAD, *rows, TAIL])
 
 

@@ -80,8 +80,7 @@ class Command:
             name=f"headscan {name}", help=about,
             usage=" ".join(filter(None, ("Usage: headscan", name, self.subject, "[OPTIONS]"))),
             help_epilogue="\n\n".join(lines), help_format="markdown", version_flags=[], result_action="return_value",
-            suppress_keyboard_interrupt=False,
-            default_parameter=Parameter(negative=()),
+            suppress_keyboard_interrupt=False, default_parameter=Parameter(negative=()),
         )  # fmt: skip
         made.default(self.function(name))
         made["--help"].show = False

@@ -94,11 +94,8 @@ def figures() -> App:
     @app.default
     def written(
         result: Annotated[str, Parameter(help="Folder of a saved result.")],
-        folder: Annotated[
-            str, Parameter(help="Folder for the files (needs headscan[figures] and Chrome or Chromium).")
-        ],
-        /,
-    ) -> None:
+        folder: Annotated[str, Parameter(help="Folder for the files (needs headscan[figures] and Chrome or Chromium).")], /,
+    ) -> None:  # fmt: skip
         for path in headscan.load(result).save_figures(folder):
             print(path)
 

@@ -35,13 +35,11 @@ def default_folder(verb: str, *words: str) -> Path:
 def show(result: Result, folder: Path, *, as_json: bool) -> None:
     """Print the result: with `as_json` its result.json alone on standard output, else the table and the page's path."""
     if as_json:
-        data = (result.json() + "\n").encode("utf-8")
-        stream = getattr(sys.stdout, "buffer", None)
-        if stream is not None:
-            stream.write(data)
-            stream.flush()
+        if hasattr(sys.stdout, "buffer"):
+            sys.stdout.buffer.write((result.json() + "\n").encode("utf-8"))
+            sys.stdout.buffer.flush()
         else:
-            sys.stdout.write(data.decode("utf-8"))
+            sys.stdout.write(result.json() + "\n")
         return
     from rich.console import Console
 
@@ -64,13 +62,10 @@ def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
     from rich.progress import Progress as Bar
 
     columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(bar_width=24),
+        TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
         TextColumn("{task.percentage:>3.0f} %  {task.completed:,.0f} {task.fields[unit]}  {task.fields[rate]}"),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
+        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
+    )  # fmt: skip
     tasks: dict[str, TaskID] = {}
     with Bar(*columns, console=Console(stderr=True), transient=True, disable=not visible) as bar:
 
@@ -98,8 +93,7 @@ def _lines() -> Progress:
         start, before = begun.setdefault(stage.partition(" · ")[0], (now, done))
         if now - last >= EVERY:
             last = now
-            of = f" of {total:,}" if total else ""
-            left = ""
+            of, left = f" of {total:,}" if total else "", ""
             if total and done > before and now - start >= EVERY:
                 left = f", about {_duration((now - start) * (total - done) / (done - before))} left"
             print(f"headscan: {stage}: {done:,}{of} {unit}{left}", file=sys.stderr, flush=True)
@@ -113,13 +107,9 @@ def _duration(seconds: float) -> str:
     >>> _duration(40.2), _duration(600), _duration(9000)
     ('40 s', '10 min', '2.5 h')
     """
-    return (
-        f"{seconds:.0f} s"
-        if seconds < 120
-        else f"{seconds / 60:.0f} min"
-        if seconds < 7200
-        else f"{seconds / 3600:.1f} h"
-    )
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 @contextmanager

@@ -28,8 +28,8 @@ def narrow_cone(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
     if cosine is None:
         return None
     advice = "Centre vectors before they are compared."
-    if evidence.gauge is not None and evidence.gauge[1] >= LEANING:
-        head, before, after = evidence.gauge
+    if (gauge := evidence.gauge) is not None and gauge[1] >= LEANING:
+        head, before, after = gauge
         advice = (
             "headscan.decone(model) moves the common direction into a bias of the output head: at "
             f"{head} the average cosine goes from {before:.2f} to {after:z.2f}, and no logit changes."
@@ -218,9 +218,8 @@ def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> See
 def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Of all but the first of a row of checkpoints."""
     loss = evidence.loss.number("loss") if evidence.loss is not None else None
-    before = [
-        (past, point.model) for point in earlier if point.loss is not None and (past := point.loss.number("loss"))
-    ]
+    losses = [(point.loss.number("loss"), point.model) for point in earlier if point.loss is not None]
+    before = [(past, model) for past, model in losses if past]
     if loss is None or not before:
         return None
     least, name = min(before)
@@ -321,9 +320,9 @@ def unconnected_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
 )  # fmt: skip
 def removable_direction(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Where the head is linear."""
-    if evidence.gauge is None:
+    if (gauge := evidence.gauge) is None:
         return None
-    site, before, after = evidence.gauge
+    site, before, after = gauge
     null, there = evidence.gauge_of_null, "A" if before >= LEANING else "There is hardly one: a"
     return Seen(
         value=before - after, site=site, interval=evidence.gauge_interval, null=None if null is None else null[1] - null[2],

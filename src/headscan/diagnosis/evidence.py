@@ -134,10 +134,19 @@ class ModelEvidence:
     def _common(self, null: str | None) -> Row:
         return next((row for row in self.common if row.get("null") == null), Row())
 
+    def _gauge(self, null: str | None) -> Gauge | None:
+        row = self._common(null)
+        before, after = row.number("cosine"), row.number("cosine_after")
+        return None if before is None or after is None else (row.text("site"), before, after)
+
     @property
     def gauge(self) -> Gauge | None:
         """Where the head reads, and the average cosine there as it is and with a bias of the head."""
-        return _gauge(self._common(None))
+        return self._gauge(None)
+
+    @property
+    def gauge_of_null(self) -> Gauge | None:
+        return self._gauge("random-init")
 
     @property
     def gauge_interval(self) -> Interval | None:
@@ -145,18 +154,9 @@ class ModelEvidence:
         before, after = (self._common(None).interval(name) for name in ("cosine", "cosine_after"))
         return None if before is None or after is None else (before[0] - after[1], before[1] - after[0])
 
-    @property
-    def gauge_of_null(self) -> Gauge | None:
-        return _gauge(self._common("random-init"))
-
     def null(self, site: str) -> Row | None:
         """The row of random weights at a site."""
         return next((row for row in self.nulls if row["site"] == site and row["null"] == "random-init"), None)
-
-
-def _gauge(row: Row) -> Gauge | None:
-    before, after = row.number("cosine"), row.number("cosine_after")
-    return None if before is None or after is None else (row.text("site"), before, after)
 
 
 def value(row: Row | None, measure: str) -> float | None:

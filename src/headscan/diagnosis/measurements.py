@@ -141,16 +141,13 @@ class Measurements:
     def _shares(self, until: Deadline) -> list[float]:
         """How far other tokens move an output over how far its own does, of each prompt that there is time for."""
         prompts = self._prompts(self.plan.flow)
-        work = partial(
-            measure, self.lens, at=self.blocks[-1], trials=2, recover=False, seed=self.settings.seed,
-            progress=until.kept(self.progress),
-        )  # fmt: skip
+        seed, progress = self.settings.seed, until.kept(self.progress)
+        work = partial(measure, self.lens, at=self.blocks[-1], trials=2, recover=False, seed=seed, progress=progress)
         results = until.each([partial(work, prompt=prompt) for prompt in prompts])
         self._require(len(results), len(prompts), "examined for flow")
-        flows = [each.parts[0].sites[-1] for each in results]
-        if self.lens.traits.causal:
-            return [flow.leak_of_earlier / max(flow.leak_own, 1e-30) for flow in flows]
-        return [(flow.leak_of_earlier + flow.leak_of_later) / 2 / max(flow.leak_own, 1e-30) for flow in flows]
+        flows, causal = [each.parts[0].sites[-1] for each in results], self.lens.traits.causal
+        others = [flow.leak_of_earlier if causal else (flow.leak_of_earlier + flow.leak_of_later) / 2 for flow in flows]
+        return [other / max(flow.leak_own, 1e-30) for flow, other in zip(flows, others, strict=True)]
 
     def cure(self) -> TriedRemedies | None:
         """Remedies fitted on half of the passages and judged by the others."""
@@ -202,9 +199,8 @@ class Measurements:
         if not done:
             raise OutOfTime
         if done < asked:
-            self.skipped.append(
-                f"{done} of {asked} prompts were {verb}: there was no time for more in {self.settings.budget}."
-            )
+            late = f"there was no time for more in {self.settings.budget}"
+            self.skipped.append(f"{done} of {asked} prompts were {verb}: {late}.")
 
 
 GROUP, ROWS = 64, 64
@@ -228,11 +224,8 @@ def levels(weight: torch.Tensor) -> torch.Tensor:
 
 def grid_of(model: nn.Module) -> Grid | None:
     """The grid of all matrices of at least 64 columns, None where there is none in floating point."""
-    counts = {
-        name: levels(weight).float()
-        for name, weight in model.named_parameters()
-        if weight.ndim == 2 and weight.is_floating_point()
-    }
+    weights = {name: weight for name, weight in model.named_parameters() if weight.is_floating_point()}
+    counts = {name: levels(weight).float() for name, weight in weights.items() if weight.ndim == 2}
     # A matrix of equal values, such as one that was never trained, was not rounded.
     medians = {name: median for name, count in counts.items() if len(count) and (median := float(count.median())) > 1}
     if not medians:

@@ -97,9 +97,8 @@ PRESETS = (
     ExaminationPlan(passes=200_000, prompts=4, flow=4, passages=1024),
     ExaminationPlan(passes=60_000, prompts=4, flow=4, passages=384),
     ExaminationPlan(passes=20_000, prompts=4, depth=0.25, flow=4, passages=128),
-    ExaminationPlan(passes=5_000, prompts=1, depth=0.1),
-    ExaminationPlan(passes=0),
-)
+    ExaminationPlan(passes=5_000, prompts=1, depth=0.1), ExaminationPlan(passes=0),
+)  # fmt: skip
 
 
 def planned(budget: str, seconds: float, tokens: int | None = None) -> ExaminationPlan:

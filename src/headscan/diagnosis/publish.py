@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from headscan.diagnosis.result import CheckupResult, Examination, Observation
+import re
+
+from headscan.diagnosis.result import CheckupResult, Observation
 
 BEGIN, END = "<!-- headscan checkup -->", "<!-- /headscan checkup -->"
 
@@ -19,16 +21,10 @@ def markdown(result: CheckupResult) -> str:
     lines = [BEGIN, "## Checkup", "", f"headscan {result.protocol.versions.get('headscan', '')}{read}.", ""]
     for one in result.examinations:
         lines += [f"### {_escaped(one.model)}", ""] if len(result.examinations) > 1 else []
-        lines += [*_said(one), "", *_table(one.observations), ""]
+        summary = (sentence.partition(": ") for sentence in one.summary)
+        lines += [*(f"- **{_escaped(strong)}:** {_escaped(said)}" for strong, _, said in summary), ""]
+        lines += [*_table(one.observations), ""]
     return "\n".join([*lines, END]) + "\n"
-
-
-def _said(one: Examination) -> list[str]:
-    found = []
-    for sentence in one.summary:
-        strong, _, said = sentence.partition(": ")
-        found.append(f"- **{_escaped(strong)}:** {_escaped(said)}")
-    return found
 
 
 def _table(observations: list[Observation]) -> list[str]:
@@ -43,6 +39,5 @@ def _table(observations: list[Observation]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    for sign in "\\`*_[]<>|":
-        text = text.replace(sign, f"\\{sign}" if sign not in "<>" else {"<": "&lt;", ">": "&gt;"}[sign])
+    text = re.sub(r"([\\`*_\[\]|])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
     return " ".join(text.split())

@@ -18,9 +18,7 @@ class Seen:
 
     value: float
     sentence: str
-    advice: str = (
-        ""  # what would help, with its effect on this model, where that was measured; else the condition's `todo`
-    )
+    advice: str = ""  # what would help, and how much where that was measured; else the condition's `todo`
     site: str | None = None
     interval: Interval | None = None  # 95 %
     null: float | None = None  # the value that `null_of` gives
@@ -89,8 +87,8 @@ def alarming(values: Mapping[str, float]) -> list[str]:
     (['HS101', 'HS102'], [])
     """
     plain = {code for code, value in values.items() if CONDITIONS[code].alarms(value)}
-    return [
-        code
-        for code, kind in ((code, CONDITIONS[code]) for code in values)
-        if code in plain or (kind.known and kind.present(values[code]) and plain & set(kind.brings))
-    ]
+
+    def brought(kind: Condition, value: float) -> bool:
+        return kind.known and kind.present(value) and not plain.isdisjoint(kind.brings)
+
+    return [code for code, value in values.items() if code in plain or brought(CONDITIONS[code], value)]

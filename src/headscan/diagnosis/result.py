@@ -34,13 +34,10 @@ class Observation(Finding):
     advice: str  # what would help
     value: Annotated[float | None, Term("value", "What the condition rests on.")] = None
     interval: Interval | None = None  # of the value
-    sure: bool | None = (
-        None  # whether the whole interval is on the value's side of the threshold; None without an interval
-    )
-    null: Annotated[
-        float | None,
-        Term("chance", "What random weights of the same architecture give, or guessing without a state.", where="page"),
-    ] = None
+    sure: bool | None = None  # whether the whole interval is on the value's side of the threshold; None without one
+    null: Annotated[float | None, Term(
+        "chance", "What random weights of the same architecture give, or guessing without a state.", where="page",
+    )] = None  # fmt: skip
     alarm: float | None = None  # from here on it is an alarm, where that is not the threshold
     null_of: str = "with random weights"
     beside: Annotated[str | None, Term("reference", "The value among the reference models.", where="page")] = None
@@ -89,7 +86,7 @@ class Reference:
     about: str = ""  # what it is, in a few words
     kind: Literal[
         "healthy", "ill", "unjudged"
-    ]  # ill with a fault that `about` names; nobody has judged a contributed one
+    ]  # ill with a fault that `about` names; contributed ones nobody has judged
     text: str
     tokens: int | None = None
     budget: str = ""
@@ -123,9 +120,7 @@ def beside(code: str, value: float, *, least: bool = True) -> str:
     models = "healthy models" + " that have this number" * (len(known) < healthy)
     if set(known) == {value}:
         return f"the same as all {len(known)} {models}"
-    side, count = (
-        ("higher", sum(other < value for other in known)) if least else ("lower", sum(other > value for other in known))
-    )
+    side, count = "higher" if least else "lower", sum(other < value if least else other > value for other in known)
     if not count:
         return f"no {side} than any of {len(known)} {models}"
     return f"{side} than {f'all {count}' if count == len(known) else f'{count} of {len(known)}'} {models}"
@@ -179,9 +174,8 @@ def ordered(observations: Sequence[Observation]) -> list[Observation]:
     follows = {code for one in present for code in CONDITIONS[one].brings if one in CONDITIONS}
 
     def urgency(one: Observation) -> tuple[bool, bool, bool, float, str]:
-        distance = (
-            abs(one.value - one.threshold) / max(abs(one.threshold), 1e-9) if one.value is not None else float("inf")
-        )
+        value = float("inf") if one.value is None else one.value
+        distance = abs(value - one.threshold) / max(abs(one.threshold), 1e-9)
         alarm = one.present and not one.known
         notice = one.present and not alarm
         return not alarm, not one.present, alarm and one.code in follows, 0.0 if notice else distance, one.code
@@ -198,9 +192,8 @@ def _verdict(every: Sequence[Observation]) -> str:
     alarms = [one for one in looked if one.present and not one.known]
     reference = _elsewhere(looked)
     if not alarms:
-        return (
-            "; ".join([f"No alarm: none of the {len(looked)} alarms that were looked for is raised", *reference]) + "."
-        )
+        none = f"No alarm: none of the {len(looked)} alarms that were looked for is raised"
+        return "; ".join([none, *reference]) + "."
     first = alarms[0]
     follow = [one for one in alarms[1:] if one.code in CONDITIONS[first.code].brings]
     rest = [one for one in alarms[1:] if one not in follow]

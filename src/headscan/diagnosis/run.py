@@ -103,23 +103,17 @@ def examined_states(source: VectorSource, name: str, settings: CheckingUp, run: 
 @verb("checkup")
 def checkup(
     sources: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *,
-    budget: Annotated[
-        Literal["2m", "10m", "full"],
-        Option(
-            "How long a model may take: two or ten minutes, from the speed of its first pass (more tokens are read, and more "
-            "is tried, the longer), or all of the text, the random twin and every search."
-        ),
-    ] = "2m",
-    fail_on: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "Exit with status 3 where one of these was found: globs of codes, comma-separated, such as 'HS101,HS2*'.",
-            metavar="CODES", identity=False,
-        ),
-    ] = None,
-    checkpoints: Annotated[
-        bool, Option("The sources are checkpoints of one training run, in its order: that order is examined, too.")
-    ] = False,
+    budget: Annotated[Literal["2m", "10m", "full"], Option(
+        "How long a model may take: two or ten minutes, from the speed of its first pass (more tokens are read, and more "
+        "is tried, the longer), or all of the text, the random twin and every search."
+    )] = "2m",
+    fail_on: Annotated[str | Sequence[str] | None, Option(
+        "Exit with status 3 where one of these was found: globs of codes, comma-separated, such as 'HS101,HS2*'.",
+        metavar="CODES", identity=False,
+    )] = None,
+    checkpoints: Annotated[bool, Option(
+        "The sources are checkpoints of one training run, in its order: that order is examined, too."
+    )] = False,
     context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
@@ -155,30 +149,25 @@ def checkup(
         raise BadInput("A checkup reads its text more than once: give a file in place of standard input.")
     if settings.text is not None:
         check_text(settings.text)
-    examined: list[ModelEvidence] = []
-    names = _names(given)
-    for number, (source, name) in enumerate(zip(given, names, strict=True)):
-        work = partial(_examined, source, name, settings, run)
-        examined.append(run.unit(f"source-{number}", ModelEvidence, work))
+    examined = [
+        run.unit(f"source-{number}", ModelEvidence, partial(_examined, source, name, settings, run))
+        for number, (source, name) in enumerate(zip(given, _names(given), strict=True))
+    ]
     found = [judged(one, examined[:k] if settings.checkpoints else []) for k, one in enumerate(examined)]
     present = [one for each in found for one in ordered(each.observations) if one.present]
     wanted = settings.failing()
     result = CheckupResult(
         protocol=run.protocol(text=next((one.text for one in examined if one.text is not None), None)),
-        models=[one.record for one in examined if one.record is not None],
-        findings=sorted(present, key=lambda one: one.known),
-        examinations=found,
-        failed=sorted({one.code for one in present if one.code in wanted}),
-    )
+        models=[one.record for one in examined if one.record is not None], examinations=found,
+        findings=sorted(present, key=lambda one: one.known), failed=sorted({one.code for one in present} & {*wanted}),
+    )  # fmt: skip
     if run.folder is not None:
         write_atomic(run.folder / "card.md", markdown(result).encode())
     return result
 
 
 def _examined(source: SourceLike, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
-    stored = stored_source(
-        source, context=settings.context, max_tokens=settings.max_tokens, field=settings.field,
-    )  # fmt: skip
+    stored = stored_source(source, context=settings.context, max_tokens=settings.max_tokens, field=settings.field)
     if stored is not None:
         return examined_states(stored, name, settings, run)
     if settings.text is None:
@@ -188,12 +177,13 @@ def _examined(source: SourceLike, name: str, settings: CheckingUp, run: Run) -> 
 
 def _names(given: list[SourceLike]) -> list[str]:
     """What the sources go by: ids and folders by their last part where that tells them apart."""
-    names = [
-        os.fspath(one).rstrip("/")
-        if isinstance(one, str | os.PathLike)
-        else str(getattr(one, "name", type(one).__name__))
-        for one in given
-    ]
+
+    def name_of(one: SourceLike) -> str:
+        if isinstance(one, str | os.PathLike):
+            return os.fspath(one).rstrip("/")
+        return str(getattr(one, "name", type(one).__name__))
+
+    names = [name_of(one) for one in given]
     short = [os.path.basename(name) or name for name in names]
     return [s if short.count(s) == 1 else name for s, name in zip(short, names, strict=True)]
 
@@ -201,27 +191,20 @@ def _names(given: list[SourceLike]) -> list[str]:
 def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination:
     """Every condition that can be looked for in a source, and the summary."""
     found = {code: seen for code, one in CONDITIONS.items() if (seen := one.seen(evidence, earlier)) is not None}
-    alarms = alarming({code: seen.value for code, seen in found.items()})
-    observations = [
-        _observation(code, CONDITIONS[code], seen, evidence.model, alarm=code in alarms) for code, seen in found.items()
-    ]
-    return Examination(
-        model=evidence.model, evidence=evidence, observations=observations, summary=summary(evidence, observations)
-    )
+    alarms, name = alarming({code: seen.value for code, seen in found.items()}), evidence.model
+    rows = [_observation(code, CONDITIONS[code], seen, name, alarm=code in alarms) for code, seen in found.items()]
+    return Examination(model=name, evidence=evidence, observations=rows, summary=summary(evidence, rows))
 
 
 def _observation(code: str, condition: Condition, seen: Seen, model: str, *, alarm: bool) -> Observation:
     present = condition.present(seen.value, seen.interval)
     sure = None if seen.interval is None else all(condition.present(end) == present for end in seen.interval)
     known = not alarm if present else condition.known
-    level: Literal["alert", "notice", "good"] = (
-        "good" if not present else "notice" if known or sure is False else "alert"
-    )
+    words = ("title", "question", "meaning", "source", "unit", "threshold", "least", "alarm")
+    measured = ("sentence", "site", "value", "interval", "null", "null_of")
     return Observation(
-        code=code, level=level, sentence=seen.sentence, model=model, site=seen.site, value=seen.value,
-        title=condition.title, question=condition.question, meaning=condition.meaning, source=condition.source,
-        unit=condition.unit, threshold=condition.threshold, least=condition.least, present=present, known=known,
-        alarm=condition.alarm,
-        advice=seen.advice or condition.todo, interval=seen.interval, sure=sure, null=seen.null, null_of=seen.null_of,
+        code=code, level="good" if not present else "notice" if known or sure is False else "alert", model=model,
+        present=present, known=known, sure=sure, advice=seen.advice or condition.todo,
         beside=beside(code, seen.value, least=condition.least),
+        **{name: getattr(condition, name) for name in words}, **{name: getattr(seen, name) for name in measured},
     )  # fmt: skip

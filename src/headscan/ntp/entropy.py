@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,25 +44,17 @@ def unseen_mass(labels: SoftLabels) -> float:
 
 @dataclass(frozen=True)
 class DataNumbers:
-    """What the data say of themselves, before any model is looked at.
+    """What the data say of themselves, before any model is looked at; shares are in [0, 1]."""
 
-    Attributes:
-        tokens: (context, next token) pairs n; vocabulary: V.
-        contexts: distinct ones m; supports: distinct ones; contexts_per_support: how many share one on average.
-        entropy_bound: H in nats a token.
-        single_successor_share: share of the contexts that one token only follows, in [0, 1].
-        support_size_mean: tokens a support; unseen_mass: Good and Turing's, in [0, 1].
-    """
-
-    tokens: int
+    tokens: int  # (context, next token) pairs n
     vocabulary: int
-    contexts: int
-    supports: int
-    contexts_per_support: float
-    entropy_bound: float
-    single_successor_share: float
-    support_size_mean: float
-    unseen_mass: float
+    contexts: int  # distinct ones m
+    supports: int  # distinct ones
+    contexts_per_support: float  # how many share one on average
+    entropy_bound: float  # H in nats a token
+    single_successor_share: float  # of the contexts that one token only follows
+    support_size_mean: float  # tokens a support
+    unseen_mass: float  # Good and Turing's
 
 
 def describe(labels: SoftLabels) -> DataNumbers:
@@ -81,16 +74,6 @@ def describe(labels: SoftLabels) -> DataNumbers:
 
 # The Gram of the words is compared at up to this many tokens: beyond, its eigenvectors would cost more than the count.
 _GRAM_TOKENS = 2048
-
-
-def _words(labels: SoftLabels) -> Floats | None:
-    """Predicted words by the proxy, or None where there are too many tokens or nothing to separate."""
-    if labels.vocabulary > _GRAM_TOKENS:
-        return None
-    try:
-        return support_spectrum(labels.supports).factors()[0]
-    except BadInput:
-        return None
 
 
 @dataclass(frozen=True)
@@ -124,15 +107,16 @@ def threshold_sweep(labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 
             kept = labels.at_least(threshold)
         except BadInput:
             break
-        words = _words(kept)
-        first = words if first is None else first
-        cosine = None if first is None or words is None else gram_cosine(first, words)
-        rows.append(
-            ThresholdNumbers(
-                threshold, kept.contexts, kept.supports.unique()[0].contexts, kept.total / labels.total, kept.entropy(),
-                float(kept.supports.sizes.mean()), cosine,
-            )
-        )  # fmt: skip
+        cosine = None
+        if labels.vocabulary <= _GRAM_TOKENS:
+            with suppress(BadInput):  # nothing to separate
+                words = support_spectrum(kept.supports).factors()[0]
+                first = words if first is None else first
+                cosine = gram_cosine(first, words)
+        rows.append(ThresholdNumbers(
+            threshold, kept.contexts, kept.supports.unique()[0].contexts, kept.total / labels.total, kept.entropy(),
+            float(kept.supports.sizes.mean()), cosine,
+        ))  # fmt: skip
     return rows
 
 
@@ -159,10 +143,8 @@ def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0
     records = []
     for _ in range(draws):
         weights = rng.multinomial(len(groups), np.full(len(groups), 1 / len(groups)))
-        drawn = sum(
-            (float(w) * part for w, part in zip(weights, groups, strict=True) if w), sp.csr_matrix(groups[0].shape)
-        )
-        drawn = sp.csr_matrix(drawn)
+        parts = (float(w) * part for w, part in zip(weights, groups, strict=True) if w)
+        drawn = sp.csr_matrix(sum(parts, sp.csr_matrix(groups[0].shape)))
         drawn.eliminate_zeros()
         labels = SoftLabels.of(drawn[np.flatnonzero(np.diff(drawn.indptr))])
         records.append((labels.entropy(), labels.contexts, labels.supports.unique()[0].contexts))

@@ -15,12 +15,11 @@ from headscan.ntp.prediction import Prediction
 from headscan.ntp.result import HeatMap, ModelComparison, cosines
 from headscan.ntp.support_metrics import Embeddings, support_metrics
 from headscan.run import BadInput, Progress
+from headscan.run.progress import no_progress
 from headscan.text.counts import ContextCounts, TokenStore
 
-_TOKENS_A_PASS = 16_384
-# A model is compared on at most this many contexts, drawn by their frequency.
-_CONTEXTS = 20_000
-_WINDOW = 256
+_TOKENS_A_PASS, _WINDOW = 16_384, 256
+_CONTEXTS = 20_000  # a model is compared on at most so many, drawn by their frequency
 
 
 def start_tokens(tokenizer: Any) -> list[int]:
@@ -35,26 +34,23 @@ def start_tokens(tokenizer: Any) -> list[int]:
 class _WatchedHead:
     """A model's output layer, opened so that what it is given can be read in any pass."""
 
-    def __init__(self, lens: Lens, vocabulary: int, before: list[int] | None) -> None:
+    def __init__(self, lens: Lens, vocabulary: int, order: int, before: list[int] | None) -> None:
         module = lens.model.get_output_embeddings() if hasattr(lens.model, "get_output_embeddings") else None
-        weight = lens.output_embeddings
+        weight, name = lens.output_embeddings, lens.name
         if module is None or weight is None or "head" not in lens.sites:
             raise BadInput(
-                f"{lens.name} has no output layer over words, so there is nothing to hold the prediction against."
+                f"{name} has no output layer over words, so there is nothing to hold the prediction against."
             )
-        if len(weight) < vocabulary:
-            raise BadInput(
-                f"{lens.name} has {len(weight)} words, the count {vocabulary}: count with the model's own tokenizer."
-            )
+        words = len(weight)
+        if words < vocabulary:
+            raise BadInput(f"{name} has {words} words, the count {vocabulary}: count with the model's own tokenizer.")
         self.lens, self.vocabulary, self.module, self.weight = lens, vocabulary, module, weight
         self.prefix = np.array(before or [], dtype=np.int64)
         self.room = (lens.context_length or 1 << 30) - len(self.prefix)
         self.bias = getattr(module, "bias", None)
         self.differs: float | None = None
-
-    def refuse_short(self, order: int) -> None:
         if self.room < order:
-            raise BadInput(f"{self.lens.name} reads at most {self.room} tokens, less than contexts of {order}.")
+            raise BadInput(f"{name} reads at most {self.room} tokens, less than contexts of {order}.")
 
     def read(self, rows: Ints) -> npt.NDArray[np.float32]:
         """What the output layer is given at each token of rows [n, T], behind the tokens in front: float32 [n, T, d]."""
@@ -70,8 +66,8 @@ class _WatchedHead:
         if len(inputs) != 1 or inputs[0].shape[:2] != logits.shape[:2]:
             raise BadInput(f"The output layer of {self.lens.name} is not called once a pass; it cannot be compared.")
         if self.differs is None:
-            own = inputs[0][:, -1].float() @ self.weight.detach().float().T
-            own = own if self.bias is None else own + self.bias.detach().float()
+            bias = None if self.bias is None else self.bias.detach().float()
+            own = torch.nn.functional.linear(inputs[0][:, -1].float(), self.weight.detach().float(), bias)
             rest = own - logits[:, -1].float()
             self.differs = float((rest - rest.mean(1, keepdim=True)).abs().max())
         return inputs[0][:, len(self.prefix) :].float().cpu().numpy()
@@ -90,7 +86,7 @@ class _WatchedHead:
 
 def observe(
     lens: Lens, contexts: npt.NDArray[np.integer[Any]], vocabulary: int, *, before: list[int] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[Embeddings, list[str]]:  # fmt: skip
     """Run a causal model on each context [m, K] alone and take what its output layer is given at the last token.
 
@@ -98,20 +94,19 @@ def observe(
     first `vocabulary` words, and notes. Raises `BadInput` for a model without an output layer, with too few words, or too
     short a context. Cost: one forward pass of m (K + 1) tokens.
     """
-    head = _WatchedHead(lens, vocabulary, before)
-    head.refuse_short(contexts.shape[1])
-    rows_a_pass = max(1, _TOKENS_A_PASS // (len(head.prefix) + contexts.shape[1]))
+    count, order = contexts.shape
+    head = _WatchedHead(lens, vocabulary, order, before)
+    rows_a_pass = max(1, _TOKENS_A_PASS // (len(head.prefix) + order))
     hidden = []
-    for start in range(0, len(contexts), rows_a_pass):
+    for start in range(0, count, rows_a_pass):
         hidden.append(head.read(np.asarray(contexts[start : start + rows_a_pass], dtype=np.int64))[:, -1])
-        if progress is not None:
-            progress(lens.name, min(start + rows_a_pass, len(contexts)), len(contexts), "contexts")
+        progress(lens.name, min(start + rows_a_pass, count), count, "contexts")
     return head.embeddings(np.concatenate(hidden))
 
 
 def observe_in_text(
     lens: Lens, store: TokenStore, counts: ContextCounts, *, before: list[int] | None = None, most: int = 200_000,
-    progress: Progress | None = None,
+    progress: Progress = no_progress,
 ) -> tuple[Embeddings, Ints, list[str]]:  # fmt: skip
     """Read contexts where they stand in the text: mean over their occurrences of what the output layer is given.
 
@@ -119,11 +114,10 @@ def observe_in_text(
     to it counts for its context, over the first `most` positions. Since logits are linear in embeddings, the mean embedding
     gives the mean logits. Returns embeddings of the contexts met, their rows among those of `counts`, and notes.
     """
-    head, order = _WatchedHead(lens, counts.vocabulary, before), counts.order
-    head.refuse_short(order)
+    order, done = counts.order, 0
+    head = _WatchedHead(lens, counts.vocabulary, order, before)
     sums, times = np.zeros((len(counts.contexts), head.weight.shape[1])), np.zeros(len(counts.contexts))
     waiting: dict[int, list[Ints]] = {}  # windows of equal length are read together
-    done = 0
 
     def read(rows: Ints) -> None:
         hidden = head.read(rows)[:, order - 1 :]
@@ -140,12 +134,11 @@ def observe_in_text(
         done += len(window)
         if len(same) * (len(window) + len(head.prefix)) >= _TOKENS_A_PASS // 4:
             read(np.stack(waiting.pop(len(window))))
-            if progress is not None:
-                progress(lens.name, min(done, most), most, "tokens")
+            progress(lens.name, min(done, most), most, "tokens")
         if done >= most:
             break
-    for length in sorted(waiting):
-        read(np.stack(waiting[length]))
+    for _, same in sorted(waiting.items()):
+        read(np.stack(same))
     met = np.flatnonzero(times)
     if not len(met):
         raise BadInput("No context of the count was met in the text read by the model.")
@@ -188,8 +181,6 @@ def compare(
 
 
 def _sample(weight: Floats, seed: int) -> Ints:
-    """All indices, or at most 20,000 of them drawn by weight without replacement, ascending."""
     if len(weight) <= _CONTEXTS:
         return np.arange(len(weight))
-    chosen = np.random.default_rng(seed).choice(len(weight), _CONTEXTS, replace=False, p=weight / weight.sum())
-    return np.sort(chosen)
+    return np.sort(np.random.default_rng(seed).choice(len(weight), _CONTEXTS, replace=False, p=weight / weight.sum()))

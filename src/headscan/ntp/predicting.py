@@ -141,10 +141,9 @@ def run(
         "heat/predicted": cosines(prediction.contexts[heat.rows]),
     }
     comparisons, records = [], []
+    how = tokenizer, settings.reading, settings.seed, run.progress
     for lens in lenses:
-        comparison, pictures = compare(
-            lens, store, counts, prediction, heat, tokenizer, settings.reading, settings.seed, run.progress
-        )
+        comparison, pictures = compare(lens, store, counts, prediction, heat, *how)
         comparisons.append(comparison)
         records.append(lens.provenance())
         arrays |= pictures
@@ -162,10 +161,7 @@ def run(
 
 
 def _open(settings: Predicting) -> tuple[Any, Iterator[Lens]]:
-    """The tokenizer at once, the models one by one when asked for: checkpoints need not be in memory together.
-
-    Raises `BadInput` for whatever can be known of any of them before its weights are read.
-    """
+    """The tokenizer at once, the models one by one when asked for: checkpoints need not be in memory together."""
     lenses: Iterator[Lens] = iter(()) if settings.model is None else open_models(settings.model, settings)
     if settings.tokenizer is None:
         first = next(lenses)
@@ -185,12 +181,13 @@ def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Predic
     gap, budget = settings.gap, settings.budget
     estimate = estimate_cost(labels.supports)
     seconds = estimate.multiplications * _ITERATIONS / _SPEED
+    iteration = seconds / _ITERATIONS
     cost = SolveCost(**asdict(estimate), seconds=seconds)
     rank = None if cost.columns <= 4096 else min(256, int(cost.columns) - 2, labels.contexts - 2)
     run.progress("predicting", 0, None, "contexts")
-    if seconds / _ITERATIONS > budget:
+    if iteration > budget:
         note = (
-            f"The certified solution was not computed: one iteration takes about {seconds / _ITERATIONS:.2g} seconds, the "
+            f"The certified solution was not computed: one iteration takes about {iteration:.2g} seconds, the "
             f"solution about {seconds / 60:.0f} minutes and {cost.bytes / 2**30:.1f} GiB by estimate, over the budget of "
             f"{budget:g} seconds (--budget); the spectral proxy stands in."
         )
@@ -202,15 +199,13 @@ def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Predic
         run.progress("solving", round(1000 * max(float(done), 0.0)), 1000, "thousandths")
 
     prediction = predict(labels, gap=gap, rank=rank, max_seconds=budget, progress=report)
-    assert prediction.solution is not None
-    notes = []
-    if not prediction.solution.converged:
-        notes.append(
-            f"The solver was stopped at its budget of {budget:g} seconds with a certified relative gap of "
-            f"{prediction.solution.gap:.1e}, short of the {gap:g} asked for: about {seconds:.0f} seconds by estimate "
-            "(--budget)."
-        )
-    return prediction, notes, cost
+    solution = prediction.solution
+    assert solution is not None
+    note = (
+        f"The solver was stopped at its budget of {budget:g} seconds with a certified relative gap of {solution.gap:.1e}, "
+        f"short of the {gap:g} asked for: about {seconds:.0f} seconds by estimate (--budget)."
+    )
+    return prediction, [] if solution.converged else [note], cost
 
 
 def _solution(prediction: Prediction) -> SolutionNumbers | None:
@@ -227,19 +222,16 @@ def _solution(prediction: Prediction) -> SolutionNumbers | None:
 
 def _spread(store: TokenStore, counts: ContextCounts, settings: Predicting) -> tuple[BootstrapSpread | None, str]:
     """Spread over groups of documents, or of stretches of a text that has fewer; and what it means, or why there is none."""
-    groups, reason = settings.groups, None
-    if groups < 2:
-        reason = "there are no groups to draw"
-    elif len(store.tokens) < 2 * groups:
-        reason = f"the text is too short for {groups} groups"
-    elif len(store.tokens) > _BOOTSTRAP_TOKENS:
-        reason = f"more than {_BOOTSTRAP_TOKENS:,} tokens are not counted again in memory"
-    if reason is not None:
-        return None, f"No bootstrap: {reason}."
-    note = "Errors are standard errors of a bootstrap over groups of documents."
+    groups, tokens = settings.groups, len(store.tokens)
+    for missing, reason in (
+        (groups < 2, "there are no groups to draw"),
+        (tokens < 2 * groups, f"the text is too short for {groups} groups"),
+        (tokens > _BOOTSTRAP_TOKENS, f"more than {_BOOTSTRAP_TOKENS:,} tokens are not counted again in memory"),
+    ):
+        if missing:
+            return None, f"No bootstrap: {reason}."
+    over = "groups of documents"
     if len(store.starts) < groups:
-        note = (
-            f"Errors are standard errors of a bootstrap over {groups} stretches of text, as if these were independent: there "
-            "are fewer documents than groups."
-        )
+        over = f"{groups} stretches of text, as if these were independent: there are fewer documents than groups"
+    note = f"Errors are standard errors of a bootstrap over {over}."
     return bootstrap(grouped_counts(store, counts, groups), seed=settings.seed), note

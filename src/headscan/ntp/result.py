@@ -104,54 +104,42 @@ class ModelComparison:
 class NtpResult(Result):
     """The geometry that a text alone predicts, and how models compare with it.
 
-    Attributes:
-        tokens: positions that have a full context inside their document; order: K.
-        contexts, supports: distinct ones; entropy_bound: nats a token; single_successor_share: in [0, 1].
-        data: these and the data's other numbers; uncertainty: how settled they are.
-        cost, solution, certificate: of the NTP-SVM; the last two are None where the proxy stands in (`notes` say why).
-        axes, words, heat: words of the pictures.
-        comparisons: one a model, in the order given.
-        arrays: `words` [V, r] (predicted, at most 64 axes), `word_axes` [n, 6], `sigma`, `sigma_centred`, and for the heat
-            maps `heat/predicted` and `heat/MODEL` [s, s].
+    `arrays` holds `words` [V, r] (predicted, at most 64 axes), `word_axes` [n, 6], `sigma`, `sigma_centred`, and for the heat
+    maps `heat/predicted` and `heat/MODEL` [s, s].
     """
 
     kind: ClassVar[str] = "ntp"
-    tokens: int
-    order: int
-    contexts: int
-    supports: int
-    entropy_bound: float
-    single_successor_share: float
-    data: DataNumbers
-    cost: SolveCost
-    certificate: CentredCertificate | None
+    tokens: int  # positions that have a full context inside their document
+    order: int  # K
+    contexts: int  # distinct ones
+    supports: int  # distinct ones
+    entropy_bound: float  # nats a token
+    single_successor_share: float  # in [0, 1]
+    data: DataNumbers  # these and the data's other numbers
+    cost: SolveCost  # of the NTP-SVM
+    certificate: CentredCertificate | None  # None, as the solution, where the proxy stands in (`notes` say why)
     solution: SolutionNumbers | None
-    uncertainty: Uncertainty
-    axes: list[AxisWords]
+    uncertainty: Uncertainty  # how settled the data's numbers are
+    axes: list[AxisWords]  # words of the pictures, as the next two
     words: WordCounts
     heat: HeatContexts
-    comparisons: list[ModelComparison] = field(default_factory=list)
+    comparisons: list[ModelComparison] = field(default_factory=list)  # one a model, in the order given
     notes: list[str] = field(default_factory=list)
 
     def frame(self) -> pd.DataFrame:
         """A pandas table: the data's own numbers, then one row a model with its distance from the prediction."""
         import pandas as pd
 
-        data: dict[str, str | float | None] = {
+        rows: list[dict[str, str | float | None]] = [{
             "what": "data", "CE_minus_H": 0.0, "contexts": self.contexts, "supports": self.supports,
             "entropy_bound": self.entropy_bound, "rank": None if self.solution is None else self.solution.rank,
-        }  # fmt: skip
-        rows = [data]
-        for model in self.comparisons:
-            m = model.metrics
-            rows.append(
-                {
-                    "what": model.name, "contexts": m.contexts, "CE_minus_H": m.SC6, "in_support_distance": m.SC3,
-                    "direction_cosine": m.direction, "word_gram_cosine": m.SC2_words,
-                    "context_gram_cosine": m.SC2_contexts, "top_k_equal_support": m.SC4,
-                    "same_support_cosine": None if m.SC1.after is None else m.SC1.after.same_cosine,
-                }
-            )  # fmt: skip
+        }]  # fmt: skip
+        for name, m in ((model.name, model.metrics) for model in self.comparisons):
+            rows.append({
+                "what": name, "contexts": m.contexts, "CE_minus_H": m.SC6, "in_support_distance": m.SC3,
+                "direction_cosine": m.direction, "word_gram_cosine": m.SC2_words, "context_gram_cosine": m.SC2_contexts,
+                "top_k_equal_support": m.SC4, "same_support_cosine": m.SC1.after.same_cosine if m.SC1.after else None,
+            })  # fmt: skip
         return pd.DataFrame(rows)
 
 
@@ -182,26 +170,19 @@ class HeatMap:
         for row in self.rows:
             of_row = supports.indices[supports.indptr[row] : supports.indptr[row + 1]]
             followers.append(spell(of_row[:12].tolist()) + (["…"] if len(of_row) > 12 else []))
-        return HeatContexts(
-            contexts=[" ".join(spell(contexts[row].tolist())) for row in self.rows],
-            supports=followers,
-            group=self.group.tolist(),
-        )
+        spelt = [" ".join(spell(contexts[row].tolist())) for row in self.rows]
+        return HeatContexts(spelt, followers, self.group.tolist())
 
 
 def choose_heat(prediction: Prediction, *, supports: int = 10, each: int = 10, seed: int = 0) -> HeatMap:
     """Up to `supports` supports of two tokens or more that most contexts share, and up to `each` contexts of each; where no
     such support is shared, the most frequent contexts stand in, each for itself."""
-    labels = prediction.labels
-    inverse = labels.supports.unique()[1]
-    sizes = labels.supports.sizes
+    labels, prior = prediction.labels, prediction.labels.prior
+    inverse, sizes = labels.supports.unique()[1], labels.supports.sizes
     eligible = np.bincount(inverse, weights=(sizes >= 2) & (sizes < labels.vocabulary))
     best = [kind for kind in np.argsort(-eligible, kind="stable")[:supports] if eligible[kind] >= 2]
-    rows: list[Ints] = []
-    prior = labels.prior
-    for kind in best:
-        members = np.flatnonzero(inverse == kind)
-        rows.append(members[np.argsort(-prior[members], kind="stable")[:each]])
+    everyone = [np.flatnonzero(inverse == kind) for kind in best]
+    rows = [members[np.argsort(-prior[members], kind="stable")[:each]] for members in everyone]
     if not rows:
         frequent = np.argsort(-prior, kind="stable")[: supports * 4]
         return HeatMap(frequent, np.arange(len(frequent)), prediction)
@@ -224,10 +205,8 @@ def axis_words(words: Floats, spell: Spell, *, count: int = 8, ends: int = 10) -
     def spelt(side: tuple[tuple[int, float], ...]) -> list[AxisEnd]:
         return [AxisEnd(token, at) for token, (_, at) in zip(spell([i for i, _ in side]), side, strict=True)]
 
-    return [
-        AxisWords(axis.index, axis.strength, spelt(axis.positive), spelt(axis.negative))
-        for axis in axes(words, count=count, ends=ends)
-    ]
+    found = axes(words, count=count, ends=ends)
+    return [AxisWords(axis.index, axis.strength, spelt(axis.positive), spelt(axis.negative)) for axis in found]
 
 
 # ---- What the numbers of a prediction say, in sentences.
@@ -238,11 +217,10 @@ def findings(
 ) -> list[Finding]:
     """Coded sentences, most important first: of the data, then of each model."""
     sentences: list[Finding] = []
+    name: str | None = None
 
-    def say(
-        code: str, level: Literal["alert", "notice", "good"], value: float, sentence: str, model: str | None = None
-    ) -> None:
-        sentences.append(Finding(code=code, level=level, sentence=sentence, value=value, model=model))
+    def say(code: str, level: Literal["alert", "notice", "good"], value: float, sentence: str) -> None:
+        sentences.append(Finding(code=code, level=level, sentence=sentence, value=value, model=name))
 
     bound, single, unseen = data.entropy_bound, data.single_successor_share, data.unseen_mass
     say("BOUND", "notice", bound, f"no model that sees {order} tokens gets below {bound:.4g} nats a token on this text")
@@ -250,28 +228,24 @@ def findings(
         text = f"{single:.0%} of the contexts were followed by one token only: their logits have no finite part"
         say("ONE SUCCESSOR", "notice", single, text)
     if unseen > 0.1:
-        text = (
-            f"about {unseen:.0%} of next occurrences would bring a successor not yet seen: the supports are not settled"
-        )
-        say("UNSETTLED", "alert", unseen, text)
+        text = f"about {unseen:.0%} of next occurrences would bring a successor not yet seen"
+        say("UNSETTLED", "alert", unseen, f"{text}: the supports are not settled")
     if solution is not None:
-        text = (
-            f"the growing part has rank {solution.rank} of at most {data.vocabulary - 1}, "
-            f"certified to a relative gap of {solution.gap:.0e}"
-        )
+        text = f"the growing part has rank {solution.rank} of at most {data.vocabulary - 1}"
+        text += f", certified to a relative gap of {solution.gap:.0e}"
         say("LOW RANK", "good" if solution.converged else "notice", solution.rank, text)
     for model in comparisons:
-        m, name = model.metrics, model.name
+        name, m = model.name, model.metrics
         if m.direction is not None:
             text = f"the growing part of the logits has cosine {m.direction:.3f} with the prediction"
-            say("DIRECTION", "good" if m.direction > 0.9 else "notice", m.direction, text, name)
+            say("DIRECTION", "good" if m.direction > 0.9 else "notice", m.direction, text)
         if m.SC1.after is not None:
             same, different = m.SC1.after.same_cosine, m.SC1.after.other_cosine
             text = f"contexts with equal supports: cosine {same:.3f} after projection, {different:.3f} between different supports"
-            say("COLLAPSE", "good" if same > 0.9 else "notice", same, text, name)
+            say("COLLAPSE", "good" if same > 0.9 else "notice", same, text)
         if m.outside_mass > 0.05:
             text = (
                 f"{m.outside_mass:.1%} of the probability lies outside the supports: it generalises, or has not fitted"
             )
-            say("OUTSIDE", "notice", m.outside_mass, text, name)
+            say("OUTSIDE", "notice", m.outside_mass, text)
     return sentences

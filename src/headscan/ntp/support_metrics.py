@@ -32,7 +32,7 @@ class Embeddings:
     contexts: npt.NDArray[np.floating[Any]]
     bias: npt.NDArray[np.floating[Any]] | None = None
 
-    def logits(self, rows: slice = slice(None)) -> Floats:
+    def logits(self, rows: slice | Ints = slice(None)) -> Floats:
         """Logits of some contexts, float64 [rows, V]."""
         logits: Floats = np.asarray(self.contexts[rows], dtype=np.float64) @ np.asarray(self.words, dtype=np.float64).T
         return logits if self.bias is None else logits + self.bias
@@ -75,9 +75,8 @@ def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0
     # Σ over ordered pairs of distinct rows of a class of their cosine = ‖Σ û‖² - Σ ‖û‖².
     lengths = np.add.reduceat((unit**2).sum(1), starts)
     within = ((total**2).sum(1) - lengths) / (size * (size - 1))
-    least = min(
-        float((unit[a : a + n] @ unit[a : a + n].T).min()) for a, n in zip(starts, np.minimum(size, 512), strict=True)
-    )
+    some = (unit[start : start + min(n, 512)] for start, n in zip(starts, size, strict=True))
+    least = min(float((rows @ rows.T).min()) for rows in some)
     everything = float((total.sum(0) ** 2).sum())
     pairs = len(group) ** 2 - float((size**2).sum())
     return Spread(
@@ -134,12 +133,9 @@ def collapse(embeddings: Embeddings, prediction: Prediction, *, rows: Ints | Non
     supports = prediction.labels.supports
     rows = np.arange(supports.contexts) if rows is None else rows
     classes = supports.unique()[1][rows]
-    chosen = Embeddings(embeddings.words, embeddings.contexts[rows], embeddings.bias)
-    hidden = np.asarray(chosen.contexts, dtype=np.float64)
-    after = out_of_support(chosen.logits(), supports.take(rows))
-    return SubspaceCollapse(
-        class_spread(hidden - hidden.mean(0), classes), class_spread(after - after.mean(0), classes)
-    )
+    before = np.asarray(embeddings.contexts[rows], dtype=np.float64)
+    after = out_of_support(embeddings.logits(rows), supports.take(rows))
+    return SubspaceCollapse(*(class_spread(X - X.mean(0), classes) for X in (before, after)))
 
 
 class _Logits:

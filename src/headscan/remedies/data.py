@@ -5,11 +5,14 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 
 from headscan.measures.pairs import mean_states, sentence_ids
@@ -20,7 +23,7 @@ from headscan.remedies.retrieval import HeldOutPairs
 from headscan.run import BadInput, ModelRecord, Run, TextRecord
 from headscan.states import VectorSource, stored_source
 from headscan.statistics import Cloud, Sums
-from headscan.text import Batch, PairSet
+from headscan.text import Batch, PairSet, read_pair_files
 from headscan.text.documents import documents
 
 Floats = npt.NDArray[np.float64]
@@ -46,13 +49,16 @@ class RemedyData:
 
 def data_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> RemedyData:
     """The vectors of texts under a model: fitted on `--text` or on half of the pairs' texts, judged by the (other) pairs."""
-    sets = settings.pair_sets()
+    sets = read_pair_files(settings.pairs)
     if not sets:
         raise BadInput("Say by what a model's remedies are judged: --pairs FILE of texts that mean the same.")
     embedder = _TextEmbedder(given, settings)
-    texts = list(dict.fromkeys(text for given_set in sets for link in _links(given_set) for text in link))
+    links = [link for given_set in sets for link in _links(given_set)]
+    texts = list(dict.fromkeys(chain.from_iterable(links)))
     row = {text: k for k, text in enumerate(texts)}
-    group = _connected(len(texts), [(row[a], row[b]) for given_set in sets for a, b in _links(given_set)])
+    ends = tuple(np.array([(row[a], row[b]) for a, b in links]).T)
+    graph = coo_array((np.ones(len(links)), ends), shape=(len(texts), len(texts)))
+    group = np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
     if settings.text is None:
         chosen = np.random.default_rng(settings.seed).permutation(int(group.max()) + 1) % 2 == 0
         held = ~chosen[group]
@@ -64,12 +70,12 @@ def data_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> Remed
     if len(train) < 2 or held.sum() < 2:
         raise BadInput(f"There are {len(train)} texts to fit on and {int(held.sum())} to judge by: give more.")
     judged = [text for text, kept in zip(texts, held.tolist(), strict=True) if kept]
-    run.progress("texts", 0, len(train) + len(judged), "texts")
+    every = len(train) + len(judged)
+    run.progress("texts", 0, every, "texts")
     fit = embedder.vectors(train)
-    run.progress("texts", len(train), len(train) + len(judged), "texts")
-    vectors = embedder.vectors(judged)
+    run.progress("texts", len(train), every, "texts")
+    vectors, own = embedder.vectors(judged), group[held]
     place = {text: k for k, text in enumerate(judged)}
-    own = group[held]
     pairs = [held_out for given_set in sets if (held_out := _pairs(given_set, place, own)) is not None]
     if not pairs:
         raise BadInput("No pair of two different texts is left to judge by: give more pairs.")
@@ -94,11 +100,8 @@ class _TextEmbedder:
         self.pooling = settings.pooling or declared_pooling(self.folder) or "mean"
         self.unit = settings.site is None and declares_unit_length(self.folder)
         self.live = None if settings.site or settings.pooling else self.live
-        self.sentence = (
-            "Vectors: the model's own encode."
-            if self.live is not None
-            else f"Vectors: {self.site}, {self.pooling} of a text's tokens{', at unit length' if self.unit else ''}."
-        )
+        sentence = f"{self.site}, {self.pooling} of a text's tokens{', at unit length' if self.unit else ''}"
+        self.sentence = f"Vectors: {sentence}." if self.live is None else "Vectors: the model's own encode."
 
     def vectors(self, texts: Sequence[str]) -> Floats:
         if self.live is not None:
@@ -116,17 +119,10 @@ class _TextEmbedder:
 
 
 def _links(found: PairSet) -> list[tuple[str, str]]:
-    scored = [(one, other) for one, other, _ in found.scored if one and other]
-    return [*zip(found.one, found.other, strict=True), *scored]
-
-
-def _connected(many: int, links: Sequence[tuple[int, int]]) -> npt.NDArray[np.int64]:
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    ends = np.array(links).T
-    graph = coo_array((np.ones(len(links)), (ends[0], ends[1])), shape=(many, many))
-    return np.asarray(connected_components(graph, directed=False)[1], dtype=np.int64)
+    return [
+        *zip(found.one, found.other, strict=True),
+        *((one, other) for one, other, _ in found.scored if one and other),
+    ]
 
 
 def _pairs(found: PairSet, place: dict[str, int], group: npt.NDArray[np.int64]) -> HeldOutPairs | None:
@@ -137,8 +133,9 @@ def _pairs(found: PairSet, place: dict[str, int], group: npt.NDArray[np.int64]) 
     queries, answers = np.array(pairs).T
     items = np.unique([place[other] for _, other in _links(found) if other in place])
     scored = [(place[a], place[b], score) for a, b, score in found.scored if a in place and b in place]
-    scores = np.array(scored) if len(scored) > 2 else None
-    return HeldOutPairs(found.name, queries, answers, items, group[queries], scores)
+    return HeldOutPairs(
+        found.name, queries, answers, items, group[queries], np.array(scored) if len(scored) > 2 else None
+    )
 
 
 # ---- Of stored vectors, in one pass over each store.
@@ -207,9 +204,8 @@ def rows_of(source: VectorSource, site: str) -> Iterator[tuple[Batch, Tensor, in
         rows = held[site].flatten(0, 1).double().cpu()
         last = first + len(rows)
         if not bool(torch.isfinite(rows).all()):
-            raise BadInput(
-                f"{source.name} holds NaN or infinite values at {site}, among vectors {first:,} to {last:,}."
-            )
+            where = f"at {site}, among vectors {first:,} to {last:,}"
+            raise BadInput(f"{source.name} holds NaN or infinite values {where}.")
         yield batch, rows, first
         first = last
 
@@ -228,7 +224,5 @@ def _beside(given: Any, source: VectorSource, mask: Tensor, settings: RemedySett
         many = "a model" if other is None else f"{other.tokens:,} vectors"
         raise BadInput(f"{flag} must hold as many vectors as {source.name}, {source.tokens:,}, not {many}.")
     site = read_site(other, settings.site if settings.site in other.sites else None)
-    vectors: Floats = torch.cat(
-        [rows[mask[first : first + len(rows)]] for _, rows, first in rows_of(other, site)]
-    ).numpy()
-    return vectors
+    chosen = [rows[mask[first : first + len(rows)]] for _, rows, first in rows_of(other, site)]
+    return np.asarray(torch.cat(chosen))

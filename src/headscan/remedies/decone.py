@@ -72,7 +72,7 @@ def decone(
     layer = cast(nn.Linear, output_layer(recentred.model).module)  # type: ignore[union-attr]
     mean = _mean_input(recentred, layer, ids)
     if not _move_final_norm(recentred, layer, mean, ids[:1, :64]):
-        _replace(recentred.model, layer, CentredHead(layer.weight, layer.bias, mean))
+        _replace(recentred.model, layer, CentredHead(layer, mean))
     return cast(M, recentred.model) if isinstance(model, nn.Module) else recentred
 
 
@@ -92,14 +92,11 @@ class Moved(nn.Module):
 class CentredHead(nn.Linear):
     """A head that takes the mean out of its input itself, where no norm stands directly before it: W(x − μ) + (b + Wμ)."""
 
-    def __init__(
-        self, weight: Float[Tensor, "V d"], bias: Float[Tensor, " V"] | None, mean: Float[Tensor, " d"]
-    ) -> None:
-        super().__init__(weight.shape[1], weight.shape[0], device="meta")
-        assert isinstance(weight, nn.Parameter)
-        self.weight, self.bias = weight, _bias_with_mean(bias, weight, mean)
+    def __init__(self, head: nn.Linear, mean: Float[Tensor, " d"]) -> None:
+        super().__init__(head.weight.shape[1], head.weight.shape[0], device="meta")
+        self.weight, self.bias = head.weight, _bias_with_mean(head, mean)
         self.mean: Tensor
-        self.register_buffer("mean", mean.to(weight))
+        self.register_buffer("mean", mean.to(head.weight))
 
     def forward(self, x: Tensor) -> Tensor:
         return nn.functional.linear(x - self.mean, self.weight, self.bias)
@@ -111,19 +108,21 @@ def _ids(lens: Lens, text: TextLike, tokens: int, context: int) -> Tensor:
     return torch.from_numpy(np.stack([window.ids for window in windows]))
 
 
-def _bias_with_mean(bias: Tensor | None, weight: Tensor, mean: Tensor) -> nn.Parameter:
-    moved = weight.detach().double() @ mean.to(weight.device)
-    if bias is not None:
-        moved += bias.detach().double()
-    return nn.Parameter(moved.to(weight.dtype), requires_grad=False)
+def _bias_with_mean(head: nn.Linear, mean: Tensor) -> nn.Parameter:
+    moved = head.weight.detach().double() @ mean.to(head.weight.device)
+    if head.bias is not None:
+        moved += head.bias.detach().double()
+    return nn.Parameter(moved.to(head.weight.dtype), requires_grad=False)
 
 
 def _mean_input(lens: Lens, head: nn.Module, ids: Tensor) -> Tensor:
     """The mean of what the head reads, float64 [d]."""
     sums: list[Tensor] = []
-    handle = head.register_forward_pre_hook(
-        lambda _, given: sums.append(given[0].detach().double().flatten(0, -2).sum(0))
-    )
+
+    def add(_: nn.Module, given: tuple[Tensor, ...]) -> None:
+        sums.append(given[0].detach().double().flatten(0, -2).sum(0))
+
+    handle = head.register_forward_pre_hook(add)
     try:
         for part in ids.split(max(1, 2048 // ids.shape[1])):
             lens.run(part, sites="head", each=lambda site, states: None)
@@ -141,7 +140,7 @@ def _move_final_norm(lens: Lens, head: nn.Linear, mean: Tensor, ids: Tensor) -> 
     norm, bias = lens.tap(site).module, head.bias
     own = norm.bias if isinstance(norm, nn.LayerNorm) else None
     moved: nn.Module = norm
-    head.bias = _bias_with_mean(bias, head.weight, mean)
+    head.bias = _bias_with_mean(head, mean)
     if own is None:
         moved = Moved(norm, -mean.to(head.weight))
         _replace(lens.model, norm, moved)

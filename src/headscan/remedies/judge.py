@@ -29,7 +29,7 @@ CUTS = (1, 10)
 
 def judged(
     data: RemedyData, remedies: Mapping[str, Remedy], *, level: float, progress: Callable[[int, int], None]
-) -> list[Row]:  # fmt: skip
+) -> list[Row]:
     """The vectors as they are, then each remedy's, on every set of pairs; of what has no pairs their shape alone."""
     before: dict[str, Ids] = {}
     rows: dict[str, list[Row]] = {pairs.name: [] for pairs in data.sets}
@@ -60,10 +60,8 @@ def _recall(rank: Ids, before: Ids, pairs: HeldOutPairs, level: float) -> dict[s
 
 def _shape(vectors: Floats) -> dict[str, object]:
     cosine, hubs = average_cosine_of(vectors), hub_skewness(vectors)
-    return {
-        "hubness": hubs[0], "hubness_interval": hubs[1],
-        "average_cosine": cosine[0], "average_cosine_interval": cosine[1],
-    }  # fmt: skip
+    names = ("hubness", "hubness_interval", "average_cosine", "average_cosine_interval")
+    return dict(zip(names, (*hubs, *cosine), strict=True))
 
 
 def _scored(vectors: Floats, pairs: HeldOutPairs) -> dict[str, object]:

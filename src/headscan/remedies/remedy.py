@@ -44,15 +44,13 @@ class Remedy:
     @property
     def bias(self) -> Floats:
         """What stands behind the product x·matrix, [k]."""
-        bias: Floats = -(self.shift @ self.matrix) + (0.0 if self.offset is None else self.offset)
-        return bias
+        return np.asarray(-(self.shift @ self.matrix) + (0.0 if self.offset is None else self.offset))
 
     def __call__(self, rows: npt.ArrayLike) -> Floats:
         rows = np.asarray(rows, dtype=np.float64)
-        if rows.ndim == 0 or rows.shape[-1] != self.widths[0]:
-            raise BadInput(
-                f"The remedy '{self.name}' was fitted at width {self.widths[0]}, not {rows.shape[-1] if rows.ndim else 0}."
-            )
+        width = rows.shape[-1] if rows.ndim else 0
+        if rows.ndim == 0 or width != self.widths[0]:
+            raise BadInput(f"The remedy '{self.name}' was fitted at width {self.widths[0]}, not {width}.")
         mapped: Floats = (rows - self.shift) @ self.matrix
         return mapped if self.offset is None else mapped + self.offset
 

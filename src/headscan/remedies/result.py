@@ -12,7 +12,7 @@ from headscan.model.settings import Loading
 from headscan.remedies.remedy import REMEDIES, RemedyMethod
 from headscan.remedies.retrieval import Drift
 from headscan.run import BadInput, Result, Row
-from headscan.text import PairSet, read_pair_files
+from headscan.text import read_pair_files
 from headscan.text.source import Reading, TextLike
 
 if TYPE_CHECKING:
@@ -64,8 +64,6 @@ class RemedyResult(Result):
         return pd.DataFrame([dict(row) for row in self.rows])
 
 
-# ---- What `remedy` can be asked.
-
 FORMATS = ("dense", "column", "model")
 
 
@@ -87,13 +85,12 @@ class RemedySettings(Loading, Reading):
 
     def check(self) -> None:
         super().check()
-        names = self.methods()
-        if self.export not in ("best", "none", *names):
-            tried = ", ".join(names)
+        if self.export not in ("best", "none", *self.methods()):
+            tried = ", ".join(self.methods())
             raise BadInput(f"--export must be best, none or one of the remedies tried ({tried}), not {self.export!r}.")
         if unknown := set(self.written()) - set(FORMATS):
             raise BadInput(f"--formats must be among {', '.join(FORMATS)}, not {min(unknown)!r}.")
-        self.pair_sets()
+        read_pair_files(self.pairs)
 
     def methods(self) -> dict[str, RemedyMethod]:
         made = REMEDIES.build_each(self.remedies)
@@ -101,6 +98,3 @@ class RemedySettings(Loading, Reading):
 
     def written(self) -> list[str]:
         return [name.strip() for name in self.formats.split(",") if name.strip()]
-
-    def pair_sets(self) -> list[PairSet]:
-        return read_pair_files(self.pairs)

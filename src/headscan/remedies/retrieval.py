@@ -64,15 +64,13 @@ def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
 def directions(vectors: Floats) -> Floats:
     """The vectors [n, d] at length 1; those of length 0 stay."""
     lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-    unit: Floats = vectors / np.where(lengths > 0, lengths, 1.0)
-    return unit
+    return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0))
 
 
 def paired_cosines(one: Floats, other: Floats) -> Floats:
     """The cosine of each row [n, d] with the same row of the other matrix [n]; 0 where one of the two has length 0."""
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    cosines: Floats = (one * other).sum(1) / np.where(lengths > 0, lengths, 1.0)
-    return cosines
+    return np.asarray((one * other).sum(1) / np.where(lengths > 0, lengths, 1.0))
 
 
 def share(hits: npt.NDArray[np.bool_], groups: Ids) -> tuple[float, Interval]:
@@ -104,9 +102,9 @@ def gain(
     if not moved:
         reach = 1 - tail ** (1 / many)
         return 0.0, (-reach, reach)
-    low = float(betaincinv(better, worse + 1, tail)) if better else 0.0
-    high = float(betaincinv(better + 1, worse, 1 - tail)) if worse else 1.0
-    exact = [(2 * low - 1) * moved / many, (2 * high - 1) * moved / many]
+    low = betaincinv(better, worse + 1, tail) if better else 0.0
+    high = betaincinv(better + 1, worse, 1 - tail) if worse else 1.0
+    exact = [(2 * float(end) - 1) * moved / many for end in (low, high)]
     own = np.unique(groups, return_inverse=True)[1]
     deviations = np.bincount(own, weights=change - value).astype(np.float64)
     error = StandardError.of_items(deviations, np.bincount(own).astype(np.float64))

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any, cast
 
 from headscan.model.inputs import Pooling
 from headscan.model.lens import ModelLike
 from headscan.model.settings import Device, Dtype, TokenizerName
-from headscan.remedies.data import RemedyData, data_of_model, data_of_store
+from headscan.remedies.data import data_of_model, data_of_store
 from headscan.remedies.export import check_exports, exported
 from headscan.remedies.judge import best_of, findings, judged
-from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
+from headscan.remedies.remedy import REMEDIES, RemedyMethod
 from headscan.remedies.result import ExportedRemedy, RemedyResult, RemedySettings
 from headscan.remedies.retrieval import drift
-from headscan.run import BadInput, Row, running, verb
+from headscan.run import BadInput, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.states import SourceLike, stored_source
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
@@ -27,41 +26,31 @@ LEVEL = 0.95
 @verb("remedy")
 def remedy(
     source: SourceLike, text: Annotated[TextLike | None, TEXT] = None, *,
-    pairs: Annotated[
-        Sequence[str | os.PathLike[str]],
-        Option(
-            "Of a model: a file of pairs of texts that mean the same, by which it is judged (again for more): .tsv of two "
-            "columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE.",
-            metavar="FILE",
-            repeat=True,
-        ),
-    ] = (),
-    partners: Annotated[
-        Any, Option("Of stored vectors: more of them; row k belongs with row k, and is to find it.", metavar="SOURCE")
-    ] = None,
-    against: Annotated[
-        Any, Option("Another version: the same rows, or texts, by another model. How far it drifted.", metavar="SOURCE")
-    ] = None,
-    remedies: Annotated[
-        str | RemedyMethod | Sequence[RemedyMethod],
-        Option("Which remedies are tried: names, comma-separated, or all.", choices=REMEDIES),
-    ] = "all",
+    pairs: Annotated[Sequence[str | os.PathLike[str]], Option(
+        "Of a model: a file of pairs of texts that mean the same, by which it is judged (again for more): .tsv of two "
+        "columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE.", metavar="FILE", repeat=True,
+    )] = (),
+    partners: Annotated[Any, Option(
+        "Of stored vectors: more of them; row k belongs with row k, and is to find it.", metavar="SOURCE"
+    )] = None,
+    against: Annotated[Any, Option(
+        "Another version: the same rows, or texts, by another model. How far it drifted.", metavar="SOURCE"
+    )] = None,
+    remedies: Annotated[str | RemedyMethod | Sequence[RemedyMethod], Option(
+        "Which remedies are tried: names, comma-separated, or all.", choices=REMEDIES
+    )] = "all",
     site: Annotated[str | None, Option("Of which site. Default: a model's last; the only one of stored vectors.")] = None,
-    pooling: Annotated[
-        Pooling | None, Option("How tokens' vectors become a text's. Default: as the model's folder says, else mean.")
-    ] = None,
+    pooling: Annotated[Pooling | None, Option(
+        "How tokens' vectors become a text's. Default: as the model's folder says, else mean."
+    )] = None,
     held_out: Annotated[int, Option("Stored vectors that are judged by, and not fitted on.", low=16)] = 5000,
-    export: Annotated[
-        str,
-        Option("Which remedy is written: its name, best (the one that improves recall@1 most, for certain) or none."),
-    ] = "best",
-    formats: Annotated[
-        str,
-        Option(
-            "How: dense (safetensors; sentence-transformers' module), column (stored vectors, "
-            "rewritten), model (a copy of the sentence-transformers folder with the remedy in it)."
-        ),
-    ] = "dense",
+    export: Annotated[str, Option(
+        "Which remedy is written: its name, best (the one that improves recall@1 most, for certain) or none."
+    )] = "best",
+    formats: Annotated[str, Option(
+        "How: dense (safetensors; sentence-transformers' module), column (stored vectors, "
+        "rewritten), model (a copy of the sentence-transformers folder with the remedy in it)."
+    )] = "dense",
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
@@ -96,46 +85,32 @@ def remedy(
     stored = stored_source(source, context=128, max_tokens=settings.max_tokens, field=settings.field)
     if stored is None and settings.partners is not None:
         raise BadInput("--partners are stored vectors, for stored vectors: a model takes --pairs FILE.")
-    data = (
-        data_of_model(cast(ModelLike, source), settings, run)
-        if stored is None
-        else data_of_store(stored, settings, run)
-    )
+    model = cast(ModelLike, source)
+    data = data_of_model(model, settings, run) if stored is None else data_of_store(stored, settings, run)
     wanted = settings.written()
     check_exports(wanted, stored, data.folder)
     fitted = {name: remedy for name, method in methods.items() if (remedy := method.fit(data.cloud)) is not None}
     gains = max(1, len(fitted) * len(data.sets))
     level = 1 - (1 - LEVEL) / gains
     rows = judged(data, fitted, level=level, progress=lambda done, of: run.progress("judge", done, of, "remedies"))
-    held_out = len(data.groups)
+    held_out, best, written = len(data.groups), settings.export, list[ExportedRemedy]()
+    best = best_of(rows) or "none" if best == "best" else best
+    if run.folder is not None and best != "none":
+        if best not in fitted:
+            raise BadInput(f"The remedy '{best}' cannot be fitted to these vectors.")
+        written = exported(fitted[best], wanted, run.folder, data)
     return RemedyResult(
-        protocol=run.protocol(
-            text=data.text, device=data.record.device, dtype=data.record.dtype,
-            notes=[
-                *data.notes,
-                "Neighbours are exact, by cosine; a query is not in its own way; items as near as the partner count as nearer.",
-                f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that all {gains} hold at once.",
-            ],
-        ),
+        protocol=run.protocol(text=data.text, device=data.record.device, dtype=data.record.dtype, notes=[
+            *data.notes,
+            "Neighbours are exact, by cosine; a query is not in its own way; items as near as the partner count as nearer.",
+            f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that all {gains} hold at once.",
+        ]),
         models=[data.record], rows=rows, site=data.site, width=data.vectors.shape[1], fitted=data.cloud.count,
-        held_out=held_out, level=level, about={name: _about(method) for name, method in methods.items() if name in fitted},
-        drift=[] if data.other is None else drift(data.vectors[:held_out], data.other, data.groups),
-        exported=_exports(rows, fitted, wanted, settings, run.folder, data),
+        held_out=held_out, level=level, about={name: _about(methods[name]) for name in fitted},
+        drift=[] if data.other is None else drift(data.vectors[:held_out], data.other, data.groups), exported=written,
         findings=findings(rows, data.name, data.site, data.cloud.count, data.vectors.shape[1]),
     )  # fmt: skip
 
 
 def _about(method: object) -> str:
     return " ".join((type(method).__doc__ or "").split("\n\n")[0].split())
-
-
-def _exports(
-    rows: list[Row], fitted: dict[str, Remedy], wanted: list[str], settings: RemedySettings, folder: Path | None,
-    data: RemedyData,
-) -> list[ExportedRemedy]:  # fmt: skip
-    name = best_of(rows) if settings.export == "best" else settings.export
-    if folder is None or name in (None, "none"):
-        return []
-    if name not in fitted:
-        raise BadInput(f"The remedy '{name}' cannot be fitted to these vectors.")
-    return exported(fitted[name], wanted, folder, data)
