@@ -15,7 +15,7 @@ from headscan.ntp.prediction import Prediction
 from headscan.ntp.result import HeatMap, ModelComparison, cosines
 from headscan.ntp.support_metrics import Embeddings, support_metrics
 from headscan.run import BadInput, Progress
-from headscan.run.progress import no_progress
+from headscan.run.settings import no_progress
 from headscan.text.counts import ContextCounts, TokenStore
 
 _TOKENS_A_PASS, _WINDOW = 16_384, 256
