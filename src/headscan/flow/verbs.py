@@ -9,7 +9,7 @@ from typing import Annotated, TypeVar
 
 import numpy as np
 import torch
-from jaxtyping import Float64, Int, Num
+from jaxtyping import Float32, Float64, Int, Num
 from torch import Tensor
 
 from headscan.flow.codebooks import channel_bound, codebook, distances, noise_accuracy
@@ -33,26 +33,16 @@ VARIANTS: dict[str, dict[str, str | bool]] = {
 """Name -> what of the model is left (the attributes of a `Slice`). "fresh" has random weights."""
 
 
-def names_of(name: str) -> list[str]:
-    """The cuts that a name joins with +; BadInput where one is none.
-
-    >>> names_of("attention+fresh")
-    ['attention', 'fresh']
-    """
-    names = name.split("+")
-    if unknown := [part for part in names if part not in VARIANTS]:
-        raise BadInput(f"There is no cut '{unknown[0]}'; there are: {', '.join(VARIANTS)} (joined with +).")
-    return names
-
-
 def variant(name: str, sites: Sequence[str]) -> Slice:
-    """The slice of that name which ends at `sites`.
+    """The slice of that name, or of several joined with +, which ends at `sites`; BadInput where one is none.
 
     >>> str(variant("attention", ["block.0"]))
     'block.0 only=attention'
     """
     cut = Slice(sites=tuple(sites))
-    for part in names_of(name):
+    for part in name.split("+"):
+        if part not in VARIANTS:
+            raise BadInput(f"There is no cut '{part}'; there are: {', '.join(VARIANTS)} (joined with +).")
         cut = cut.but(**VARIANTS[part])
     return cut
 
@@ -85,24 +75,16 @@ def check(asked: Given) -> None:
     if asked["windows"] is not None and asked["text"] is None:
         raise BadInput("--windows is not used without --text: prompts are taken as they are.")
     for name in cut_names(asked):
-        names_of(name)
+        variant(name, ["block.0"])
 
 
 def cut_names(asked: Given) -> list[str]:
-    names = listed(asked["cuts"]) + (["fresh"] if asked["null"] else [])
+    cuts = [asked["cuts"]] if isinstance(asked["cuts"], str) else asked["cuts"]
+    names = [name.strip() for part in cuts for name in part.split(",") if name.strip()]
+    names += ["fresh"] if asked["null"] else []
     if not names:
         raise BadInput(f"Name at least one cut: {', '.join(VARIANTS)}.")
     return list(dict.fromkeys(names))
-
-
-def listed(words: str | Sequence[str]) -> list[str]:
-    """Words that are given as a list, or as one text with commas.
-
-    >>> listed("a, b"), listed(["a", "b,c"])
-    (['a', 'b'], ['a', 'b', 'c'])
-    """
-    given = [words] if isinstance(words, str) else words
-    return [word.strip() for part in given for word in part.split(",") if word.strip()]
 
 
 def find_sites(lens: Lens, at: str | Sequence[str]) -> tuple[str, ...]:
@@ -162,14 +144,14 @@ def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
 
 def channel_findings(parts: Sequence[ChannelPart]) -> list[Finding]:
     """Codes: SHARED (tokens with one output)."""
+    alert, text = partial(Finding, code="SHARED", level="alert"), "tokens share their output with another"
     return [
-        Finding(
-            code="SHARED", level="alert", model=part.model, site=part.site, value=float(shared),
-            sentence=f"{shared} tokens share their output with another: no decoder can distinguish them.",
+        alert(
+            model=part.model, site=part.site, value=float(n), sentence=f"{n} {text}: no decoder can distinguish them."
         )
         for part in parts
-        if (shared := part.distances.duplicates)
-    ]  # fmt: skip
+        if (n := part.distances.duplicates)
+    ]
 
 
 def channel_of(
@@ -236,8 +218,7 @@ def run(
         prompt: a text, token ids (a list, tensor or array), or several of either.
         text: take prompts from this text instead (or as well): what `headscan.scan` takes.
 
-    Raises:
-        BadInput: no prompt, a prompt of one token, a site or cut that is not there.
+    Raises BadInput for no prompt, a prompt of one token, a site or cut that is not there.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
@@ -250,11 +231,9 @@ def run(
         raise BadInput("--candidates is not used without --recover.")
     compared = compare(models, asked, run)
     measured = compared.each(run, MeasuredFlow, partial(measure_flow, asked=asked, run=run))
-    arrays = {
-        f"{name}/{number}": np.array(matrices, dtype=np.float32)
-        for number, item in enumerate(measured)
-        for name, matrices in item.matrices.items()
-    }
+    arrays = dict[str, Float32[np.ndarray, "sites T T"]]()
+    for number, item in enumerate(measured):
+        arrays |= {f"{name}/{number}": np.array(values, np.float32) for name, values in item.matrices.items()}
     parts, matrices = [item.part for item in measured], measured[0].matrices
     first = parts[0]
     return FlowResult(
@@ -282,8 +261,7 @@ def channel(
     At the deepest site of each model and cut: how far the outputs of all tokens lie apart, and how many are decoded through
     noise from how many features.
 
-    Args:
-        models, prompt, text: as for `run`.
+    `models`, `prompt` and `text` are as for `run`.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))

@@ -20,9 +20,8 @@ from headscan.inversion.run import invert
 from headscan.run.errors import renamed
 
 __all__ = [
-    "METHODS", "OBSERVATIONS", "Certificate", "Decoder", "Descended", "Descent", "Direct", "Exact", "Indirect",
-    "InvertResult", "Joint", "JointSearch", "Method", "PromptInversion", "Search", "descend", "exact",
-    "invert", "joint", "preset",
+    "METHODS", "OBSERVATIONS", "Certificate", "Decoder", "Descended", "Descent", "Direct", "Exact", "Indirect", "InvertResult",
+    "Joint", "JointSearch", "Method", "PromptInversion", "Search", "descend", "exact", "invert", "joint", "preset",
 ]  # fmt: skip
 
 _RENAMED = {"GIVEN": "headscan.inversion:OBSERVATIONS"}

@@ -27,10 +27,8 @@ from headscan.text.prompts import Prompt
 # only one is, the whole prompt is the only one of its length: another would differ from it first at some position, under the same
 # prefix, and its output there is farther.
 
-# Multiplications a prompt up to which every token is compared unasked: about a second on two cores.
-AFFORDABLE = 1e10
-# Tokens whose vector is within this share of the found one's are compared even where not all are.
-NEAR, MOST = 0.05, 256
+AFFORDABLE = 1e10  # multiplications a prompt up to which every token is compared unasked: about a second on two cores
+NEAR, MOST = 0.05, 256  # tokens whose vector is within this share of the found one's are compared even if not all are
 
 
 def multiplications(cut: SlicedModel, length: int) -> float:

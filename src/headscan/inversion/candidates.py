@@ -22,8 +22,7 @@ from headscan.model.slicing.prefix import Prefix
 from headscan.model.slicing.specification import split_on_exhaustion
 from headscan.run import Progress, write_atomic
 
-# A token is a rival of the best one if its residual is less than so many times as large.
-RIVAL = 4.0
+RIVAL = 4.0  # a token is a rival of the best one if its residual is less than so many times as large
 
 
 class Ranking:
@@ -81,11 +80,9 @@ class Ranking:
 
 # ---- The cached table: what a slice returns for every token of the vocabulary, at the first position and after some text.
 
-# Below this many numbers a table is made faster than it is read.
-WORTH_KEEPING = 8_000_000
+WORTH_KEEPING = 8_000_000  # below this many numbers a table is made faster than it is read
 VERSION = 4
-# Tokens before the second part of the table: enough that attention is shared out, few enough to cost nothing.
-CONTEXT = 4
+CONTEXT = 4  # tokens before the table's second part: enough that attention is shared out, few enough to cost nothing
 STEP = 512
 
 
@@ -112,11 +109,6 @@ def table_of(cut: SlicedModel, *, progress: Progress | None = None) -> FirstPosi
     return cut.once("table of one-token outputs", lambda: _read_or_build(cut, progress))
 
 
-def passes_of_table(cut: SlicedModel) -> int:
-    """Tokens that are run for the table of a slice."""
-    return 2 * cut.vocabulary_size
-
-
 def _read_or_build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
     large = cut.vocabulary_size * cut.width >= WORTH_KEEPING
     path = cache_path(cut, "tables", VERSION) if large else None
@@ -135,7 +127,7 @@ def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
     context = torch.randint(0, cut.vocabulary_size, (1, length), generator=torch.Generator().manual_seed(0))
     prefix = Prefix(cut, context)
     parts: list[list[Tensor]] = [[], []]
-    total, done, batch = passes_of_table(cut), 0, STEP
+    done, batch = 0, STEP
     for number, before in enumerate((Prefix(cut, prefix.ids[:, :0]), prefix)):
         for tokens in torch.arange(cut.vocabulary_size, device=cut.lens.device).split(STEP):
             if before.length:
@@ -149,7 +141,7 @@ def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
             parts[number].append(found)
             done += len(tokens)
             if progress:
-                progress("table of the vocabulary", done, total, "tokens")
+                progress("table of the vocabulary", done, 2 * cut.vocabulary_size, "tokens")
         if not prefix.length:  # a model of one position has no later ones
             parts[1] = [torch.zeros_like(one) for one in parts[0]]
             break
@@ -183,8 +175,7 @@ def cache_path(cut: SlicedModel, kind: str, version: int) -> Path:
 # at one token: from them a and a shift are fitted in F_t = F_0 + a (F_c - F_0) + shift, and candidates are ranked by the distance
 # of the predicted F_t(v) to the target. What was fitted at one position is the first guess at the next.
 
-# Candidates beyond so many add time and little else to a fit, and so many are its shift.
-MOST, NEAREST = 192, 8
+MOST, NEAREST = 192, 8  # candidates beyond so many add time and little else to a fit, and so many are its shift
 
 
 @dataclass(frozen=True)

@@ -122,11 +122,8 @@ class Descent:
 _PUBLISHED = Descent(
     optimiser="sgd", steps=2000, rate=0.2, init="noise", decoder="pinv", keep_best=False, check_every=0, mask="zero", seed=999
 )  # fmt: skip
-PRESETS = {
-    "adam": Descent(),
-    "seed": _PUBLISHED,
-    "seed-direct": replace(_PUBLISHED, method="direct", steps=500, rate=0.01, null_space=True),
-}
+_DIRECT = replace(_PUBLISHED, method="direct", steps=500, rate=0.01, null_space=True)
+PRESETS = {"adam": Descent(), "seed": _PUBLISHED, "seed-direct": _DIRECT}
 
 
 def preset(name: str, **changes: object) -> Descent:

@@ -15,7 +15,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from headscan.inversion.candidates import Candidates, Fit, Ranking, SearchTrace, TableRanking, passes_of_table, table_of
+from headscan.inversion.candidates import Candidates, Fit, Ranking, SearchTrace, TableRanking, table_of
 from headscan.inversion.readout import TOKENS, TokenScores, prior_pays, readouts_of
 from headscan.inversion.reconstruction import accepted, accepts, noise_floor
 from headscan.model.recording import evaluating
@@ -25,15 +25,12 @@ from headscan.run import BadInput, Option, Progress, Settings
 
 # Candidates at a position after one that failed, where a wrong prefix is all but certain and the vocabulary is long.
 AFTER_FAILURE = 1024
-# Tokens nearest to a doubtful one that are tried, and how many times farther all others must be.
-LOOKALIKES, CLEAR = 256, 10.0
-# Numbers that the cached keys and values of one batch of candidates may have in a block.
-BATCH_NUMBERS = 1 << 27
+LOOKALIKES, CLEAR = 256, 10.0  # tokens nearest to a doubtful one that are tried; how many times farther others must be
+BATCH_NUMBERS = 1 << 27  # numbers that the cached keys and values of one batch of candidates may have in a block
 LARGEST = 512  # candidates of the largest batch
 # So many neighbours of the foremost candidate are tried with the first batch: a second pass would cost as much again.
 COMPANIONS = 64
-# The table is worth that many times the tokens of the readout's fit: it orders a little better, and is kept as well.
-WORTH = 8
+WORTH = 8  # the table is worth that many times the tokens of the readout's fit: it orders a little better, and is kept as well
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +54,7 @@ class Search(Settings):
         """What ranks the candidates of a slice: the table costs two passes of the vocabulary, the readout's fit 8,192 tokens."""
         if self.order != "auto":
             return self.order
-        return "table" if passes_of_table(cut) <= WORTH * TOKENS else "readout"
+        return "table" if 2 * cut.vocabulary_size <= WORTH * TOKENS else "readout"
 
 
 def refuse_unordered(cut: SlicedModel) -> None:

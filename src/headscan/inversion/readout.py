@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -25,10 +25,8 @@ from headscan.text.tokens import tokenise
 # the likelihood of h where it is not known how strongly a token shows (a matched filter). Without the length, tokens that were
 # never trained, which lie together near the mean, come before every rare token. All sums are streamed, in one pass.
 
-# Of outputs wider than this (logits) so many features are read, evenly spaced.
-WIDEST = 4096
-# The rest's covariance is shrunk towards its diagonal by this share and one that falls with the tokens seen.
-SHRUNK = 1e-3
+WIDEST = 4096  # of outputs wider than this (logits) so many features are read, evenly spaced
+SHRUNK = 1e-3  # the rest's covariance is shrunk to its diagonal by this share and one that falls with the tokens seen
 RIDGE = 1e-2
 ROWS = 8192
 
@@ -203,13 +201,9 @@ def _read(path: Path, cut: SlicedModel) -> Readouts | None:
 
 
 def _write(path: Path, readouts: Readouts) -> None:
-    tensors = {
-        f"{part}.{field.name}": value
-        for part, readout in (("first", readouts.first), ("later", readouts.later))
-        for field in fields(readout)
-        if (value := getattr(readout, field.name)) is not None
-    }
-    write_cache(path, tensors)
+    parts = {"first": vars(readouts.first), "later": vars(readouts.later)}
+    named = {f"{part}.{name}": value for part, values in parts.items() for name, value in values.items()}
+    write_cache(path, {name: value for name, value in named.items() if value is not None})
 
 
 # ---- What the model itself would write: its next-token distribution along a draft, which orders candidates.
@@ -219,8 +213,7 @@ def _write(path: Path, readouts: Readouts) -> None:
 # all positions of a window; where it was wrong, the rest is run again. A wrong draft costs time and nothing else.
 
 DRAFT = 16
-# Tokens before a window that the model reads with it.
-CONTEXT = 64
+CONTEXT = 64  # tokens before a window that the model reads with it
 # How much half the square of the readout's score counts beside the nats of the prior. Were outputs Gaussian, and their spread
 # known, it would be 1; at blocks 13 and 27 of Qwen2.5-Coder-1.5B the true token stands foremost with this.
 TRUST = 0.03

@@ -19,8 +19,7 @@ from headscan.model.slicing.specification import split_on_exhaustion
 Why = Literal["all", "bounded", "sampled"]
 """Why so many tokens were compared and no more: there are no others, a bound proves the others farther, or a choice."""
 WHY = get_args(Why)
-# Tokens within the tolerance that are named at a position; more are counted only.
-NAMED = 256
+NAMED = 256  # tokens within the tolerance that are named at a position; more are counted only
 INFINITE = float("inf")
 
 

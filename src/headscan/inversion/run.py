@@ -181,11 +181,9 @@ def _prompts(lens: Lens, given: PromptsLike | None, *, special: bool) -> tuple[l
     assert given is not None  # or there are states
     prompts = read_prompts(given, lens.tokenizer, lens.limits, special=special)
     texts = isinstance(given, str) or (isinstance(given, Sequence) and all(isinstance(one, str) for one in given))
-    if not (special and texts):
-        return prompts, [{} for _ in prompts]
-    return prompts, [
-        {place: prompt.ids[place] for place, added in enumerate(prompt.special) if added} for prompt in prompts
-    ]
+    marks = [prompt.special if special and texts else () for prompt in prompts]
+    pairs = zip(prompts, marks, strict=True)
+    return prompts, [{place: prompt.ids[place] for place, added in enumerate(mark) if added} for prompt, mark in pairs]
 
 
 def _allowed(lens: Lens, vocabulary: str | Sequence[str] | None, prompts: list[Prompt]) -> Tensor | None:

@@ -208,11 +208,9 @@ class _Audit:
         losses = self._losses()
         rows = self._bits(losses) if self.counted else {}
         for number, name in enumerate(self.exposure.names if 0.0 in self.levels else ()):
-            clean, plan = (name, 0.0), self.plan
-            work = partial(
-                exact_attack, self.exposure.alone(name), plan.windows, budget=plan.budget, seed=self.asked["seed"],
-                progress=self.run.progress,
-            )  # fmt: skip
+            clean, plan, cut, seed = (name, 0.0), self.plan, self.exposure.alone(name), self.asked["seed"]
+            told = self.run.progress
+            work = partial(exact_attack, cut, plan.windows, budget=plan.budget, seed=seed, progress=told)
             attack = self.run.unit(f"{self.mark}exact-{name}", ExactAttack, work)
             rows[clean] = exact_row(self.exposure, name, attack, plan, rows.get(clean), losses.get(clean))
             self.run.progress("exact inversion", number + 1, len(self.exposure.names), "sites")
@@ -233,10 +231,8 @@ class _Audit:
         for site, name in enumerate(exposure.names):
             for place, level in enumerate(self.counted):
                 parts = [[leak for leak in part if (leak.site, leak.level) == (site, place)] for part in leaks]
-                lost = losses.get((name, level))
-                rows[name, level] = bits_row(
-                    name, exposure.defence, level, level * self.scales[site], parts, draws, lost
-                )
+                sigma, lost = level * self.scales[site], losses.get((name, level))
+                rows[name, level] = bits_row(name, exposure.defence, level, sigma, parts, draws, lost)
         return rows
 
     def _losses(self) -> dict[tuple[str, float], list[float]]:

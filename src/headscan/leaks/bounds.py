@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -60,10 +60,6 @@ class Code:
     @cached_property
     def likeliest(self) -> float:
         return float(torch.cat([self.masses.double(), self.outside.double()]).max())
-
-    @property
-    def size(self) -> int:
-        return int((self.masses > 0).sum() + (self.outside > 0).sum())
 
     @cached_property
     def kept(self) -> float:
@@ -134,8 +130,7 @@ class Code:
 # What it does not say: nothing for σ = 0 (U(0) is H(X), less what equal points hide), nothing for other noise, and nothing of a
 # prior that is not the one given: of an attacker who knows more of the text than the prior does.
 
-# Distances that are held at once.
-ROWS = 1 << 22
+ROWS = 1 << 22  # distances that are held at once
 
 
 def pairwise_curve(code: Code, scales: Sequence[float], *, rows: Tensor | None = None) -> Float[Tensor, "S n"]:
@@ -202,7 +197,7 @@ def accuracy_ceiling(code: Code, bits: float) -> float:
     `fano_accuracy` with the entropy of the prior, and `divergence_accuracy` with its likeliest candidate. It holds in the
     mean over the prior and the noise: for one text an attack may be luckier.
     """
-    size = max(code.size, 2)
+    size = max(int((code.masses > 0).sum() + (code.outside > 0).sum()), 2)
     return max(code.likeliest, min(fano_accuracy(bits, size, code.entropy), divergence_accuracy(bits, code.likeliest)))
 
 
@@ -229,25 +224,18 @@ def leak_bounds(code: Code, sigmas: Sequence[float]) -> list[LeakBounds]:
     for sigma in sigmas:
         share, kept = code.kept, len(code.points)
         inside = float(code.entropy - code.tail) / share if len(code.outside) else code.entropy  # H(X | run)
-        above = {
-            "pairs": share * curve[sigma] + code.tail,
-            "Gaussian": share * gaussian_bits(code.variances, sigma) + code.tail,
-            "entropy": code.entropy,
-        }
+        gaussian = share * gaussian_bits(code.variances, sigma) + code.tail
+        above = {"pairs": share * curve[sigma] + code.tail, "Gaussian": gaussian, "entropy": code.entropy}
         floor = fano_bits(union_accuracy(code, sigma), kept, inside) if kept > 1 else 0.0
         below = {"pairs": share * curve[2 * sigma], "Fano": share * floor}
-        bounds.append(tightest(code, sigma, below, above))
+        upper_by, lower_by = min(above, key=above.__getitem__), max(below, key=below.__getitem__)
+        upper = max(above[upper_by], 0.0)
+        lower = min(max(below[lower_by], 0.0), upper)  # where both are H, the last digit may differ
+        ceiling = accuracy_ceiling(code, upper)
+        bounds += [LeakBounds(
+            noise=sigma, lower=lower, upper=upper, lower_by=lower_by, upper_by=upper_by, accuracy_upper=ceiling
+        )]  # fmt: skip
     return bounds
-
-
-def tightest(code: Code, sigma: float, below: Mapping[str, float], above: Mapping[str, float]) -> LeakBounds:
-    """The tightest of several bounds by name from below and from above."""
-    upper_by, lower_by = min(above, key=above.__getitem__), max(below, key=below.__getitem__)
-    upper = max(above[upper_by], 0.0)
-    lower = min(max(below[lower_by], 0.0), upper)  # where both are H, the last digit may differ
-    return LeakBounds(
-        noise=sigma, lower=lower, upper=upper, lower_by=lower_by, upper_by=upper_by, accuracy_upper=accuracy_ceiling(code, upper)
-    )  # fmt: skip
 
 
 def code_bits(code: Code) -> LeakBounds:

@@ -77,11 +77,11 @@ class CacheChannel(LeakChannel):
         def layer(name: str) -> int:
             return int(name.partition(".")[2])
 
-        def alone(name: str) -> SlicedModel:
-            return cache_slice(lens, [layer(name)], asked["stored"])
-
         def loss(name: str, ids: Int[Tensor, "B T"], change: Change) -> Tensor:
             return loss_with_cache(lens, layer(name), asked["stored"], ids, change)
+
+        def alone(name: str) -> SlicedModel:
+            return cache_slice(lens, [layer(name)], asked["stored"])
 
         whole = cache_slice(lens, [layer(name) for name in names], asked["stored"])
         each = len(whole.parts) // len(names)
@@ -119,7 +119,9 @@ class LogitsChannel(LeakChannel):
             raise BadInput(
                 f"The head of '{lens.name}' is no linear map of its states, so its logits are not read back."
             )
-        root = _root(head.weight)
+        centred = (weight := head.weight.detach().double()) - weight.mean(0)
+        values, vectors = torch.linalg.eigh(centred.T @ centred)
+        root = (values.clamp_min(0).sqrt()[:, None] * vectors.T).float()
         cut = Mapped(Slice(sites=(head.site,)).on(lens), lambda states: states.float() @ root.T, "centred logits")
 
         def loss(_: str, ids: Int[Tensor, "B T"], change: Change) -> Tensor:
@@ -130,13 +132,6 @@ class LogitsChannel(LeakChannel):
                 return cross_entropy(head.logits(states + moved.view_as(states)), ids)
 
         return audit(Exposure(("head",), cut, (cut.width,), lambda _: cut, loss=loss), texts, asked, run)
-
-
-@torch.no_grad()
-def _root(weight: Float[Tensor, "V d"]) -> Float[Tensor, "d d"]:
-    centred = weight.double() - weight.double().mean(0)
-    values, vectors = torch.linalg.eigh(centred.T @ centred)
-    return torch.as_tensor((values.clamp_min(0).sqrt()[:, None] * vectors.T).float())
 
 
 # ---- A leaked embedding: one vector for a whole text.

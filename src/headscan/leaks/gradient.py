@@ -22,8 +22,7 @@ from headscan.text import display
 
 # ---- Which tokens a training step's gradient shows: those whose input vectors lie in its span.
 
-# Relative distance from the gradient's span up to which a vector counts as inside.
-TOLERANCE = 1e-3
+TOLERANCE = 1e-3  # relative distance from the gradient's span up to which a vector counts as inside
 
 
 @dataclass(frozen=True)
@@ -172,9 +171,8 @@ def texts_in_gradient(
         whole = whole and len(inside) <= most
         inside = inside[away[inside].argsort(stable=True)][:most]
         grown = [tuple(row) for row in rows[inside].tolist()]
-        found = {
-            tokens: max(found[tokens[:-1]], value) for tokens, value in zip(grown, away[inside].tolist(), strict=True)
-        }
+        pairs = zip(grown, away[inside].tolist(), strict=True)
+        found = {tokens: max(found[tokens[:-1]], value) for tokens, value in pairs}
         if progress:
             progress("order of tokens", place + 1, length - 1, "positions")
     return found, whole
@@ -233,18 +231,15 @@ def _compared(lens: Lens, rows: Tensor, shown: GradientTokens) -> LeakedGradient
     tokens: list[GradientToken] = []
     for place, found in shown.tokens.items():
         there = set((used if place < 0 else rows[:, place]).flatten().tolist())
-        tokens += [
-            GradientToken(
+        for token, distance in found.items():
+            tokens += [GradientToken(
                 position=None if place < 0 else place, token=token, string=display(lens.tokenizer, token),
                 distance=distance, in_batch=token in there and place != length - 1, elsewhere=token in anywhere,
-            )
-            for token, distance in found.items()
-        ]  # fmt: skip
+            )]  # fmt: skip
     with_positions = -1 not in shown.tokens
     seen = {(one.position, one.token) for one in tokens if one.in_batch}
-    wanted = {
-        (place if with_positions else None, int(token)) for row in used for place, token in enumerate(row.tolist())
-    }
+    places = range(length - 1) if with_positions else [None] * (length - 1)
+    wanted = {pair for row in used.tolist() for pair in zip(places, row, strict=True)}
     return LeakedGradient(
         tokens=tokens, batch=rows.tolist(), batch_strings=[display(lens.tokenizer, row.tolist()) for row in rows],
         recall=len(seen & wanted) / len(wanted),
@@ -277,12 +272,10 @@ def _ordered(
     if shown.rank < shown.width:
         some, whole = texts_in_gradient(lens, gradient, shown, rows.shape[1], progress=run.progress)
     batch = {tuple(row[:-1]) for row in rows.tolist()}
-    texts = [
-        LeakedText(
-            tokens=list(tokens), string="".join(display(lens.tokenizer, tokens)), distance=distance, in_batch=tokens in batch
-        )
-        for tokens, distance in some.items()
-    ]  # fmt: skip
+    texts = list[LeakedText]()
+    for tokens, distance in some.items():
+        string = "".join(display(lens.tokenizer, tokens))
+        texts.append(LeakedText(tokens=list(tokens), string=string, distance=distance, in_batch=tokens in batch))
     told = (
         f"Certified of the order: no other texts than the {len(texts)} listed were in the batch, their last tokens apart."
         if texts and whole

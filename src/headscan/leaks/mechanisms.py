@@ -34,8 +34,9 @@ class Exposure:
     together: SlicedModel  # all of them as one slice, their features one after another
     widths: tuple[int, ...]  # of each
     alone: Callable[[str], SlicedModel]  # a site as a slice of its own
-    # of each site the widths that are rounded together; empty where that is the whole
-    parts: tuple[tuple[int, ...], ...] = ()
+    parts: tuple[
+        tuple[int, ...], ...
+    ] = ()  # of each site the widths that are rounded together; empty where that is the whole
     defence: str = "none"  # what is done to the release before the noise, in a word
     rounded: bool = False  # whether that makes some releases equal, so that there are bits without noise
     # from a site, sigma and a generator to what the release makes of states for whoever goes on with them; None for noise alone
@@ -136,7 +137,6 @@ def loss_with_cache(lens: Lens, layer: int, part: str, ids: Int[Tensor, "B T"], 
 # ---- Number formats in which what leaks may be held: floating point of few bits, and integers with a scale a group.
 
 FLOATS = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
-FORMATS = (*FLOATS, "int8", "int4", "int2")  # an integer format may name its group: int4/32
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,8 @@ def read_format(text: str) -> NumberFormat:
         return NumberFormat(text, FLOATS[text].itemsize * 8)
     if integer is None or integer[2] == "0":
         raise BadInput(
-            f"There is no number format '{text}'; there are: {', '.join(FORMATS)}, and int4/32 for groups of 32 numbers."
+            f"There is no number format '{text}'; there are: {', '.join(FLOATS)}, int8, int4, int2, and int4/32 for "
+            "groups of 32 numbers."
         )
     return NumberFormat(text, int(integer[1][3:]), int(integer[2]) if integer[2] else None)
 

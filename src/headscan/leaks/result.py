@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, ClassVar
 
 import pandas as pd
 
@@ -13,38 +13,31 @@ from headscan.run import Interval, Result, Term
 Share = partial(Term, range=(0.0, 1.0), percent=True)
 NOT_RUN = "was not run"
 BITS = "bits a token"
-Site: TypeAlias = Annotated[str, Term("release", "The site that the release comes from.")]
-Mechanism: TypeAlias = Annotated[
-    str, Term("defence", "What was done to the release before the noise; none where nothing was.")
-]
-Noise: TypeAlias = Annotated[float, Term("noise", "Standard deviation, in rms of the release's centred coordinates.")]
-Prior: TypeAlias = Annotated[
-    float | None, Term("bits, prior", "Entropy of a token given those before it, under the prior.", unit=BITS)
-]
-Lower: TypeAlias = Annotated[float | None, Term("at least", "Proved from below.", "U(2σ), Fano", BITS)]
-Upper: TypeAlias = Annotated[float | None, Term("at most", "Proved from above.", "U(σ), Gaussian, entropy", BITS)]
-Truth: TypeAlias = Annotated[
-    float | None, Term("truth", "Monte Carlo over all candidates.", unit=BITS, undefined="not all candidates were run")
-]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeakRow:
     """What one site's release gives away at one noise; bits are of the release at a token's position, those before it known."""
 
-    site: Site
-    defence: Mechanism
-    noise: Noise
+    site: Annotated[str, Term("release", "The site that the release comes from.")]
+    defence: Annotated[str, Term("defence", "What was done to the release before the noise; none where nothing was.")]
+    noise: Annotated[float, Term("noise", "Standard deviation, in rms of the release's centred coordinates.")]
     sigma: float | None  # the noise in the release's own unit; None without noise
     tokens: int  # positions that the bits are the mean of
-    prior_bits: Prior
-    bits_lower: Lower  # None of a release without noise or rounding, of which verdict and certificate speak
-    bits_upper: Upper
+    prior_bits: Annotated[
+        float | None, Term("bits, prior", "Entropy of a token given those before it, under the prior.", unit=BITS)
+    ]
+    # This and the next: None of a release without noise or rounding, of which verdict and certificate speak.
+    bits_lower: Annotated[float | None, Term("at least", "Proved from below.", "U(2σ), Fano", BITS)]
+    bits_upper: Annotated[float | None, Term("at most", "Proved from above.", "U(σ), Gaussian, entropy", BITS)]
     lower_by: str | None = None  # the bound that was tightest most often
     upper_by: str | None = None
     # of the mean over such positions, from the lower bounds' to the upper bounds' end
     bits_interval: Interval | None = None
-    bits_truth: Truth = None
+    bits_truth: Annotated[
+        float | None,
+        Term("truth", "Monte Carlo over all candidates.", unit=BITS, undefined="not all candidates were run"),
+    ] = None
     bits_truth_error: float | None = None
     kept: float | None = None  # mean prior probability of the candidates that were run
     candidates: int | None = None  # at most

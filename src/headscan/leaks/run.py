@@ -79,8 +79,7 @@ def protections(asked: Given) -> list[Mechanism | None]:
     return [*found] if len(found) == 1 else [None, *found]
 
 
-# Of one document more is not needed: some windows are taken.
-CHARACTERS = 200_000
+CHARACTERS = 200_000  # of one document more is not needed: some windows are taken
 
 
 @verb("privacy")
@@ -128,17 +127,13 @@ def privacy(
 ) -> PrivacyResult:  # fmt: skip
     """How many bits of each token of a text are in what leaked of it, at least and at most, and what attacks read off.
 
-    `headscan.leaks.CHANNELS` documents what may leak.
+    `headscan.leaks.CHANNELS` documents what may leak. The result has one row a site and noise.
 
     Args:
         model: a Lens, what `Lens.load` takes, or a live model of transformers.
         text: the sample; a batch of texts, one a document, for the release "gradient".
 
-    Returns:
-        A `PrivacyResult` with one row a site and noise.
-
-    Raises:
-        BadInput: a text too short, a model that is not fit for the release, an option that the release does not use.
+    Raises BadInput for a text too short, a model that is not fit for the release, an option that the release does not use.
 
     >>> import torch
     >>> from headscan.model import ByteTokenizer, Lens
@@ -158,9 +153,8 @@ def privacy(
     texts, left = list[list[int]](), max_tokens
     for document in read_documents(text, documents=documents, field=field):
         ids = tokenize(document.beginning(CHARACTERS), add_special_tokens=False, verbose=False)["input_ids"]
-        texts.append(ids if left is None else ids[:left])
-        left = None if left is None else left - len(texts[-1])
-        if left == 0:
+        texts.append(ids[:left])
+        if left is not None and (left := left - len(texts[-1])) == 0:
             break
     if not texts:
         raise BadInput("The text is empty.")
@@ -178,10 +172,8 @@ def privacy(
 
 # ---- How much of a text is looked at, so that what was not asked for by name ends in minutes.
 
-# Multiplications that the candidates may take, unless their number was asked for: some minutes of two cores.
-LIMIT = 6e12
-# Candidates up to which all are run unasked: their pairs are compared at every position.
-MOST = 2048
+LIMIT = 6e12  # multiplications that candidates may take unless their number was asked for: some minutes of two cores
+MOST = 2048  # candidates up to which all are run unasked: their pairs are compared at every position
 
 
 @dataclass(frozen=True)
@@ -203,31 +195,18 @@ def plan_of(
 
     Raises BadInput for a text shorter than one window, or windows longer than the model's context.
     """
-    context, vocabulary, length, windows = (
-        cut.lens.context_length,
-        cut.vocabulary_size,
-        asked["length"],
-        asked["windows"],
-    )
+    context, vocabulary = cut.lens.context_length, cut.vocabulary_size
+    length, windows, wanted = asked["length"], asked["windows"], asked["candidates"]
     if context and length > context:
         raise BadInput(f"--length {length} is more than the {context} tokens that '{cut.lens.name}' takes.")
-    wanted, passed = asked["candidates"], multiplications(cut, 1) / vocabulary
-    affordable = LIMIT / (passed * (length**2 if whole_rows else length))
-    if whole_rows:
-        few = min(wanted or MOST // 4, vocabulary)
-        if wanted is not None or few * windows <= affordable:
-            return AuditPlan(windows_of(texts, windows, length), few, None)
-        windows = max(1, min(windows, int(affordable / 64)))
-        few = max(16, min(few, int(affordable / windows)))
-    else:
-        if wanted is not None:
-            few = min(wanted, vocabulary)
-            return AuditPlan(windows_of(texts, windows, length), few if few < vocabulary else None, few)
-        every = min(vocabulary, MOST)
-        if every * windows * sites <= affordable and every == vocabulary:
-            return AuditPlan(windows_of(texts, windows, length), None, None)
-        windows = min(windows, max(1, int(affordable / (256 * sites))))
-        few = max(64, min(every, int(affordable / (windows * max(sites, 2)))))
+    affordable = LIMIT / (multiplications(cut, 1) / vocabulary * (length**2 if whole_rows else length))
+    few = min(wanted or (MOST // 4 if whole_rows else MOST), vocabulary)
+    if wanted is not None or (few * windows * sites <= affordable and (whole_rows or few == vocabulary)):
+        rows, every = windows_of(texts, windows, length), few == vocabulary and not whole_rows
+        return AuditPlan(rows, None if every else few, None if whole_rows or wanted is None else few)
+    least, room, times = (16, 64, 1) if whole_rows else (64, 256 * sites, max(sites, 2))
+    windows = max(1, min(windows, int(affordable / room)))
+    few = max(least, min(few, int(affordable / (windows * times))))
     rows = windows_of(texts, windows, length)
     note = (
         f"{len(rows)} windows of {length} tokens were looked at, with the {few:,} likeliest candidates of a position "
