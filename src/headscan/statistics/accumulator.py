@@ -206,9 +206,6 @@ class Blocks(Generic[B]):
         return new
 
 
-A = TypeVar("A", bound=Accumulator)
-
-
 def process_count() -> int:
     """Number of processes of the running `torch.distributed` group; 1 outside of one."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -228,7 +225,7 @@ def same_everywhere(word: str) -> str:
     return str(words[0])
 
 
-def merged(mine: A) -> A:
+def merged(mine: B) -> B:
     """The merge of every process's accumulator, complete on process 0 (others hold a part of it).
 
     At step s, process r + s sends to process r: log2(n) steps, and no process holds more than two states at a time.

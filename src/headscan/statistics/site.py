@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Self
 
 import torch
@@ -134,7 +135,8 @@ class SiteStatistics(Accumulator):
         self, width: int, *, skip_first: int = 0, device: torch.device | str = "cpu", derive: Derive | None = None
     ):
         self.width, self.skip_first, self.device = width, skip_first, torch.device(device)
-        self.fine = {group: Blocks(FINE_BLOCKS, self._zero) for group in ("all", "first")}
+        zero = partial(Sums, width, gram=False, device=self.device)
+        self.fine: dict[str, Blocks[Sums]] = {group: Blocks(FINE_BLOCKS, zero) for group in ("all", "first")}
         self.cells = {cell: Sums(width, few=cell != "ordinary", device=device) for cell in CELLS}
         self.squared_unit = {cell: torch.zeros(width, dtype=torch.float64, device=device) for cell in CELLS}
         self.sink_positions, self.sink_tokens = Occurrences(), Occurrences()
@@ -143,9 +145,6 @@ class SiteStatistics(Accumulator):
     @property
     def _lead(self) -> int:
         return 1 if self.skip_first == 0 else 0
-
-    def _zero(self) -> Sums:
-        return Sums(self.width, gram=False, device=self.device)
 
     def _aside(self, states: Tensor, norms: Tensor | None = None) -> Tensor:
         """Masks [2, B, T] of the tokens that further treatments leave out: position 0, and sinks."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 
 import torch
@@ -283,10 +283,7 @@ class BlockedCounts(Accumulator):
 
     def __init__(self, vocabulary: int):
         self.vocabulary = vocabulary
-        self.blocks: Blocks[TokenCounts] = Blocks(COUNT_BLOCKS, self._zero)
-
-    def _zero(self) -> TokenCounts:
-        return TokenCounts(self.vocabulary)
+        self.blocks: Blocks[TokenCounts] = Blocks(COUNT_BLOCKS, partial(TokenCounts, vocabulary))
 
     def update(self, ids: Tensor, windows: list[int]) -> None:
         """Add windows [B, T] with their numbers."""
@@ -319,16 +316,9 @@ class PartSums(Accumulator):
     ):
         self.width, self.cells, self.sources, self.constants = width, cells, sources, constants
         self.device = torch.device(device)
-        self.blocks: Blocks[Tally] = Blocks(BLOCKS, self._zero)
-        self.documents: Blocks[Tally] = Blocks(BLOCKS, self._document)
-
-    def _zero(self) -> Tally:
-        shapes = {"cells": (self.cells, self.width), "tokens": (self.cells,)}
-        shapes |= {"sources": (self.sources, self.width), "constants": (self.constants,)}
-        return Tally(shapes, self.device)
-
-    def _document(self) -> Tally:
-        return Tally({"unit": (self.width,), "tokens": ()}, self.device)
+        shapes = {"cells": (cells, width), "tokens": (cells,), "sources": (sources, width), "constants": (constants,)}
+        self.blocks: Blocks[Tally] = Blocks(BLOCKS, partial(Tally, shapes, self.device))
+        self.documents: Blocks[Tally] = Blocks(BLOCKS, partial(Tally, {"unit": (width,), "tokens": ()}, self.device))
 
     def update(self, batch: SiteBatch, cells: Tensor) -> None:
         """Add a batch [B, T, d], each token to its cell, int64 [B, T]."""

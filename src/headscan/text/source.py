@@ -214,10 +214,8 @@ class TextIdentity:
 
 TEXT = Option(
     "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a datasets id, or the name "
-    "of an embedded text; in Python also the text itself, or a list of texts.",
-    content=True,
-    metavar="TEXT",
-)
+    "of an embedded text; in Python also the text itself, or a list of texts.", content=True, metavar="TEXT",
+)  # fmt: skip
 """What every verb says of its text."""
 
 _UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "B": 1, "": 1}
