@@ -28,11 +28,7 @@ RESULT = "result.json"  # written when a run is over
 
 @dataclass(frozen=True)
 class Notes:
-    """What a checkpoint says beside the Trainer's own files.
-
-    identity: what the run rests on; a checkpoint is taken up by the run that wrote it and no other. sums: of the log
-    line under way.
-    """
+    """What a checkpoint says beside the Trainer's files: what the run rests on, and the sums of the log line under way."""
 
     identity: Mapping[str, Json]
     sums: dict[str, float]
@@ -67,15 +63,9 @@ def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
 
 
 def seal(checkpoint: Path) -> None:
-    """Write the checksums of a whole checkpoint's files; of several processes' only what the first one wrote.
-
-    Cost: its files are read once.
-    """
-    sums = {
-        path.name: _sha256(path)
-        for path in sorted(checkpoint.iterdir())
-        if path.is_file() and path.name != SEAL and not re.fullmatch(r"rng_state_\d+\.pth", path.name)
-    }
+    """Write the checksums of a whole checkpoint's files; of several processes' only what the first one wrote."""
+    files = [path for path in sorted(checkpoint.iterdir()) if path.is_file() and path.name != SEAL]
+    sums = {path.name: _sha256(path) for path in files if not re.fullmatch(r"rng_state_\d+\.pth", path.name)}
     write_atomic(checkpoint / SEAL, json.dumps(sums))
 
 
@@ -151,7 +141,8 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
     >>> type(found.model).__name__, len(found.tokenizer) <= found.model.config.vocab_size, found.folder.name
     ('GPT2Model', True, 'gpt-headless')
     """
-    model = _of_run(model)
+    if ((inner := Path(model) / "model") / "config.json").is_file() and not (Path(model) / "config.json").exists():
+        model = inner
     lens = Lens.load(model, **settings.part(Loading))
     if lens.tokenizer is None:
         raise BadInput(f"The model '{model}' comes without its tokenizer.")
@@ -163,8 +154,3 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
     run.identify("the weights of the model", lens.identity())
     source = find_source(os.fspath(model))
     return Trained(found, lens.tokenizer, None if source.gguf else source.folder, record, found is not lens.model)
-
-
-def _of_run(model: str | os.PathLike[str]) -> str | os.PathLike[str]:
-    inner = Path(model) / "model"
-    return inner if (inner / "config.json").is_file() and not (Path(model) / "config.json").exists() else model

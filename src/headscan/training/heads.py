@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from jaxtyping import Float
@@ -76,8 +76,7 @@ def capped(model: PreTrainedModel, cap: float | None) -> Iterator[None]:
 
 def _transform(model: Any) -> Callable[[Tensor], Tensor]:
     if hasattr(model, "cls") and hasattr(model.cls, "predictions"):  # BERT
-        transform: Callable[[Tensor], Tensor] = model.cls.predictions.transform
-        return transform
+        return cast(Callable[[Tensor], Tensor], model.cls.predictions.transform)
     if hasattr(model, "vocab_transform"):  # DistilBERT
         return lambda hidden: model.vocab_layer_norm(model.activation(model.vocab_transform(hidden)))
     return nn.Identity()
@@ -103,7 +102,10 @@ def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> boo
     (True, True)
     """
     head: Any = model.get_output_embeddings()
-    norm = _last_norm(body_of(model))
+    shifted = (
+        child for child in body_of(model).children() if isinstance(child, nn.LayerNorm) and child.bias is not None
+    )
+    *_, norm = [None, *shifted]
     with torch.no_grad():
         rows = head.weight.double()
         bias = bias.to(rows.device, torch.float64)
@@ -113,8 +115,7 @@ def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> boo
         gain, shift = norm.weight.double(), norm.bias.double()
         direction = 1 / gain
         constant = float(shift @ direction)
-        # s = 1 or -1, whichever moves the constant away from zero: the sum is then at least d in size.
-        step = 1.0 if constant >= 0 else -1.0
+        step = 1.0 if constant >= 0 else -1.0  # s moves the constant away from zero: the sum is then at least d in size
         amount = (bias - step * (rows @ gain)) / (constant + step * len(gain))
         norm.bias.copy_(shift + step * gain)
         head.weight.copy_(rows + amount[:, None] * direction)
@@ -129,8 +130,3 @@ def divide_last_norm(body: nn.Module, temperature: float) -> None:
     with torch.no_grad():
         for parameter in norm.parameters():
             parameter.div_(temperature)
-
-
-def _last_norm(body: nn.Module) -> nn.LayerNorm | None:
-    norms = [child for child in body.children() if isinstance(child, nn.LayerNorm) and child.bias is not None]
-    return norms[-1] if norms else None

@@ -40,9 +40,8 @@ class Learner(nn.Module):
         masked: bool = False, counts: Int[Tensor, " vocabulary"] | None = None,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.objective = objective_of(objective)
         self.model, self.config, self.masked = model, model.config, masked
-        self.penalties = parse_regularisers(regulariser)
+        self.objective, self.penalties = objective_of(objective), parse_regularisers(regulariser)
         if not self.objective.headless:
             head_of(model)
         if self.objective.needs_counts and counts is None:
@@ -93,10 +92,8 @@ class Learner(nn.Module):
         """What turns last states into the logits of a language model: the head, or of a headless one its table and the log
         unigram of `counts`. None where there is no such thing, or there are no counts."""
         found = self.objective.head(self.model, self.extra)
-        if found is not None:
+        if found is not None or counts is None:
             return found
-        if counts is None:
-            return None
         reading, rows = self.objective.reading(), embedding_table(self.model)
         return Unembedding(nn.Identity(), rows / reading.temperature, log_unigram(counts, 0.5).float().to(rows.device))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
@@ -53,8 +54,10 @@ def perplexity(
     mean = float(nats.sum()) / tokens
     deviation = _deviation(nats, np.ones(nats.shape), begins) if tokens else None
     interval = None if deviation is None else list(deviation.interval(mean, bounds=(0.0, None)))
-    lengths, bits, spread = _bytes(tokenizer, rows), None, None
-    if lengths is not None and (length := float(lengths.sum())):
+    lengths, bits, spread = np.zeros(0), None, None
+    with suppress(BadInput):  # tokens that do not say how many bytes they are
+        lengths = lengths if tokenizer is None else bytes_of_tokens(tokenizer)[rows[:, 1:]].astype(np.float64)
+    if length := float(lengths.sum()):
         bits, spread = float(nats.sum()) / math.log(2) / length, _deviation(nats / math.log(2), lengths, begins)
     return Likelihood(
         nats_per_token=mean, standard_error=None if deviation is None else deviation.error, interval=interval,
@@ -76,14 +79,6 @@ def _deviation(
     if enough_documents(counts):
         return StandardError.of_documents(sums, counts)
     return StandardError.of_text(values.sum(1), weights.sum(1))
-
-
-def _bytes(tokenizer: PreTrainedTokenizerBase | None, rows: npt.NDArray[np.integer]) -> npt.NDArray[np.float64] | None:
-    """Of the predicted tokens of windows [n, T − 1]; None where the tokens do not say."""
-    try:
-        return None if tokenizer is None else bytes_of_tokens(tokenizer)[rows[:, 1:]].astype(np.float64)
-    except BadInput:
-        return None
 
 
 def bytes_of_tokens(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]:
@@ -110,10 +105,7 @@ def bytes_of_tokens(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]
     for index, name in enumerate(names):
         if index in special or name is None:
             continue
-        if level:
-            lengths[index] = len(name)
-        elif name.startswith("<0x") and name.endswith(">"):
-            lengths[index] = 1
-        else:
-            lengths[index] = len(name.replace("▁", " ").removeprefix("##").encode())
+        byte = name.startswith("<0x") and name.endswith(">")
+        plain = len(name.replace("▁", " ").removeprefix("##").encode())
+        lengths[index] = len(name) if level else 1 if byte else plain
     return lengths

@@ -41,8 +41,7 @@ from headscan.training.result import RecoverResult
 class HeadRecovery(Settings):
     """A way to give a headless body a head; its `Option` fields are its parameters.
 
-    tied: the head's rows are the input's own. biased: the log of the unigram probability is added, where counts are
-    given. needs_counts: it makes no sense without them.
+    tied: the head's rows are the input's own. biased: the log of the unigram probability is added, where counts are given.
     """
 
     tied: ClassVar[bool] = False
@@ -83,15 +82,13 @@ def recover_head(
     The body is copied, unless `copied` is False and nothing but a head is missing: then it is the new model's own.
 
     recovery: "tied": the input rows as they are. "bias": these and the log of the unigram probability, no training.
-    "probe": a head of its own, started at "bias" (where counts are given; else at the rows), the body frozen.
-    "finetune": the same start, everything trainable (the published one starts at the rows). Both are to be trained.
-    counts: token counts of the training text, for "bias". temperature: the one of the contrastive loss: the scores are
-    h . e / T.
+    "probe": a head of its own, started at "bias" (where counts are given; else at the rows), the body frozen. "finetune": the same
+    start, everything trainable (the published one starts at the rows). Both are to be trained. counts: token counts of the
+    training text, for "bias". temperature: the one of the contrastive loss: the scores are h . e / T.
 
-    The bias is folded into the head's rows where the body ends in a LayerNorm (see `fold_bias`): the model then has
-    no parameter that transformers do not know, and `AutoModelForCausalLM.from_pretrained` loads it anywhere. Elsewhere
-    (RMSNorm) `lm_head.bias` is a parameter that only a model built here has.
-    Raises BadInput where counts are missing or do not fit.
+    The bias is folded into the head's rows where the body ends in a LayerNorm (see `fold_bias`): the model then has no parameter
+    that transformers do not know, and `AutoModelForCausalLM.from_pretrained` loads it anywhere. Elsewhere (RMSNorm)
+    `lm_head.bias` is a parameter that only a model built here has. Raises BadInput where counts are missing or do not fit.
     """
     how = recovery_of(recovery)
     if how.needs_counts and counts is None:
@@ -101,15 +98,15 @@ def recover_head(
     body = body_of(model)
     config = copy.deepcopy(model.config)
     config.tie_word_embeddings = how.tied
-    whole = None if copied or config.tie_word_embeddings else _around(body, config)
+    whole = None if copied or how.tied else _around(body, config)
     if whole is None:
         whole = AutoModelForCausalLM.from_config(config, dtype=body.dtype).to(body.device)
         body_of(whole).load_state_dict(body.state_dict())
-    if config.tie_word_embeddings:
+    whole.eval()
+    if how.tied:
         whole.tie_weights()
         if temperature != 1:  # tied rows are the input's too: what can be divided is the state that meets them
             divide_last_norm(body_of(whole), temperature)
-        whole.eval()
         return whole
     table = embedding_table(body).detach()
     head = whole.get_output_embeddings()
@@ -121,7 +118,6 @@ def recover_head(
             raise BadInput(f"There are counts of {len(counts)} tokens but the model has {len(table)}.")
         fold_bias(whole, log_unigram(counts, 0.5))
     how.prepare(whole)
-    whole.eval()
     return whole
 
 

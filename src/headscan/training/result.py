@@ -65,10 +65,8 @@ class RecoverResult(Result):
         """The held-out likelihood before and after, one row each."""
         import pandas as pd
 
-        return pd.DataFrame([{"head": name} | asdict(found) for name, found in self._readings()])
-
-    def _readings(self) -> list[tuple[str, Likelihood]]:
-        return [("before", self.before), (self.recovery, self.after)]
+        readings = (("before", self.before), (self.recovery, self.after))
+        return pd.DataFrame([{"head": name} | asdict(found) for name, found in readings])
 
     def __repr__(self) -> str:
         return (

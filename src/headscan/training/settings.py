@@ -19,21 +19,11 @@ from headscan.training.objective import Objective, objective_of, parse_regularis
 from headscan.training.recipes import Recipe
 
 
-def require(package: str, extra: str) -> None:
-    """BadInput where an optional package is not installed.
-
-    >>> require("no_such_package", "train")
-    Traceback (most recent call last):
-    headscan.BadInput: This needs the package no_such_package: pip install "headscan[train]".
-    """
-    if importlib.util.find_spec(package) is None:
-        raise BadInput(f'This needs the package {package}: pip install "headscan[{extra}]".')
-
-
 def check_training(asked: Given) -> Objective:
     """The objective of a training; BadInput where what is asked does not fit together."""
     asked.chosen(Reading)
-    require("accelerate", "train")
+    if importlib.util.find_spec("accelerate") is None:
+        raise BadInput('This needs the package accelerate: pip install "headscan[train]".')
     if asked["out"] is None:
         raise BadInput("Training keeps its checkpoints in a folder: give --out.")
     if not asked["resume"]:

@@ -221,8 +221,7 @@ def _targets(labels: Tensor, masked: bool) -> Tensor:
 class StoreInTime(TrainerCallback):
     """Store a checkpoint from the 10th second on, between those of `save_steps`, where storing stays at 2 % of the time.
 
-    What one costs is what the last one took; of the first one it is guessed from its `size` in bytes. The first of several
-    processes decides for all.
+    One costs what the last one took, the first one what its `size` in bytes lets guess. The first process decides for all.
     """
 
     def __init__(self, size: float) -> None:

@@ -33,18 +33,9 @@ CWT_FORMS = ("dense", "unique", "chunked", "fused")
 
 
 def cwt_loss(
-    hidden: Tensor,
-    embeddings: Tensor,
-    targets: Tensor,
-    form: str = "unique",
-    *,
-    pool: Tensor | None = None,
-    temperature: float = 1.0,
-    normalize: bool = False,
-    chunk: int = 256,
-    sparse: bool = False,
-    reduction: str = "mean",
-) -> Tensor:
+    hidden: Tensor, embeddings: Tensor, targets: Tensor, form: str = "unique", *, pool: Tensor | None = None,
+    temperature: float = 1.0, normalize: bool = False, chunk: int = 256, sparse: bool = False, reduction: str = "mean",
+) -> Tensor:  # fmt: skip
     """Contrastive weight tying loss, in nats. Range: [log c_t, inf) per row, c_t the target's count in the pool.
 
     hidden: [K, d], what the model made of the context. embeddings: [V, d], its input embeddings (the gradient flows

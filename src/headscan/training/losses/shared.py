@@ -57,10 +57,6 @@ def log_unigram(counts: Tensor, smoothing: float = 1.0) -> Tensor:
     return smooth.log() - smooth.sum().log()
 
 
-def _alone(group: dist.ProcessGroup | None) -> bool:
-    return not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1
-
-
 def gather_ids(ids: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """The ids [n] of all processes, in the order of ranks, [sum n]; processes may hold different numbers of them.
 
@@ -69,21 +65,16 @@ def gather_ids(ids: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     >>> gather_ids(torch.tensor([3, 1])).tolist()
     [3, 1]
     """
-    if _alone(group):
+    if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
         return ids
-    sizes = _sizes(len(ids), ids.device, group)
-    padded = ids.new_zeros(max(sizes))
+    own = torch.tensor([len(ids)], device=ids.device)
+    sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, own, group=group)
+    padded = ids.new_zeros(max(int(size) for size in sizes))
     padded[: len(ids)] = ids
     parts = [torch.empty_like(padded) for _ in sizes]
     dist.all_gather(parts, padded, group=group)
-    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
-
-
-def _sizes(size: int, device: torch.device, group: dist.ProcessGroup | None) -> list[int]:
-    own = torch.tensor([size], device=device)
-    sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(sizes, own, group=group)
-    return [int(each) for each in sizes]
+    return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)])
 
 
 class Pool(NamedTuple):
