@@ -23,10 +23,9 @@ Architecture = Callable[[int, int], PreTrainedConfig]  # (vocabulary, context) t
 class RecipeRecord:
     """The numbers of a training run.
 
-    context: tokens a window. batch: windows a step on one process; accumulation: such steps before the weights move.
-    rate: peak learning rate; warmup: steps of linear warm-up; schedule: "linear" (triangular), "cosine" or "constant".
-    masked: hide 15 % of the tokens and predict those (a BERT), or predict the next token (a GPT).
-    tokenizer: the published one's name on the Hub; where it is not at hand one of `vocabulary` tokens is fitted.
+    context: tokens a window. batch: windows a step on one process; accumulation: such steps before the weights move. rate: peak
+    learning rate; warmup: steps of linear warm-up; schedule: "linear" (triangular), "cosine" or "constant". masked: hide 15 % of
+    the tokens and predict those (a BERT), or the next token (a GPT). tokenizer: the published one's on the Hub; else one is fitted.
     """
 
     name: str

@@ -82,8 +82,8 @@ def recover_head(
     The body is copied, unless `copied` is False and nothing but a head is missing: then it is the new model's own.
 
     recovery: "tied": the input rows as they are. "bias": these and the log of the unigram probability, no training.
-    "probe": a head of its own, started at "bias" (where counts are given; else at the rows), the body frozen. "finetune": the same
-    start, everything trainable (the published one starts at the rows). Both are to be trained. counts: token counts of the
+    "probe": a head of its own, started at "bias" (where counts are given; else at the rows), the body frozen. "finetune": the
+    same start, everything trainable (the published one starts at the rows). Both are to be trained. counts: token counts of the
     training text, for "bias". temperature: the one of the contrastive loss: the scores are h . e / T.
 
     The bias is folded into the head's rows where the body ends in a LayerNorm (see `fold_bias`): the model then has no parameter

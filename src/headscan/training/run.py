@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, cast
 
 import torch
 from jaxtyping import Int
@@ -63,13 +63,10 @@ def gather(plan: Recipe, asked: Given, run: Run) -> TrainingData:
     """
     check_text(asked["text"])
     words = _tokenizer(plan, asked, run)
-    windows = Windows(
-        asked["text"], words, plan.context, documents=asked["documents"], field=asked["field"],
-        max_tokens=asked["max_tokens"],
-    )  # fmt: skip
+    options = {name: asked[name] for name in ("documents", "field", "max_tokens")}
+    windows = Windows(asked["text"], words, plan.context, **options)
     vocabulary = hashlib.sha256(json.dumps(sorted(words.get_vocab().items())).encode())
-    packed = PackedText.of(windows)
-    record = windows.record()
+    packed, record = PackedText.of(windows), windows.record()
     run.identify("the content of the text", record.sha256)
     vocabulary.update(packed.rows.tobytes())
     run.identify("the tokenizer", vocabulary.hexdigest())
@@ -206,10 +203,8 @@ def build(plan: Recipe, objective: Objective, vocabulary: int, *, tied: bool | N
         config.tie_word_embeddings = tied
     if not objective.headless:
         kind: Any = AutoModelForMaskedLM if plan.masked else AutoModelForCausalLM
-        whole: PreTrainedModel = kind.from_config(config)
-        return whole
-    is_mixer = config.model_type == "headscan_mixer"
-    if is_mixer:
+        return cast(PreTrainedModel, kind.from_config(config))
+    if is_mixer := config.model_type == "headscan_mixer":
         # Published embeddings are N(0, 1), for a head of their own. As targets their products with a normed state
         # would begin at sqrt(d) in size, and the softmax as a spike; measured best of 1, .2 and .09 at d = 128.
         config.embedding_std = 0.2
@@ -219,8 +214,7 @@ def build(plan: Recipe, objective: Objective, vocabulary: int, *, tied: bool | N
     if is_mixer and config.final_norm:
         # First logits of size sqrt(d) x .2 would still be a spike; measured best of 1, .3, .1 and .03.
         torch.nn.init.constant_(model.norm.weight, 0.3)
-    body: PreTrainedModel = model
-    return body
+    return cast(PreTrainedModel, model)
 
 
 def _identify(plan: Recipe, asked: Given, aim: Objective, run: Run) -> None:
@@ -299,10 +293,8 @@ def _result(
     curve = [CurvePoint(**{name: entry[name] for name in names if name in entry}) for entry in log]
     learner: Learner = trainer.accelerator.unwrap_model(trainer.model)
     heldout, notes = _read_out(learner, data)
-    best = heldout.get("head") or heldout.get("bias")
-    last = curve[-1] if curve else None
-    model, steps = learner.model, trainer.state.global_step
-    parameters = sum(parameter.numel() for parameter in model.parameters())
+    best, last = heldout.get("head") or heldout.get("bias"), curve[-1] if curve else None
+    steps, parameters = trainer.state.global_step, sum(parameter.numel() for parameter in learner.model.parameters())
     precision = "bfloat16" if trainer.args.bf16 else "float16" if trainer.args.fp16 else "float32"
     return TrainResult(
         protocol=run.protocol(text=data.text, device=str(trainer.args.device), dtype=precision),

@@ -11,7 +11,6 @@ from headscan.training.losses.linear import chunked, full, fused
 from headscan.training.losses.shared import check, reduce
 
 CE_FORMS = ("full", "chunked", "fused")
-
 IGNORE = -100
 
 
@@ -77,8 +76,7 @@ def mask_tokens(
     def draw() -> Tensor:
         return torch.rand(ids.shape, generator=generator).to(ids.device)
 
-    allowed = torch.ones_like(ids, dtype=torch.bool) if special is None else ~special
-    chosen = (draw() < share) & allowed
+    chosen = draw() < share if special is None else (draw() < share) & ~special
     labels = ids.masked_fill(~chosen, IGNORE)
     fate = draw()
     seen = torch.where(chosen & (fate < 0.8), torch.full_like(ids, mask_id), ids)
