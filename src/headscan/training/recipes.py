@@ -25,7 +25,7 @@ class RecipeRecord:
 
     context: tokens a window. batch: windows a step on one process; accumulation: such steps before the weights move. rate: peak
     learning rate; warmup: steps of linear warm-up; schedule: "linear" (triangular), "cosine" or "constant". masked: hide 15 % of
-    the tokens and predict those (a BERT), or the next token (a GPT). tokenizer: the published one's on the Hub; else one is fitted.
+    the tokens and predict those (a BERT), or the next token (a GPT). tokenizer: one on the Hub; else one is fitted.
     """
 
     name: str
