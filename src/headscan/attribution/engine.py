@@ -37,9 +37,7 @@ class Engine:
     """
 
     def __init__(self, lens: Lens, *, sentence: bool = False) -> None:
-        self.lens = lens
-        self.model = lens.model
-        self.pools = sentence
+        self.lens, self.model, self.pools = lens, lens.model, sentence
         self.causal = lens.traits.causal and not sentence
         if lens.traits.encoder_decoder:
             raise BadInput(f"'{lens.name}' is an encoder-decoder, whose predictions are not attributed.")

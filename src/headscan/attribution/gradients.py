@@ -74,8 +74,7 @@ def gradient_x_input(
 
 
 def _summed(product: Tensor, signed: bool) -> Scores:
-    scores: Scores = (product if signed else product.abs()).sum(-1).cpu().numpy()
-    return scores
+    return np.asarray((product if signed else product.abs()).sum(-1).cpu())
 
 
 @dataclass(frozen=True)
@@ -148,8 +147,7 @@ def integrated_gradients(
         total = torch.einsum("ste,te->s", average, difference.double()).cpu().numpy()
         return PathSegment(start, end, average, np.abs(total - (value(end) - value(start))))
 
-    segments = [segment(0.0, 1.0)]
-    evaluations = count
+    segments, evaluations = [segment(0.0, 1.0)], count
     whole = value(1.0) - value(0.0)
     scale = np.maximum(np.abs(whole), 1e-6)
 

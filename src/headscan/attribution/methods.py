@@ -96,5 +96,4 @@ class Combined(AttributionMethod):
 
 def _normalised(scores: Scores) -> Scores:
     largest = np.abs(scores).max(-1, keepdims=True)
-    shares: Scores = np.divide(scores, largest, out=np.zeros_like(scores), where=largest > 0)
-    return shares
+    return np.asarray(np.divide(scores, largest, out=np.zeros_like(scores), where=largest > 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
@@ -119,9 +119,8 @@ class AttributeResult(Result):
         import pandas as pd
 
         kind = "units" if units else "scores"
-        names: dict[str, list[str] | list[int]] = (
-            {"unit": [span.text for span in self.spans]} if units else {"token": self.tokens, "id": self.ids}
-        )
+        names: dict[str, Any] = {"token": self.tokens, "id": self.ids}
+        names = {"unit": [span.text for span in self.spans]} if units else names
         return pd.DataFrame(names | {one.method: self.arrays[f"{kind}/{one.method}"].mean(0) for one in self.maps})
 
 

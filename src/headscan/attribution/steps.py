@@ -97,11 +97,10 @@ def _continuation(engine: Engine, prompt: Prompt, asked: Given) -> list[int]:
         if not ids:
             raise BadInput("The continuation is empty.")
         return [int(i) for i in ids]
-    if lens.context_length is not None and len(prompt) + count - 1 > lens.context_length:
-        raise BadInput(
-            f"The prompt of {len(prompt)} tokens and {count} more exceed the context of '{lens.name}', "
-            f"{lens.context_length} tokens."
-        )
+    longest = lens.context_length
+    if longest is not None and len(prompt) + count - 1 > longest:
+        both = f"The prompt of {len(prompt)} tokens and {count} more"
+        raise BadInput(f"{both} exceed the context of '{lens.name}', {longest} tokens.")
     ids = []
     while len(ids) < count:
         ids += _predicted(engine, [*prompt.ids, *ids], [len(prompt) + len(ids) - 1])

@@ -8,20 +8,6 @@ from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.diagnosis.run import checkup
 
 __all__ = [
-    "CONDITIONS",
-    "CheckingUp",
-    "CheckupResult",
-    "Condition",
-    "Examination",
-    "Grid",
-    "LeakedBits",
-    "ModelEvidence",
-    "Observation",
-    "PromptRead",
-    "Seen",
-    "TokenFlow",
-    "TriedRemedies",
-    "checkup",
-    "condition",
-    "markdown",
+    "CONDITIONS", "CheckingUp", "CheckupResult", "Condition", "Examination", "Grid", "LeakedBits", "ModelEvidence",
+    "Observation", "PromptRead", "Seen", "TokenFlow", "TriedRemedies", "checkup", "condition", "markdown",
 ]  # fmt: skip

@@ -161,10 +161,10 @@ class Measurements:
         pairs, site, progress = len(passages) // 2, self.lens.default_sites[-1], until.kept(self.progress)
         if pairs < PAIRS:
             raise BadInput(f"the text has {pairs} pairs of passages, fewer than {PAIRS}.")
-        parts = []
+        passages, parts = passages[: 2 * pairs], []
         for start in range(0, 2 * pairs, BATCH):
             progress("passages", start, 2 * pairs, "passages")
-            parts.append(mean_states(self.lens, passages[start : min(start + BATCH, 2 * pairs)], [site])[site])
+            parts.append(mean_states(self.lens, passages[start : start + BATCH], [site])[site])
         vectors = np.concatenate(parts)
         if not np.isfinite(vectors).all():
             raise BadInput("the vectors are not finite.")

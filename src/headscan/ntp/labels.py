@@ -140,9 +140,8 @@ def group_equal_rows(indptr: Ints, indices: npt.NDArray[np.int32]) -> tuple[Ints
     classes = 0
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
-        if size == 0:
-            here, of_row = np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
-        else:
+        here, of_row = np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+        if size:
             block = values[np.asarray(indptr)[rows][:, None] + np.arange(size)]
             keys = block[:, 0] if size == 1 else block.view(np.dtype((np.void, block.dtype.itemsize * size))).ravel()
             _, here, of_row = np.unique(keys, return_index=True, return_inverse=True)

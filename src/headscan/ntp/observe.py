@@ -14,8 +14,7 @@ from headscan.ntp.labels import Floats, Ints
 from headscan.ntp.prediction import Prediction
 from headscan.ntp.result import HeatMap, ModelComparison, cosines
 from headscan.ntp.support_metrics import Embeddings, support_metrics
-from headscan.run import BadInput, Progress
-from headscan.run.settings import no_progress
+from headscan.run import BadInput, Progress, no_progress
 from headscan.text.counts import ContextCounts, TokenStore
 
 _TOKENS_A_PASS, _WINDOW = 16_384, 256
@@ -76,8 +75,7 @@ class _WatchedHead:
         notes, name = [], self.lens.name
         if self.differs and self.differs > 1e-2:
             notes.append(f"The logits of {name} differ from H Wᵀ by up to {self.differs:.3g}: it scales or caps them.")
-        if len(self.weight) > self.vocabulary:
-            extra = len(self.weight) - self.vocabulary
+        if extra := len(self.weight) - self.vocabulary:
             notes.append(f"{name} has {extra} output words beyond the tokenizer's; they are left out.")
         words = self.weight[: self.vocabulary].detach().float().cpu().numpy()
         bias = None if self.bias is None else self.bias[: self.vocabulary].detach().float().cpu().numpy()

@@ -156,8 +156,7 @@ class Prediction:
     def low_rank(self, rows: slice | Ints = slice(None)) -> Floats:
         """The predicted direction of P_⊥(L) for some contexts, float64 [rows, V], each row summing to zero."""
         classes = self.spectrum.classes
-        logits: Floats = (self.contexts[rows] @ (self.merged_words / classes.root[:, None]).T)[:, classes.of]
-        return logits
+        return np.asarray((self.contexts[rows] @ (self.merged_words / classes.root[:, None]).T)[:, classes.of])
 
 
 def predict(
@@ -192,8 +191,7 @@ def unit_rows(X: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.floating[Any]]
 
 def _inner(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:
     # ⟨AAᵀ, BBᵀ⟩ = ‖AᵀB‖_F²: d x d numbers instead of n x n.
-    product = np.asarray(A).T @ np.asarray(B)
-    return float((product**2).sum())
+    return float(((np.asarray(A).T @ np.asarray(B)) ** 2).sum())
 
 
 def gram_cosine(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:

@@ -72,9 +72,7 @@ class MarginSet:
     """
 
     def __init__(self, inside: Tensor, scale: Tensor, token_scale: Tensor) -> None:
-        self.inside = inside
-        self.scale = scale
-        self.q = token_scale
+        self.inside, self.scale, self.q = inside, scale, token_scale
         self.plain = bool((token_scale == 1).all())
         self.mass = token_scale**2
         self.inside_mass = inside.to(torch.float64) @ self.mass
@@ -85,8 +83,7 @@ class MarginSet:
     def centred_supports(self) -> Tensor:
         """S~ scaled: the feasible point that meets every margin with equality, float64 [u, c]."""
         level = (1 - self.inside_mass / self.mass.sum())[:, None]
-        unscaled = torch.where(self.inside, level, level - 1)
-        return unscaled * self.scale[:, None] * self.q
+        return torch.where(self.inside, level, level - 1) * self.scale[:, None] * self.q
 
     def update(self, X: Tensor, Z: Tensor, U: Tensor, relax: float) -> None:
         """One ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y and U = Y - Z.
@@ -154,8 +151,7 @@ class TokenClasses:
 
     def tokens(self, merged: Floats) -> Floats:
         """Rows [V, r] of the tokens from rows [c, r] of the classes; 8 V r bytes."""
-        rows: Floats = (merged / self.root[:, None])[self.of]
-        return rows
+        return np.asarray((merged / self.root[:, None])[self.of])
 
 
 @contextmanager

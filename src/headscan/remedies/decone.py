@@ -81,12 +81,10 @@ class Moved(nn.Module):
 
     def __init__(self, layer: nn.Module, by: Float[Tensor, " d"]) -> None:
         super().__init__()
-        self.layer = layer
-        self.by = nn.Parameter(by, requires_grad=False)
+        self.layer, self.by = layer, nn.Parameter(by, requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        moved: Tensor = self.layer(x) + self.by
-        return moved
+        return torch.add(self.layer(x), self.by)
 
 
 class CentredHead(nn.Linear):
