@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -171,9 +170,8 @@ def adjusted(cells: Sequence[SimilarityCell], nulls: Mapping[str, NullModel]) ->
     """
     corrected: dict[tuple[int, str], float] = {}
     for name in nulls:
-        known = {
-            k: test.p for k, cell in enumerate(cells) for test in cell.tests if test.null == name and test.p is not None
-        }
+        every = ((k, test) for k, cell in enumerate(cells) for test in cell.tests if test.null == name)
+        known = {k: test.p for k, test in every if test.p is not None}
         if known:
             values = false_discovery_control(list(known.values())).tolist()
             corrected |= {(k, name): p for k, p in zip(known, values, strict=True)}
@@ -183,9 +181,6 @@ def adjusted(cells: Sequence[SimilarityCell], nulls: Mapping[str, NullModel]) ->
         first = tests[0] if tests else NullTest(null="")
         rows.append(replace(cell, tests=tests, p=first.p, p_adjusted=first.p_adjusted))
     return rows
-
-
-Values: TypeAlias = dict[str, Floats]
 
 
 @dataclass
@@ -204,11 +199,9 @@ class ComparedSources:
     covariances: dict[int, SiteCovariance] = field(default_factory=dict)
 
     def members(self, model: int) -> list[int]:
-        """The numbers of a model's sites among all."""
         return [u for u, owner in enumerate(self.gathering.models) if owner == model]
 
     def covariance(self, u: int) -> SiteCovariance:
-        """The covariance of a site."""
         if u not in self.covariances:
             moments = self.gathering.moments
             self.covariances[u] = SiteCovariance(moments.covariance(u, u).cpu(), moments.count)
@@ -245,7 +238,7 @@ def cells_of(
     moments = {name: measure for name, measure in measures.items() if isinstance(measure, MomentMeasure)}
     pairs = [[{n: float(m.value(pair)) for n, m in moments.items()} for pair in row]
              for row in ((compared.pair(u, v) for v in second) for u in first)]  # fmt: skip
-    values: Values = {name: np.array([[pair[name] for pair in row] for row in pairs]) for name in moments}
+    values: dict[str, Floats] = {name: np.array([[pair[name] for pair in row] for row in pairs]) for name in moments}
     spreads = of_groups(compared.gathering, moments, models)
     sampled = len(compared.sample.numbers) > 1
     for name, measure in measures.items():
@@ -262,9 +255,8 @@ def cells_of(
         for s, site_a in enumerate(compared.sites[models[0]]):
             for t, site_b in enumerate(compared.sites[models[1]]):
                 value = float(values[name][s, t])
-                interval, bias = (
-                    spreads[name].interval(s, t, value, measure.words.range) if name in spreads else (None, None)
-                )
+                spread = spreads.get(name)
+                interval, bias = spread.interval(s, t, value, measure.words.range) if spread else (None, None)
                 cells.append(
                     SimilarityCell(
                         model_a=names[0], site_a=site_a, model_b=names[1], site_b=site_b, measure=name,

@@ -235,9 +235,5 @@ class Prepared:
 def alike(x: Prepared, y: Prepared, measures: Mapping[str, SimilarityMeasure]) -> dict[str, Tensor]:
     """Each measure of all pairs of sites [S, T]: of the relations as they are, of covariances on the coordinates."""
     pair = CrossCovariance.of_rows(x.coordinates, y.coordinates)
-    return {
-        name: measure.value(pair)
-        if isinstance(measure, MomentMeasure)
-        else x.relations[name].flatten(1) @ y.relations[name].flatten(1).T
-        for name, measure in measures.items()
-    }
+    found = {name: measure.value(pair) for name, measure in measures.items() if isinstance(measure, MomentMeasure)}
+    return found | {name: one.flatten(1) @ y.relations[name].flatten(1).T for name, one in x.relations.items()}

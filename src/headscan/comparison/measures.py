@@ -24,13 +24,11 @@ class Cka(MomentMeasure):
     words = SimilarityWords(
         title="CKA",
         sentence="How far the two agree which tokens are alike, by inner products about the mean; 0 on average if unrelated.",
-        formula="HSIC₁(X, Y) / √(HSIC₁(X, X)·HSIC₁(Y, Y))",
-        range=(-1.0, 1.0),
+        formula="HSIC₁(X, Y) / √(HSIC₁(X, X)·HSIC₁(Y, Y))", range=(-1.0, 1.0),
         invariant="rotation, one scale for all coordinates, shift",
         source="Kornblith et al. 2019, arXiv:1905.00414; Song et al. 2012 for the debiasing",
-        cost="2·d·d' operations a token and pair, one pass",
-        order=10,
-    )
+        cost="2·d·d' operations a token and pair, one pass", order=10,
+    )  # fmt: skip
 
     def value(self, pair: CrossCovariance) -> Tensor:
         if pair.hsic is None:
@@ -53,14 +51,11 @@ class Linear(MomentMeasure):
     words = SimilarityWords(
         title="Linear predictability",
         sentence="The share of the second site's variance that a linear map of the first predicts.",
-        formula="1 − (1 − R²)(n − 1)/(n − p − 1), R² = ‖C_xx^−½ C_xy‖² / tr C_yy",
-        range=(-1.0, 1.0),
+        formula="1 − (1 − R²)(n − 1)/(n − p − 1), R² = ‖C_xx^−½ C_xy‖² / tr C_yy", range=(-1.0, 1.0),
         invariant="of the first site any invertible map; of the second rotation, one scale, shift",
         source="Ezekiel 1930 for the adjustment; Kornblith et al. 2019, arXiv:1905.00414",
-        cost="the same sums as CKA, and one product a pair",
-        symmetric=False,
-        order=50,
-    )
+        cost="the same sums as CKA, and one product a pair", symmetric=False, order=50,
+    )  # fmt: skip
 
     def value(self, pair: CrossCovariance) -> Tensor:
         """At most 1; NaN where there are no more tokens than directions.
@@ -89,14 +84,10 @@ class MutualKnn(RelationMeasure):
     words = SimilarityWords(
         title="Mutual neighbours",
         sentence="How many of a token's ten nearest in a sample are the same on both sides, on average.",
-        formula="mean |N_x(i) ∩ N_y(i)| / 10",
-        range=(0.0, 1.0),
-        invariant="rotation, scale of each token",
-        source="Huh et al. 2024, arXiv:2405.07987",
-        cost="O(n²d) a site and O(n²) a pair, n tokens of the sample",
-        tokens="sample",
-        order=70,
-    )
+        formula="mean |N_x(i) ∩ N_y(i)| / 10", range=(0.0, 1.0), invariant="rotation, scale of each token",
+        source="Huh et al. 2024, arXiv:2405.07987", cost="O(n²d) a site and O(n²) a pair, n tokens of the sample",
+        tokens="sample", order=70,
+    )  # fmt: skip
 
     def relation(self, rows: Tensor) -> Tensor:
         unit = torch.nn.functional.normalize(rows, dim=1)
@@ -118,13 +109,11 @@ class Procrustes(MomentMeasure):
     words = SimilarityWords(
         title="Procrustes",
         sentence="How much of the two clouds a rotation and one scale bring to lie on one another.",
-        formula="‖C_xy‖_* / √(tr C_xx·tr C_yy)",
-        range=(0.0, 1.0),
+        formula="‖C_xy‖_* / √(tr C_xx·tr C_yy)", range=(0.0, 1.0),
         invariant="rotation, one scale for all coordinates, shift",
         source="Schönemann 1966; Williams et al. 2021, arXiv:2110.14739",
-        cost="the same sums as CKA, and one singular value decomposition a pair",
-        order=20,
-    )
+        cost="the same sums as CKA, and one singular value decomposition a pair", order=20,
+    )  # fmt: skip
 
     def value(self, pair: CrossCovariance) -> Tensor:
         return pair.nuclear / (pair.x.nuclear * pair.y.nuclear).sqrt()
@@ -140,14 +129,11 @@ class Rsa(RelationMeasure):
     words = SimilarityWords(
         title="RSA",
         sentence="Whether the two agree which tokens lie far apart: rank correlation of all distances in a sample.",
-        formula="Spearman(D_x, D_y), D = 1 − cos(x − x̄, x' − x̄)",
-        range=(-1.0, 1.0),
+        formula="Spearman(D_x, D_y), D = 1 − cos(x − x̄, x' − x̄)", range=(-1.0, 1.0),
         invariant="rotation, one scale for all coordinates, shift",
         source="Kriegeskorte et al. 2008, doi:10.3389/neuro.06.004.2008",
-        cost="O(n²d) a site and O(n²) a pair, n tokens of the sample",
-        tokens="sample",
-        order=60,
-    )
+        cost="O(n²d) a site and O(n²) a pair, n tokens of the sample", tokens="sample", order=60,
+    )  # fmt: skip
 
     def relation(self, rows: Tensor) -> Tensor:
         about = torch.nn.functional.normalize(rows - rows.mean(0), dim=1)
@@ -169,13 +155,10 @@ class Svcca(MomentMeasure):
     words = SimilarityWords(
         title="SVCCA",
         sentence="How strongly the best matched directions correlate, on average, among those with 99 % of the variance.",
-        formula="mean ρᵢ, i = 1 … min(k_x, k_y)",
-        range=(0.0, 1.0),
-        invariant="rotation, one scale for all coordinates, shift",
-        source="Raghu et al. 2017, arXiv:1706.05806",
-        cost="the same sums as CKA, and one singular value decomposition a pair",
-        order=30,
-    )
+        formula="mean ρᵢ, i = 1 … min(k_x, k_y)", range=(0.0, 1.0),
+        invariant="rotation, one scale for all coordinates, shift", source="Raghu et al. 2017, arXiv:1706.05806",
+        cost="the same sums as CKA, and one singular value decomposition a pair", order=30,
+    )  # fmt: skip
 
     def value(self, pair: CrossCovariance) -> Tensor:
         kept = torch.minimum(pair.x.principal.kept, pair.y.principal.kept)

@@ -46,14 +46,12 @@ class Passed:
         return self.places[:, 1]
 
     def part(self, index: Integers | slice) -> Passed:
-        """Some of the tokens."""
         chosen = index if isinstance(index, slice) else torch.from_numpy(index)
         states = [rows[chosen.to(rows.device) if isinstance(chosen, Tensor) else chosen] for rows in self.states]
         own = np.isin(self.numbers, self.windows[index])
         return Passed(self.places[index], states, self.numbers[own], self.ids[own])
 
     def joined(self, following: Passed) -> Passed:
-        """These and the ones that follow."""
         states = [torch.cat(pair) for pair in zip(self.states, following.states, strict=True)]
         arrays = ((getattr(self, name), getattr(following, name)) for name in ("places", "numbers", "ids"))
         places, numbers, ids = (np.concatenate(pair) for pair in arrays)
@@ -95,9 +93,8 @@ class SourceReader:
                     rows = states.detach()[:, skipped:].flatten(0, 1)
                     rows_of[site] = rows.clone() if rows.dtype == torch.float64 else rows.to(torch.float32, copy=True)
                     if not bool(torch.isfinite(rows).all()):
-                        raise BadInput(
-                            f"{source.name} gives NaN or infinite values at site {site}: nothing can be compared there."
-                        )
+                        place = f"at site {site}: nothing can be compared there"
+                        raise BadInput(f"{source.name} gives NaN or infinite values {place}.")
 
                 source.visit(batch, self.sites, keep)
                 places = np.arange(skipped, batch.ids.shape[1])
@@ -218,9 +215,8 @@ def _check_ids(parts: Sequence[Passed]) -> None:
         _, first, second = np.intersect1d(parts[0].numbers, part.numbers, return_indices=True)
         mine, theirs = parts[0].ids[first], part.ids[second]
         if len(first) and (mine.shape != theirs.shape or bool(((mine != theirs) & (mine >= 0) & (theirs >= 0)).any())):
-            raise BadInput(
-                "The sources hold vectors of different tokens: they are not of the same text in the same windows."
-            )
+            why = "they are not of the same text in the same windows"
+            raise BadInput(f"The sources hold vectors of different tokens: {why}.")
 
 
 # ---- What one pass over the text leaves of several models: cross-moments, the same of groups of documents, a sample.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headscan.comparison.covariance import SimilarityWords
 from headscan.comparison.nulls import NullWords
@@ -115,10 +115,8 @@ def findings(
     found += _spikes(top_shares)
     for row in alignment:
         if row.compared < PART * row.tokens:
-            text = (
-                f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end where those of the others do: "
-            )
-            text += "the numbers are of these."
+            text = f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end where those of the others do"
+            text += ": the numbers are of these."
             found.append(Finding(code="PARTLY-ALIGNED", level="notice", sentence=text, model=row.model))
     return found
 
@@ -144,9 +142,8 @@ def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]
         yield Finding(code="PARTING", level="notice", sentence=text, site=two.site_b, value=two.value)
     else:
         text = f"Site against the same site, CKA of {a} and {b} is {value:.3f} or more; least at {least.site_b}."
-        yield Finding(
-            code="CLOSENESS", level="good" if value > 0.9 else "notice", sentence=text, site=least.site_b, value=value
-        )
+        level: Literal["good", "notice"] = "good" if value > 0.9 else "notice"
+        yield Finding(code="CLOSENESS", level=level, sentence=text, site=least.site_b, value=value)
 
 
 def _within(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:

@@ -34,10 +34,7 @@ def compare(
     ] = 1,
     measures: Annotated[str, Option("Which measures: globs, comma-separated.", metavar="GLOBS")] = "*",
     nulls: Annotated[
-        str,
-        Option(
-            "What chance would give, comma-separated; the first is the one of p: permutation, random-init."
-        ),
+        str, Option("What chance would give, comma-separated; the first is the one of p: permutation, random-init.")
     ] = "permutation",
     draws: Annotated[int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19)] = 99,
     sample: Annotated[int, Option("Tokens of the sample, for RSA, neighbours and nulls.", low=64)] = 1024,
@@ -114,9 +111,8 @@ def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> Compare
     models = [subject.ready for subject in subjects if not isinstance(subject.ready, VectorSource)]
     by_text = len({tokenizer_identity(model.tokenizer) for model in models}) > 1
     if by_text and len(models) < len(subjects):
-        raise BadInput(
-            "Stored vectors say nothing of where their tokens end: compare them with models of one tokenizer."
-        )
+        why = "compare them with models of one tokenizer"
+        raise BadInput(f"Stored vectors say nothing of where their tokens end: {why}.")
     draws = settings.draws if "random-init" in settings.chance() else 0
     # Those whose windows are the sample's can be drawn anew: the first, and all where there is one tokenizer.
     readers = [
@@ -142,9 +138,8 @@ def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> Compare
         one.close()
     if gathering is None:
         raise BadInput("No token ends where one of every other model does: nothing can be compared on this text.")
-    alignment = [
-        Alignment(model=reader.subject.name, tokens=reader.tokens, compared=gathering.tokens) for reader in readers
-    ]
+    compared = gathering.tokens
+    alignment = [Alignment(model=one.subject.name, tokens=one.tokens, compared=compared) for one in readers]
     how = "side by side" if together else "one after another, vectors in temporary files"
     same = "the same character of the text" if by_text else "the same place of the same window"
     notes = [f"The sources were read {how}; tokens are the same where they end at {same}."]

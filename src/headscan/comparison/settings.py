@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from typing import Literal, cast
 
 import torch
@@ -98,19 +99,17 @@ def _ready(given: SourceLike, how: Loading, settings: ComparisonSettings) -> Pre
 
 
 class _RowNumbers:
-    """Rows numbered as they come."""
+    """Rows numbered as they come; see `Rows`."""
 
     def __init__(self, count: int) -> None:
         self.count, self.width, self.dtype = count, 1, torch.int64
 
     def read(self, first: int, last: int) -> Tensor:
-        """See `Rows`."""
         return torch.arange(first, last)[:, None]
 
 
 def _apart(name: str, before: list[Subject]) -> str:
     """The name, with a number where it is taken."""
-    taken, number, free = {subject.name for subject in before}, 2, name
-    while free in taken:
-        free, number = f"{name} ({number})", number + 1
-    return free
+    taken = {subject.name for subject in before}
+    free = chain([name], (f"{name} ({number})" for number in count(2)))
+    return next(one for one in free if one not in taken)

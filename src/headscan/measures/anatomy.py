@@ -140,13 +140,11 @@ class SiteParts:
             return
         grid = (blocks, len(self.bands), len(self.positions))
         cells, tokens = self.cells.reshape(*grid, width), self.tokens.sum(0).reshape(grid[1:])
-        strongest = np.argsort(-(shares.total**2), kind="stable")
-        chosen = strongest[: min(COORDINATES, width)].tolist()
+        chosen = np.argsort(-(shares.total**2), kind="stable")[: min(COORDINATES, width)].tolist()
         if self.names:
-            branches = self.branches
-            rest = shares.units - branches.sum(1)
-            every, names = np.concatenate([branches, rest[:, None]], 1), [*self.names, "rounding"]
-            yield from shares.of("branch", names, every)
+            rest = shares.units - self.branches.sum(1)
+            every = np.concatenate([self.branches, rest[:, None]], 1)
+            yield from shares.of("branch", [*self.names, "rounding"], every)
         if len(self.bands) > 1:
             yield from shares.of("band", self.bands, cells.sum(2), tokens.sum(1))
         yield from shares.of("position", self.positions, cells.sum(1), tokens.sum(0))
@@ -200,9 +198,8 @@ class AnatomyProbe(Probe):
         for site in setup.sites:
             place = next((plan.places[site] for plan in self.plans if site in plan.places), None)
             sources, constants = (0, 0) if place is None else (place.sources, place.factors)
-            accumulators[site] = PartSums(
-                setup.width(site), cells=cells, sources=sources, constants=constants, device=setup.device
-            )
+            sizes = {"cells": cells, "sources": sources, "constants": constants}
+            accumulators[site] = PartSums(setup.width(site), **sizes, device=setup.device)
         return accumulators
 
     def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
@@ -254,9 +251,8 @@ class AnatomyProbe(Probe):
                     branches = np.concatenate([branches, biases.sum(-2, keepdim=True).numpy()], axis=1)
         if site not in {place for plan in self.plans for place in plan.places} and _is_branch(site):
             names, branches = [site], cells.sum(1)[:, None].cpu().numpy()
-        return SiteParts(
-            cells.cpu().numpy(), tokens.cpu().numpy(), self.band_names, self.position_names, branches, names
-        )
+        held_cells, held_tokens = cells.cpu().numpy(), tokens.cpu().numpy()
+        return SiteParts(held_cells, held_tokens, self.band_names, self.position_names, branches, names)
 
 
 def _is_branch(site: str) -> bool:

@@ -212,10 +212,9 @@ class AttentionProbe(Probe):
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         ids = data.windows[: max(1, ATTENTION_TOKENS // setup.context)].to(setup.lens.device)
+        parts = max(min(8, len(ids)), len(ids) * setup.context // 2048)
         try:
-            return list(
-                attention_drift(setup.lens, ids.tensor_split(max(min(8, len(ids)), len(ids) * setup.context // 2048)))
-            )
+            return attention_drift(setup.lens, ids.tensor_split(parts))
         except BadInput as error:
             return [{"site": "attention", "notes": [str(error)], **dict.fromkeys(self.fields)}]
 

@@ -213,10 +213,10 @@ class DimensionProbe(Probe):
         rows: list[Cells] = []
         for site in data.clouds:
             states = data.sample.get(site)
-            cells = {} if states is None else intrinsic_dimension(
-                states.numpy(), blocks=data.blocks, first=data.first
-            )  # fmt: skip
-            rows.append({"site": site, **dict.fromkeys(self.fields)} | cells)
+            row: Cells = {"site": site, **dict.fromkeys(self.fields)}
+            if states is not None:
+                row |= intrinsic_dimension(states.numpy(), blocks=data.blocks, first=data.first)
+            rows.append(row)
         widths = zip(rows, (cloud.width for cloud in data.clouds.values()), strict=True)
         sizes = {(int(number(row["distinct_points"]) or 0), width) for row, width in widths}
         for count, width in sorted(size for size in sizes if size[0])[-1:]:

@@ -31,10 +31,7 @@ def head_spectrum(weight: Tensor) -> Cells:
     """
     values = head_values(weight)
     if not values[0] > 0:
-        names = (
-            "singular_entropy", "effective_rank", "stable_rank", "top_ratio", "half_error_rank", "tenth_error_rank",
-        )  # fmt: skip
-        return {"singular_values": values.tolist()} | dict.fromkeys(names)
+        return {"singular_values": values.tolist()} | dict.fromkeys(HeadProbe.words.fields)
     energies = values**2 / (values**2).sum()
     errors = w_error(values)
     median = float(np.median(values))
@@ -51,10 +48,8 @@ def head_values(weight: Tensor) -> npt.NDArray[np.float64]:
     """The singular values of a head [V, d], largest first; what is below rounding is zero."""
     w = torch.as_tensor(weight).detach().double()
     values = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
-    kept: npt.NDArray[np.float64] = (
-        torch.where(values > 4 * w.shape[1] * 2.2e-16 * values[0], values, 0.0).sqrt().cpu().numpy()
-    )
-    return kept
+    kept = torch.where(values > 4 * w.shape[1] * 2.2e-16 * values[0], values, 0.0)
+    return kept.sqrt().cpu().numpy()
 
 
 def w_error(singular_values: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -127,8 +122,7 @@ def scaled_losses(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -
         each = [torch.nn.functional.cross_entropy(some * 2.0**power, own, reduction="none") for power in SCALES]
         return torch.stack(each, 1)
 
-    found = list(side_by_side(lose, range(0, len(flat), rows), 8.0 * rows * flat.shape[-1]))
-    lost = torch.cat(found)
+    lost = torch.cat(list(side_by_side(lose, range(0, len(flat), rows), 8.0 * rows * flat.shape[-1])))
     return lost.double().reshape(*targets.shape, len(SCALES)).sum(1).cpu()
 
 
@@ -211,11 +205,8 @@ class LossProbe(Probe):
         scale, groups = best_scale(by_scale.sum(0)), np.array_split(by_scale, min(8, len(by_scale)))
         others = [best_scale(by_scale.sum(0) - group.sum(0)) for group in groups]
         sizes, bounds = [len(group) for group in groups], self.fields["best_scale"].range
-        return [
-            {
-                "site": "head", "loss": loss, "loss_interval": interval, "unigram_entropy": unigram,
-                "best_scale": scale,
-                "best_scale_interval": None if scale is None else jackknife(scale, others, sizes, bounds=bounds),
-                "predicted": len(sums) * length,
-            }
-        ]  # fmt: skip
+        within = None if scale is None else jackknife(scale, others, sizes, bounds=bounds)
+        return [{
+            "site": "head", "loss": loss, "loss_interval": interval, "unigram_entropy": unigram, "best_scale": scale,
+            "best_scale_interval": within, "predicted": len(sums) * length,
+        }]  # fmt: skip

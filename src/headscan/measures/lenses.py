@@ -107,17 +107,16 @@ def reading_rows(lens: Lens, readout: LensHead, sites: Sequence[str], parts: Seq
         states = lens.run(ids.to(lens.device), sites=tuple(dict.fromkeys([*sites, readout.last])))
         following = torch.nn.functional.pad(ids[:, 1:], (0, 1), value=-1).flatten()
         for site in sites:
-            tallies[site].append(
-                read(readout, states[readout.last].flatten(0, 1), states[site].flatten(0, 1), following)
-            )
+            final, own = (states[one].flatten(0, 1) for one in (readout.last, site))
+            tallies[site].append(read(readout, final, own, following))
     rows: list[Cells] = []
-    for site, own in tallies.items():
-        whole = Tally.restore(own[0].state())
-        for part in own[1:]:
+    for site, kept in tallies.items():
+        whole = Tally.restore(kept[0].state())
+        for part in kept[1:]:
             whole.merge(part)
         values = _numbers(whole)
-        others = [_numbers(whole.without(part)) for part in own] if len(own) > 2 else []
-        sizes = [float(part["tokens"]) for part in own]
+        others = [_numbers(whole.without(part)) for part in kept] if len(kept) > 2 else []
+        sizes = [float(part["tokens"]) for part in kept]
         row: Cells = {"site": site}
         rows.append(row | with_intervals(values, others, sizes, {name: FIELDS[name].range for name in values}))
     return rows

@@ -46,20 +46,16 @@ class Group:
 GROUPS: dict[str, Group] = {
     "anatomy": Group("Anatomy of the cone", "Who builds it, who takes it away, and what it says."),
     "cones": Group("More about the cone", "Its axis, its angle, and whether a few coordinates make it."),
-    "spectra": Group(
-        "More about the spectrum", "Other counts of dimensions, and the dimension of the points' neighbourhoods."
-    ),
+    "spectra": Group("More about the spectrum",
+        "Other counts of dimensions, and the dimension of the points' neighbourhoods."),
     "norms": Group("More about lengths"),
     "words": Group("Words in context", "What of a vector is the word's, what its context's, and what everyone's."),
-    "alignment": Group(
-        "Alignment and uniformity", "How the directions spread over the sphere, and what lies close together."
-    ),
+    "alignment": Group("Alignment and uniformity",
+        "How the directions spread over the sphere, and what lies close together."),
     "zipf": Group("Zipf's law and its limitations", "What the text's unevenness does to the embedding tables."),
-    "head": Group(
-        "The head", "The output layer: what it reads, how many directions it uses, where its classes gather."
-    ),
+    "head": Group("The head", "The output layer: what it reads, how many directions it uses, where its classes gather."),
     "attention": Group("Attention", "Queries and keys, head by head."),
-}
+}  # fmt: skip
 """The sections in the page's order; a group that is not here comes after them, under its own name."""
 
 
@@ -203,11 +199,10 @@ def measure(
 def gaussian_cloud(count: int, width: int, *, mean_square_norm: float, generator: np.random.Generator) -> Cloud:
     """The sums of `count` independent draws from N(0, s²I) in `width` dimensions, without drawing them all.
 
-    s² = mean_square_norm/width. With many draws the sums are sampled from their own laws: the scatter around the mean
-    is Wishart with n − 1 degrees of freedom (Bartlett's decomposition: a triangle of normals with χ on its diagonal),
-    independent of the mean N(0, s²I/n). Σx/‖x‖ has covariance n·I/d and is normal to O(1/n); Σ‖x‖ is set to its
-    expectation n·s·√2·Γ((d+1)/2)/Γ(d/2). With fewer than 2·width + 1000 draws, they are simply drawn.
-    Cost O(min(n, d)·d²).
+    s² = mean_square_norm/width. With many draws the sums are sampled from their own laws: the scatter around the mean is
+    Wishart with n − 1 degrees of freedom (Bartlett's decomposition: a triangle of normals with χ on its diagonal),
+    independent of the mean N(0, s²I/n). Σx/‖x‖ has covariance n·I/d and is normal to O(1/n); Σ‖x‖ is set to its expectation
+    n·s·√2·Γ((d+1)/2)/Γ(d/2). With fewer than 2·width + 1000 draws, they are simply drawn. Cost O(min(n, d)·d²).
 
     >>> cloud = gaussian_cloud(10_000, 8, mean_square_norm=2.0, generator=np.random.default_rng(0))
     >>> round(float(np.trace(cloud.second_moment)), 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ import torch
 
 from headscan.measures.cone import top_direction_share
 from headscan.measures.measure import WITHOUT_FIRST, Field, ProbeWords
-from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tally_row
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup, over_blocks, tally_row
 from headscan.measures.spectrum import effective_rank
 from headscan.statistics import Accumulator, Cloud, DirectionTally, SiteStatistics, Tally
 from headscan.statistics.reservoir import FACTOR
-from headscan.statistics.uncertainty import Cells, jackknife, number
+from headscan.statistics.uncertainty import Cells, number
 
 NO_CONE = "the average cosine is not above 0.001"
 UNDER_3 = "fewer than three sampled vectors"
@@ -116,13 +117,7 @@ def agreements(
                     a, b = a[rows_at, columns_at], b[rows_at, columns_at]
                 a, b = a.flatten(), b.flatten()
                 sums[i, j] = [len(a), *(float(x) for x in (a.sum(), b.sum(), a @ a, b @ b, a @ b))]
-        for suffix, chosen in (("", groups >= 0), ("_without_first", groups % 2 == 0)):
-            owners = np.unique(groups[chosen] // 2)
-            values = [_squared(sums, chosen & (groups // 2 != owner)) for owner in owners]
-            counts = [int(sizes[chosen & (groups // 2 == owner)].sum()) for owner in owners]
-            value = _squared(sums, chosen)
-            cells[f"agreement_{key}{suffix}"] = value
-            cells[f"agreement_{key}{suffix}_interval"] = jackknife(value, values, counts, bounds=(0.0, 1.0))
+        cells |= over_blocks(f"agreement_{key}", groups, sizes, (0.0, 1.0), partial(_squared, sums))
     return cells
 
 
@@ -172,19 +167,18 @@ def outliers(statistics: SiteStatistics, cloud: Cloud, shown: Callable[[list[int
 
 
 def _massive(statistics: SiteStatistics, cloud: Cloud, count: float) -> Cells:
+    none: Cells = {"massive_coordinates": [], "massive_ratio": None}
     if not count or not cloud.count:
-        return {"massive_coordinates": [], "massive_ratio": None}
+        return none
     grams = [statistics.cells[cell].gram for cell in ("sink", "first_sink")]
     sizes = torch.stack([gram.diagonal().cpu() for gram in grams if gram is not None]).sum(0).numpy()
     usual = float(np.median(np.sqrt(np.diag(cloud.covariance) + cloud.mean**2)))
     if not usual > 0:
-        return {"massive_coordinates": [], "massive_ratio": None}
+        return none
     ratios = np.sqrt(sizes / count) / usual
     order = np.argsort(-ratios, kind="stable")[:MOST]
-    return {
-        "massive_coordinates": [int(k) for k in order if ratios[k] >= MASSIVE],
-        "massive_ratio": float(ratios.max()),
-    }
+    massive = [int(k) for k in order if ratios[k] >= MASSIVE]
+    return {"massive_coordinates": massive, "massive_ratio": float(ratios.max())}
 
 
 def _rogue(statistics: SiteStatistics, cloud: Cloud) -> Cells:
@@ -252,7 +246,6 @@ class RogueProbe(Probe):
             enough = {k: d for k, d in dims.items() if states is not None and len(d) == k < states.shape[1]}
             row |= {f"agreement_{k}{suffix}": None for k in dims for suffix in ("", WITHOUT_FIRST)}
             if states is not None:
-                place = data.blocks[:1000], data.first[:1000]
-                row |= agreements(states[:1000].numpy(), enough, *place)
+                row |= agreements(states[:1000].numpy(), enough, data.blocks[:1000], data.first[:1000])
             rows.append(row | {"dimensions": [one.dimension for one in top]})
         return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -255,6 +255,22 @@ def tally_row(
         bounds = {name: fields[name].range if name in fields else (None, None) for name in numbers}
         row |= with_intervals(numbers, others, sizes, bounds, suffix=suffix)
     return row
+
+
+def over_blocks(
+    name: str, groups: npt.NDArray[np.int64], sizes: npt.NDArray[Any], bounds: tuple[float, float],
+    value: Callable[[npt.NDArray[np.bool_]], float | None],
+) -> Cells:  # fmt: skip
+    """NAME of groups 2·block + (at position 0) of rows, `value` of some of them, with its interval over the blocks; and without
+    position 0."""
+    cells: Cells = {}
+    for suffix, part in (("", groups >= 0), (WITHOUT_FIRST, groups % 2 == 0)):
+        owners, whole = np.unique(groups[part] // 2), value(part)
+        others = [value(part & (groups // 2 != owner)) for owner in owners]
+        counts = [float(sizes[part & (groups // 2 == owner)].sum()) for owner in owners]
+        cells[f"{name}{suffix}"] = whole
+        cells[f"{name}{suffix}_interval"] = jackknife(whole, others, counts, bounds=bounds)
+    return cells
 
 
 def sampled_rows(

@@ -14,10 +14,10 @@ from torch.nn.functional import normalize
 from headscan.measures.dimension import find_neighbours
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.pairs import from_pair_sums
-from headscan.measures.probe import Probe, ProbeData, ProbeSetup, sampled_rows, tally_row
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup, over_blocks, sampled_rows, tally_row
 from headscan.statistics import FollowTally, SiteBatch, Tally
 from headscan.statistics.accumulator import Accumulator
-from headscan.statistics.uncertainty import Cells, jackknife, number
+from headscan.statistics.uncertainty import Cells, number
 
 UNDER_12 = "no more than eleven sampled vectors"
 NO_NEXT = "the site's width is not the embedding's, or no token has a successor"
@@ -75,21 +75,14 @@ def uniformity_by_block(rows: npt.ArrayLike, blocks: npt.ArrayLike, first: npt.A
                 cosines.fill_diagonal_(-torch.inf)
             logs[a, b] = logs[b, a] = float(torch.logsumexp(2 * t * cosines.flatten(), 0))
 
-    def value(chosen: npt.NDArray[np.float64]) -> float | None:
+    def value(chosen: npt.NDArray[np.bool_]) -> float | None:
         n = sizes[chosen].sum()
         if n < 2:
             return None
         total = float(np.logaddexp.reduce(logs[np.ix_(chosen, chosen)], axis=None))
         return min(0.0, total - math.log(n * (n - 1)) - 2 * t)
 
-    cells: Cells = {}
-    for suffix, part in (("", np.ones(len(groups), dtype=bool)), ("_without_first", groups % 2 == 0)):
-        owners = np.unique(groups[part] // 2)
-        others = [value(part & (groups // 2 != owner)) for owner in owners]
-        counts = [sizes[part & (groups // 2 == owner)].sum() for owner in owners]
-        cells[f"uniformity{suffix}"] = value(part)
-        cells[f"uniformity{suffix}_interval"] = jackknife(value(part), others, counts, bounds=(-4 * t, 0.0))
-    return cells
+    return over_blocks("uniformity", groups, sizes, (-4 * t, 0.0), value)
 
 
 def uniformity_floor(width: int, *, t: float = 2.0) -> float:
@@ -139,11 +132,8 @@ class SphereProbe(Probe):
         return table if table.shape[1] == setup.lens.width(site) else None
 
     def accumulators(self, setup: ProbeSetup) -> dict[str, Accumulator]:
-        return {
-            site: FollowTally(setup.lens.width(site), setup.device)
-            for site in setup.sites
-            if self._table(setup, site) is not None
-        }
+        sites = [site for site in setup.sites if self._table(setup, site) is not None]
+        return {site: FollowTally(setup.lens.width(site), setup.device) for site in sites}
 
     def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
         assert isinstance(accumulator, FollowTally)

@@ -86,11 +86,10 @@ def maximum_explainable_variance(
 ) -> Cells:
     """MEV: the share of a word's occurrences' energy along their one best direction, averaged over words, and adjusted.
 
-    Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n occurrences, less the mean of the same for n
-    vectors drawn without regard to the word (the rows cut into consecutive lots of n, which are in hash order and so
-    random). Intervals are normal, words taken as the sample. The published code centres for words and
-    not for its baseline, so the two could not be compared. In [1/n, 1].
-    Cost O(Σ n_w²·d) through the n_w x n_w Gram matrices.
+    Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n occurrences, less the mean of the same for n vectors
+    drawn without regard to the word (the rows cut into consecutive lots of n, which are in hash order and so random).
+    Intervals are normal, words taken as the sample. The published code centres for words and not for its baseline, so the two
+    could not be compared. In [1/n, 1]. Cost O(Σ n_w²·d) through the n_w x n_w Gram matrices.
 
     >>> x = np.random.default_rng(0).standard_normal((40, 6)); x[:20] = x[0]
     >>> found = maximum_explainable_variance(x, np.array([0] * 20 + list(range(1, 21))))

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from functools import partial
-from typing import Self
+from typing import Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,9 @@ from headscan.text import Batch
 NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context
 SAMPLE_BYTES = 64 * 2**20  # what the sampled vectors of all sites may take
 MEASURED_BYTES = 256 * 2**20  # the same where measures are taken of the sample
+
+
+Watchers: TypeAlias = Mapping[str, list[Callable[[SiteBatch], None]]]
 
 
 class Accumulation(Accumulator):
@@ -89,15 +92,9 @@ def empty_pass(
 
 
 def accumulate(
-    source: VectorSource,
-    batches: Iterable[Batch],
-    result: Accumulation,
-    *,
-    after: Callable[[Batch], None] | None = None,
-    watch: Mapping[str, list[Callable[[SiteBatch], None]]] | None = None,
-    passing: Mapping[str, list[Callable[[SiteBatch], None]]] | None = None,
-    skip_first: int = 0,
-) -> None:
+    source: VectorSource, batches: Iterable[Batch], result: Accumulation, *, after: Callable[[Batch], None] | None = None,
+    watch: Watchers | None = None, passing: Watchers | None = None, skip_first: int = 0,
+) -> None:  # fmt: skip
     """Take batches of windows from a source and add what its sites say to `result`.
 
     `watch` names, by site, who else is to see each batch (the probes); they get it without the first `skip_first`
@@ -224,14 +221,9 @@ class ProbeRunner:
     """
 
     def __init__(
-        self,
-        probes: Sequence[Probe],
-        source: VectorSource,
-        sites: tuple[str, ...],
-        settings: Scanning,
-        *,
+        self, probes: Sequence[Probe], source: VectorSource, sites: tuple[str, ...], settings: Scanning, *,
         announce: Callable[[str], None],
-    ):
+    ):  # fmt: skip
         device = torch.device("cpu") if source.device.type == "mps" else source.device
         self.setup = ProbeSetup(
             source, sites, source.context, source.tokens, settings.skip_first, settings.seed, device,
@@ -260,7 +252,7 @@ class ProbeRunner:
     def sample(self) -> int:
         return max((probe.words.sample for probe in self.probes), default=0)
 
-    def watch(self, accumulated: Accumulation) -> dict[str, list[Callable[[SiteBatch], None]]]:
+    def watch(self, accumulated: Accumulation) -> Watchers:
         """Who sees what, by site: each probe's accumulator in the pass (which may have been read from a store)."""
         found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
         if self.sample:
@@ -270,7 +262,7 @@ class ProbeRunner:
                 found[key.split("|")[0]].append(partial(probe.update, self.setup, key, accumulator))
         return dict(found)
 
-    def passing(self) -> dict[str, list[Callable[[SiteBatch], None]]]:
+    def passing(self) -> Watchers:
         """Who only looks at what passes, by site."""
         found: dict[str, list[Callable[[SiteBatch], None]]] = defaultdict(list)
         for probe in self.probes:
@@ -289,21 +281,16 @@ class ProbeRunner:
         sample = {name.removeprefix("state."): x for name, x in columns.items() if name.startswith("state.")}
         sample |= {"id": columns["id"]} if "id" in columns else {}
         kept, counted = accumulated.extras.get(WINDOWS), accumulated.extras.get(COUNTS)
-        places = accumulated.sample.places.numpy()
+        places, counts = accumulated.sample.places.numpy(), accumulated.counts.counts.numpy()
+        windows = kept.ids if isinstance(kept, FirstWindows) else torch.zeros(0, 0, dtype=torch.int64)
+        parts = [part.numpy() for part in counted.parts()] if isinstance(counted, BlockedCounts) else []
+        blocks = places[:, 0] * SAMPLE_BLOCKS // max(1, accumulated.next)
+        first = (places[:, 1] == 0) & (self.setup.skip_first == 0)
         found: dict[str, list[Row]] = {name: [] for name in self.reasons}
         for probe in self.probes:
             clock = time.monotonic()
-            data = ProbeData(
-                clouds=clouds,
-                own=self._own(accumulated, probe),
-                sample=sample,
-                counts=accumulated.counts.counts.numpy(),
-                windows=kept.ids if isinstance(kept, FirstWindows) else torch.zeros(0, 0, dtype=torch.int64),
-                statistics=accumulated.sites,
-                count_parts=[part.numpy() for part in counted.parts()] if isinstance(counted, BlockedCounts) else [],
-                blocks=places[:, 0] * SAMPLE_BLOCKS // max(1, accumulated.next),
-                first=(places[:, 1] == 0) & (self.setup.skip_first == 0),
-            )
+            own = self._own(accumulated, probe)
+            data = ProbeData(clouds, own, sample, counts, windows, accumulated.sites, parts, blocks, first)
             found[probe.name] = [Row(place | probe.noted(row)) for row in probe.rows(self.setup, data)]
             self.seconds[probe.name] = time.monotonic() - clock
         return found

@@ -58,16 +58,12 @@ def differences(found: Sequence[Estimates], suffixes: Sequence[str]) -> list[Dif
     """
     treatments = dict.fromkeys((0, len(suffixes) - 1))
     return [
-        made
-        for a, b in _pairs(found)
-        for group in treatments
-        for j, measure in enumerate(a.errors.measures)
+        made for a, b in _pairs(found) for group in treatments for j, measure in enumerate(a.errors.measures)
         for made in _difference(a, b, group, j, measure.name + suffixes[group])
-    ]
+    ]  # fmt: skip
 
 
 def _pairs(found: Sequence[Estimates]) -> Iterator[tuple[Estimates, Estimates]]:
-    """Those that are subtracted: the later less the earlier, the model less its twin."""
     models = [list(sites) for _, sites in groupby((one for one in found if not one.null), key=lambda one: one.model)]
     twins = {(one.model, one.site): one for one in found if one.null}
     for sites in models:

@@ -205,27 +205,21 @@ class Examiner:
 
     def _null(self, found: Examined, random: VectorSource | None, number: int, *, more: bool) -> None:
         """Random weights (without the expensive probes; of a model only) and the Gaussian, beside every site."""
-        gaussians = [
-            Row(
-                {"model": found.record.name, "depth": depth, "site": row.text("site")}
-                | gaussian_cells(dict(row), self.measures, seed=self.settings.seed)
-            )
-            for depth, row in enumerate(found.sites)
-        ]
+        gaussians = []
+        for depth, row in enumerate(found.sites):
+            place: Cells = {"model": found.record.name, "depth": depth, "site": row.text("site")}
+            gaussians.append(Row(place | gaussian_cells(dict(row), self.measures, seed=self.settings.seed)))
         if random is None:
             found.nulls += gaussians
             return
         model, sites = found.record.name, tuple(row.text("site") for row in found.sites)
         cheap = [probe for probe in self.probes if not probe.words.expensive]
         runner = ProbeRunner(cheap, random, sites, self.settings, announce=lambda _: None)
-        accumulated, _ = self._pass(
-            f"{number}-random-init", random, sites, runner, label=f"{model}, random weights", more=more
-        )
-
+        name, label = f"{number}-random-init", f"{model}, random weights"
+        accumulated, _ = self._pass(name, random, sites, runner, label=label, more=more)
         every = self._sites(random, sites, accumulated)
         for depth, (site, (cells, errors, _)) in enumerate(zip(sites, every, strict=True)):
-            place: Cells = {"model": model, "depth": depth, "site": site}
-            found.nulls.append(Row({**place, "null": "random-init", **cells}))
+            found.nulls.append(Row({"model": model, "depth": depth, "site": site, "null": "random-init", **cells}))
             found.estimates.append(Estimates(model, site, cells, errors, null=True))
             found.nulls.append(gaussians[depth])
         place = {"model": model, "null": "random-init"}
@@ -279,9 +273,8 @@ class Examiner:
 
         try:
             watch, passing = runner.watch(accumulated), runner.passing()
-            accumulate(
-                source, own, accumulated, after=after, watch=watch, passing=passing, skip_first=settings.skip_first
-            )
+            skip = settings.skip_first
+            accumulate(source, own, accumulated, after=after, watch=watch, passing=passing, skip_first=skip)
         except KeyboardInterrupt:
             store(must=True)
             raise
@@ -326,11 +319,6 @@ def _picture(source: VectorSource, accumulated: Accumulation, size: int) -> Pict
     def words(row: torch.Tensor) -> str:
         return "".join(source.words([i for i in row.tolist() if i >= 0]))
 
-    return Picture(
-        tokens=source.words(ids),
-        before=[words(row[:middle]) for row in contexts],
-        after=[words(row[middle + 1 :]) for row in contexts],
-        frequency=[int(accumulated.counts.counts[i]) for i in ids],
-        id=ids,
-        position=position,
-    )
+    before, after = ([words(row) for row in side] for side in (contexts[:, :middle], contexts[:, middle + 1 :]))
+    frequency = [int(accumulated.counts.counts[i]) for i in ids]
+    return Picture(source.words(ids), before, after, frequency, ids, position)

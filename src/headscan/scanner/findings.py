@@ -96,14 +96,8 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
         blocks = [row for row in mine if ".block." in f".{row['site']}" and is_block(row.text("site"))]
         last = (blocks or mine)[-1]
         random = {row.text("site"): row for row in nulls if row["model"] == model and row["null"] == "random-init"}
-        found += [
-            _cone(last, mine, random),
-            _sink(mine),
-            _drift(last, random),
-            _spike(last, random),
-            _flat(last, random),
-            _coordinates(mine, last),
-        ]
+        found += [_cone(last, mine, random), _sink(mine)]
+        found += [one(last, random) for one in (_drift, _spike, _flat)] + [_coordinates(mine, last)]
     found += built(sites, tables.get("anatomy", [])) + says(tables.get("common_direction", []))
     return [one for one in found if one is not None]
 
@@ -117,7 +111,6 @@ def _value(row: Row, name: str) -> float | None:
 
 
 def _of_random(row: Row, random: Mapping[str, Row], name: str) -> float | None:
-    """The same of random weights at that site."""
     site = row.text("site")
     return _value(random[site], name) if site in random else None
 
@@ -138,11 +131,8 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
     if peak < LEANING:
         return _finding("ROUND", "good", where, number, f"No cone: two tokens are nearly unrelated in direction {at}.")
     strong = max(number, peak) >= NARROW
-    text = (
-        f"Any two tokens point much the same way {at}"
-        if number >= NARROW
-        else f"Tokens lean towards a common direction {at}"
-    )
+    way = "Any two tokens point much the same way" if number >= NARROW else "Tokens lean towards a common direction"
+    text = f"{way} {at}"
     if elsewhere:
         text += f"; most at {top['site']}, {peak:.2f}"
     elif where is not last and value is not None:
@@ -197,11 +187,8 @@ def _spike(last: Row, random: Mapping[str, Row]) -> Finding | None:
 
 
 def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
-    value, width, null = (
-        _value(last, "effective_rank"),
-        last.number("width"),
-        _of_random(last, random, "effective_rank"),
-    )
+    value, null = _value(last, "effective_rank"), _of_random(last, random, "effective_rank")
+    width = last.number("width")
     if value is None or width is None or value / width >= 0.1:
         return None
     text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank)"
@@ -221,13 +208,10 @@ def _coordinates(sites: list[Row], last: Row) -> Finding | None:
             continue
         many = f"Coordinates {', '.join(map(str, found))} make" if len(found) > 1 else f"Coordinate {found[0]} makes"
         text = f"{many} {share:.0%} of the average cosine at {row['site']}"
-        kept = [
-            row.number(f"{name}_without_rogue") for name in ("average_cosine", "top_direction_share", "effective_rank")
-        ]
+        names = ("average_cosine", "top_direction_share", "effective_rank")
+        kept = [row.number(f"{name}_without_rogue") for name in names]
         if None not in kept:
-            text += (
-                f"; without {'them' if len(found) > 1 else 'it'} {kept[0]:.2f} is left, a top share of {kept[1]:.2f}"
-            )
-            text += f" and an effective rank of {kept[2]:.0f}"
+            text += f"; without {'them' if len(found) > 1 else 'it'} {kept[0]:.2f} is left, "
+            text += f"a top share of {kept[1]:.2f} and an effective rank of {kept[2]:.0f}"
         return _finding("ROGUE", "notice", row, share, f"{text}.")
     return None

@@ -20,7 +20,7 @@ from headscan.scanner.differences import differences
 from headscan.scanner.examine import SUFFIXES, Examined, Examiner
 from headscan.scanner.findings import findings
 from headscan.scanner.result import ProbeRecord, ScanResult
-from headscan.scanner.settings import Scanning, choose, scan_estimate
+from headscan.scanner.settings import Scanning, choose, memory_bound
 from headscan.scanner.sources import subjects
 from headscan.states import SourcesLike, given_sources
 from headscan.states.estimate import Estimate, expected_reader, operations_a_second
@@ -173,6 +173,13 @@ def estimate_scan(given: Given) -> list[Estimate]:
     >>> one.tokens, one.weights > 1e6, one.seconds > 0
     (1280, True, True)
     """
-    settings, rate = given.chosen(Scanning), operations_a_second()
-    readers = [expected_reader(source, settings) for source in given_sources(given["sources"])]
-    return [scan_estimate(reader, settings, rate) for reader in readers]
+    settings, rate, found = given.chosen(Scanning), operations_a_second(), []
+    measures = len(choose(settings.measures)[0])
+    for reader in [expected_reader(source, settings) for source in given_sources(given["sources"])]:
+        widths, tokens = list(reader.widths.values()), reader.tokens
+        memory = memory_bound(widths, context=settings.context, batch=reader.batch, tokens=tokens, measures=measures)
+        # Second moments take d² in float64, at half the speed, and as much again.
+        each = reader.forward * (2 if settings.null else 1) + sum(4.0 * width**2 for width in widths)
+        seconds = (each * reader.counted + sum(20.0 * width**3 for width in widths)) / rate
+        found.append(Estimate(reader.name, tokens, reader.weights, memory, seconds))
+    return found

@@ -14,7 +14,6 @@ from headscan.model.settings import Loading, Sites
 from headscan.run import BadInput
 from headscan.run.parts import Parts
 from headscan.run.spark import check_engine
-from headscan.states.estimate import Estimate, ExpectedReader
 from headscan.statistics.cloud import ROOM
 from headscan.statistics.derivative import SKETCH
 from headscan.statistics.influence import GROUPS as CLUSTERS
@@ -41,10 +40,9 @@ def ordered_probes() -> list[type[Probe]]:
 def choose(measures: str | Sequence[str] | None) -> tuple[list[Measure], list[Probe]]:
     """The measures and probes that `--measures` names.
 
-    None: the core measures only. `all`: everything but what is expensive. `expensive`: everything. Else globs, separated
-    by commas, of measures, probes, `PROBE.FIELD`, or groups (of which what is expensive is left out); the core measures are
-    always there.
-    Raises BadInput where a glob matches nothing.
+    None: the core measures only. `all`: everything but what is expensive. `expensive`: everything. Else globs, separated by
+    commas, of measures, probes, `PROBE.FIELD`, or groups (of which what is expensive is left out); the core measures are
+    always there. Raises BadInput where a glob matches nothing.
 
     >>> [m.name for m in choose("drift")[0]][-1], choose("drift")[1], choose(None)[1]
     ('drift', [], [])
@@ -160,15 +158,3 @@ def _site(width: int, context: int, tokens: int | None, measures: int) -> float:
     blocks = 2 * FINE_BLOCKS * 8.0 * (2 * width + 4)
     derivative = 8.0 * followed * (2 * width + 4) + 4.0 * width * DIRECTIONS + 12.0 * followed * DIRECTIONS**2
     return matrix + sum(rows) + calibration + blocks + derivative + 2 * 2 * 8.0 * CLUSTERS * columns
-
-
-def scan_estimate(reader: ExpectedReader, settings: Scanning, rate: float) -> Estimate:
-    """What one source of a scan will take. Second moments take d² in float64, at half the speed, and as much again."""
-    widths = list(reader.widths.values())
-    memory = memory_bound(
-        widths, context=settings.context, batch=reader.batch, tokens=reader.tokens,
-        measures=len(choose(settings.measures)[0]),
-    )  # fmt: skip
-    forward = reader.forward * (2 if settings.null else 1)
-    each, finish = forward + sum(4.0 * width**2 for width in widths), sum(20.0 * width**3 for width in widths)
-    return Estimate(reader.name, reader.tokens, reader.weights, memory, (each * reader.counted + finish) / rate)

@@ -47,7 +47,6 @@ class Subject:
 
     @property
     def reads(self) -> bool:
-        """Whether it is a model, which reads the text."""
         return not isinstance(self.ready, VectorSource) or self.ready.lens is not None
 
     def load(self) -> Lens:
@@ -71,7 +70,6 @@ class Subject:
         return self.ready if isinstance(self.ready, VectorSource) else self.reading(self.load(), text, ends=ends)
 
     def reading(self, lens: Lens, text: TextLike | None, *, ends: bool = False) -> ModelSource:
-        """A model's Lens reading the text."""
         settings = self.settings
         assert text is not None  # by `check_text_of`
         return ModelSource(lens, text, settings, context=settings.context, batch=settings.batch, ends=ends)
@@ -84,12 +82,10 @@ class Subject:
         return lambda: self.reading(make(), text)
 
     def sites(self, source: VectorSource | Lens) -> tuple[str, ...]:
-        """The sites that are asked for, in the order of depth."""
         return source.default_sites if self.settings.sites is None else source.match(self.settings.sites)
 
     @property
     def bytes(self) -> float:
-        """The memory that its weights take."""
         if isinstance(self.ready, Preparation):
             return float(self.ready.bytes)
         if isinstance(self.ready, VectorSource):
@@ -119,7 +115,8 @@ class Subject:
         if longest is not None and context > longest:
             raise BadInput(f"{name} reads at most {longest} tokens at once, less than {context}.")
         if self.run.folder is not None:
-            self._identify(ready.identity() if isinstance(ready, Preparation) else None)
+            if isinstance(ready, Preparation):
+                self._identify(ready.identity())
             self.run.identify(f"the tokenizer of {name}", tokenizer_identity(tokenizer))
 
     def _identify(self, weights: str | None) -> None:
@@ -153,8 +150,9 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
     if not sources:
         raise BadInput("No model was named: name at least one model.")
     names = [_name(source) for source in sources]
-    if len(set(filter(None, names))) < len(list(filter(None, names))):
-        raise BadInput(f"A model is named twice: {', '.join(filter(None, names))}.")
+    known = [name for name in names if name]
+    if len(set(known)) < len(known):
+        raise BadInput(f"A model is named twice: {', '.join(known)}.")
     every, shorts = list[Subject](), list[str]()
     for name, source in zip(names, sources, strict=True):  # configurations of all, before the weights of any are read
         ready = _ready(source, settings)
@@ -164,11 +162,14 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
         subject.name = short if shorts.count(short) == 1 else subject.name
         if isinstance(subject.ready, VectorSource):
             subject.ready.name = subject.name
-            _check_stored(subject.ready, settings)
+            if settings.engine == "spark":
+                readable(subject.ready)
+            if settings.skip_first >= subject.ready.context:
+                left = f"one of the {subject.ready.context} vectors of a window"
+                raise BadInput(f"--skip-first must leave at least {left}.")
         elif settings.engine == "spark":
-            raise BadInput(
-                f"--engine spark reads stored states, and {subject.name} is a model: share its text by torchrun."
-            )
+            why = f"{subject.name} is a model: share its text by torchrun"
+            raise BadInput(f"--engine spark reads stored states, and {why}.")
     check_all(every, settings.text)
     return every
 
@@ -180,13 +181,6 @@ def _ready(given: SourceLike, settings: Scanning) -> Preparation | Lens | Vector
         tokenizer=load_tokenizer(settings.tokenizer) if settings.text is None else None,
     )  # fmt: skip
     return stored or prepare_model(cast(ModelLike, given), Loading(**settings.part(Loading)))
-
-
-def _check_stored(source: VectorSource, settings: Scanning) -> None:
-    if settings.engine == "spark":
-        readable(source)
-    if settings.skip_first >= source.context:
-        raise BadInput(f"--skip-first must leave at least one of the {source.context} vectors of a window.")
 
 
 def readable(source: VectorSource) -> StoredSource:
