@@ -257,13 +257,11 @@ def cells_of(
                 value = float(values[name][s, t])
                 spread = spreads.get(name)
                 interval, bias = spread.interval(s, t, value, measure.words.range) if spread else (None, None)
-                cells.append(
-                    SimilarityCell(
-                        model_a=names[0], site_a=site_a, model_b=names[1], site_b=site_b, measure=name,
-                        value=value if value == value else None, interval=interval, bias=bias,
-                        tests=[by_measure[name][s][t] for by_measure in tests],
-                    )
-                )  # fmt: skip
+                cells.append(SimilarityCell(
+                    model_a=names[0], site_a=site_a, model_b=names[1], site_b=site_b, measure=name,
+                    value=value if value == value else None, interval=interval, bias=bias,
+                    tests=[by_measure[name][s][t] for by_measure in tests],
+                ))  # fmt: skip
     return cells
 
 

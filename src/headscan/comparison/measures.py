@@ -37,9 +37,6 @@ class Cka(MomentMeasure):
         return between / torch.where((x > 0) & (y > 0), x * y, torch.nan).sqrt()
 
 
-# ---- Linear predictability: the share of the second site's variance that a linear map of the first accounts for.
-
-
 @SIMILARITIES.register("linear")
 class Linear(MomentMeasure):
     """R² = ‖W_xᵀC_xy‖² / tr C_yy of least squares from the first site to the second, adjusted for its p directions:
@@ -69,8 +66,6 @@ class Linear(MomentMeasure):
         return torch.where(spare > 0, share, torch.nan)
 
 
-# ---- Mutual nearest neighbours: how many of a token's ten nearest are the same on both sides.
-
 NEIGHBOURS = 10
 
 
@@ -96,9 +91,6 @@ class MutualKnn(RelationMeasure):
         return torch.zeros_like(cosines).scatter_(1, nearest, 1.0)
 
 
-# ---- Procrustes similarity: how well a rotation takes one cloud to the other.
-
-
 @SIMILARITIES.register("procrustes")
 class Procrustes(MomentMeasure):
     """‖C_xy‖_* / √(tr C_xx · tr C_yy): one minus half of the squared Procrustes distance of the clouds at length one.
@@ -117,9 +109,6 @@ class Procrustes(MomentMeasure):
 
     def value(self, pair: CrossCovariance) -> Tensor:
         return pair.nuclear / (pair.x.nuclear * pair.y.nuclear).sqrt()
-
-
-# ---- Representational similarity analysis: do the two agree which tokens lie far apart?
 
 
 @SIMILARITIES.register("rsa")
@@ -143,9 +132,6 @@ class Rsa(RelationMeasure):
         ranks[order] = torch.arange(len(order), dtype=rows.dtype, device=rows.device) - (len(order) - 1) / 2
         table = rows.new_zeros(len(rows), len(rows)).masked_scatter_(upper, ranks)
         return table + table.T
-
-
-# ---- SVCCA: mean canonical correlation of the principal components.
 
 
 @SIMILARITIES.register("svcca")

@@ -52,9 +52,6 @@ NULLS: Registry[type[NullModel]] = Registry("null", "headscan.comparison.nulls")
 """Every null by its name: headscan/comparison/nulls.py, and those of plug-ins."""
 
 
-# ---- Other windows of the same text: whole windows change places.
-
-
 @NULLS.register("permutation")
 class Permutation(NullModel):
     """The second model's windows in random order, position by position: exact where windows are exchangeable."""
@@ -72,9 +69,6 @@ class Permutation(NullModel):
         yield x, y
         for _ in range(task.draws):
             yield x, y.permuted(torch.randperm(y.windows, generator=task.generator))
-
-
-# ---- The first model with fresh random weights: what text and architecture alone make alike.
 
 
 @NULLS.register("random-init")

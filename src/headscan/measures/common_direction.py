@@ -170,10 +170,9 @@ def _said(
 def _gauge(states: npt.NDArray[np.float64], mean: npt.NDArray[np.float64], blocks: npt.NDArray[np.int64]) -> Cells:
     cells: Cells = {}
     blocks = blocks[: len(states)]
+    numbers = np.unique(blocks)
     for name, rows in (("cosine", states), ("cosine_after", states - mean)):
-        value = average_cosine(Cloud.of_rows(rows))
-        cells[name] = value
-        numbers = np.unique(blocks)
+        cells[name] = value = average_cosine(Cloud.of_rows(rows))
         others = [average_cosine(Cloud.of_rows(rows[blocks != one])) for one in numbers] if len(numbers) > 2 else []
         sizes = [float((blocks == one).sum()) for one in numbers]
         cells[f"{name}_interval"] = jackknife(value, others, sizes, bounds=(-1.0, 1.0)) if others else None

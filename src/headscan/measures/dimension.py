@@ -1,8 +1,8 @@
 """Intrinsic dimension: on how many dimensions could the points be laid out locally? TwoNN and MLE.
 
-Both read distances to near neighbours (of distinct points) and assume constant
-density at that scale. Both are biased low in high dimensions: n points cannot show more than about 2·log₂ n dimensions,
-so that a ball of 768 dimensions gives tens, not 768. Read them against the same estimate on a null of the same n and d.
+Both read distances to near neighbours (of distinct points) and assume constant density at that scale. Both are biased low in
+high dimensions: n points cannot show more than about 2·log₂ n, so that a ball of 768 dimensions gives tens, not 768. Read them
+against the same estimate on a null of the same n and d.
 """
 
 from __future__ import annotations
@@ -171,12 +171,11 @@ def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Ce
         return {"twonn": twonn(part), "mle_dimension": mle(part, k=min(USED, part.shape[1]))}
 
     estimates: dict[str, float | None] = dict.fromkeys(names) if table is None else both(table)
-    cells: Cells = {**estimates}
     if blocks is None:
-        return cells
+        return {**estimates}
     owners, sizes = np.unique(blocks, return_counts=True)
     others = [] if table is None or len(owners) < 3 else [both(table[blocks != owner]) for owner in owners]
-    return cells | with_intervals(estimates, others, sizes.astype(float), dict.fromkeys(names, (0.0, None)))
+    return {**estimates} | with_intervals(estimates, others, sizes.astype(float), dict.fromkeys(names, (0.0, None)))
 
 
 def _among(points: npt.NDArray[np.float64], table: Tensor, near: Tensor, rest: npt.NDArray[np.bool_], k: int) -> Tensor:

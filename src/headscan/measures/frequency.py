@@ -104,18 +104,16 @@ def frequency_bins(
         unit = rows[norms > 0] / norms[norms > 0, None]
         n, total = len(unit), unit.sum(0)
         cosines = unit @ axis if axis is not None else np.zeros(0)
-        bins.append(
-            {
-                "mean_norm_interval": _over_rows(norms, (0.0, None)),
-                "cosine_to_state_interval": _over_rows(cosines, (-1.0, 1.0)), **_over_groups(rows, norms),
-                "from": int(low), "to": int(high - 1), "tokens": int(chosen.sum()),
-                "share": float(c[chosen].sum() / max(1, c.sum())), "mean_norm": float(norms.mean()),
-                "drift": float(np.linalg.norm(rows.mean(0)) / norms.mean()) if norms.mean() > 0 else None,
-                "cosine_to_state": float(cosines.mean()) if len(cosines) else None,
-                "average_cosine": float((total @ total - n) / (n * (n - 1))) if n > 1 else None,
-                "log_partition_range": partition_isotropy(rows)["log_partition_range"],
-            }
-        )  # fmt: skip
+        bins.append({
+            "mean_norm_interval": _over_rows(norms, (0.0, None)),
+            "cosine_to_state_interval": _over_rows(cosines, (-1.0, 1.0)), **_over_groups(rows, norms),
+            "from": int(low), "to": int(high - 1), "tokens": int(chosen.sum()),
+            "share": float(c[chosen].sum() / max(1, c.sum())), "mean_norm": float(norms.mean()),
+            "drift": float(np.linalg.norm(rows.mean(0)) / norms.mean()) if norms.mean() > 0 else None,
+            "cosine_to_state": float(cosines.mean()) if len(cosines) else None,
+            "average_cosine": float((total @ total - n) / (n * (n - 1))) if n > 1 else None,
+            "log_partition_range": partition_isotropy(rows)["log_partition_range"],
+        })  # fmt: skip
     return bins
 
 

@@ -59,9 +59,8 @@ def entropy_bias(energies: Floats, tokens: float, power: float = 1.0) -> float:
     weight = kept * [len(piece) for piece in pieces]
     apart = kept[:, None] - kept[None, :]
     with np.errstate(divide="ignore", invalid="ignore"):
-        quotient = np.where(
-            np.abs(apart) > 1e-7 * kept[:, None], (slope[:, None] - slope[None, :]) / apart, near[:, None]
-        )
+        limit = np.abs(apart) <= 1e-7 * kept[:, None]
+        quotient = np.where(limit, near[:, None], (slope[:, None] - slope[None, :]) / apart)
     np.fill_diagonal(quotient, near)
     return (exact + 0.5 * float(weight @ quotient @ weight - (weight * kept) @ near)) / tokens
 

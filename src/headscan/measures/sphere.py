@@ -188,9 +188,8 @@ def hubness(rows: npt.ArrayLike, k: int = NEIGHBOURS) -> Cells:
     return {
         "hub_skewness": float((apart**3).mean()) / deviation**3 if deviation > 0 else 0.0,
         "robin_hood": float(np.abs(apart).sum()) / (2 * len(x) * k),
-        "antihubs": float((counts == 0).mean()),
-        "largest_hub": float(counts.max()) / k,
-    }
+        "antihubs": float((counts == 0).mean()), "largest_hub": float(counts.max()) / k,
+    }  # fmt: skip
 
 
 POINTS = 1000

@@ -192,12 +192,11 @@ class WordsProbe(Probe):
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows = []
         for site in data.clouds:
-            tally, types = data.own[site], data.own[f"{site}|types"]
+            tally, types, first = data.own[site], data.own[f"{site}|types"], data.own[f"{site}|first"]
             assert isinstance(tally, ContextTally)
             assert isinstance(types, ClassSums)
-            row: Cells = {"site": site, **tally_row(tally, contexts, self.fields)}
-            first = data.own[f"{site}|first"]
             assert isinstance(first, ClassSums)
+            row: Cells = {"site": site, **tally_row(tally, contexts, self.fields)}
             row |= words(types, number(row["between_cosine"]))
             row |= suffixed(words(types.without(first), number(row[f"between_cosine{WITHOUT_FIRST}"])))
             states = data.sample.get(site)

@@ -54,7 +54,6 @@ class Shard:
     empty: Any
 
     def source(self) -> StoredSource:
-        """The store, opened."""
         settings = self.settings
         vectors = read_states(self.where, None if settings.field == "text" else settings.field)
         if vectors is None:
@@ -178,10 +177,8 @@ def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation
         context = session.sparkContext
         batches = -(-windows // source.batch) - first // source.batch
         pieces = max(1, min(PIECES * context.defaultParallelism, batches))
-        shard = Shard(
-            where, source.name, source.vocabulary, sites, own, first, pieces,
-            context.broadcast(_saved(empty.state())),
-        )  # fmt: skip
+        seen = context.broadcast(_saved(empty.state()))
+        shard = Shard(where, source.name, source.vocabulary, sites, own, first, pieces, seen)
         rows = tree(session, shard, kinds_of(empty)).collect()
     source.passed()
     return whole(((row["key"], row["piece"], bytes(row["state"])) for row in rows), empty)

@@ -90,9 +90,8 @@ class ScanResult(Result):
             return pd.DataFrame([vars(one) for one in self.differences])
         if group is not None:
             if group not in self.tables:
-                raise KeyError(
-                    f"no group {group}; there are {', '.join(self.tables) or 'none: scan with measures=...'}"
-                )
+                known = ", ".join(self.tables) or "none: scan with measures=..."
+                raise KeyError(f"no group {group}; there are {known}")
             rows = [row for row in self.tables[group] if nulls or row.get("null") is None]
         else:
             rows = [Row(null=None) | row for row in self.sites] + self.nulls if nulls else self.sites

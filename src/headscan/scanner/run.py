@@ -53,10 +53,7 @@ def scan(
     batch: BatchSize = None,
     engine: Annotated[
         Literal["here", "spark"],
-        Option(
-            "Who reads stored states: here (these processes) or spark (a cluster whose workers see them).",
-            identity=False,
-        ),
+        Option("Who reads stored states: here (these processes) or spark (a cluster whose workers see them).", identity=False),
     ] = "here",
     master: Master = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
