@@ -32,7 +32,7 @@ from headscan.statistics.uncertainty import Floats, StandardError
 # A pair's own moments of every group of documents would take a matrix of d × d' a pair and group. What a group adds to the
 # error of a measure shows in the strongest directions, so groups keep moments of 24 principal components a site, and the
 # spread of the measure taken there, with a group left out, is the spread of the measure. benchmarks/comparisons_cover.py
-# measures how often such intervals hold what endless text would give: .92 to 1.00 of the time.
+# measures how often such intervals hold.
 
 SAMPLE_GROUPS = 16
 TESTED_RUN = 8  # tokens of a sampled window that nulls are drawn of
@@ -54,7 +54,7 @@ class GroupSpread:
         """The 95 % interval of the measure of a pair of sites, and how far few tokens are expected to shift it.
 
         With h = n/n_g the jackknife expects of the estimate a bias of Σ(1 − 1/h)θ₋ − (G − 1)θ (Busing, Meijer and van der
-        Leeden 1999); the interval lies around the value less its bias.
+        Leeden 1999).
         """
         whole, left = self.whole[s, t], self.left_out[:, s, t]
         if len(left) < 3 or not np.isfinite([value, whole, *left]).all():
@@ -65,7 +65,7 @@ class GroupSpread:
         deviation = make((whole - left) * (total - self.sizes), self.sizes)
         if deviation is None:
             return None, None
-        return deviation.interval(value, biases=[bias], bounds=bounds), bias
+        return deviation.interval(value, bounds=bounds), bias
 
 
 def of_groups(

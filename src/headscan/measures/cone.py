@@ -9,10 +9,9 @@ import numpy as np
 
 from headscan.measures.measure import Field, ProbeWords, measure
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, suffixed
-from headscan.measures.spectrum import share_gradient, shares_of, top_bias
+from headscan.measures.spectrum import share_ends, share_gradient, shares_of
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, SiteStatistics
-from headscan.statistics.errors import Noise, length_bias
 from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.uncertainty import Cells, jackknife
 
@@ -27,14 +26,6 @@ def _average_cosine_gradient(at: Moments) -> Gradient | None:
     return Gradient(unit=2 * at.unit / rest**2, zeros=2 * float(at.unit @ at.unit) / rest**3)
 
 
-def _average_cosine_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """E‖ū − Eū‖², less what pairs of a token with itself make of it, which are left out already."""
-    n = cloud.count - cloud.zeros
-    if n < 2:
-        return None
-    return noise.unit - (1 - float(cloud.unit_sum @ cloud.unit_sum) / n**2) / (n - 1)
-
-
 @measure(
     Term(
         "Average cosine",
@@ -43,7 +34,7 @@ def _average_cosine_bias(cloud: Cloud, noise: Noise) -> float | None:
         source="Ethayarajh 2019, arXiv:1909.00512; exact form: Godey et al. 2024, arXiv:2401.12143",
         undefined="fewer than two vectors that are not zero", column="average cosine",
     ),
-    group="cones", order=1, docs="cones.md", gradient=_average_cosine_gradient, bias=_average_cosine_bias,
+    group="cones", order=1, docs="cones.md", gradient=_average_cosine_gradient,
 )  # fmt: skip
 def average_cosine(cloud: Cloud) -> float | None:
     """Mean cosine over all ordered pairs of distinct vectors, exact.
@@ -68,14 +59,6 @@ def _drift_gradient(at: Moments) -> Gradient | None:
     return Gradient(mean=at.mean / (length * at.norm), norm=-length / at.norm**2)
 
 
-def _drift_bias(cloud: Cloud, noise: Noise) -> float | None:
-    value = drift(cloud)
-    if value is None:
-        return None
-    length = cloud.norm_sum / cloud.count
-    return length_bias(value, noise.mean / length**2, noise.error)
-
-
 @measure(
     Term(
         "Drift",
@@ -84,7 +67,7 @@ def _drift_bias(cloud: Cloud, noise: Noise) -> float | None:
         source="Biś et al. 2021 (common drift); Godey et al. 2024, arXiv:2401.12143",
         undefined="no vectors, or all of them zero",
     ),
-    group="cones", core=False, multiple=True, order=8, docs="cones.md", gradient=_drift_gradient, bias=_drift_bias,
+    group="cones", core=False, multiple=True, order=8, docs="cones.md", gradient=_drift_gradient,
 )  # fmt: skip
 def drift(cloud: Cloud) -> float | None:
     """Norm of the mean over the mean norm; in [0, 1], the triangle inequality. Long vectors weigh more.
@@ -104,10 +87,6 @@ def _top_direction_share_gradient(at: Moments) -> Gradient | None:
     return Gradient(energies=share_gradient(at, first, at.energies / at.trace))
 
 
-def _top_direction_share_bias(cloud: Cloud, noise: Noise) -> float | None:
-    return top_bias(cloud.energies, noise.tokens) if noise.tokens and cloud.energies[0] > 0 else None
-
-
 @measure(
     Term(
         "Top-direction share",
@@ -116,7 +95,7 @@ def _top_direction_share_bias(cloud: Cloud, noise: Noise) -> float | None:
         undefined="no vectors, or all of them zero", column="top\nshare",
     ),
     group="spectra", spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=4, docs="spectra.md",
-    gradient=_top_direction_share_gradient, bias=_top_direction_share_bias,
+    gradient=_top_direction_share_gradient, ends=share_ends,
 )  # fmt: skip
 def top_direction_share(cloud: Cloud) -> float | None:
     """Share of Σ‖x‖² along the first singular direction; in [1/d, 1]. Uncentred, so a cone's axis counts.

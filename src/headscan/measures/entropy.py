@@ -9,20 +9,15 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.measures.measure import measure
-from headscan.measures.spectrum import amplitude_entropy, amplitudes, entropy_of, rank_bias
+from headscan.measures.spectrum import amplitude_entropy, amplitudes, entropy_of, rank_ends
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud
-from headscan.statistics.errors import Noise
 from headscan.statistics.linearisation import Gradient, Moments
 
 
 def _rankme_gradient(at: Moments) -> Gradient | None:
     entropy = amplitude_entropy(at)
     return None if entropy is None else Gradient(energies=float(np.exp(entropy[0])) * entropy[1])
-
-
-def _rankme_bias(cloud: Cloud, noise: Noise) -> float | None:
-    return rank_bias(rankme(cloud), cloud, noise, 0.5)
 
 
 @measure(
@@ -34,7 +29,7 @@ def _rankme_bias(cloud: Cloud, noise: Noise) -> float | None:
         undefined="no vectors, or all of them zero",
     ),
     group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=12,
-    docs="spectra.md", gradient=_rankme_gradient, bias=_rankme_bias,
+    docs="spectra.md", gradient=_rankme_gradient, ends=rank_ends,
 )  # fmt: skip
 def rankme(cloud: Cloud) -> float | None:
     """exp of the entropy of σ/Σσ; in [1, min(n, d)]. The published +1e-7 inside the logarithm is left out (0 log 0 = 0).
@@ -74,21 +69,6 @@ def _alpha_req_gradient(at: Moments) -> Gradient | None:
     return Gradient(energies=slope)
 
 
-def _alpha_req_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """As of Gaussian tokens, to second order: log λᵢ grows by (Σⱼ λⱼ/(λᵢ − λⱼ) − 1)/n, for noise drives neighbours apart. A
-    gap below the noise of its eigenvalues counts as that."""
-    fit = _fit(cloud.energies, cloud.rounding) if cloud.count else None
-    if fit is None or not noise.tokens:
-        return None
-    kept, weight = fit
-    every, own = cloud.energies, cloud.energies[kept]
-    gap, least = own[:, None] - every, np.sqrt(own[:, None] * np.maximum(every, 0) * 2 / noise.tokens)
-    order = np.sign(np.arange(len(every)) - np.arange(kept.start, kept.stop)[:, None])
-    apart = order * np.maximum(np.abs(gap), least)
-    grown = np.divide(every, apart, out=np.zeros_like(apart), where=apart != 0).sum(1)
-    return float(weight @ grown) / noise.tokens
-
-
 def slow(rows: npt.NDArray[np.float64]) -> float | None:
     """The same with numpy's own fit of a line."""
     energies = np.linalg.svd(rows, compute_uv=False) ** 2
@@ -109,7 +89,7 @@ def slow(rows: npt.NDArray[np.float64]) -> float | None:
         undefined="fewer than two eigenvalues in the window above rounding",
     ),
     group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=13,
-    docs="spectra.md", reference=slow, gradient=_alpha_req_gradient, bias=_alpha_req_bias,
+    docs="spectra.md", reference=slow, gradient=_alpha_req_gradient,
 )  # fmt: skip
 def alpha_req(cloud: Cloud) -> float | None:
     """α of the second moment's eigenvalues, by least squares over the window of ranks; from 0 (a ball) up. It depends on the

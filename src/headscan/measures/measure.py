@@ -14,7 +14,6 @@ from scipy.special import gammaln
 from headscan.run import Registry
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, Vectors
-from headscan.statistics.errors import Noise
 from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.uncertainty import Bounds
 
@@ -133,7 +132,7 @@ class ProbeWords:
 
 Reference = Callable[[npt.NDArray[np.float64]], float | None]
 GradientOf = Callable[[Moments], Gradient | None]
-Bias = Callable[[Cloud, Noise], float | None]
+Ends = Callable[[int, int], Bounds]
 
 
 @dataclass(frozen=True)
@@ -141,8 +140,8 @@ class Measure:
     """A named number that describes the shape of a cloud of vectors, with its words.
 
     `reference` is a slow, obvious function of the rows [n, d] that gives the same; the tests hold the measure to it.
-    `gradient` is its derivative, from which intervals are made (there are none where it is not given); `bias` says how
-    far the value of a text with such noise lies from that of endless text, on average.
+    `gradient` is its derivative, from which intervals are made (there are none where it is not given); `within` says
+    the least and greatest value for n vectors in d dimensions, where they are tighter than the range.
     """
 
     name: str
@@ -150,7 +149,7 @@ class Measure:
     words: MeasureWords
     reference: Reference | None = None
     gradient: GradientOf | None = None
-    bias: Bias | None = None
+    within: Ends | None = None
 
     def __call__(self, points: Vectors) -> float | None:
         """The measure of a `Cloud`, or of the rows of a matrix [n, d]; None where it is not defined."""
@@ -159,6 +158,10 @@ class Measure:
     @property
     def range(self) -> Bounds:
         return self.words.range
+
+    def ends(self, count: int, width: int) -> Bounds:
+        """The least and greatest value for `count` vectors of this width."""
+        return self.range if self.within is None else self.within(count, width)
 
     @property
     def spectral(self) -> bool:
@@ -172,7 +175,7 @@ MEASURES: Registry[Measure] = Registry("measure", "headscan.measures")
 def measure(
     term: Term, *, group: str = "", core: bool = True, spectral: bool = False, cost: str = MeasureWords.cost,
     multiple: bool = False, order: int = 100, docs: str = "", reference: Reference | None = None,
-    gradient: GradientOf | None = None, bias: Bias | None = None,
+    gradient: GradientOf | None = None, ends: Ends | None = None,
 ) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:  # fmt: skip
     """Register a function of a `Cloud` as a measure under its own name: scan, table, page, docs and tests have it then.
 
@@ -185,7 +188,7 @@ def measure(
     words = term if isinstance(term, MeasureWords) else MeasureWords(**vars(term) | flags)
 
     def register(function: Callable[[Cloud], float | None]) -> Callable[[Vectors], float | None]:
-        made = MEASURES.add(function.__name__, Measure(function.__name__, function, words, reference, gradient, bias))
+        made = MEASURES.add(function.__name__, Measure(function.__name__, function, words, reference, gradient, ends))
 
         @wraps(function)
         def measured(points: Vectors) -> float | None:

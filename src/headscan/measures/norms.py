@@ -7,7 +7,6 @@ import numpy as np
 from headscan.measures.measure import measure
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud
-from headscan.statistics.errors import Noise, length_bias
 from headscan.statistics.linearisation import Gradient, Moments
 
 
@@ -36,11 +35,6 @@ def _mean_vector_norm_gradient(at: Moments) -> Gradient | None:
     return Gradient(mean=at.mean / length) if length > 0 else None
 
 
-def _bias(cloud: Cloud, noise: Noise) -> float | None:
-    length = mean_vector_norm(cloud)
-    return None if length is None else length_bias(length, noise.mean, noise.error)
-
-
 @measure(
     Term(
         "Norm of the mean vector",
@@ -48,7 +42,7 @@ def _bias(cloud: Cloud, noise: Noise) -> float | None:
         formula="‖Σx‖ / n", range=(0.0, None), source="Godey et al. 2024, arXiv:2401.12143 (drift)",
         undefined="no vectors",
     ),
-    group="norms", order=3, docs="cones.md", gradient=_mean_vector_norm_gradient, bias=_bias,
+    group="norms", order=3, docs="cones.md", gradient=_mean_vector_norm_gradient,
 )  # fmt: skip
 def mean_vector_norm(cloud: Cloud) -> float | None:
     """‖μ‖, at most the mean norm, which it equals when all vectors point the same way.

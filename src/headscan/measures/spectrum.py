@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from headscan.measures.measure import MEASURES, measure
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud, Vectors
-from headscan.statistics.errors import Noise
 from headscan.statistics.linearisation import Gradient, Moments
-from headscan.statistics.uncertainty import Floats
-
-SINGLE = 128  # of a spectrum's values that `entropy_bias` looks at one by one; the others in as many groups
+from headscan.statistics.uncertainty import Bounds, Floats
 
 
 def share_gradient(moments: Moments, slope: Floats, shares: Floats) -> Floats:
@@ -32,63 +27,14 @@ def amplitude_entropy(moments: Moments) -> tuple[float, Floats] | None:
     return -float(shares @ logs), slope
 
 
-def entropy_bias(energies: Floats, tokens: float, power: float = 1.0) -> float:
-    """How far the entropy of n independent Gaussian tokens' shares pᵢ ∝ λᵢ^power lies from the true one, on average.
-
-    Second order in the noise Δ of the second moment, of which Var Δᵢᵢ = 2λᵢ²/n and Var Δᵢⱼ = λᵢλⱼ/n: with Fᵢ = ∂S/∂λᵢ,
-    E = (1/n)(Σᵢ λᵢ² ∂Fᵢ/∂λᵢ + ½ Σᵢ≠ⱼ λᵢλⱼ (Fᵢ − Fⱼ)/(λᵢ − λⱼ)).
-
-    >>> round(entropy_bias(np.ones(10), 1000.0) * 2000, 3)     # flat: −(d + 1)/2n + 1/dn of the trace's own noise
-    -10.8
-    """
-    kept = energies[energies > 1e-12 * energies.max()]
-    if len(kept) < 2:
-        return 0.0
-    kept = kept / kept.sum()
-    share = kept**power / (kept**power).sum()
-    above = -np.log(share) + float(share @ np.log(share))
-    slope = power * above * share / kept
-    moved = -power * (1 - share) / kept - slope
-    curvature = power * (moved * share / kept + above * share * (power * (1 - share) - 1) / kept**2)
-    near = power * share * ((power - 1) * above - power) / kept**2  # the limit of the quotient
-    exact = float(kept**2 @ curvature)
-    # Of many, neighbours in the spectrum stand for one another, as their mean; the strongest stand alone.
-    order = np.argsort(-kept)
-    pieces = [*order[:SINGLE, None], *(piece for piece in np.array_split(order[SINGLE:], SINGLE) if len(piece))]
-    kept, slope, near = (np.array([values[piece].mean() for piece in pieces]) for values in (kept, slope, near))
-    weight = kept * [len(piece) for piece in pieces]
-    apart = kept[:, None] - kept[None, :]
-    with np.errstate(divide="ignore", invalid="ignore"):
-        limit = np.abs(apart) <= 1e-7 * kept[:, None]
-        quotient = np.where(limit, near[:, None], (slope[:, None] - slope[None, :]) / apart)
-    np.fill_diagonal(quotient, near)
-    return (exact + 0.5 * float(weight @ quotient @ weight - (weight * kept) @ near)) / tokens
+def rank_ends(count: int, width: int) -> Bounds:
+    """A rank is at most that of n vectors in d dimensions."""
+    return 1.0, float(min(count, width))
 
 
-def rank_bias(rank: float | None, cloud: Cloud, noise: Noise, power: float = 1.0) -> float | None:
-    """That of e^entropy, to second order, as of Gaussian tokens; see `entropy_bias`."""
-    if rank is None or not noise.tokens:
-        return None
-    return -rank * float(np.expm1(-entropy_bias(cloud.energies, noise.tokens, power)))
-
-
-def top_bias(energies: Floats, tokens: float) -> float:
-    """How far the top direction's share p₁ = λ₁/Σλ of n independent Gaussian tokens lies from the true one, on average.
-
-    Second order in the noise Δ of the second moment, Var Δᵢᵢ = 2λᵢ²/n, Var Δᵢⱼ = λᵢλⱼ/n: the first eigenvalue grows by
-    Σⱼ λ₁λⱼ/(λ₁ − λⱼ)/n, and numerator and denominator err together. A gap below the noise of λ₁ itself counts as that.
-
-    >>> spectrum = np.array([2.0, 1.0, 0.5, 0.25])
-    >>> rows = np.random.default_rng(0).standard_normal((4000, 60, 4)) * spectrum**0.5
-    >>> found = np.linalg.eigvalsh(rows.transpose(0, 2, 1) @ rows)
-    >>> error = float((found[:, -1] / found.sum(1)).mean() - 2 / 3.75)
-    >>> round(error, 2), round(top_bias(spectrum, 60.0), 2)
-    (0.01, 0.01)
-    """
-    shares = energies / energies.sum()
-    gap = np.maximum(shares[0] - shares[1:], shares[0] * (2 / tokens) ** 0.5)
-    grown = float((shares[0] * shares[1:] / gap).sum())
-    return (grown - 2 * float(shares[0]) ** 2 + 2 * float(shares[0]) * float(shares @ shares)) / tokens
+def share_ends(count: int, width: int) -> Bounds:
+    """The largest of min(n, d) shares is at least 1/min(n, d)."""
+    return 1 / min(count, width), 1.0
 
 
 def singular_values(points: Vectors) -> Floats:
@@ -139,10 +85,6 @@ def _effective_rank_gradient(at: Moments) -> Gradient | None:
     return Gradient(energies=rank * share_gradient(at, -logs, shares))
 
 
-def _effective_rank_bias(cloud: Cloud, noise: Noise) -> float | None:
-    return rank_bias(effective_rank(cloud), cloud, noise)
-
-
 @measure(
     Term(
         "Effective rank",
@@ -152,7 +94,7 @@ def _effective_rank_bias(cloud: Cloud, noise: Noise) -> float | None:
         column="eff.\nrank",
     ),
     group="spectra", spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=5, docs="spectra.md",
-    gradient=_effective_rank_gradient, bias=_effective_rank_bias,
+    gradient=_effective_rank_gradient, ends=rank_ends,
 )  # fmt: skip
 def effective_rank(cloud: Cloud) -> float | None:
     """Entropy-based rank of the uncentred second moment; in [1, min(n, d)].
@@ -176,16 +118,6 @@ def _participation_ratio_gradient(at: Moments) -> Gradient | None:
     return Gradient(energies=slope, outer=2 * trace**2 / square**2, centred=True)
 
 
-def _participation_ratio_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """As of Gaussian tokens, of which E‖Ĉ‖² = ‖C‖² + (‖C‖² + (tr C)²)/n: the noise is taken from ‖Ĉ‖², at most half of it.
-    A ratio grows with the relative variance of what it is divided by, which is about its own."""
-    value = participation_ratio(cloud)
-    if value is None or not noise.tokens:
-        return None
-    share = min(0.5, (value + 1) / noise.tokens)
-    return -value * share / (1 - share) + noise.error**2 / value
-
-
 @measure(
     Term(
         "Participation ratio", sentence="How many directions carry the cloud's variance around its mean (centred).",
@@ -194,7 +126,7 @@ def _participation_ratio_bias(cloud: Cloud, noise: Noise) -> float | None:
         undefined="fewer than two different vectors", column="part.\nratio",
     ),
     group="spectra", spectral=True, cost="O(d²) after one pass of O(nd²)", multiple=True, order=6, docs="spectra.md",
-    gradient=_participation_ratio_gradient, bias=_participation_ratio_bias,
+    gradient=_participation_ratio_gradient, ends=rank_ends,
 )  # fmt: skip
 def participation_ratio(cloud: Cloud) -> float | None:
     """(Σλ)²/Σλ² of the centred covariance, without its eigenvalues: tr(C)²/‖C‖²_F; in [1, min(n − 1, d)].
@@ -220,13 +152,6 @@ def _isoscore_gradient(at: Moments) -> Gradient | None:
     return None if gradient is None or len(at.mean) < 2 else gradient.times(1 / (len(at.mean) - 1))
 
 
-def _isoscore_bias(cloud: Cloud, noise: Noise) -> float | None:
-    """The participation ratio's, divided by d − 1."""
-    ratio_bias, rest = MEASURES["participation_ratio"].bias, max(1, cloud.width - 1)
-    bias = ratio_bias(cloud, replace(noise, error=noise.error * rest)) if ratio_bias else None
-    return None if bias is None or cloud.width < 2 else bias / rest
-
-
 @measure(
     Term(
         "IsoScore",
@@ -236,7 +161,7 @@ def _isoscore_bias(cloud: Cloud, noise: Noise) -> float | None:
         undefined="fewer than two different vectors, or one dimension", column="iso-\nscore",
     ),
     group="spectra", spectral=True, cost="O(d²) after one pass of O(nd²)", multiple=True, order=7, docs="spectra.md",
-    gradient=_isoscore_gradient, bias=_isoscore_bias,
+    gradient=_isoscore_gradient,
 )  # fmt: skip
 def isoscore(cloud: Cloud) -> float | None:
     """IsoScore by the trace identity, exact: its six published steps reduce to (PR − 1)/(d − 1); in [0, 1].

@@ -14,7 +14,6 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headscan.measures.measure import Measure
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.run import BadInput
 from headscan.run.files import uninterrupted
@@ -24,7 +23,6 @@ from headscan.states import VectorSource
 from headscan.statistics import (
     BlockedCounts,
     Cloud,
-    Derive,
     FirstWindows,
     NonFinite,
     Reservoir,
@@ -33,7 +31,6 @@ from headscan.statistics import (
     TokenCounts,
 )
 from headscan.statistics.accumulator import Accumulator
-from headscan.statistics.linearisation import Linearisation
 from headscan.statistics.reservoir import Chosen
 from headscan.statistics.uncertainty import Cells
 from headscan.text import Batch
@@ -58,10 +55,10 @@ class Accumulation(Accumulator):
     def __init__(
         self, widths: dict[str, int], vocabulary: int, *, skip_first: int = 0, sample: int = 600,
         extras: Mapping[str, Accumulator] | None = None, sample_bytes: int = SAMPLE_BYTES, seed: int = 0,
-        device: torch.device | str = "cpu", derive: Derive | None = None,
+        device: torch.device | str = "cpu", intervals: bool = False,
     ):  # fmt: skip
         self.sites = {
-            site: SiteStatistics(width, skip_first=skip_first, device=device, derive=derive)
+            site: SiteStatistics(width, skip_first=skip_first, device=device, intervals=intervals)
             for site, width in widths.items()
         }
         self.counts = TokenCounts(vocabulary)
@@ -80,14 +77,12 @@ class Accumulation(Accumulator):
         return copy(self).filled(state)
 
 
-def empty_pass(
-    source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, settings: Scanning, measures: Sequence[Measure]
-) -> Accumulation:
+def empty_pass(source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, settings: Scanning) -> Accumulation:
     """A pass of a scan that has seen nothing."""
     return Accumulation(
         {site: source.width(site) for site in sites}, source.vocabulary, skip_first=settings.skip_first,
         sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
-        extras=runner.accumulators, seed=settings.seed, device=runner.setup.device, derive=Linearisation(measures),
+        extras=runner.accumulators, seed=settings.seed, device=runner.setup.device, intervals=True,
     )  # fmt: skip
 
 
@@ -164,40 +159,6 @@ def _not_finite(source: VectorSource, site: str, window: int, position: int, dty
         f"{source.name} gives NaN or infinite values at site {site} (window {window}, position {position}, in "
         f"{str(dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
     )
-
-
-def calibrate(source: VectorSource, batches: Iterable[Batch], result: Accumulation) -> None:
-    """Take the intervals' derivatives from the first windows of a text, which other processes are going to count.
-
-    `batches` give the text from its beginning. Every process takes the same windows, so all have the same derivatives
-    and what they add up is what one alone would have. Cost: the forward pass of at most `pilot_tokens` tokens. Raises
-    BadInput where a state is NaN or infinite.
-    """
-    wanted = {
-        site: kept.influence for site, kept in result.sites.items() if kept.influence and not kept.influence.known
-    }
-    if not wanted:
-        return
-    held: dict[str, list[Tensor]] = {site: [] for site in wanted}
-    numbers: list[int] = []
-    for batch in batches:
-        if batch.ids.shape[1] < source.context:
-            break
-        numbers += batch.indices.tolist()
-
-        def take(site: str, states: Tensor, windows: list[int] = numbers[-len(batch.indices) :]) -> None:
-            broken = (~torch.isfinite(states).all(-1)).nonzero()
-            if len(broken):
-                raise _not_finite(source, site, windows[int(broken[0, 0])], int(broken[0, 1]), states.dtype)
-            held[site].append(states.float())
-
-        source.visit(batch, list(wanted), take)
-        length = batch.ids.shape[1]
-        if numbers[-1] + 1 >= max(influence.wanted(length) for influence in wanted.values()):
-            break
-    for site, states in held.items():
-        if states:
-            result.sites[site].learn(torch.cat(states), numbers)
 
 
 def _contexts(ids: Tensor, rows: npt.NDArray[np.float64], positions: npt.NDArray[np.float64]) -> Tensor:

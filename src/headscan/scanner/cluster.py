@@ -41,8 +41,7 @@ Kinds: TypeAlias = dict[str, type[Accumulator]]
 @dataclass(frozen=True)
 class Shard:
     """What a worker must know to take a piece of a store: where it is, the source's name and vocabulary (so that no worker reads
-    all token ids for it), sites and settings of the scan, the window at which it begins, how many pieces there are, and, as a
-    broadcast variable, the state of a pass that has seen nothing but the calibration batch of its intervals."""
+    all token ids for it), sites and settings of the scan, the window at which it begins, and how many pieces there are."""
 
     where: str
     name: str
@@ -51,7 +50,6 @@ class Shard:
     settings: Scanning
     first: int
     pieces: int
-    empty: Any
 
     def source(self) -> StoredSource:
         settings = self.settings
@@ -67,9 +65,9 @@ class Shard:
         """The pass over one piece: consecutive batches."""
         source, settings = self.source(), self.settings
         begin, end = bounds(source, self.first, piece, self.pieces)
-        measures, probes = choose(settings.measures)
+        probes = choose(settings.measures)[1]
         runner = ProbeRunner(probes, source, self.sites, settings, announce=lambda _: None)
-        accumulated = empty_pass(source, self.sites, runner, settings, measures).restored(load(self.empty.value))
+        accumulated = empty_pass(source, self.sites, runner, settings)
         batches = takewhile(lambda batch: int(batch.indices[0]) < end, source.batches(start=begin))
         watch, passing = runner.watch(accumulated), runner.passing()
         accumulate(source, batches, accumulated, watch=watch, passing=passing, skip_first=settings.skip_first)
@@ -162,7 +160,7 @@ PIECES = 4  # pieces a core: what a lost worker had done is little, and none wai
 def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation, first: int,
                settings: Scanning) -> Accumulation:  # fmt: skip
     """The pass over a store from window `first` on, by the workers of `settings.master`; `empty` is a pass that has seen
-    nothing, with the derivatives of its intervals (`calibrate`).
+    nothing.
 
     What it says is what one process says, but for the order of additions. A worker that is lost costs what it had done.
 
@@ -177,8 +175,7 @@ def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation
         context = session.sparkContext
         batches = -(-windows // source.batch) - first // source.batch
         pieces = max(1, min(PIECES * context.defaultParallelism, batches))
-        seen = context.broadcast(_saved(empty.state()))
-        shard = Shard(where, source.name, source.vocabulary, sites, own, first, pieces, seen)
+        shard = Shard(where, source.name, source.vocabulary, sites, own, first, pieces)
         rows = tree(session, shard, kinds_of(empty)).collect()
     source.passed()
     return whole(((row["key"], row["piece"], bytes(row["state"])) for row in rows), empty)

@@ -12,7 +12,7 @@ from itertools import groupby, pairwise
 from typing import TypeVar
 
 from headscan.statistics.errors import Errors, paired_error
-from headscan.statistics.uncertainty import Cells, number
+from headscan.statistics.uncertainty import Cells, difference_ends, number
 
 T = TypeVar("T")
 
@@ -87,8 +87,8 @@ def _difference(a: Estimates, b: Estimates, group: int, j: int, name: str) -> It
     interval = None
     error = paired_error(a.errors, b.errors, group, j)
     if error is not None:
-        biases = [number(a.cells.get(f"{name}_bias")) or 0.0, -(number(b.cells.get(f"{name}_bias")) or 0.0)]
-        interval = list(error.interval(one - other, biases=biases, bounds=(None, None)))
+        ends = [found.errors.measures[j].range for found in (a, b)]
+        interval = list(error.interval(one - other, bounds=difference_ends(*ends), scale=(None, None)))
     yield Difference(
         site_a=a.site, site_b=b.site, model_a=a.name, model_b=b.name, measure=name, difference=one - other,
         interval=interval,

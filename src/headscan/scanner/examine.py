@@ -15,7 +15,7 @@ from headscan.measures.probe import Clouds, Probe
 from headscan.measures.spectrum import singular_values
 from headscan.run import ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
-from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate, calibrate, empty_pass
+from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate, empty_pass
 from headscan.scanner.differences import Estimates
 from headscan.scanner.result import Picture
 from headscan.scanner.settings import Scanning, choose, finishing, memory_bound
@@ -44,7 +44,7 @@ def site_cells(
 
     Each measure appears as NAME and NAME_interval, and both without position 0 of each window (NAME_without_first) and
     without sink tokens (NAME_without_sinks); a value that is not defined is None, and `notes` says why. Beside them stand
-    NAME_bias, where the value of a finite text is known to lie to one side, `effective_clusters`: how many independent ones
+    `effective_clusters`: how many independent ones
     of its `clusters` (documents or windows) the text is worth, for the measure it says least of, and what `outliers` says
     of sinks and coordinates (`shown` turns token ids into words). `errors` are those of the same statistics and measures,
     where they are known already. `visit` is shown the cloud of each group of tokens while it is there (not of groups with the
@@ -61,10 +61,11 @@ def site_cells(
             continue
         points = Cloud.of_sums(statistics.sums(name))
         if occupied not in values:
+            alike = [number for number, each in enumerate(GROUPS) if statistics.occupied(each) == occupied]
             # The values come first: with eigenvectors, LAPACK finds eigenvalues of other last bits.
             own: Cells = {measure.name: measure(points) if points.count else None for measure in chosen}
             own["singular_values"] = singular_values(points).tolist() if points.count else []
-            values[occupied] = own | errors.cells("", group, points, own)
+            values[occupied] = own | errors.cells(alike, points, own)
         if name == "without_sinks":
             outlying = outliers(statistics, points, shown)
         if visit is not None:
@@ -77,7 +78,7 @@ def site_cells(
     for name, suffix in SUFFIXES.items():
         own = values[statistics.occupied(name)]
         for measure in chosen:
-            for end in ("", "_interval", "_bias"):
+            for end in ("", "_interval"):
                 if measure.name + end in own:
                     cells[f"{measure.name}{suffix}{end}"] = own[measure.name + end]
             if own[measure.name] is None:
@@ -238,21 +239,18 @@ class Examiner:
         settings, parts = self.settings, self.run.parts
         needed = memory_bound(
             [source.width(site) for site in sites], context=source.context, tokens=source.tokens,
-            batch=source.batch * source.context, measures=len(self.measures),
+            batch=source.batch * source.context,
         )  # fmt: skip
         if needed > LARGE:
             self.run.announce(f"The scan of {label} takes at most {needed / 1e9:.2g} GB beside the model.")
         stored = parts.read(name)
-        accumulated = empty_pass(source, sites, runner, settings, self.measures)
+        accumulated = empty_pass(source, sites, runner, settings)
         if stored:
             accumulated = accumulated.restored(dict(stored.tensors))
-        if process_count() > 1:
-            calibrate(source, source.batches(), accumulated)
-        elif settings.engine == "spark":
+        if process_count() == 1 and settings.engine == "spark":
             from headscan.scanner.cluster import on_cluster
 
-            empty = empty_pass(source, sites, runner, settings, self.measures)
-            calibrate(source, source.batches(), empty)
+            empty = empty_pass(source, sites, runner, settings)
             accumulated.merge(on_cluster(readable(source), sites, empty, accumulated.next, settings))
         own = source.batches(
             start=accumulated.next, process=process_rank(), processes=process_count(),

@@ -114,7 +114,8 @@ def _result(
     last = found[-1]
     notes = [
         f"Positions: {skipped}; {last.batch} windows a forward pass.", RULE,
-        "Sums in float64; intervals: 95 %, from the influences of documents, or of windows of a text with long memory.",
+        "Sums in float64. Intervals (95 %) are for another text of the same length and kind, with documents as clusters; of "
+        "fewer than three documents, windows are the clusters, and the interval speaks of this text alone.",
     ]  # fmt: skip
     protocol = run.protocol(text=last.text, device=last.record.device, dtype=last.record.dtype, notes=notes)
     groups = [measure.words.group for measure in measures] + [probe.words.group for probe in probes]

@@ -15,11 +15,8 @@ from headscan.run import BadInput
 from headscan.run.parts import Parts
 from headscan.run.spark import check_engine
 from headscan.statistics.cloud import ROOM
-from headscan.statistics.derivative import SKETCH
-from headscan.statistics.influence import GROUPS as CLUSTERS
-from headscan.statistics.influence import pilot_tokens
-from headscan.statistics.linearisation import DIRECTIONS
-from headscan.statistics.reservoir import CELLS, GROUPS
+from headscan.statistics.clusters import CLUSTERS, KINDS, sample_tokens
+from headscan.statistics.reservoir import CELLS
 from headscan.statistics.site import FINE_BLOCKS
 from headscan.text import PairSet, read_pair_files, synonyms
 from headscan.text.source import BatchSize, Context, Master, Reading, TextLike
@@ -127,7 +124,7 @@ def finishing(width: int) -> float:
     return 8 * 8.0 * width**2
 
 
-def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int | None, measures: int = 7) -> float:
+def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int | None) -> float:
     """What a scan holds at most, in bytes, beside the model and its own forward pass, for sites of these widths, windows of
     `context` tokens, batches of so many tokens, a text of so many (None: any).
 
@@ -141,20 +138,18 @@ def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int
     adding, finish = 8 * 8.0 * batch * widest, finishing(widest)
     finish = max(finish, min(ROOM, finish * len(widths)))
     once = 64 * 2**20 + max(adding, finish, 4.0 * max(Parts.PIECE, 8 * widest * (widest // 4)))
-    return once + sum(_site(width, context, tokens, measures) for width in widths)
+    return once + sum(_site(width, context, tokens) for width in widths)
 
 
-def _site(width: int, context: int, tokens: int | None, measures: int) -> float:
-    """What one site keeps to the end, and the text's first windows, from which its intervals' derivative is taken."""
+def _site(width: int, context: int, tokens: int | None) -> float:
+    """What one site keeps to the end: second moments, and the sums and the sample that its intervals are made of."""
     matrix = 5.0 * width**2  # of a Gram matrix in panels
     rows = [matrix] * (len(CELLS) - 1)  # of first tokens and sinks: as they are, or a matrix where that is less
-    calibration = 2 * 4.0 * width * max(pilot_tokens(width), context)
+    sample = sample_tokens(width)
     if tokens is not None:
         windows = tokens // context
         rows = [min(matrix, 8.0 * width * count) for count in (windows, windows, tokens // 2)]
-        calibration = min(calibration, 4.0 * width * tokens)
-    followed = len(GROUPS) * measures
-    columns = followed + len(GROUPS) * (1 + 3 * SKETCH)
+        sample = min(sample, tokens)
     blocks = 2 * FINE_BLOCKS * 8.0 * (2 * width + 4)
-    derivative = 8.0 * followed * (2 * width + 4) + 4.0 * width * DIRECTIONS + 12.0 * followed * DIRECTIONS**2
-    return matrix + sum(rows) + calibration + blocks + derivative + 2 * 2 * 8.0 * CLUSTERS * columns
+    sums = len(CELLS) * len(KINDS) * CLUSTERS * 8.0 * (2 * width + 4)
+    return matrix + sum(rows) + blocks + sums + 3 * 4.0 * width * sample

@@ -8,9 +8,8 @@ package knows tensors; it knows no language model.
 from headscan.statistics.accumulator import Accumulator, Blocks, merged, process_count, process_rank, same_everywhere
 from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud, Vectors
-from headscan.statistics.derivative import Derivative, Pieces, token_sums
+from headscan.statistics.clusters import Clusters, Pieces, Series, token_sums
 from headscan.statistics.gram import Gram
-from headscan.statistics.influence import Aside, Derive, Influence, Series
 from headscan.statistics.reservoir import Reservoir
 from headscan.statistics.site import NonFinite, SiteStatistics, Sums
 from headscan.statistics.tally import (
@@ -28,8 +27,8 @@ from headscan.statistics.tally import (
 )
 
 __all__ = [
-    "REST", "Accumulator", "Aside", "BlockedCounts", "BlockedTally", "Blocks", "ClassSums", "Cloud", "ContextTally",
-    "Derivative", "Derive", "DirectionTally", "FirstWindows", "FollowTally", "Gram", "Influence", "NonFinite",
+    "REST", "Accumulator", "BlockedCounts", "BlockedTally", "Blocks", "ClassSums", "Cloud", "Clusters", "ContextTally",
+    "DirectionTally", "FirstWindows", "FollowTally", "Gram", "NonFinite",
     "PartSums", "Pieces", "Reservoir", "Series", "SiteBatch", "SiteStatistics", "Sums", "Tally",
     "TokenCounts", "Vectors", "merged", "process_count", "process_rank", "same_everywhere", "token_sums",
 ]  # fmt: skip

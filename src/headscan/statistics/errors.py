@@ -1,109 +1,64 @@
-"""The standard errors of one site's measures, from the influences of the text's documents or windows."""
+"""The standard errors of one site's measures, from the influences of the text's documents or windows.
+
+A measure θ is a function of averages over tokens, so to first order its error is the average of one number a token,
+ψ(x) = a·x/‖x‖ + b·x + c‖x‖ + xᵀDx + …, its derivative at the text that was read: the infinitesimal jackknife, with documents as
+clusters.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
-import torch
 
 from headscan.statistics.cloud import Cloud
-from headscan.statistics.derivative import SKETCH
-from headscan.statistics.influence import Series
-from headscan.statistics.linearisation import Differentiable, Linearisation
+from headscan.statistics.clusters import ClusterSums
+from headscan.statistics.linearisation import Differentiable, influences
+from headscan.statistics.reservoir import GROUPS
 from headscan.statistics.site import SiteStatistics
 from headscan.statistics.uncertainty import Bounds, Cells, Floats, StandardError, deviations, enough_documents, number
 
 
 class Estimator(Differentiable, Protocol):
-    """A statistic with a range; `bias` says how far its value for a text with such noise lies from the limit, on average."""
+    """A statistic with a range, and with tighter ends for n vectors in d dimensions."""
 
     @property
     def range(self) -> Bounds: ...
-    @property
-    def bias(self) -> Callable[[Cloud, Noise], float | None] | None: ...
-
-
-@dataclass(frozen=True)
-class Noise:
-    """The errors of a text's averages, as its clusters (documents, or windows with their long memory) show them.
-
-    unit E‖ū − E ū‖² of the mean direction ū = Σx/‖x‖/n, mean E‖μ̂ − μ‖² of the mean vector; tokens: how many independent
-    Gaussian tokens have a covariance as noisy (0: not known); error: the measure's own standard error.
-    """
-
-    unit: float
-    mean: float
-    tokens: float
-    error: float
-
-
-def length_bias(length: float, noise: float, along: float) -> float:
-    """How far the length of a noisy average lies above that of the true one: noise across it makes it longer.
-
-    `noise` is the average's mean squared error, `along` its standard error in its own direction, which does no harm.
-    """
-    across = max(0.0, noise - along**2)
-    return length - float(np.sqrt(max(0.0, length**2 - across)))
-
-
-def worth(cloud: Cloud, noise: float, basis: Floats) -> float:
-    """How many independent Gaussian tokens have a covariance as noisy, E‖Ĉ − C‖² = `noise`, in a basis [d, k] ([d, 0]: all).
-
-    That of n independent Gaussian tokens is ((tr C)² + ‖C‖²)/n. 0 where there is no noise.
-    """
-    covariance = cloud.covariance
-    if basis.shape[1]:
-        # torch's products, not numpy's: they obey torch.set_num_threads (see Cloud).
-        turn = torch.from_numpy(basis)
-        covariance = (turn.T @ torch.from_numpy(covariance) @ turn).numpy()
-    square = float((covariance**2).sum())
-    return (float(np.trace(covariance)) ** 2 + square) / noise if noise > 0 else 0.0
+    def ends(self, count: int, width: int) -> Bounds: ...
 
 
 @dataclass(frozen=True)
 class Errors:
-    """The influences of clusters of tokens, of each treatment: counts [G, C], influences [G, J, C], sketches [G, M, C].
+    """The clusters of one site's tokens, and the influences that they have on its measures.
 
-    Clusters are documents where the text has at least three (in effect: (Σn)²/Σn² of their tokens n), else windows;
-    `together` neighbours are one cluster where there are more than 512. `basis` [d, k]: the directions that the sketches
-    of second moments are of ([d, 0]: all); `why` there is nothing, if so.
+    Clusters are documents where the text has at least three (in effect: (Σn)²/Σn² of their tokens n), else windows, and the
+    intervals speak of this text. `together` neighbours are one cluster where there are more than 64. counts [G, C]: the tokens of
+    each treatment (`GROUPS`) and cluster; influences [G, J, C], filled as clouds are shown to `cells`. `why` there is nothing.
     """
 
     measures: Sequence[Estimator]
     clusters: str = "windows"
     together: int = 1
-    counts: Floats = field(default_factory=lambda: np.zeros((2, 0)))
-    influences: Floats = field(default_factory=lambda: np.zeros((2, 0, 0)))
-    sketches: Floats = field(default_factory=lambda: np.zeros((2, 0, 0)))
-    basis: Floats = field(default_factory=lambda: np.zeros((0, 0)))
+    counts: Floats = field(default_factory=lambda: np.zeros((len(GROUPS), 0)))
+    influences: Floats = field(default_factory=lambda: np.zeros((len(GROUPS), 0, 0)))
+    sums: ClusterSums | None = None
     why: str = ""
 
     @classmethod
     def of(cls, statistics: SiteStatistics, measures: Sequence[Estimator]) -> Errors:
-        """From finished statistics, whose derivative must be that of the same measures."""
-        influence = statistics.influence
-        if influence is None:
+        """From finished statistics."""
+        if statistics.clusters is None:
             return cls(measures, why="it was not asked for before the pass")
-        given = influence.derive if isinstance(influence.derive, Linearisation) else Linearisation(measures)
-        if [measure.name for measure in given.measures] != [measure.name for measure in measures]:
-            return cls(measures, why="the pass followed other measures")
-        known = influence.finished(given)
-        if known is None:
-            missed = f"{influence.missed} windows were read before the text's beginning"
-            return cls(measures, why=missed if influence.missed else "no text")
-        linear = known.derivative.linear
-        documents = _table(known.documents, len(linear))
-        apart = enough_documents(documents[0, 0])
-        series = known.documents if apart else known.windows
-        table = documents if apart else _table(known.windows, len(linear))
-        return cls(
-            measures, clusters="documents" if apart else "windows", together=series.size, counts=table[:, 0],
-            influences=table[:, 1 : 1 + len(measures)], sketches=table[:, 1 + len(measures) :],
-            basis=known.derivative.basis.cpu().double().numpy(),
-        )  # fmt: skip
+        for kind in ("documents", "windows"):
+            sums = statistics.clusters.of(kind)
+            tokens = sums.sums[:, :, 2 * statistics.width].numpy()
+            if kind == "windows" or enough_documents(tokens.sum(0)):
+                break
+        counts = np.stack([tokens[list(cells)].sum(0) for cells in GROUPS.values()])
+        influences = np.full((len(GROUPS), len(measures), counts.shape[1]), np.nan)
+        return cls(measures, kind, sums.size, counts, influences, sums, "" if counts.size else "no text")
 
     def reason(self, measure: Estimator) -> str:
         """Why a defined measure has no interval."""
@@ -114,49 +69,33 @@ class Errors:
             return f"three windows of text are needed, there are {groups}"
         if measure.gradient is None:
             return "its derivative is not known: register the measure with `gradient`"
-        return "on the first tokens of the text it is not defined, or has no derivative"
+        return "it has no derivative here"
 
     def deviation(self, group: int, influences: Floats) -> StandardError | None:
         """The error that influences [C] on a number of a treatment make."""
         make = StandardError.of_documents if self.clusters == "documents" else StandardError.of_text
         return make(influences, self.counts[group])
 
-    def cells(self, suffix: str, group: int, cloud: Cloud, cells: Cells) -> Cells:
-        """NAME_interval and NAME_bias of the estimates in `cells`, what the clusters are, and their effective number."""
+    def cells(self, groups: Sequence[int], cloud: Cloud, cells: Cells) -> Cells:
+        """NAME_interval of the estimates in `cells`, what the clusters are, and their effective number, of the cloud of some
+        treatments, which have the same tokens."""
         found: Cells = {}
         effective: list[float] = []
-        noise: Noise | None = None
+        if self.sums is not None and self.counts.shape[1] >= 3 and cloud.count:
+            every = influences(self.measures, cloud, self.sums, list(GROUPS.values())[groups[0]])
+            self.influences[list(groups)] = every
         for j, measure in enumerate(self.measures):
-            name, estimate = measure.name + suffix, number(cells[measure.name + suffix])
-            found[f"{name}_interval"] = None
-            deviation = self.deviation(group, self.influences[group, j]) if self.influences.size else None
-            if estimate is None or deviation is None:
-                continue
-            effective.append(deviation.effective * self.together)
-            bias = None
-            if measure.bias is not None:
-                noise = noise or self._noise(group, cloud)
-                bias = measure.bias(cloud, replace(noise, error=deviation.error))
-            if bias is not None:
-                found[f"{name}_bias"] = bias
-            found[f"{name}_interval"] = list(deviation.interval(estimate, biases=[bias or 0.0], bounds=measure.range))
-        found[f"effective_clusters{suffix}"] = min(effective) if effective else None
-        found[f"clusters{suffix}"] = self.clusters if effective else None
+            estimate, interval = number(cells[measure.name]), None
+            known = self.influences.size and not np.isnan(self.influences[groups[0], j, 0])
+            deviation = self.deviation(groups[0], self.influences[groups[0], j]) if known else None
+            if estimate is not None and deviation is not None:
+                effective.append(deviation.effective * self.together)
+                ends = measure.ends(cloud.count, cloud.width)
+                interval = list(deviation.interval(estimate, bounds=ends, scale=measure.range))
+            found[f"{measure.name}_interval"] = interval
+        found["effective_clusters"] = min(effective) if effective else None
+        found["clusters"] = self.clusters if effective else None
         return found
-
-    def _noise(self, group: int, cloud: Cloud) -> Noise:
-        errors = [self.deviation(group, sketch) for sketch in self.sketches[group]]
-        squares = np.array([0.0 if found is None else found.error**2 for found in errors])
-        unit, mean, second = (float(squares[k : k + SKETCH].sum()) for k in (0, SKETCH, 2 * SKETCH))
-        return Noise(unit, mean, worth(cloud, second, self.basis), 0.0)
-
-
-def _table(series: Series, treatments: int) -> Floats:
-    """The occupied groups of a series [G, 1 + J + M, C]."""
-    table = series.table.numpy()
-    table = table[: int(np.flatnonzero(table[:, 0]).max(initial=-1)) + 1]
-    found: Floats = table.T.reshape(treatments, -1, len(table))
-    return found[:, :, found[0, 0] > 0]
 
 
 def paired_error(a: Errors, b: Errors, group: int, j: int) -> StandardError | None:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator, Blocks, prefixed, unprefixed
-from headscan.statistics.derivative import Pieces
+from headscan.statistics.clusters import Clusters, Pieces
 from headscan.statistics.gram import Gram
-from headscan.statistics.influence import Derive, Influence
 from headscan.statistics.reservoir import CELLS, GROUPS, Occurrences, lengths, sinks
 
 
@@ -117,30 +116,29 @@ class NonFinite(ArithmeticError):
 
 
 class SiteStatistics(Accumulator):
-    """Sums of a site's vectors over disjoint sets of tokens (`CELLS`), and influences.
+    """Sums of a site's vectors over disjoint sets of tokens (`CELLS`), and what intervals need.
 
     Position 0 of a window and sinks (tokens whose vectors are far longer than the others') are kept apart, because
     everything is reported of all tokens, without the first and without sinks (`GROUPS`). Each of these is a sum of
     sets; nothing is taken away, so large vectors leave no rounding behind.
 
     Ordinary tokens have a Gram matrix; the few others are kept as they are. `fine`: sums in 64 blocks of `all` and of `first`
-    positions. `sink_positions`, `sink_tokens`: where sinks stand and which ids they are. With `derive`, the influence of every
-    window and document on the measures is kept (`influence`), from which intervals are made.
+    positions. `sink_positions`, `sink_tokens`: where sinks stand and which ids they are. With `intervals`, what each
+    document and stretch of windows adds is kept (`clusters`), too.
+
     """
 
     arguments = ("width", "skip_first")
     fields = ("fine", "cells", "squared_unit", "sink_positions", "sink_tokens")
 
-    def __init__(
-        self, width: int, *, skip_first: int = 0, device: torch.device | str = "cpu", derive: Derive | None = None
-    ):
+    def __init__(self, width: int, *, skip_first: int = 0, device: torch.device | str = "cpu", intervals: bool = False):
         self.width, self.skip_first, self.device = width, skip_first, torch.device(device)
         zero = partial(Sums, width, gram=False, device=self.device)
         self.fine: dict[str, Blocks[Sums]] = {group: Blocks(FINE_BLOCKS, zero) for group in ("all", "first")}
         self.cells = {cell: Sums(width, few=cell != "ordinary", device=device) for cell in CELLS}
         self.squared_unit = {cell: torch.zeros(width, dtype=torch.float64, device=device) for cell in CELLS}
         self.sink_positions, self.sink_tokens = Occurrences(), Occurrences()
-        self.influence = Influence(width, self._aside, derive=derive, device=device) if derive else None
+        self.clusters = Clusters(width) if intervals else None
 
     @property
     def _lead(self) -> int:
@@ -184,8 +182,8 @@ class SiteStatistics(Accumulator):
             self._add(Pieces.of(states[part], documents[part], aside[:, part]), windows[part], rest=rest)
 
     def _add(self, cut: Pieces, windows: list[int], *, rest: bool) -> None:
-        if self.influence is not None and not rest:
-            self.influence.update(cut, windows)
+        if self.clusters is not None and not rest:
+            self.clusters.update(cut, windows)
         self._blocks("all", windows, cut.sums)
         if self._lead:
             self._blocks("first", windows, cut.alone[cut.aside[0].flatten()[cut.apart]])
@@ -216,11 +214,6 @@ class SiteStatistics(Accumulator):
         assert gram is not None
         return gram
 
-    def learn(self, states: Tensor, windows: list[int]) -> None:
-        """Take the intervals' derivative from the text's first windows without counting them; see `Influence`."""
-        if self.influence is not None:
-            self.influence.learn(self._counted(states), windows)
-
     def _blocks(self, group: str, windows: list[int], sums: Tensor) -> None:
         for block, members in self.fine[group].runs(windows):
             chosen = slice(members[0], members[-1] + 1) if members[-1] - members[0] + 1 == len(members) else members
@@ -243,23 +236,17 @@ class SiteStatistics(Accumulator):
 
     def merge(self, other: SiteStatistics) -> None:
         super().merge(other)
-        if self.influence is not None and other.influence is not None:
-            self.influence.merge(other.influence)
+        if self.clusters is not None and other.clusters is not None:
+            self.clusters.merge(other.clusters)
 
     def state(self) -> dict[str, Tensor]:
-        return super().state() | ({} if self.influence is None else prefixed("influence", self.influence.state()))
+        return super().state() | ({} if self.clusters is None else prefixed("clusters", self.clusters.state()))
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
         new = super().restore(state)
-        influence = unprefixed("influence", state)
-        new.influence = Influence.restore(influence, new._aside) if influence else None
-        return new
-
-    def restored(self, state: dict[str, Tensor]) -> Self:
-        new = self.restore(state)
-        if new.influence is not None and self.influence is not None:
-            new.influence.derive = self.influence.derive
+        clusters = unprefixed("clusters", state)
+        new.clusters = Clusters.restore(clusters) if clusters else None
         return new
 
 

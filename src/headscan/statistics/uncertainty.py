@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import fdtri, stdtrit
+from scipy.special import expit, fdtri, stdtrit
 
 from headscan.run.rows import Cell
 
@@ -35,6 +35,16 @@ def bounded(low: float, high: float, bounds: Bounds) -> tuple[float, float]:
     """An interval cut to the range of its number."""
     least, most = bounds
     return max(low, -np.inf if least is None else least), min(high, np.inf if most is None else most)
+
+
+def difference_ends(one: Bounds, other: Bounds) -> Bounds:
+    """The range of the difference of two numbers of these ranges.
+
+    >>> difference_ends((0, 1), (0, 1)), difference_ends((0, 1), (0, None))
+    ((-1, 1), (None, 1))
+    """
+    (a, b), (c, d) = one, other
+    return None if a is None or d is None else a - d, None if b is None or c is None else b - c
 
 
 def normal(estimate: float, error: float, bounds: Bounds = (None, None)) -> tuple[float, float]:
@@ -92,6 +102,7 @@ PIECES, MEMORY = 8, 0.75
 CLEARLY = 0.95  # quantile of F beyond which documents in sequence count as a running text
 LEAST = 3.0  # effective number of documents; with fewer, windows are the clusters
 GROUPS = 64  # clusters of `clustered`
+FAR = 3.0  # on a logarithmic scale: an interval that reaches further says too little to be drawn out there
 
 
 def enough_documents(counts: Floats) -> bool:
@@ -175,19 +186,28 @@ class StandardError:
         return independent
 
     def interval(
-        self, estimate: float, *, level: float = 0.95, biases: Sequence[float] = (), bounds: Bounds
+        self, estimate: float, *, level: float = 0.95, bounds: Bounds = (None, None), scale: Bounds | None = None
     ) -> tuple[float, float]:
-        """estimate − Σ biases ± t·error, extended to the estimate where needed, cut to `bounds`.
+        """estimate ± t·error on the scale of the number's range (`scale`, by default `bounds`), cut to `bounds`.
 
-        Each bias (a difference has those of two numbers) is known to 1/√freedom of itself, which is added to the error.
+        The scale is the logit between two ends, the logarithm above 0 where there is no upper end, the number itself otherwise,
+        and where the interval would reach over more than a factor of e³.
 
-        >>> known = StandardError(error=1.0, freedom=1e9, effective=1e9)
-        >>> [round(end, 2) for end in known.interval(10.0, biases=[1.0], bounds=(None, 10.5))]
-        [7.04, 10.5]
+        >>> known = StandardError(error=0.1, freedom=1e9, effective=1e9)
+        >>> [round(end, 3) for end in known.interval(0.5)], [round(end, 3) for end in known.interval(0.9, bounds=(0, 1))]
+        ([0.304, 0.696], [0.505, 0.988])
         """
-        error = float(np.sqrt(self.error**2 + sum(bias**2 for bias in biases) / self.freedom))
-        reach, centre = student_quantile(self.freedom, level) * error, estimate - sum(biases)
-        return bounded(min(estimate, centre - reach), max(estimate, centre + reach), bounds)
+        reach = student_quantile(self.freedom, level) * self.error
+        low, high = estimate - reach, estimate + reach
+        least, most = bounds if scale is None else scale
+        if least is not None and most is not None and least < estimate < most:
+            over = reach * (most - least) / ((estimate - least) * (most - estimate))
+            middle = np.log((estimate - least) / (most - estimate))
+            if over < FAR:
+                low, high = (float(least + (most - least) * expit(middle + side * over)) for side in (-1, 1))
+        elif most is None and least is not None and least >= 0 < estimate and reach < FAR * estimate:
+            low, high = (estimate * float(np.exp(side * reach / estimate)) for side in (-1, 1))
+        return bounded(min(estimate, low), max(estimate, high), bounds)
 
 
 def _pieces(rest: Floats, counts: Floats, pieces: int) -> Floats:

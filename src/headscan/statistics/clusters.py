@@ -1,0 +1,228 @@
+"""What each cluster of a text, a document or a stretch of windows, adds to the averages that measures are functions of.
+
+Averages over tokens are summed exactly for each cluster. Second moments of each would be many matrices: a uniform sample of the
+text's states stands for them, the same whatever the order or the split of the text. With both, the derivative of any measure is
+taken at the whole text, when all of it was read (`headscan.statistics.errors`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import NamedTuple, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.statistics.accumulator import Accumulator, lazy
+from headscan.statistics.reservoir import CELLS, Chosen, Reservoir
+
+# The sample: eight tokens a dimension and at least 4,096, but no more than 16 MiB of float32, or a fifth of a second moment.
+SAMPLE_TOKENS, SAMPLE_BYTES = 4096, 16 * 2**20
+CLUSTERS = 64  # at most, of documents and of windows; beyond that neighbours are added
+KINDS = ("documents", "windows")
+
+
+def sample_tokens(width: int) -> int:
+    """How many states of a site are kept for its intervals: 4,096 at width 384, 2,730 at 1,536, 1,638 at 8,192."""
+    return max(1, min(max(SAMPLE_TOKENS, 8 * width), max(SAMPLE_BYTES, width**2 * 4 // 5) // (4 * width)))
+
+
+def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
+    """What each of n tokens [n, d] adds to the averages: x/‖x‖, x, 1, whether it is zero, ‖x‖, ‖x‖² [n, 2d + 4]."""
+    directed = rows * torch.where(norms > 0, 1 / norms, 0.0)[:, None]
+    scalars = torch.stack([torch.ones_like(norms), (norms == 0).double(), norms, norms.square()], dim=1)
+    return torch.cat([directed, rows, scalars], dim=1)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """B windows of T tokens [B, T, d], cut into the pieces of documents that they hold.
+
+    states: in any precision; documents [B, T], the number of each token's. aside [G − 1, B, T]: treatment 0 counts all
+    tokens, treatment g all but those of its mask.
+
+    The tokens that some treatment leaves out are few, and kept `apart`: their numbers [m] among the B·T, and `alone`
+    [m, 2d + 4], the `token_sums` of each. rows: the ordinary others in float64, zeros in place of those apart; inverse
+    [B, T]: their 1/‖x‖; ordinary [B, 2d + 4]: their `token_sums` by window.
+    """
+
+    states: Tensor
+    documents: Tensor
+    aside: Tensor
+    apart: Tensor
+    alone: Tensor
+    rows: Tensor
+    inverse: Tensor
+    scalars: Tensor
+    ordinary: Tensor
+
+    @classmethod
+    def of(cls, states: Tensor, documents: Tensor, aside: Tensor) -> Self:
+        """Of the states alone."""
+        rows = states.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+        norms = torch.linalg.vector_norm(rows, dim=-1)
+        apart = aside.flatten(1).any(0).nonzero().flatten()
+        tokens, lengths, kept = rows.flatten(0, 1), norms.flatten(), torch.ones_like(norms)
+        alone = token_sums(tokens[apart], lengths[apart])
+        for each in (tokens, lengths, kept.flatten()):
+            each.index_fill_(0, apart, 0.0)
+        inverse = torch.where(norms > 0, 1 / norms, 0.0)
+        directed = torch.bmm(torch.stack([inverse, kept], dim=1), rows).flatten(1)  # in one reading of the rows
+        scalars = torch.stack([kept, kept - (norms > 0).double(), norms, norms.square()], dim=-1)
+        ordinary = torch.cat([directed, scalars.sum(1)], dim=1)
+        return cls(states, documents.cpu(), aside, apart, alone, rows, inverse, scalars, ordinary)
+
+    @lazy
+    def sums(self) -> Tensor:
+        """`token_sums` of each window [B, 2d + 4], of all tokens."""
+        return self.ordinary.index_add(0, self.apart // self.rows.shape[1], self.alone)
+
+    @lazy
+    def starts(self) -> list[int]:
+        begins = torch.ones(self.documents.shape, dtype=torch.bool)
+        begins[:, 1:] = self.documents[:, 1:] != self.documents[:, :-1]
+        return [*begins.flatten().nonzero().flatten().tolist(), begins.numel()]
+
+    @property
+    def whole(self) -> bool:
+        return len(self.starts) == len(self.rows) + 1
+
+    @lazy
+    def piece_sums(self) -> Tensor:
+        """`token_sums` of the ordinary tokens of each piece [n, 2d + 4]."""
+        if self.whole:
+            return self.ordinary
+        scalars, tokens = self.scalars.flatten(0, 1), self.rows.flatten(0, 1)
+        weights = torch.stack([self.inverse.flatten(), scalars[:, 0]])
+        spans = list(pairwise(self.starts))
+        directed = torch.stack([weights[:, a:b] @ tokens[a:b] for a, b in spans]).flatten(1)
+        return torch.cat([directed, torch.stack([scalars[a:b].sum(0) for a, b in spans])], dim=1)
+
+
+class Series(Accumulator):
+    """At most `limit` sums of consecutive units (windows, documents), each of `columns` numbers, float64.
+
+    Unit u belongs to row u // size; a unit beyond the last row adds neighbours and doubles `size`.
+    """
+
+    arguments, fields = ("columns", "limit"), ("size", "table")
+
+    def __init__(self, columns: int, limit: int = 512):
+        self.columns, self.limit, self.size = columns, limit, 1
+        self.table = torch.zeros(limit, columns, dtype=torch.float64)
+
+    def add(self, values: Tensor, units: list[int]) -> None:
+        """Add the numbers [n, columns] of these units."""
+        self.reach(max(units) // self.limit + 1)
+        self.table.index_add_(0, torch.tensor(units) // self.size, values.double().cpu())
+
+    def merge(self, other: Series) -> None:
+        self.reach(other.size)
+        folded = other.table.reshape(self.limit * other.size // self.size, -1, other.table.shape[1]).sum(1)
+        self.table[: len(folded)] += folded
+
+    def state(self) -> dict[str, Tensor]:
+        used = int(self.table.any(1).nonzero().max()) + 1 if bool(self.table.any()) else 0
+        return super().state() | {"table": self.table[:used]}
+
+    def filled(self, state: dict[str, Tensor]) -> Self:
+        super().filled(state)
+        rest = self.table.new_zeros(self.limit - len(self.table), self.columns)
+        self.table = torch.cat([self.table, rest])
+        return self
+
+    def reach(self, size: int) -> None:
+        """Add neighbours until a row has at least `size` units."""
+        while self.size < size:
+            self.size *= 2
+            folded = self.table[::2] + self.table[1::2]
+            self.table = torch.cat([folded, torch.zeros_like(folded)])
+
+
+class ClusterSums(NamedTuple):
+    """Of C clusters: `sums` [4, C, 2d + 4], the `token_sums` of each of `CELLS`, and of the sampled states [m, d], float32, the
+    cluster and the cell of each [m]. A cluster has `size` neighbouring documents or windows."""
+
+    sums: Tensor
+    states: Tensor
+    clusters: Tensor
+    cells: Tensor
+    size: int
+
+
+class Clusters(Accumulator):
+    """Sums over the tokens of at most 64 clusters of documents, and as many of windows, and a sample of states."""
+
+    arguments, fields = ("width",), ("sample", "tables")
+
+    def __init__(self, width: int):
+        self.width, self.sample = width, Reservoir(sample_tokens(width))
+        self._late: list[
+            tuple[Chosen, dict[str, Tensor]]
+        ] = []  # what enters the sample next: each time it is copied whole
+        self.tables = {kind: {cell: Series(2 * width + 4, CLUSTERS) for cell in CELLS} for kind in KINDS}
+
+    def update(self, cut: Pieces, numbers: list[int]) -> None:
+        """Add the windows with these numbers in the text."""
+        length = cut.documents.shape[1]
+        first = torch.tensor(cut.starts[:-1])
+        units = {
+            "documents": cut.documents.flatten()[first].tolist(),
+            "windows": [numbers[row] for row in (first // length).tolist()],
+        }
+        pieces = torch.searchsorted(first[1:], cut.apart.cpu(), right=True).tolist()
+        cells = (cut.aside[0].long() + 2 * cut.aside[1].long()).cpu()
+        apart, alone = cells.flatten()[cut.apart.cpu()], cut.alone.cpu()
+        for kind, every in units.items():
+            self.tables[kind][CELLS[0]].add(cut.piece_sums, every)
+            for number, cell in enumerate(CELLS[1:], start=1):
+                own = (apart == number).nonzero().flatten()
+                if len(own):
+                    self.tables[kind][cell].add(alone[own], [every[pieces[k]] for k in own.tolist()])
+        chosen = self.sample.offer(numbers, length)
+        if len(chosen):
+            columns = {
+                "state": chosen.of(cut.states).float().cpu(),
+                "document": chosen.of(cut.documents),
+                "cell": chosen.of(cells),
+            }
+            self._late.append((chosen, columns))
+            if len(self.sample) < self.sample.size or sum(len(late) for late, _ in self._late) > self.sample.size // 4:
+                self._settle()
+
+    def _settle(self) -> None:
+        late, self._late = self._late, []
+        if late:
+            keys = np.concatenate([chosen.keys for chosen, _ in late])
+            places = [place for chosen, _ in late for place in chosen.places]
+            columns = {name: torch.cat([own[name] for _, own in late]) for name in late[0][1]}
+            self.sample.put(Chosen(keys, keys, keys, places), columns)
+
+    def merge(self, other: Clusters) -> None:
+        self._settle()
+        other._settle()
+        super().merge(other)
+
+    def state(self) -> dict[str, Tensor]:
+        self._settle()
+        return super().state()
+
+    def of(self, kind: str) -> ClusterSums:
+        """The sums of the clusters of one of `KINDS` that have tokens."""
+        self._settle()
+        tables, sample = list(self.tables[kind].values()), self.sample
+        size = max(table.size for table in tables)
+        for table in tables:
+            table.reach(size)
+        every = torch.stack([table.table for table in tables])
+        occupied = every[:, :, 2 * self.width].sum(0) > 0
+        place = occupied.long().cumsum(0) - 1
+        if not len(sample):
+            none = torch.zeros(0, dtype=torch.int64)
+            return ClusterSums(every[:, occupied], torch.zeros(0, self.width), none, none, size)
+        units = sample.columns["document"] if kind == "documents" else sample.places[:, 0]
+        return ClusterSums(
+            every[:, occupied], sample.columns["state"], place[units // size], sample.columns["cell"], size
+        )
