@@ -88,7 +88,7 @@ def _difference(a: Estimates, b: Estimates, group: int, j: int, name: str) -> It
     error = paired_error(a.errors, b.errors, group, j)
     if error is not None:
         ends = [found.errors.measures[j].range for found in (a, b)]
-        interval = list(error.interval(one - other, bounds=difference_ends(*ends), scale=(None, None)))
+        interval = list(error.interval(one - other, bounds=difference_ends(*ends)))
     yield Difference(
         site_a=a.site, site_b=b.site, model_a=a.name, model_b=b.name, measure=name, difference=one - other,
         interval=interval,

@@ -119,7 +119,7 @@ def influences(
     moments = Moments.of(cloud, spectral=bool(spectral))
     directions = np.zeros((width, 0))
     if spectral:
-        directions = cloud.directions if width <= DENSE else cloud.strongest(DIRECTIONS)
+        directions = cloud.directions if width <= DENSE else _strongest(cloud)
     squares = np.zeros((directions.shape[1] + 1, len(sums)))
     if spectral:
         squares = _sampled(cloud, clusters, cells, directions, sums[:, 2 * width])
@@ -143,6 +143,16 @@ def influences(
             linear[-1] += tail
         found[j] = sums @ linear + weights @ squares
     return found
+
+
+def _strongest(cloud: Cloud) -> Floats:
+    """The strongest directions of a wide cloud as columns [d, k], largest energy first, by subspace iteration in float32."""
+    moment = torch.from_numpy(cloud.second_moment).float()
+    found = torch.randn(cloud.width, DIRECTIONS + 32, generator=torch.Generator().manual_seed(0))
+    for _ in range(3):
+        found = torch.linalg.qr(moment @ found).Q
+    turn = torch.linalg.eigh(found.T @ moment @ found).eigenvectors.flip(1)
+    return (found @ turn)[:, :DIRECTIONS].double().numpy()
 
 
 def _sampled(

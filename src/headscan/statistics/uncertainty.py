@@ -186,20 +186,20 @@ class StandardError:
         return independent
 
     def interval(
-        self, estimate: float, *, level: float = 0.95, bounds: Bounds = (None, None), scale: Bounds | None = None
+        self, estimate: float, *, level: float = 0.95, bounds: Bounds = (None, None), scale: Bounds = (None, None)
     ) -> tuple[float, float]:
-        """estimate ± t·error on the scale of the number's range (`scale`, by default `bounds`), cut to `bounds`.
+        """estimate ± t·error on the scale of a range, cut to `bounds`.
 
         The scale is the logit between two ends, the logarithm above 0 where there is no upper end, the number itself otherwise,
         and where the interval would reach over more than a factor of e³.
 
         >>> known = StandardError(error=0.1, freedom=1e9, effective=1e9)
-        >>> [round(end, 3) for end in known.interval(0.5)], [round(end, 3) for end in known.interval(0.9, bounds=(0, 1))]
+        >>> [round(end, 3) for end in known.interval(0.5)], [round(end, 3) for end in known.interval(0.9, scale=(0, 1))]
         ([0.304, 0.696], [0.505, 0.988])
         """
         reach = student_quantile(self.freedom, level) * self.error
         low, high = estimate - reach, estimate + reach
-        least, most = bounds if scale is None else scale
+        least, most = scale
         if least is not None and most is not None and least < estimate < most:
             over = reach * (most - least) / ((estimate - least) * (most - estimate))
             middle = np.log((estimate - least) / (most - estimate))
