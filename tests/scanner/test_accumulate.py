@@ -7,10 +7,8 @@ import pytest
 import torch
 
 from headscan.scanner.accumulate import Accumulation, accumulate
-from headscan.scanner.settings import choose
 from headscan.states.stored import stored_source
 from headscan.statistics import site
-from headscan.statistics.linearisation import Linearisation
 
 CONTEXT, WINDOWS, WIDTH = 16, 12, 24
 
@@ -23,7 +21,7 @@ def states() -> dict[str, np.ndarray]:
 def accumulated(given: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
     source = stored_source(given, context=CONTEXT, batch=WINDOWS // 2, max_tokens=None, field=None, tokenizer=None)
     assert source is not None
-    made = Accumulation(dict.fromkeys(given, WIDTH), 0, derive=Linearisation(choose(None)[0]))
+    made = Accumulation(dict.fromkeys(given, WIDTH), 0, intervals=True)
     accumulate(source, source.batches(), made)
     return made.state()
 

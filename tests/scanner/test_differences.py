@@ -15,18 +15,18 @@ from headscan.scanner.differences import Estimates, differences
 from headscan.scanner.examine import site_cells
 from headscan.statistics import SiteStatistics
 from headscan.statistics.errors import Errors
-from headscan.statistics.linearisation import Linearisation
 from tests.statistics.test_coverage import text
 
 CORE = [MEASURES[name] for name in ("average_cosine", "mean_norm", "effective_rank")]
 
 
 def estimates(x: torch.Tensor, name: str, document: int) -> Estimates:
-    found = SiteStatistics(x.shape[2], derive=Linearisation(CORE))
+    found = SiteStatistics(x.shape[2], intervals=True)
     for start in range(0, len(x), 32):
         windows = torch.arange(start, min(start + 32, len(x)))
         found.update(x[windows], windows.tolist(), (windows // document)[:, None].expand(-1, x.shape[1]))
-    return Estimates(name, "block.0", site_cells("block.0", found, CORE)[0], Errors.of(found, CORE))
+    errors = Errors.of(found, CORE)
+    return Estimates(name, "block.0", site_cells("block.0", found, CORE, errors=errors)[0], errors)
 
 
 def pair(windows: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:

@@ -73,6 +73,7 @@ def site_cells(
         if occupied == statistics.occupied("all"):
             whole = points
     assert whole is not None
+    errors.sums = None  # which are large
     cells: Cells = {"site": site, "tokens": whole.count, "width": whole.width}
     notes: list[str] = []
     for name, suffix in SUFFIXES.items():

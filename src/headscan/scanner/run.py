@@ -172,10 +172,9 @@ def estimate_scan(given: Given) -> list[Estimate]:
     (1280, True, True)
     """
     settings, rate, found = given.chosen(Scanning), operations_a_second(), []
-    measures = len(choose(settings.measures)[0])
     for reader in [expected_reader(source, settings) for source in given_sources(given["sources"])]:
         widths, tokens = list(reader.widths.values()), reader.tokens
-        memory = memory_bound(widths, context=settings.context, batch=reader.batch, tokens=tokens, measures=measures)
+        memory = memory_bound(widths, context=settings.context, batch=reader.batch, tokens=tokens)
         # Second moments take d² in float64, at half the speed, and as much again.
         each = reader.forward * (2 if settings.null else 1) + sum(4.0 * width**2 for width in widths)
         seconds = (each * reader.counted + sum(20.0 * width**3 for width in widths)) / rate

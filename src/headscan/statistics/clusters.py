@@ -109,7 +109,7 @@ class Series(Accumulator):
 
     arguments, fields = ("columns", "limit"), ("size", "table")
 
-    def __init__(self, columns: int, limit: int = 512):
+    def __init__(self, columns: int, limit: int):
         self.columns, self.limit, self.size = columns, limit, 1
         self.table = torch.zeros(limit, columns, dtype=torch.float64)
 

@@ -29,7 +29,7 @@ class Estimator(Differentiable, Protocol):
     def ends(self, count: int, width: int) -> Bounds: ...
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Errors:
     """The clusters of one site's tokens, and the influences that they have on its measures.
 

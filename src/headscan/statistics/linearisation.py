@@ -152,7 +152,8 @@ def _strongest(cloud: Cloud) -> Floats:
     for _ in range(3):
         found = torch.linalg.qr(moment @ found).Q
     turn = torch.linalg.eigh(found.T @ moment @ found).eigenvectors.flip(1)
-    return (found @ turn)[:, :DIRECTIONS].double().numpy()
+    axes: Floats = (found @ turn)[:, :DIRECTIONS].double().numpy()
+    return axes
 
 
 def _sampled(

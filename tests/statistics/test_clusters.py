@@ -1,0 +1,110 @@
+"""Sums of clusters and the sample are the same whatever the split of the text, its order, or an interruption."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from safetensors.torch import load, save
+
+from headscan.statistics import Series, SiteStatistics
+from headscan.statistics import clusters as module
+from headscan.statistics.clusters import KINDS
+
+WIDTH, LENGTH, WINDOWS = 6, 64, 200
+
+
+@pytest.fixture(autouse=True)
+def few(monkeypatch):
+    """A sample that is less than the text."""
+    monkeypatch.setattr(module, "sample_tokens", lambda width: 1000)
+
+
+def states() -> torch.Tensor:
+    x = torch.randn(WINDOWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(0)) + 0.3
+    x[:, 0] *= 30
+    x[::7, 5] *= 30
+    return x
+
+
+def documents() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(1)
+    return (torch.rand(WINDOWS, LENGTH, generator=generator) < 0.02).long().flatten().cumsum(0).view(WINDOWS, LENGTH)
+
+
+def made(batches: list[list[int]], found: SiteStatistics | None = None) -> SiteStatistics:
+    x, own, found = states(), documents(), found or SiteStatistics(WIDTH, intervals=True)
+    for batch in batches:
+        found.update(x[batch], batch, own[batch])
+    return found
+
+
+def restored(found: SiteStatistics) -> SiteStatistics:
+    state = {name: tensor.contiguous().clone() for name, tensor in found.state().items()}
+    return SiteStatistics.restore(load(save(state)))
+
+
+def batches(windows: range, size: int = 10) -> list[list[int]]:
+    return [list(windows[k : k + size]) for k in range(0, len(windows), size)]
+
+
+def same(a: SiteStatistics, b: SiteStatistics, *, bits: bool = False) -> None:
+    for kind in KINDS:
+        one, other = a.clusters.of(kind), b.clusters.of(kind)
+        assert one.size == other.size
+        for mine, theirs in ((one.states, other.states), (one.clusters, other.clusters), (one.cells, other.cells)):
+            assert torch.equal(mine, theirs)
+        torch.testing.assert_close(one.sums, other.sums, rtol=0 if bits else 1e-11, atol=0 if bits else 1e-11)
+
+
+@pytest.mark.parametrize("size", [1, 7, 64, 200])
+def test_the_batch_does_not_matter(size):
+    same(made(batches(range(WINDOWS), size)), made(batches(range(WINDOWS))))
+
+
+def test_nor_does_a_split_over_processes():
+    every = batches(range(WINDOWS))
+    parts = [made(every[k::3]) for k in range(3)]
+    parts[0].merge(restored(parts[2]))
+    parts[0].merge(restored(parts[1]))
+    same(parts[0], made(every))
+
+
+@pytest.mark.parametrize("at", [1, 5, 15])
+def test_a_pass_goes_on_bit_for_bit_after_an_interruption(at):
+    every = batches(range(WINDOWS))
+    same(made(every[at:], restored(made(every[:at]))), made(every), bits=True)
+
+
+def test_clusters_have_the_sums_of_their_own_tokens_wherever_windows_are_cut():
+    found, x, own = made(batches(range(WINDOWS), 8)), states().double(), documents()
+    assert len(own.unique()) > 200
+    norms = x.norm(dim=-1, keepdim=True)
+    each = torch.cat([x / norms, x, torch.ones_like(norms), torch.zeros_like(norms), norms, norms**2], dim=-1).flatten(
+        0, 1
+    )
+    aside = found._aside(states())
+    cells = (aside[0].long() + 2 * aside[1].long()).flatten()
+    assert cells.unique().tolist() == [0, 2, 3]  # the first of every window is a sink
+    windows = torch.arange(WINDOWS).repeat_interleave(LENGTH)
+    for kind, units in (("documents", own.flatten()), ("windows", windows)):
+        got = found.clusters.of(kind)
+        wanted = torch.zeros(4, got.sums.shape[1], each.shape[1], dtype=torch.float64)
+        wanted.index_put_((cells, units // got.size), each, accumulate=True)
+        torch.testing.assert_close(got.sums, wanted, rtol=1e-6, atol=1e-6)
+        assert len(got.states) == 1000
+        flat = {tuple(row): number for number, row in enumerate(x.flatten(0, 1).tolist())}
+        numbers = torch.tensor([flat[tuple(row)] for row in got.states.double().tolist()])
+        assert torch.equal(got.cells, cells[numbers])
+        assert torch.equal(got.clusters, units[numbers] // got.size)
+
+
+def test_series_fold_alike_in_any_order():
+    values = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    whole, back, odd = Series(2, 512), Series(2, 512), Series(2, 512)
+    whole.add(values, list(range(3000)))
+    for window in reversed(range(3000)):
+        (back if window % 3 else odd).add(values[window : window + 1], [window])
+    odd.merge(back)
+    assert (whole.size, odd.size) == (8, 8)
+    assert torch.allclose(whole.table, odd.table, atol=1e-12)
+    assert torch.equal(Series.restore(whole.state()).table, whole.table)
