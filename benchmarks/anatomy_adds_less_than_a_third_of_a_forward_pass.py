@@ -21,7 +21,6 @@ from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import Scanning, choose
 from headscan.states import ModelSource
-from headscan.statistics.linearisation import Linearisation
 
 
 def main() -> None:
@@ -40,9 +39,7 @@ def main() -> None:
         measures, probes = choose(given)
         runners[way] = ProbeRunner(probes, source, lens.default_sites, settings, announce=lambda _: None)
         widths = {site: lens.width(site) for site in lens.default_sites}
-        sweeps[way] = Accumulation(
-            widths, lens.vocabulary_size, extras=runners[way].accumulators, derive=Linearisation(measures)
-        )
+        sweeps[way] = Accumulation(widths, lens.vocabulary_size, extras=runners[way].accumulators, intervals=True)
     watch = {way: (runner.watch(sweeps[way]), runner.passing()) for way, runner in runners.items()}
     times: dict[str, float] = defaultdict(float)
     bare(lens, work[:1])

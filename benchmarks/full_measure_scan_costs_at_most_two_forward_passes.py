@@ -20,7 +20,6 @@ from headscan.scanner.accumulate import MEASURED_BYTES, Accumulation, ProbeRunne
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import Scanning, choose
 from headscan.states import ModelSource
-from headscan.statistics.linearisation import Linearisation
 
 
 def main() -> None:
@@ -41,7 +40,7 @@ def main() -> None:
         sample=runner.sample,
         sample_bytes=MEASURED_BYTES,
         extras=runner.accumulators,
-        derive=Linearisation(measures),
+        intervals=True,
     )
     watch, passing = runner.watch(accumulated), runner.passing()
     times: dict[str, float] = defaultdict(float)

@@ -28,10 +28,9 @@ import torch
 from headscan.model import Lens
 from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.examine import site_cells
-from headscan.scanner.settings import choose, finishing
+from headscan.scanner.settings import finishing
 from headscan.states import ModelSource
 from headscan.statistics.cloud import side_by_side
-from headscan.statistics.linearisation import Linearisation
 from headscan.text import Batch
 from headscan.text.source import Reading
 
@@ -69,7 +68,7 @@ def bare(lens: Lens, work: list[Batch]) -> None:
 def statistics_of(lens: Lens) -> Accumulation:
     """All second moments of all sites, and what the intervals of the core measures need."""
     widths = {site: lens.width(site) for site in lens.default_sites}
-    return Accumulation(widths, lens.vocabulary_size, derive=Linearisation(choose(None)[0]))
+    return Accumulation(widths, lens.vocabulary_size, intervals=True)
 
 
 def scanned(lens: Lens, work: list[Batch], *, finish: bool = True) -> Accumulation:

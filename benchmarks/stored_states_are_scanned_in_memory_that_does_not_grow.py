@@ -19,9 +19,7 @@ import numpy as np
 import torch
 
 from headscan.scanner.accumulate import Accumulation, accumulate
-from headscan.scanner.settings import choose
 from headscan.states import stored_source
-from headscan.statistics.linearisation import Linearisation
 
 
 def write(path: Path, rows: int, width: int) -> None:
@@ -39,7 +37,7 @@ def take_turns(path: Path) -> dict[str, float]:
     torch.set_num_threads(1)
     source = stored_source(str(path))
     assert source is not None
-    accumulated = Accumulation({"vectors": source.width("vectors")}, 0, derive=Linearisation(choose(None)[0]))
+    accumulated = Accumulation({"vectors": source.width("vectors")}, 0, intervals=True)
     moment = torch.zeros(source.width("vectors"), source.width("vectors"), dtype=torch.float64)
     spent = {"read": 0.0, "product": 0.0, "scan": 0.0}
 
