@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["AMBIGUOUS", "FOREIGN", "TRIED", "UNIQUE", "false_words", "ordered"]
 
 UNIQUE, TRIED, AMBIGUOUS = "recovered and unique", "recovered, unique among those tried", "ambiguous"
-FOREIGN = "not this model's"
+FOREIGN = "no token fits"
 MOST = 2**15  # prompts that are run to hold a joint search against all of them
 
 
@@ -131,5 +131,5 @@ def _of_the_whole(attack: Attack, number: int, entry: PromptInversion, table: Te
     if denied and attack.dtype == torch.float32 and float(table.amin(1).max()) <= proof.tolerance / 2:
         faults.append(f"each position has a token that fits: '{entry.certified}'")
     if entry.verdict == FOREIGN and float(table[0].min()) <= proof.tolerance / 2:
-        faults.append("not this model's, but a token gives its first state")
+        faults.append("no token fits, but a token gives its first state")
     return faults

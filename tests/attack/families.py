@@ -88,7 +88,11 @@ def near(seed: int, kind: str, site: str, way: str) -> Attack:
     table[10:40] = table[10] + spread * table[10].norm() / table.shape[1] ** 0.5 * noise(seed, table[10:40])
     ids = (torch.tensor(prompts(lens, seed)) % 30 + 10).tolist()
     ask = ("auto", "exhaustive", "sampled")[seed % 3]
-    return Attack("nearly equal rows", lens, site, outputs(lens, site, ids), ids, clean=True, way=way, ask=ask)
+    tolerance = (None, None, 1e-7, 1e-5, 1e-3)[seed % 5]
+    return Attack(
+        "nearly equal rows", lens, site, outputs(lens, site, ids), ids, clean=tolerance is None, way=way, ask=ask,
+        tolerance=tolerance,
+    )  # fmt: skip
 
 
 @family("duplicate rows")
@@ -211,8 +215,8 @@ def elsewhere(seed: int, kind: str, site: str, way: str) -> Attack:
 
 @family("a wide tolerance")
 def wide(seed: int, kind: str, site: str, way: str) -> Attack:
-    """A tolerance that holds other tokens, too."""
-    tolerance, ask = (0.3, 1.0, 2.0, 10.0)[seed % 4], ("auto", "sampled")[seed // 4 % 2]
+    """A tolerance that holds other tokens, too, or is less than rounding may do."""
+    tolerance, ask = (0.3, 1.0, 2.0, 10.0, 1e-12, 1e-8)[seed % 6], ("auto", "sampled")[seed // 4 % 2]
     return replace_clean(attack("a wide tolerance", seed, kind, site, way, tolerance=tolerance, ask=ask))
 
 

@@ -6,6 +6,7 @@ and one a method. Every claim of an entry is compared with all tokens, or all pr
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections import Counter
@@ -128,7 +129,7 @@ def words(attack: Attack) -> Iterator[tuple[str, list[str]]]:
         entries = assessed(attack)
     except BadInput as error:
         for _ in attack.targets:
-            yield "refused", ["a refusal that is not about numbers"] if "number" not in str(error) else []
+            yield "refused", [] if re.search("number|rounding", str(error)) else ["a refusal of something else"]
         return
     for number, entry in enumerate(entries):  # afterwards: brute force changes the precision
         yield entry.verdict, false_words(attack, number, entry)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
 
 from headscan.inversion import Exact, Joint, invert
 from headscan.inversion.assess import bound, compare, gives_vectors, multiplications, near_rows
 from headscan.inversion.reconstruction import FACTOR, accepted, noise_floor
+from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.inversion.conftest import build
@@ -139,3 +142,30 @@ def test_what_is_not_recovered_says_why(gpt2, method, reason):
     states[1] = states[1].flip(0)
     other = invert(gpt2, states=states).prompts[0]
     assert "none of the 120 tokens gives the output at position 1 (the nearest is" in other.certified
+
+
+@pytest.mark.parametrize("tolerance", [1e-12, 1e-8, 0.5])
+def test_no_tolerance_makes_a_token_with_an_equal_row_unique(tolerance):
+    """Below what rounding does a tolerance is refused: two equal rows of the table could be told apart by their last bits."""
+    lens = build("llama", seed=3)
+    lens.model.model.embed_tokens.weight.data[21] = lens.model.model.embed_tokens.weight.data[20]
+    if tolerance < 1e-6:
+        with pytest.raises(BadInput, match=r"is less than rounding may do at block\.1: the least is"):
+            invert(lens, [[7, 20, 9]], at="block.1", tolerance=tolerance)
+    else:
+        assert invert(lens, [[7, 20, 9]], at="block.1", tolerance=tolerance).verdict == "ambiguous"
+
+
+def test_an_unknown_token_is_not_recovered():
+    """The id comes back; the text that it stood for was lost before the model saw it."""
+    backend = Tokenizer(models.WordLevel({"<unk>": 0} | {f"w{k}": k for k in range(1, 120)}, unk_token="<unk>"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+    lens = Lens(build("gpt2").model, tokenizer, name="words")
+    entry = invert(lens, "w7 w9 elsewhere w7").prompts[0]
+    place = 2
+    assert entry.recovered == entry.tokens
+    assert (entry.lost, entry.verdict, entry.verdicts[place]) == ([place], "information absent", "information absent")
+    assert entry.token_accuracy == 1 - 1 / len(entry.tokens)
+    assert not entry.right(place)
+    assert "unknown token" in entry.certified

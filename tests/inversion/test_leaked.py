@@ -82,16 +82,16 @@ def test_unknown_noise_is_estimated(lens, states, noise):
 def test_states_of_another_model_are_told(lens, states):
     other = torch.randn(states.shape, generator=torch.Generator().manual_seed(0)) * states.std()
     result = found(lens, other[:1])
-    assert result.verdict == "not this model's"
+    assert result.verdict == "no token fits"
     assert "none gives the first of these states" in result.prompts[0].certified
-    assert "not this model" in result.page()
+    assert "no token fits" in result.page()
     another = tiny(1).run(torch.tensor(IDS[:1]), sites=SITE)[SITE]
-    assert found(lens, another).verdict == "not this model's"
+    assert found(lens, another).verdict == "no token fits"
 
 
 def test_states_of_another_site_or_from_the_middle_are_told(lens, states):
-    assert found(lens, states[:1], at="block.2").verdict == "not this model's"
-    assert found(lens, states[:1, 1:]).verdict == "not this model's"
+    assert found(lens, states[:1], at="block.2").verdict == "no token fits"
+    assert found(lens, states[:1, 1:]).verdict == "no token fits"
 
 
 def test_bad_states_are_refused_in_a_sentence(lens, states, tmp_path):
@@ -108,3 +108,10 @@ def test_bad_states_are_refused_in_a_sentence(lens, states, tmp_path):
                            ({"states": states, "given": "embedding"}, "--given is not used")]:  # fmt: skip
         with pytest.raises(BadInput, match=words):
             headscan.invert(lens, at=SITE, **options)
+
+
+def test_a_tolerance_that_is_given_is_used_as_it_is(lens, states):
+    tight = found(lens, noisy(states, 0.05), tolerance=1e-3)
+    assert [one.certificate.tolerance for one in tight.prompts] == [1e-3, 1e-3]
+    assert tight.verdict in ("not recovered", "no token fits")
+    assert found(lens, noisy(states, 0.05)).prompts[0].certificate.tolerance > 0.01

@@ -20,6 +20,7 @@ from headscan.model.slicing.prefix import Prefix, can_cache
 from headscan.run import BadInput, Progress
 from headscan.text import display
 from headscan.text.prompts import Prompt
+from headscan.text.tokens import unknown_token
 
 # ---- What else would give the outputs: other tokens at each position, run under the prefix that was recovered.
 #
@@ -162,6 +163,13 @@ def assess(
     rivals = [list(one.within) for one in compared]
     verdict = proof.verdict_of(residual, tolerance, rivals, hidden, types)
     ids, notes = tokens.tolist(), list(found.notes)
+    verdicts = _verdicts(residual, own, tolerance, rivals, hidden, types)
+    unknown = unknown_token(cut.lens.tokenizer)
+    lost = [place for place, token in enumerate(ids) if token == unknown and place not in known]
+    if lost and verdict != proof.NOT_RECOVERED:
+        verdict = proof.ABSENT
+        verdicts = [proof.ABSENT if place in lost else each for place, each in enumerate(verdicts)]
+    right = [a == b and place not in lost for place, (a, b) in enumerate(zip(prompt.ids, ids, strict=bool(prompt.ids)))]
     shared = sum(bool(rest) and token in cut.equal_rows for token, rest in zip(ids, rivals, strict=True))
     if shared:
         notes.append(f"{shared} tokens share their embedding row with another token: no method can tell them apart.")
@@ -178,10 +186,10 @@ def assess(
     return PromptInversion(
         tokens=list(prompt.ids), recovered=ids, strings=list(prompt.tokens),
         recovered_strings=display(cut.lens.tokenizer, ids),
-        top=found.top, passes=found.passes, notes=notes, known=sorted(known),
-        token_accuracy=sum(a == b for a, b in zip(prompt.ids, ids, strict=True)) / length if prompt.ids else None,
-        verdict=verdict, verdicts=_verdicts(residual, own, tolerance, rivals, hidden, types),
-        certified=certified(verdict, certificate, compared, found, problem.targets[number], choice), certificate=certificate,
+        top=found.top, passes=found.passes, notes=notes, known=sorted(known), lost=lost,
+        token_accuracy=sum(right) / length if prompt.ids else None, verdict=verdict, verdicts=verdicts,
+        certified=certified(verdict, certificate, compared, found, problem.targets[number], choice, len(lost)),
+        certificate=certificate,
         evaluations=found.evaluations, evaluations_per_token=found.per_token,
     )  # fmt: skip
 

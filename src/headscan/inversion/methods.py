@@ -32,6 +32,13 @@ class Problem:
     seed: int = 0
     progress: Progress | None = None
 
+    def __post_init__(self) -> None:
+        # Below what rounding does, equal outputs cannot be told from unequal ones: a token would look unique that is not.
+        if self.tolerance is not None and self.tolerance < (least := accepted(self.cut)):
+            raise BadInput(
+                f"--tolerance {self.tolerance:.2g} is less than rounding may do at {self.cut.slice}: the least is {least:.2g}."
+            )
+
     @property
     def accepted(self) -> float:
         return accepted(self.cut) if self.tolerance is None else self.tolerance

@@ -140,10 +140,12 @@ def _length(cut: SlicedModel, outputs: int) -> int:
 def solve_unknown(problem: Problem, method: Method, rounding: float) -> tuple[Problem, list[Reconstruction]]:
     """Invert through noise of unknown size: the problem with the tolerance found, and its reconstructions.
 
-    Where no token fits, but one is at least twice as near as every other, its distance is taken for noise.
+    Where no token fits, but one is at least twice as near as every other, its distance is taken for noise. A tolerance that was
+    given is used as it is.
     """
-    least = max(accepted(problem.cut), 2 * rounding)
-    problem = replace(problem, tolerance=problem.tolerance or least)
+    if problem.tolerance is not None:
+        return problem, method.solve(problem)
+    problem = replace(problem, tolerance=max(accepted(problem.cut), 2 * rounding))
     found = method.solve(problem)
     # Within a wide tolerance the first token that fits need not be the nearest: more are compared after it.
     patient = replace(method, neighbours=max(32, method.neighbours)) if isinstance(method, Exact) else method
@@ -166,14 +168,14 @@ def _failure(found: Reconstruction, tolerance: float) -> tuple[int, Evidence] | 
 
 
 def foreign(entry: PromptInversion, found: Reconstruction, cut: SlicedModel, choice: int) -> PromptInversion:
-    """The entry, or that the states are not the model's: of all tokens none fits the first of them, or stands out."""
+    """The entry, or that no token fits the first of the states, or stands out, of all tokens at this site."""
     failed = _failure(found, entry.certificate.tolerance)
     if failed is None or failed[0] > 0 or _stands_out(nearest := failed[1]):
         return entry
     sentence = (
-        f"Not this model's: of all {choice:,} tokens none gives the first of these states at {cut.slice}. The nearest is "
-        f"{nearest.residual:.1e} of its norm away, and the second nearest {nearest.runner_up:.1e}. They are of another "
-        "model or site, do not begin at the prompt's first token, or noise has drowned them."
+        f"No token fits: of all {choice:,} tokens none gives the first of these states at {cut.slice}. The nearest is "
+        f"{nearest.residual:.1e} of its norm away, and the second nearest {nearest.runner_up:.1e}. They may be of "
+        "another site, order, scale or model, begin later than the prompt's first token, or be drowned by noise."
     )
     return replace(entry, verdict=FOREIGN, verdicts=[FOREIGN] * len(entry.verdicts), certified=sentence)
 

@@ -133,7 +133,7 @@ def noise_floor(cut: SlicedModel) -> float:
 
 Verdict = Literal[
     "recovered and unique", "recovered, unique among those tried", "ambiguous", "information absent", "not recovered",
-    "not this model's",
+    "no token fits",
 ]  # fmt: skip
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 """The best first."""

@@ -24,6 +24,7 @@ class PromptInversion:
     recovered_strings: list[str]
     token_accuracy: float | None  # the share recovered; None where the tokens are not known
     known: list[int]  # positions whose tokens were given (special tokens of encoders)
+    lost: list[int]  # positions of the tokenizer's unknown token: the text that stood there is not in the states
     verdict: Verdict  # on the whole prompt
     verdicts: list[Verdict]  # on each position
     certified: str  # the verdict as a sentence
@@ -39,8 +40,8 @@ class PromptInversion:
         return f"PromptInversion({''.join(self.recovered_strings)!r}, {right}{self.verdict})"
 
     def right(self, place: int) -> bool | None:
-        """Whether the token found at a position is the true one; None where that is not known."""
-        return self.tokens[place] == self.recovered[place] if self.tokens else None
+        """Whether the token found at a position is the true one, and stands for a text; None where that is not known."""
+        return self.tokens[place] == self.recovered[place] and place not in self.lost if self.tokens else None
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -93,13 +94,16 @@ def checked(free: list[Evidence], choice: int, *, restricted: bool = False) -> s
 
 
 def certified(
-    verdict: Verdict, found: Certificate, compared: list[Evidence], made: Reconstruction, target: Tensor, choice: int
-) -> str:
-    """What is proved of a prompt, in a sentence or two; `choice` tokens may be returned."""
+    verdict: Verdict, found: Certificate, compared: list[Evidence], made: Reconstruction, target: Tensor, choice: int,
+    lost: int = 0,
+) -> str:  # fmt: skip
+    """What is proved of a prompt, in a sentence or two; `choice` tokens may be returned, `lost` are unknown tokens."""
     if verdict == proof.NOT_RECOVERED:
         return f"Not recovered: {_why(found, compared, made, target, choice)}. The tokens shown are a guess."
     what = f"Recovered: the tokens shown give the output within {found.tolerance:.1e} of its norm"
     if verdict == proof.ABSENT:
+        if lost:
+            return f"{what}; {lost} of them are the unknown token, and what text stood there is not in the states."
         return f"{what}; some tokens move no output given, and what is shown there is arbitrary."
     if verdict == proof.AMBIGUOUS:
         places = sum(bool(rest) for rest in found.equivalent)

@@ -164,7 +164,7 @@ def invert(
     for begin in range(0, len(prompts), TOGETHER):
         entries += run.unit(f"prompts-{begin}", list[PromptInversion], lambda begin=begin: solved(begin))  # type: ignore[misc]
         run.progress("prompts", len(entries), len(prompts), "prompts")
-    right = sum(a == b for entry in entries for a, b in zip(entry.tokens, entry.recovered, strict=bool(entry.tokens)))
+    right = sum(entry.right(place) or 0 for entry in entries for place in range(len(entry.recovered)))
     truth = all(entry.tokens for entry in entries)
     return InvertResult(
         protocol=run.protocol(device=record.device, dtype=record.dtype), models=[record], prompts=entries,

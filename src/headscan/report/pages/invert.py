@@ -63,7 +63,7 @@ VERDICTS = [
     Term("information absent", "Some token moves no output that was given: no method can find it."),
     Term("not recovered", "No tokens were found that give the output; this says nothing of the information."),
     Term(
-        "not this model's",
+        "no token fits",
         "Of states that were given: every token was run, and none gives the first of them, nor stands out as nearest.",
     ),
     Term(
@@ -107,7 +107,7 @@ def prompts(result: InvertResult) -> Section:
 def _right(prompt: PromptInversion, place: int) -> bool:
     """Whether a token is the true one, or, where that is not known, gives the state."""
     known = prompt.right(place)
-    return prompt.verdicts[place] not in ("not recovered", "not this model's") if known is None else known
+    return prompt.verdicts[place] not in ("not recovered", "no token fits") if known is None else known
 
 
 def _many(result: InvertResult) -> int:
