@@ -59,7 +59,7 @@ class Report:
 
     def snippet(self, result: Result) -> str:
         """The result for a notebook, as HTML without scripts: findings and a small table."""
-        from headscan.report.kit.notebook import notebook
+        from headscan.report.kit.html import notebook
 
         return notebook(_page(result))
 

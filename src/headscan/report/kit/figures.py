@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import plotly.graph_objects as go
@@ -50,10 +52,8 @@ def lines(
     (3.0, None)
     """
     figure = empty(x, y)
-    words = False
     depths = palette.depth_colours(len(series))
     for index, (name, (across, up, *intervals)) in enumerate(series.items()):
-        words = words or any(isinstance(value, str) for value in across)
         values = [value_of(value) for value in up]
         figure.add_scatter(
             x=[literal(value) if isinstance(value, str) else value for value in across], y=values,
@@ -61,7 +61,7 @@ def lines(
             line={"color": depths[index][0]} if by_depth else palette.model_line(index),
             error_y=_reach(values, intervals[0]) if intervals else None,
         )  # fmt: skip
-    if words:
+    if any(isinstance(value, str) for across, *_ in series.values() for value in across):
         figure.update_xaxes(type="category")
     if zero:
         figure.update_yaxes(rangemode="tozero")
@@ -101,13 +101,8 @@ def heat(
 
 def _apart(names: Sequence[object]) -> list[str]:
     """Names as plotly shows them; where two are equal, invisible marks keep their places apart."""
-    seen: dict[str, int] = {}
-    found = []
-    for name in names:
-        shown = literal(name)
-        seen[shown] = seen.get(shown, -1) + 1
-        found.append(shown + "\u200b" * seen[shown])
-    return found
+    marks: defaultdict[str, count[int]] = defaultdict(count)
+    return [shown + "\u200b" * next(marks[shown]) for shown in map(literal, names)]
 
 
 def bars(
@@ -138,14 +133,14 @@ def mark_level(figure: go.Figure, value: float, words: str, *, log: bool = True)
     return figure
 
 
-def thin(count: int, points: int = POINTS) -> list[int]:
-    """At most about `points` of the indices 0 ... count − 1, evenly spread on a log axis, both ends among them.
+def thin(length: int, points: int = POINTS) -> list[int]:
+    """At most about `points` of the indices 0 ... length − 1, evenly spread on a log axis, both ends among them.
 
     >>> thin(3)
     [0, 1, 2]
     >>> len(thin(4096)) <= 160, thin(4096)[-1]
     (True, 4095)
     """
-    if count <= points:
-        return list(range(count))
-    return sorted({min(count - 1, round(count ** (k / (points - 1))) - 1) for k in range(points)})
+    if length <= points:
+        return list(range(length))
+    return sorted({min(length - 1, round(length ** (k / (points - 1))) - 1) for k in range(points)})

@@ -1,4 +1,4 @@
-"""A page as one HTML file that carries its own styles, scripts, plotly.js and data, and asks for nothing.
+"""A page as one HTML file that carries its own styles, scripts, plotly.js and data; and what a notebook shows of it.
 
 plotly.js is 4.8 MB; it is embedded deflated (1.8 MB as text) and inflated by the browser's own `DecompressionStream`
 (in every browser since 2023). Older ones, and those without JavaScript, are told so in a sentence and have all numbers in
@@ -11,6 +11,7 @@ import json
 import zlib
 from collections.abc import Callable
 from functools import cache
+from html import escape
 from importlib import resources
 
 import jinja2
@@ -19,15 +20,15 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from headscan.report.kit import palette, words
-from headscan.report.kit.parts import Cell, Figure, Page, Panels, Raw, figures_of
+from headscan.report.kit.parts import Cell, Figure, Page, Panels, Raw, Table, figures_of
+from headscan.run.rows import plain
 from headscan.run.vocabulary import Term
 
 HOMES = ["headscan.report"]
 """The packages whose `templates` and `assets` pages are made of; a plug-in with pages of its own adds itself."""
 
-DIGITS = (
-    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"  # of base 85 (RFC 1924)
-)
+# The digits of base 85 (RFC 1924).
+DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 CONFIG = {"displayModeBar": False, "displaylogo": False, "responsive": False, "scrollZoom": False, "doubleClick": False}
 POLICY = (
     # The page is data about untrusted text: whatever slipped through could still neither load nor send anything.
@@ -40,7 +41,7 @@ POLICY = (
 def html(page: Page) -> str:
     """The page's text, about 2 MB, nearly all of it plotly.js; without lone surrogates, so that it can be written as UTF-8."""
     parts = list(page.parts())
-    figures: list[Figure] = [figure for part in parts for figure in figures_of(part)]
+    figures = [figure for part in parts for figure in figures_of(part)]
     made = {figure.name: figure.made() for figure in figures}
     raws = [part for part in parts if isinstance(part, Raw)]
     drawn = script_json({name: json.loads(figure.to_json()) for name, figure in made.items()})
@@ -99,17 +100,13 @@ def plotly_packed() -> Markup:
 def packed(text: str) -> Markup:
     """A text, deflated (zlib), in base 85 (a quarter longer, where base 64 is a third) with / for <: no markup can arise."""
     deflated = zlib.compress(text.encode("utf-8", "replace"))
-    sized = len(deflated).to_bytes(4, "big") + deflated
-    return Markup(_base85(sized).decode("ascii").replace("<", "/"))
-
-
-def _base85(data: bytes) -> bytes:
-    """`base64.b85encode` with padding, in a twentieth of its time."""
+    data = len(deflated).to_bytes(4, "big") + deflated
+    # `base64.b85encode` with padding, in a twentieth of its time.
     rest = np.frombuffer(data + bytes(-len(data) % 4), dtype=">u4").astype(np.uint32)
     digits = np.empty((len(rest), 5), dtype=np.uint8)
     for place in range(4, -1, -1):
         rest, digits[:, place] = np.divmod(rest, 85)
-    return np.frombuffer(DIGITS, dtype=np.uint8)[digits].tobytes()
+    return Markup(np.frombuffer(DIGITS, dtype=np.uint8)[digits].tobytes().decode("ascii").replace("<", "/"))
 
 
 def colour_variables() -> Markup:
@@ -128,7 +125,57 @@ def script_json(value: object) -> Markup:
     >>> script_json({"token": "</script>&", "x": float("inf")})
     Markup('{"token":"\\\\u003c/script\\\\u003e\\\\u0026","x":null}')
     """
-    text = json.dumps(words.plain(value), separators=(",", ":"), allow_nan=False)
+    text = json.dumps(plain(value), separators=(",", ":"), allow_nan=False)
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)
+
+
+# ---- In a notebook: the findings and a small table, without scripts, no wider than the cell.
+
+ROWS, COLUMNS, FINDINGS = 6, 5, 5
+SIGNS = {"alert": "!", "notice": "·", "good": "+"}
+
+
+def notebook(page: Page) -> str:
+    """The page's first words, findings and first table; colours follow the notebook's own."""
+    tone = "font-weight:bold" if page.head.alarm else "opacity:.75"
+    titles = ", ".join(page.head.titles)
+    shown = [f"<b>{_safe(titles)}</b>", f'<div style="{tone}">{_safe(page.head.subtitle)}</div>']
+    if page.findings:
+        items = "".join(
+            f"<li><b>{SIGNS.get(one.level, '·')} {_safe(one.code)}</b>: {_safe(one.sentence)}</li>"
+            for one in page.findings[:FINDINGS]
+        )
+        shown.append(f'<ul style="list-style:none;margin:.5em 0;padding:0">{items}</ul>')
+    parts = list(page.parts())
+    shown += [part.notebook for part in parts if isinstance(part, Raw) and part.notebook][:1]
+    tables = [part for part in parts if isinstance(part, Table) and part.lines and part.where != "page"]
+    shown += map(_table, tables[:1])
+    shown.append('<div style="opacity:.75">More: <code>.page()</code> <code>.plot()</code> <code>.frame()</code></div>')
+    style = "max-width:640px;overflow-x:auto;font:13px/1.45 Helvetica,Arial,sans-serif;overflow-wrap:anywhere"
+    return f'<div style="{style}">{"".join(shown)}</div>'
+
+
+def _table(table: Table) -> str:
+    """The first columns of the first rows."""
+    heads = table.shown("terminal")[: COLUMNS + 1]
+    style = 'style="text-align:{};padding:2px 10px 2px 0;font-weight:normal"'
+    styles = [style.format("left" if one.text else "right") for one in heads]
+    titles = "".join(f"<th {own}>{_safe(one.term.title)}</th>" for own, one in zip(styles, heads, strict=True))
+    rows = ""
+    for line in table.lines[:ROWS]:
+        cells = "".join(
+            f"<td {own}>{_safe(words.written(line.cells[place - 1].value, term)[:60])}</td>"
+            for own, (place, term, _) in zip(styles, heads, strict=True)
+            if 0 < place <= len(line.cells)
+        )
+        label = f"{line.label} {line.note}".strip()
+        rows += f"<tr><th {style.format('left')}>{_safe(label[:40])}</th>{cells}</tr>"
+    more = f'<div style="opacity:.75">{len(table.lines) - ROWS} more rows</div>' if len(table.lines) > ROWS else ""
+    style = "border-collapse:collapse;font:inherit;overflow-wrap:normal"
+    return f'<table style="{style}"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>{more}'
+
+
+def _safe(text: object) -> str:
+    return escape(words.clean(text))

@@ -17,12 +17,8 @@ ROLES = {
 """What a colour is for -> (light, dark). `muted` on `paper` has a contrast above 5.5 in both."""
 
 MODELS = [
-    ("#0b5a94", "#74b8ea"),
-    ("#b5460f", "#f2a067"),
-    ("#04765a", "#55c7a3"),
-    ("#8d4476", "#dc9fc8"),
-    ("#6d5c07", "#d6c158"),
-]
+    ("#0b5a94", "#74b8ea"), ("#b5460f", "#f2a067"), ("#04765a", "#55c7a3"), ("#8d4476", "#dc9fc8"), ("#6d5c07", "#d6c158"),
+]  # fmt: skip
 """One (light, dark) pair a model, used again in turn."""
 
 DASHES = ["solid", "dash", "dashdot", "longdash", "longdashdot"]
@@ -59,8 +55,7 @@ def mix(scale: list[str], t: float) -> str:
 
 def depth_colours(count: int) -> list[tuple[str, str]]:
     """`count` (light, dark) pairs from the shallowest to the deepest layer."""
-    steps = [k / max(count - 1, 1) for k in range(count)]
-    return [(mix(DEPTH[0], t), mix(DEPTH[1], t)) for t in steps]
+    return [(mix(DEPTH[0], t), mix(DEPTH[1], t)) for t in (k / max(count - 1, 1) for k in range(count))]
 
 
 def model_colour(index: int) -> str:
@@ -85,11 +80,6 @@ def translucent(colour: str, alpha: float) -> str:
 
 def swaps(depth: int = 0) -> dict[str, str]:
     """Light -> dark for every colour a figure may hold; `depth` is the largest number of layers in one spectrum."""
-    pairs = [*ROLES.values(), *MODELS]
-    for count in range(1, depth + 1):
-        pairs += depth_colours(count)
-    table = dict(pairs)
-    for light, dark in MODELS:
-        table[translucent(light, 0.14)] = translucent(dark, 0.2)
-    table[translucent(ROLES["muted"][0], 0.14)] = translucent(ROLES["muted"][1], 0.2)
-    return table
+    shades = [pair for count in range(1, depth + 1) for pair in depth_colours(count)]
+    bands = [(translucent(light, 0.14), translucent(dark, 0.2)) for light, dark in (*MODELS, ROLES["muted"])]
+    return dict([*ROLES.values(), *MODELS, *shades, *bands])

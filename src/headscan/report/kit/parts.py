@@ -130,12 +130,9 @@ def table(
     caption: str = "", folded: bool = False, where: Where = "everywhere",
     note: Callable[..., str] = lambda row: "",
 ) -> Table:  # fmt: skip
-    """A table of records: a row each, with the named fields under the titles of their terms; the first is the label.
-
-    Args:
-        rows: dataclass instances, or `Row`s, whose `terms` must be given.
-        columns: names of fields, or pairs of a term and a function of the row.
-        note: what stands behind a row's label.
+    """A table of records (dataclass instances, or `Row`s, whose `terms` must be given), a row each; `note` makes what stands
+    behind the label. `columns` are fields, under the titles of their terms, or pairs of a term and a function of the row; the
+    first is the label.
     """
     records = list(rows)
     known = terms if terms is not None else terms_of(type(records[0])) if records else {}
@@ -244,15 +241,15 @@ class Raw:
 Part = Table | Figure | Panels | Facts | Prose | Raw
 
 
-def facts(row: object, *names: str, title: str = "In short") -> Facts:
-    """Fields of one record as a list of names and values, each under the title of its term."""
+def facts(row: object, *names: str) -> list[tuple[str, str]]:
+    """The rows of `Facts` for fields of one record, each under the title of its term."""
     terms = terms_of(type(row))
     rows = []
     for name in names:
         cell = cell_of(row, name)
         ends = " to ".join(written(end, terms[name]) for end in cell.interval or ())
         rows.append((terms[name].title, written(cell.value, terms[name]) + (f" ({ends})" if ends else "")))
-    return Facts(title, rows)
+    return rows
 
 
 @dataclass(frozen=True)

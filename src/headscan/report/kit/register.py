@@ -107,7 +107,6 @@ def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]
 Made = Section | list[Section] | None
 R = TypeVar("R", bound="Callable[[Any], Head]")
 S = TypeVar("S", bound="Callable[[Any], Made]")
-FAULTS = (LookupError, ValueError, TypeError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,7 @@ def attempt(one: SectionOf, result: Result) -> list[Section]:
     try:
         made = one.make(result)
         return made if isinstance(made, list) else [made] if made else []
-    except FAULTS as error:
+    except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
         logging.getLogger("headscan.report").warning("a section of the page failed", exc_info=True)
         title = one.make.__name__.replace("_", " ").capitalize()
         return [Section(title, parts=[Prose(f"This part cannot be shown ({type(error).__name__}: {error}).")])]

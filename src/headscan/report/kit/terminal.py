@@ -14,7 +14,7 @@ from rich.segment import Segment
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from headscan.report.kit.parts import Cell, Facts, Figure, FindingLine, Page, Part, Prose, Raw, Table, figures_of
+from headscan.report.kit.parts import Cell, Facts, FindingLine, Page, Part, Prose, Raw, Table, figures_of
 from headscan.report.kit.words import clean, written
 from headscan.run.errors import BadInput
 from headscan.run.vocabulary import Term
@@ -43,21 +43,20 @@ class Legible:
 
     def translated(self, encoding: str, text: str) -> str:
         """The text as it can be written in the encoding."""
-        try:
-            text.encode(encoding)
-        except (UnicodeEncodeError, LookupError):
-            return "".join(_letter(letter, encoding) for letter in text)
-        return text
+        return text if _has(encoding, text) else "".join(_letter(letter, encoding) for letter in text)
 
 
 def _letter(letter: str, encoding: str) -> str:
-    for form in (letter, letter.translate(PLAIN), unicodedata.normalize("NFKD", letter)[:1]):
-        try:
-            form.encode(encoding)
-        except (UnicodeEncodeError, LookupError):
-            continue
-        return form
-    return "?"
+    forms = letter, letter.translate(PLAIN), unicodedata.normalize("NFKD", letter)[:1]
+    return next((form for form in forms if _has(encoding, form)), "?")
+
+
+def _has(encoding: str, text: str) -> bool:
+    try:
+        text.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
 
 
 def terminal(page: Page) -> RenderableType:
@@ -82,18 +81,14 @@ def _part(part: Part) -> list[RenderableType]:
         if isinstance(part, Table):
             return _table(part)
         if isinstance(part, Facts):
-            return [_facts(part)]
+            facts = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
+            for name, value in part.rows:
+                facts.add_row(Text(clean(name)), Text(clean(value)))
+            return [facts]
         if part.heading:
             return [Text(f"\n{clean(part.text)}", style="bold")]
         return [Text(f"{part.strong} {clean(part.text)}".strip(), style="dim")]
     return []
-
-
-def _facts(facts: Facts) -> RichTable:
-    found = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, show_header=False)
-    for name, value in facts.rows:
-        found.add_row(Text(clean(name)), Text(clean(value)))
-    return found
 
 
 def _table(table: Table) -> list[RenderableType]:
@@ -112,8 +107,9 @@ def _table(table: Table) -> list[RenderableType]:
         cells = [_cell(line.cells[place - 1], term) for place, term, _ in heads if 0 < place <= len(line.cells)]
         last = index + 1 < len(lines) and not line.note and bool(lines[index + 1].note)
         grid.add_row(label, *cells, style="dim" if line.note else None, end_section=last)
-    titled = table.title and not table.folded
-    shown: list[RenderableType] = [Text(f"\n{clean(table.title)}", style="bold")] if titled else []
+    shown: list[RenderableType] = []
+    if table.title and not table.folded:
+        shown.append(Text(f"\n{clean(table.title)}", style="bold"))
     shown += [grid] if lines else []
     if len(table.lines) > len(lines):
         shown.append(Text(f"... {len(table.lines) - len(lines)} more rows in the page and in result.json", style="dim"))
@@ -131,9 +127,7 @@ def _cell(cell: Cell, term: Term) -> Text:
 def _finding(found: FindingLine) -> Text:
     """'! CONE: any two tokens of the last block point the same way, mean cosine 0.97 (block.5)'."""
     sign, style = LEVELS.get(found.level, LEVELS["notice"])
-    text = Text(f"{sign} ", style=style)
-    text.append(clean(found.code), style=style)
-    text.append(f": {clean(found.sentence)}")
+    text = Text(f"{sign} ", style=style).append(clean(found.code), style=style).append(f": {clean(found.sentence)}")
     if found.advice:
         text.append(f" {clean(found.advice)}")
     where = ", ".join(map(clean, found.where))
@@ -158,7 +152,7 @@ def check_kaleido() -> None:
 
 
 def write_figures(page: Page, folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
-    """Every figure of a page as NAME.FORMAT, in the light colours; the paths.
+    """Every figure of a page as NAME.FORMAT, in the light colours on white, as large as on the page; the paths.
 
     Raises BadInput where kaleido or a Chrome is missing, or a format is none of SVG, PDF, PNG.
     """
@@ -171,23 +165,16 @@ def write_figures(page: Page, folder: Path, formats: Sequence[str] = FORMATS) ->
     check_kaleido()
     import plotly.io
 
-    drawn = [_framed(one) for one in figures.values()]
+    white = {"width": WIDTH, "paper_bgcolor": "white", "plot_bgcolor": "white"}
+    drawn = [go.Figure(one.made()).update_layout(white, height=one.height) for one in figures.values()]
     paths = [folder / f"{name}.{kind}" for name in figures for kind in formats]
     every = [figure for figure in drawn for _ in formats]
     try:
         plotly.io.write_images(every, [str(path) for path in paths])
     except Exception as error:  # whatever keeps the browser from starting
-        raise BadInput(
-            f"The figures could not be drawn ({str(error).splitlines()[0]}): is Chrome or Chromium installed?"
-        ) from None
+        why = str(error).splitlines()[0]
+        raise BadInput(f"The figures could not be drawn ({why}): is Chrome or Chromium installed?") from None
     return paths
-
-
-def _framed(figure: Figure) -> go.Figure:
-    """The figure on white, of the size that it has on the page, with its title."""
-    made = go.Figure(figure.made())
-    made.update_layout(width=WIDTH, height=figure.height, paper_bgcolor="white", plot_bgcolor="white")
-    return made
 
 
 def latex(table: Table) -> str:

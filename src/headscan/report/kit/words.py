@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import math
 import re
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -14,9 +13,7 @@ if TYPE_CHECKING:
     from headscan.run.vocabulary import Term
 
 
-DASH = "—"
-"""What stands where a value is not defined."""
-
+DASH = "—"  # where a value is not defined
 SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
@@ -34,9 +31,7 @@ def grouped(value: int) -> str:
     >>> grouped(1912320).split(chr(0x202f))
     ['1', '912', '320']
     """
-    return (
-        f"{value:,}".replace(",", "\u202f").replace("-", "−") if abs(value) >= 10_000 else str(value).replace("-", "−")
-    )
+    return (f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)).replace("-", "−")
 
 
 def number(value: object, digits: int = 3, places: int | None = None) -> str:
@@ -113,21 +108,6 @@ def written(value: object, term: Term) -> str:
     if term.scientific:
         return _powers(finite) if finite else "0"
     return number(value, places=None if isinstance(value, int) else term.places)
-
-
-def plain(value: object) -> object:
-    """The value with NaN and infinities as null, which JSON has no words for.
-
-    >>> plain({"a": [1.0, float("nan")]})
-    {'a': [1.0, None]}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
 
 
 # ---- The numbers of a figure in a sentence: what a reader who cannot see it is told.

@@ -7,21 +7,8 @@ from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
 
-from headscan.report.kit import (
-    Cell,
-    Facts,
-    Figure,
-    Head,
-    Panels,
-    Prose,
-    Section,
-    Table,
-    Term,
-    figures,
-    page,
-    palette,
-    section,
-)  # fmt: skip
+from headscan.report.kit import Cell, Facts, Figure, Head, Panels, Prose, Section, Table, Term, page, palette, section
+from headscan.report.kit.figures import heat
 from headscan.report.kit.parts import Value, cell_of
 from headscan.report.kit.words import named, number
 
@@ -52,19 +39,11 @@ def _term(result: CompareResult, name: str) -> Term:
     words = result.measures[name]
     short = {"procrustes": "procr.", "mutual_knn": "knn"}.get(name, name)
     return Term(
-        words.title,
-        words.sentence,
-        words.formula,
-        range=words.range,
-        source=words.source,
-        name=name,
-        column=short,
-        places=3,
-    )
+        words.title, words.sentence, words.formula, range=words.range, source=words.source, name=name, column=short, places=3
+    )  # fmt: skip
 
 
 def _pairs(result: CompareResult) -> dict[tuple[str, str], list[SimilarityCell]]:
-    """The cells by pair of models."""
     pairs: dict[tuple[str, str], list[SimilarityCell]] = {}
     for cell in result.cells:
         pairs.setdefault((cell.model_a, cell.model_b), []).append(cell)
@@ -73,7 +52,6 @@ def _pairs(result: CompareResult) -> dict[tuple[str, str], list[SimilarityCell]]
 
 @section("compare", 10)
 def maps(result: CompareResult) -> list[Section]:
-    """One map a measure, for each pair of models."""
     made = []
     several = len(_pairs(result)) > 1
     note = Prose(
@@ -106,20 +84,18 @@ def _heat(cells: list[SimilarityCell]) -> go.Figure:
     values = {(cell.site_a, cell.site_b): cell.value for cell in cells}
     low = min([0.0, *(value for value in values.values() if value is not None)])
     grid = [[values.get((row, column)) for column in columns] for row in rows]
-    figure = figures.heat(grid, columns, rows, low=low, high=1, scale=palette.DEPTH[0])
+    figure = heat(grid, columns, rows, low=low, high=1, scale=palette.DEPTH[0])
     inside = [cell for cell in cells if cell.p_adjusted is not None and cell.p_adjusted > ALPHA]
     if inside:
         figure.add_scatter(
-            x=[cell.site_b for cell in inside], y=[cell.site_a for cell in inside], mode="markers", showlegend=False,
-            marker={"symbol": "x-thin", "size": 8, "line": {"width": 1.5, "color": palette.ROLES["accent"][0]}},
-            hoverinfo="skip",
+            x=[cell.site_b for cell in inside], y=[cell.site_a for cell in inside], mode="markers", hoverinfo="skip",
+            marker={"symbol": "x-thin", "size": 8, "line": {"width": 1.5, "color": palette.ROLES["accent"][0]}}, showlegend=False,
         )  # fmt: skip
     thresholds = [cell.tests[0].threshold for cell in cells if cell.tests and cell.tests[0].threshold is not None]
     if thresholds:
         level = median(thresholds)
-        ticks = [
-            tick for tick in (low, 0.0, 0.25, 0.5, 0.75, 1.0) if tick >= low and abs(tick - level) > 0.06 * (1 - low)
-        ]
+        quarters = low, 0.0, 0.25, 0.5, 0.75, 1.0
+        ticks = [tick for tick in quarters if tick >= low and abs(tick - level) > 0.06 * (1 - low)]
         bar = {"tickvals": [*ticks, level], "ticktext": [*(f"{tick:.2g}" for tick in ticks), f"null {level:.2f}"]}
         figure.update_traces(colorbar=bar, selector={"type": "heatmap"})
     return figure
@@ -143,13 +119,10 @@ def site_by_site(result: CompareResult) -> list[Section]:
             label = site if partner == site else f"{site} ~ {partner}"
             lines.append([label, *(by_name.get(name, Cell(None)) for name in result.measures), best])
         title = f"{named(a)} and {named(b)}"
-        lead = (
-            "Where both have a site of the same name, that pair; else the most alike. Intervals: 95 %, by "
-            f"{result.clusters}.{marks}"
-        )
+        lead = "Where both have a site of the same name, that pair; else the most alike. Intervals: 95 %, by "
         columns: list[Term | str] = ["site", *(_term(result, name) for name in result.measures), alike]
-        shown = Table(columns, lines, title=title)
-        made.append(Section(f"In numbers: {title}" if len(_pairs(result)) > 1 else "In numbers", lead, [shown]))
+        heading = f"In numbers: {title}" if len(_pairs(result)) > 1 else "In numbers"
+        made.append(Section(heading, f"{lead}{result.clusters}.{marks}", [Table(columns, lines, title=title)]))
     return made
 
 

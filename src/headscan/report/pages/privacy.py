@@ -1,20 +1,186 @@
-"""The page of a privacy report: bits that remain, attacks, defences side by side, and what a gradient shows."""
+"""The pages of an inversion and of a privacy report: bits that remain, attacks, defences, and what a gradient shows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import plotly.graph_objects as go
+from rich.text import Text
 
-from headscan.report.kit import Facts, Figure, Head, Prose, Section, Term, figures, page, palette, section, table
+from headscan.report.kit import Facts, Figure, Head, Prose, Raw, Section, Table, Term, page, palette, section, table
+from headscan.report.kit.figures import empty, lines, mark_level
 from headscan.report.kit.parts import Part, facts
-from headscan.report.kit.words import literal, named
-from headscan.report.pages.invert import LEAST, RecoveredLine, RecoveredToken, recovered
+from headscan.report.kit.words import clean, literal, named
 
 if TYPE_CHECKING:
+    from headscan.inversion.result import InvertResult, PromptInversion
     from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult
+
+# ---- Tokens that were found again, right ones plain and wrong ones struck: what the pages of inversions share.
+
+# An output that is equal to the last bit has no logarithm; it is drawn at the least that float32 resolves.
+LEAST = 1e-9
+
+
+class RecoveredToken(NamedTuple):
+    """A token as it was found; `true` is shown behind a wrong one, `title` on pointing at it."""
+
+    found: str
+    right: bool
+    true: str = ""
+    title: str = ""
+
+
+class RecoveredLine(NamedTuple):
+    """A line of tokens, with what is said of it."""
+
+    tokens: Sequence[RecoveredToken]
+    verdict: str = ""
+    said: str = ""
+
+
+def recovered(lines: Sequence[RecoveredLine]) -> Raw:
+    """The lines on the page, and the first of them in the terminal."""
+    shown = Text()
+    for line in lines[:20]:
+        for token in line.tokens[:300]:
+            shown.append(clean(token.found), style="green" if token.right else "bold red").append(" ")
+        shown.append("\n")
+    return Raw("recovered.html.j2", context={"lines": lines}, styles=("invert.css",), terminal=shown)
+
+
+VERDICTS = [
+    Term(
+        "recovered and unique",
+        "The tokens give the output, and no other prompt of their length does: every other token was run at its position, or "
+        "a bound proves it farther.",
+    ),
+    Term("recovered, unique among those tried", "The tokens give the output; no other that was tried does."),
+    Term("ambiguous", "The tokens give the output, and others do, too, within the tolerance."),
+    Term("information absent", "Some token moves no output that was given: no method can find it."),
+    Term("not recovered", "No tokens were found that give the output; this says nothing of the information."),
+    Term(
+        "no token fits",
+        "Of states that were given: every token was run, and none gives the first of them, nor stands out as nearest.",
+    ),
+    Term(
+        "exhaustive", "A certificate: at each position every token that may be returned was run under the prefix found."
+    ),
+    Term("bounded", "A certificate: the tokens that were not run are proved farther than the tolerance."),
+    Term("sampled", "A certificate: some tokens were run; of the others nothing is known."),
+]
+
+
+@page("invert")
+def inversion(result: InvertResult) -> Head:
+    if result.token_accuracy is None:
+        said = f"{_many(result):,} tokens from states at {result.slice_text}: {result.verdict}."
+    else:
+        said = f"{100 * result.token_accuracy:.1f} % of the tokens were found again from {result.slice_text}: {result.verdict}."
+    return Head([named(result.models[0].name)], said, words=VERDICTS)
+
+
+@section("invert", 10)
+def prompts(result: InvertResult) -> Section:
+    said = [" ".join([one.certified, *one.notes]) for one in result.prompts]
+    shared = said[0] if len(set(said)) == 1 else ""
+    lines = []
+    for one, words in zip(result.prompts, said, strict=True):
+        true = one.strings or ["?"] * len(one.recovered_strings)
+        tokens = [
+            RecoveredToken(token, _right(one, place), true[place], one.verdicts[place])
+            for place, token in enumerate(one.recovered_strings)
+        ]
+        lines.append(RecoveredLine(tokens, one.verdict.capitalize(), "" if shared else words))
+    lead = "Each prompt as its states give it back; a wrong token is struck and followed by the true one."
+    verdict = [Prose(shared, strong=f"{result.verdict.capitalize()}.")] if shared else []
+    return Section("What came back", lead, [recovered(lines), *verdict, _facts(result)])
+
+
+def _right(prompt: PromptInversion, place: int) -> bool:
+    """Whether a token is the true one, or, where that is not known, gives the state."""
+    known = prompt.right(place)
+    return prompt.verdicts[place] not in ("not recovered", "no token fits") if known is None else known
+
+
+def _many(result: InvertResult) -> int:
+    return sum(len(prompt.recovered) for prompt in result.prompts)
+
+
+def _facts(result: InvertResult) -> Facts:
+    tokens = _many(result)
+    proofs = [prompt.certificate for prompt in result.prompts]
+    residuals = [one.residual for one in proofs]
+    margins = [one.margin for one in proofs if one.margin is not None]
+    types = dict.fromkeys(f"{one.type}: {one.checked}" if one.checked else one.type for one in proofs)
+    right, noise = result.token_accuracy, result.estimated_noise
+    rows = [
+        ("slice", result.slice_text),
+        ("method", f"{result.method}, given {result.given}"),
+        ("tokens", f"{tokens}") if right is None else ("token accuracy", f"{right:.1%} of {tokens} tokens"),
+        *([] if noise is None else [("estimated noise", f"{noise:.1e} of the norm")]),
+        ("verdict", result.verdict),
+        ("certificate", "; ".join(types)),
+        ("tolerance", "; ".join(dict.fromkeys(f"{one.tolerance:.1e} (noise {one.noise:.1e})" for one in proofs))),
+        ("largest residual", "no number" if None in residuals else f"{max(one or 0.0 for one in residuals):.1e}"),
+        ("smallest margin", f"{min(margins):.1e}" if margins else "-"),
+        ("candidates a token", f"{sum(prompt.evaluations for prompt in result.prompts) / tokens:.1f}"),
+    ]
+    return Facts("In short", rows)
+
+
+@section("invert", 20)
+def certificate(result: InvertResult) -> Section:
+    figure = Figure(
+        "residuals", lambda: _residuals(result.prompts[0]),
+        "Residual and margin of every token of the first prompt, on a logarithmic scale",
+        "First prompt. Relative distance between the output given and that of the token found (residual), and of the "
+        "nearest other token compared. A wide gap: the token is certain among those. An output equal to the last bit is drawn at "
+        "10⁻⁹.", 360,
+    )  # fmt: skip
+    lead = "The tokens found are run again; what comes out is compared with what was given."
+    return Section("The certificate", lead, [figure, _tokens(result)])
+
+
+def _residuals(prompt: PromptInversion) -> go.Figure:
+    """Residual of the tokens found and margin to the second best, by position; logarithmic."""
+    figure = empty("position", "relative distance")
+    proof, places = prompt.certificate, list(range(len(prompt.recovered)))
+    for index, (name, values) in enumerate((("token found", proof.residuals), ("second best", proof.margins))):
+        if any(value is not None for value in values):
+            figure.add_scatter(
+                x=places, y=[None if value is None else max(value, LEAST) for value in values], name=name, mode="markers",
+                text=[literal(text) for text in prompt.recovered_strings], hovertemplate="%{x}: %{text}<br>%{y:.1e}",
+                marker={"color": palette.model_colour(index), "symbol": ("circle", "diamond")[index], "size": 8},
+            )  # fmt: skip
+    mark_level(figure, proof.tolerance, "tolerance")
+    figure.update_xaxes(tickvals=places, ticktext=list(map(str, places)))
+    return figure.update_yaxes(type="log", exponentformat="power", dtick=1)
+
+
+def _tokens(result: InvertResult) -> Table:
+    columns: list[Term | str] = [
+        "prompt, position", "token", "found",
+        Term("residual", "Relative distance of the output of the token found; 0 is equal to the last bit.", scientific=True),
+        Term("second best", "The nearest other token that was compared.", scientific=True),
+        Term("compared", "Tokens run at this position under the prefix found, itself included."),
+        Term("certificate", "What excludes the others: all were run, a bound, or a sample."),
+        Term("equivalent", "Other tokens within the tolerance."), "verdict",
+    ]  # fmt: skip
+    rows = []
+    for number, prompt in enumerate(result.prompts[:20]):
+        proof = prompt.certificate
+        for place, token in enumerate(prompt.recovered_strings):
+            true = prompt.strings[place] if prompt.strings else "?"
+            proved = proof.residuals[place], proof.margins[place], proof.compared[place], proof.types[place]
+            equivalent = len(proof.equivalent[place])
+            rows.append((f"{number + 1}, {place}", true, token, *proved, equivalent, prompt.verdicts[place]))
+    return Table(columns, rows, where="page")
+
+
+# ---- The page of a privacy report.
 
 RELEASE = ("site", "defence", "noise")
 WORDS = [
@@ -43,15 +209,13 @@ def _summary(result: PrivacyResult) -> str:
     sentences = []
     bounded = [row for row in result.rows if row.bits_lower is not None and row.noise > 0]
     if bounded:
-        row = min(bounded, key=lambda row: row.bits_lower or 0.0)
-        sentences.append(_remains(row))
-    clean = [row for row in result.rows if row.noise == 0]
-    if clean:
-        rounded = any(row.bits_lower is not None for row in clean)
-        worst = max(clean, key=lambda row: row.site)
-        how = f"as {worst.defence}" if rounded else "without noise"
-        ends = [f"{bound(row.text_accuracy for row in clean):.0%}" for bound in (min, max)]
-        verdicts = ", ".join(dict.fromkeys(row.verdict for row in clean if row.verdict))
+        sentences.append(_remains(min(bounded, key=lambda row: row.bits_lower or 0.0)))
+    silent = [row for row in result.rows if row.noise == 0]
+    if silent:
+        worst = max(silent, key=lambda row: row.site)
+        how = f"as {worst.defence}" if any(row.bits_lower is not None for row in silent) else "without noise"
+        ends = [f"{bound(row.text_accuracy for row in silent):.0%}" for bound in (min, max)]
+        verdicts = ", ".join(dict.fromkeys(row.verdict for row in silent if row.verdict))
         shares = " to ".join(dict.fromkeys(ends))
         sentences.append(f"Released {how}, {shares} of the tokens are read off by {worst.attack} search ({verdicts}).")
     return " ".join(sentences)
@@ -113,7 +277,7 @@ def _frontier(rows: list[LeakRow], lost: str) -> go.Figure:
         some = [row for row in rows if (row.defence, row.site) == (defence, site)]
         some.sort(key=lambda row: _cost(row) or 0.0)
         series[f"{defence}, {site}"] = [_cost(row) for row in some], [_middle(row) for row in some]
-    return figures.lines(series, lost, "bits a token that remain", zero=True)
+    return lines(series, lost, "bits a token that remain", zero=True)
 
 
 def _middle(row: LeakRow) -> float | None:
@@ -123,7 +287,6 @@ def _middle(row: LeakRow) -> float | None:
 
 @section("privacy", 10)
 def bits(result: PrivacyResult) -> Section | None:
-    """Bits between bounds, by site and noise."""
     rows = [row for row in result.rows if row.bits_lower is not None]
     if not rows:
         return None
@@ -138,24 +301,22 @@ def bits(result: PrivacyResult) -> Section | None:
 
 def _bands(rows: list[LeakRow]) -> go.Figure:
     """A band a site: floor and ceiling; the truth, or the floor, as a line."""
-    figure = figures.empty("noise (rms)", "bits a token")
+    figure = empty("noise (rms)", "bits a token")
     several = len({row.defence for row in rows}) > 1
     for index, (site, defence) in enumerate(dict.fromkeys((row.site, row.defence) for row in rows)):
         some = sorted((row for row in rows if (row.site, row.defence) == (site, defence)), key=attrgetter("noise"))
         x, colour = [row.noise for row in some], palette.model_colour(index)
-        middle = [_middle(row) for row in some]
         band = {"mode": "lines", "line": {"color": colour, "width": 0.5}, "showlegend": False, "hoverinfo": "skip"}
         figure.add_scatter(x=x, y=[row.bits_lower for row in some], **band)
         figure.add_scatter(x=x, y=[row.bits_upper for row in some], fill="tonexty", opacity=0.5, **band)
         name = literal(f"{site}, {defence}" if several else site)
-        figure.add_scatter(x=x, y=middle, name=name, mode="lines+markers", line={"color": colour}, marker={"size": 7})
-    figure.update_yaxes(rangemode="tozero")
-    return figure
+        middle = {"y": [_middle(row) for row in some], "line": {"color": colour}, "marker": {"size": 7}}
+        figure.add_scatter(x=x, name=name, mode="lines+markers", **middle)
+    return figure.update_yaxes(rangemode="tozero")
 
 
 @section("privacy", 20)
 def accuracy(result: PrivacyResult) -> Section | None:
-    """Attacks beside what no attack exceeds."""
     if result.gradient is not None:
         return None
     columns = ("attack", "attack_accuracy", "attack_accuracy_upper", "text_accuracy", "verdict", "certificate")
@@ -174,9 +335,7 @@ def _accuracy(rows: list[LeakRow]) -> go.Figure:
         sites, shares = series.setdefault(name, ([], []))
         sites.append(row.site)
         shares.append(row.attack_accuracy)
-    figure = figures.lines(series, "", "share of tokens named")
-    figure.update_yaxes(range=[-0.03, 1.05], tickformat=".0%")
-    return figure
+    return lines(series, "", "share of tokens named").update_yaxes(range=[-0.03, 1.05], tickformat=".0%")
 
 
 # ---- What a leaked gradient shows.
@@ -201,13 +360,13 @@ def found(result: PrivacyResult) -> Section | None:
         "token that is not listed: the wider the gap, the surer the list.",
     )  # fmt: skip
     lead = "The gradient of a linear map lies in the span of its inputs. A token is listed if its input vector lies in that span."
-    numbers = facts(shown, "recall", "precision", "precision_anywhere", "with_positions", "nearest_other")
-    about = [
+    short = [
         ("batch", f"{len(shown.batch)} texts of {len(shown.batch[0])} tokens"),
         ("rank of the gradient", f"{shown.rank} of {shown.width}"),
+        *facts(shown, "recall", "precision", "precision_anywhere", "with_positions", "nearest_other"),
     ]
-    short = Facts("In short", [*about, *numbers.rows])
-    parts: list[Part] = [recovered([RecoveredLine(tokens)]), Prose(shown.certified), short, figure, *_beginnings(shown)]
+    parts: list[Part] = [recovered([RecoveredLine(tokens)]), Prose(shown.certified), Facts("In short", short)]
+    parts += [figure, *_beginnings(shown)]
     batch = [RecoveredLine([RecoveredToken(token, True) for token in row]) for row in shown.batch_strings[:50]]
     parts += [Prose("The batch, for comparison: nothing of it was used", heading=True), recovered(batch)]
     return Section("What the step shows", lead, parts)
@@ -215,7 +374,7 @@ def found(result: PrivacyResult) -> Section | None:
 
 def _distances(shown: LeakedGradient) -> go.Figure:
     """Distance of every listed token from the gradient's span, logarithmic; the nearest token left out is a line."""
-    figure = figures.empty("tokens found", "distance from the span")
+    figure = empty("tokens found", "distance from the span")
     for index, (there, name) in enumerate(((True, "in the batch there"), (False, "not in the batch, or elsewhere"))):
         rows = [(number, one) for number, one in enumerate(shown.tokens) if one.in_batch is there]
         if rows:
@@ -226,23 +385,20 @@ def _distances(shown: LeakedGradient) -> go.Figure:
                 hovertemplate="%{text}<br>%{y:.1e}",
             )  # fmt: skip
     if shown.nearest_other:
-        figures.mark_level(figure, shown.nearest_other, "nearest token left out")
-    figure.update_yaxes(type="log", exponentformat="power", dtick=1)
-    return figure
+        mark_level(figure, shown.nearest_other, "nearest token left out")
+    return figure.update_yaxes(type="log", exponentformat="power", dtick=1)
 
 
 def _beginnings(shown: LeakedGradient) -> list[Part]:
     """The texts that the second stage puts in order."""
     if shown.texts_found is None:
         return []
-    lines = [
-        RecoveredLine([RecoveredToken(one.string, one.in_batch, title=f"{one.distance:.1e}")])
-        for one in shown.texts[:50]
-    ]
+    found = [RecoveredToken(one.string, one.in_batch, title=f"{one.distance:.1e}") for one in shown.texts[:50]]
+    read = [recovered([RecoveredLine([token]) for token in found])] if found else []
     right = sum(one.in_batch for one in shown.texts)
     told = (
         f"Block 1's inputs depend on all tokens before: a beginning that was in the batch lies in the span of its gradient (rank "
         f"{shown.second_rank} of {shown.width}). {shown.texts_found:.0%} of the batch's texts are read in their order, all but "
         f"their last tokens; of the {len(shown.texts)} read, {right} were there."
     )
-    return [Prose("Texts in order", heading=True), Prose(told), *([recovered(lines)] if lines else [])]
+    return [Prose("Texts in order", heading=True), Prose(told), *read]

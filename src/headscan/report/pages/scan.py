@@ -1,19 +1,17 @@
-"""The page of a scan: the head with its cones, the CAT scan, all numbers, and what the intervals rest on."""
+"""The page of a scan: the head with its cones, the CAT scan, all numbers, differences, what the intervals rest on."""
 
 from __future__ import annotations
 
 import base64
 import math
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import plotly.graph_objects as go
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
-from headscan.report.kit import Head, Line, Prose, Raw, Section, Table, Term, page, section
+from headscan.report.kit import Cell, Head, Line, Prose, Raw, Section, Table, Term, page, section
 from headscan.report.kit.parts import Part, cell_of
 from headscan.report.kit.words import grouped, named, value_of
 from headscan.report.kit.words import number as written
@@ -63,8 +61,7 @@ def half_angle(cosine: object) -> float | None:
 
 def drawing(cosine: object) -> Drawing | None:
     """The drawing of a cosine; None where it is undefined."""
-    angle = half_angle(cosine)
-    if angle is None:
+    if (angle := half_angle(cosine)) is None:
         return None
     sine, cos = math.sin(math.radians(angle)), math.cos(math.radians(angle))
     height, rim = RADIUS * cos, RADIUS * sine
@@ -80,13 +77,11 @@ def drawing(cosine: object) -> Drawing | None:
 
 @page("scan")
 def scan(result: ScanResult) -> Head:
-    """The models' names, the text, and a cone for each model's last block."""
+    """The head of a scan's page: its sentence and the table of all sites."""
     names = models(result)
     if not names or not result.sites:
         raise BadInput("The result is no scan: it has no models or no sites.")
-    plots: dict[str, Callable[..., go.Figure]] = {
-        measure: partial(by_layer, result, measure) for measure in result.measures
-    }
+    plots = {measure: partial(by_layer, result, measure) for measure in result.measures}
     heads = [_cone_of(result, name) for name in names]
     return Head(
         [named(name) for name in names], _subtitle(result), switch=knows(result, "average_cosine"), plots=plots,
@@ -144,7 +139,6 @@ FIELDS = ("tokens", "before", "after", "frequency", "position", "id")
 
 @section("scan", 30)
 def cat_scan(result: ScanResult) -> Section | None:
-    """Each dot is a token of the text, where the layer puts it."""
     shown = clouds(result)
     if not shown:
         return None
@@ -173,9 +167,7 @@ def clouds(result: ScanResult) -> list[dict[str, object]]:
     return shown
 
 
-def _slide(
-    row: Row, points: npt.NDArray[np.float64], arrays: Mapping[str, npt.NDArray[np.generic]]
-) -> dict[str, object]:
+def _slide(row: Row, points: npt.NDArray[np.float64], arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, object]:
     """One site of the picture, with the words its caption needs."""
     packed, scale = pack(points)
     site, key = row.text("site"), f"{row.text('model')}/{row.text('site')}"
@@ -225,6 +217,35 @@ def certainty(result: ScanResult) -> Section | None:
     return Section("What the intervals rest on", lead, parts) if parts else None
 
 
+UNDEFINED = "not defined at one of the two"
+
+
+@section("scan", 99)
+def differences(result: ScanResult) -> Section | None:
+    """What changes from layer to layer, from model to model, and from random weights: a row a pair, a column a measure."""
+    if not result.differences:
+        return None
+    core = [name for name, words in result.measures.items() if words.core]
+    pairs: dict[tuple[str, str, str, str], dict[str, Cell]] = {}
+    for one in result.differences:
+        pair = pairs.setdefault((one.model_a, one.site_a, one.model_b, one.site_b), {})
+        pair[one.measure] = Cell(
+            one.difference, None if one.interval is None else (one.interval[0], one.interval[1]), UNDEFINED
+        )
+    lines = list[Line]()
+    for (model_a, site_a, model_b, site_b), cells in pairs.items():
+        minus = site_b if model_a == model_b else f"{named(model_b)} {site_b}"
+        every = [cells.get(name, Cell(None, why=UNDEFINED)) for name in core]
+        lines.append(Line(f"{named(model_a)} {site_a}", [minus, *every]))
+    columns = ["of", "minus", *(result.measures[name].title for name in core)]
+    lead = (
+        "Sites that read the same text err together, so an interval of a difference is narrower than two intervals suggest. "
+        "Each layer minus the previous one; last minus first; each minus the same site of the previous model, and of random "
+        "weights."
+    )
+    return Section("Differences", lead, [Table(columns, lines, "Differences", folded=True, where="page")])
+
+
 @section("scan", 100)
 def numbers(result: ScanResult) -> Section:
     """The core measures without sink tokens and with them, a table a model and null."""
@@ -246,8 +267,5 @@ def numbers(result: ScanResult) -> Section:
                 lines.append(Line(row.text("site"), cells, marks=[notes.index(note) + 1 for note in row.notes]))
             title = f"{named(model)}: {NULLS[null]}" if null else named(model)
             tables.append(Table(columns, lines, title, folded=bool(null), footnotes=notes, where="page"))
-    lead = (
-        "Small figures are 95 % intervals. “Without” leaves out sink tokens: longer than three times the median of "
-        "their window."
-    )
+    lead = "Small figures are 95 % intervals. “Without” leaves out sink tokens: longer than 3 times the median of their window."
     return Section("All numbers", lead, tables)

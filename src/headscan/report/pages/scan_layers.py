@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypedDict
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import plotly.graph_objects as go
 
@@ -97,14 +98,8 @@ def models(result: ScanResult) -> list[str]:
 
 def of_model(rows: Iterable[Row], model: str, null: str | None = None) -> list[Row]:
     """The rows of one model (and one null), in order of depth."""
-    return sorted(
-        (row for row in rows if row.get("model") == model and (row.get("null") or None) == null), key=depth_of
-    )
-
-
-def real(rows: Iterable[Row]) -> list[Row]:
-    """The rows that are no null's."""
-    return [row for row in rows if not row.get("null")]
+    own = (row for row in rows if row.get("model") == model and (row.get("null") or None) == null)
+    return sorted(own, key=depth_of)
 
 
 def last_block(rows: Iterable[Row]) -> Row | None:
@@ -126,43 +121,23 @@ def term(words: Term, name: str, column: str = "") -> Term:
 
 First = Literal["with", "without", "both"]
 DASH = {"random-init": "dot", "gaussian": "dash"}
-
-
-class Treatment(TypedDict):
-    """Which treatment of sinks a trace is of, and whether it is seen at first."""
-
-    visible: bool
-    meta: dict[str, str]
+Treatment = dict[str, object]
+"""Of a trace: whether it is seen at first, and which treatment of sinks it is of."""
 
 
 def treatments(result: ScanResult, measure: str, first: First) -> list[tuple[str, Treatment]]:
     """The fields of a measure to draw, with what the page's switch goes by."""
+    fields = {"without": measure + WITHOUT_SINKS, "with": measure}
     if not knows(result, measure):
         first = "with"
     if first != "both":
-        return [(measure + (WITHOUT_SINKS if first == "without" else ""), Treatment(visible=True, meta={}))]
-    return [
-        (measure + WITHOUT_SINKS, Treatment(visible=True, meta={"first": "without"})),
-        (measure, Treatment(visible=False, meta={"first": "with"})),
-    ]
+        return [(fields[first], {"visible": True, "meta": {}})]
+    return [(field, {"visible": name == "without", "meta": {"first": name}}) for name, field in fields.items()]
 
 
 def knows(result: ScanResult, measure: str) -> bool:
     """Whether a result has the measure without sinks."""
     return any(measure + WITHOUT_SINKS in row for row in result.sites)
-
-
-@dataclass(frozen=True)
-class Strand:
-    """One line's looks: the model's index (colour, dash, marker), its name, its null."""
-
-    index: int
-    name: str
-    null: str = ""
-
-    @property
-    def colour(self) -> str:
-        return palette.ROLES["muted"][0] if self.null == "gaussian" else palette.model_colour(self.index)
 
 
 def by_layer(result: ScanResult, measure: str, first: First = "without", *, nulls: bool = True) -> go.Figure:
@@ -172,86 +147,51 @@ def by_layer(result: ScanResult, measure: str, first: First = "without", *, null
     """
     figure, axis, names = empty(), Axis(result), models(result)
     for index, name in enumerate(names):
-        strands = [(of_model(result.sites, name), Strand(index, literal(name)))]
+        strands = [("", literal(name), of_model(result.sites, name))]
         for null, words in NULLS.items() if nulls else ():
-            rows = of_model(result.nulls, name, null)
-            if rows and (null == "random-init" or index == 0):
+            if null == "random-init" or index == 0:
                 whose = f"{words} of {literal(name)}" if null == "random-init" and len(names) > 1 else words
-                strands.append((rows, Strand(index, whose, null)))
-        for rows, strand in strands:
+                strands.append((null, whose, of_model(result.nulls, name, null)))
+        for null, whose, rows in strands:
             streams: dict[tuple[str, str], list[tuple[float, Row]]] = {}
             for row in rows:
                 stack, part, x, _ = axis.place(row)
                 streams.setdefault((stack, part), []).append((x, row))
             for (stack, part), members in streams.items():
-                label = " ".join(word for word in (strand.name, literal(stack), literal(part)) if word)
-                for field, treatment in treatments(result, measure, first):
-                    _add_line(figure, members, field, measure, strand, label, bool(part), treatment)
+                label = " ".join(word for word in (whose, literal(stack), literal(part)) if word)
+                for field, shown in treatments(result, measure, first):
+                    _add_line(figure, members, field, measure, index, null, label, bool(part), shown)
     ticks = axis.ticks(result.sites)
     places = sorted(ticks)
     figure.update_xaxes(tickvals=places, ticktext=[literal(ticks[x]) for x in places], title_text=axis.title)
     title = result.measures[measure].title if measure in result.measures else measure.replace("_", " ")
-    figure.update_yaxes(title_text=literal(title).lower() if len(title) < 30 else "")
-    return figure
-
-
-def small(result: ScanResult, measure: str) -> go.Figure:
-    """A small multiple: no legend (the first figure has it), little margin."""
-    figure = by_layer(result, measure, "both")
-    figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36})
-    figure.update_yaxes(title_text="", nticks=5)
-    figure.update_xaxes(title_text="", tickangle=0)
-    words = dict(zip(figure.layout.xaxis.tickvals or (), figure.layout.xaxis.ticktext or (), strict=True))
-    places = apart(list(words))
-    figure.update_xaxes(tickvals=places, ticktext=[words[x] for x in places])
-    values = [v for trace in figure.data for v in trace.y if v is not None]
-    share = measure in result.measures and result.measures[measure].range[1] == 1
-    # Beside the Gaussian, which uses all directions, a model's ranks would lie flat on the axis.
-    if not share and values and min(values) > 0 and max(values) > 8 * min(values):
-        figure.update_yaxes(type="log", dtick=1, tickformat="~g")
-    elif values and min(values) >= 0:
-        figure.update_yaxes(rangemode="tozero")
-    return figure
-
-
-def apart(places: list[float], room: float = 0.12) -> list[float]:
-    """The first and the last of sorted places, and those between with so much of the whole length to either side.
-
-    >>> apart([0, 1, 3, 14, 21, 28, 29])
-    [0, 14, 21, 29]
-    """
-    if len(places) < 3:
-        return places
-    least, chosen = room * (places[-1] - places[0]), places[:1]
-    for place in places[1:-1]:
-        if place - chosen[-1] >= least and places[-1] - place >= least:
-            chosen.append(place)
-    return [*chosen, places[-1]]
+    return figure.update_yaxes(title_text=literal(title).lower() if len(title) < 30 else "")
 
 
 def _add_line(
-    figure: go.Figure, members: list[tuple[float, Row]], field: str, measure: str, strand: Strand, label: str, thin: bool,
+    figure: go.Figure, members: list[tuple[float, Row]], field: str, measure: str, index: int, null: str, label: str, thin: bool,
     shown: Treatment,
 ) -> None:  # fmt: skip
-    """Adds the line of one stack and part of a model, and its interval band."""
+    """Adds the line of one stack and part of the model of an index, or of one of its nulls, and its interval band."""
     x = [spot for spot, _ in members]
     values = [row.number(field) for _, row in members]
-    if strand.null == "gaussian" and not any(v is not None for v in values):
+    colour = palette.ROLES["muted"][0] if null == "gaussian" else palette.model_colour(index)
+    if null == "gaussian" and not any(v is not None for v in values):
         values = [row.number(measure) for _, row in members]  # its rows have no position
     bands = [row.interval(field) if row.number(field) is not None else None for _, row in members]
-    if not strand.null and any(bands):
-        _add_band(figure, x, bands, strand.colour, label, shown)
+    if not null and any(bands):
+        _add_band(figure, x, bands, colour, label, shown)
     hover = [
         f"{literal(row.text('site'))}: <b>{written(v)}</b>" + (f" ({written(b[0])} to {written(b[1])})" if b else "")
         for (_, row), v, b in zip(members, values, bands, strict=True)
     ]
-    pattern = DASH.get(strand.null) or palette.DASHES[strand.index % len(palette.DASHES)]
-    symbol = palette.SYMBOLS[strand.index % len(palette.SYMBOLS)]
+    dash = "longdashdot" if thin else DASH.get(null) or palette.DASHES[index % len(palette.DASHES)]
+    symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
     figure.add_scatter(
         x=x, y=[None if v is None else float(f"{v:.6g}") for v in values], name=label, legendgroup=label,
-        mode="lines" if strand.null else "lines+markers", text=hover, hovertemplate="%{text}<extra>" + label + "</extra>",
-        line={"color": strand.colour, "dash": "longdashdot" if thin else pattern, "width": 1.2 if thin or strand.null else 2.2},
-        marker={"size": 3 if thin or len(x) > 30 else 6, "color": strand.colour, "symbol": symbol}, **shown,
+        mode="lines" if null else "lines+markers", text=hover, hovertemplate="%{text}<extra>" + label + "</extra>",
+        line={"color": colour, "dash": dash, "width": 1.2 if thin or null else 2.2},
+        marker={"size": 3 if thin or len(x) > 30 else 6, "color": colour, "symbol": symbol}, **shown,
     )  # fmt: skip
 
 
@@ -259,16 +199,11 @@ def _add_band(
     figure: go.Figure, x: list[float], bands: list[Interval | None], colour: str, group: str, shown: Treatment
 ) -> None:
     """The interval band; it is parted where a value is not defined."""
-    run: list[tuple[float, Interval]] = []
-    for spot, pair in [*zip(x, bands, strict=True), (0.0, None)]:
-        if pair is not None:
-            run.append((spot, pair))
-            continue
-        if run:
-            there = [p for p, _ in run]
-            high, low = ([float(f"{band[k]:.6g}") for _, band in run] for k in (1, 0))
+    for known, run in groupby(zip(x, bands, strict=True), key=lambda pair: pair[1] is not None):
+        if known:
+            rim = [(spot, *(float(f"{end:.6g}") for end in band or ())) for spot, band in run]
+            there, low, high = map(list, zip(*rim, strict=True))
             figure.add_scatter(
                 x=there + there[::-1], y=high + low[::-1], mode="lines", fill="toself", hoverinfo="skip", showlegend=False,
                 fillcolor=palette.translucent(colour, 0.14), line={"width": 0}, legendgroup=group, **shown,
             )  # fmt: skip
-        run = []

@@ -1,36 +1,41 @@
-"""The core measures by layer, the spectra, who builds the cone, and paired differences."""
+"""What a scan's page draws: the core measures by layer, the spectra, who builds the cone, the measures beyond the core, the
+probes' tables, and how all change from checkpoint to checkpoint.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import plotly.graph_objects as go
 
-from headscan.measures.measure import leading
-from headscan.report.kit import Cell, Figure, Line, Panels, Section, Table, Term, palette, section
-from headscan.report.kit.figures import empty, heat, thin
+from headscan.measures.measure import WITHOUT_SINKS, leading
+from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Term, palette, section
+from headscan.report.kit.figures import empty, heat, lines, thin
 from headscan.report.kit.parts import Part, cell_of
 from headscan.report.kit.words import grouped, literal, named
 from headscan.report.pages.scan_layers import (
     NULLS,
     First,
-    Treatment,
     by_layer,
     knows,
     last_block,
     models,
     of_model,
-    real,
-    small,
     term,
     treatments,
 )
 
 if TYPE_CHECKING:
+    from headscan.measures.measure import Field, MeasureWords
+    from headscan.report.pages.scan_layers import Treatment
     from headscan.run import Row
-    from headscan.scanner.result import ScanResult
+    from headscan.scanner.result import ProbeRecord, ScanResult
+
+    Words = Mapping[str, MeasureWords] | Mapping[str, Field]
 
 ASIDE = "all columns but the last are of the tokens that are no sinks (longer than 3 times the median of their window)"
 
@@ -187,7 +192,7 @@ def anatomy(result: ScanResult) -> Section | None:
         if len({row["site"] for row in branches}) > 1:
             height = 120 + 15 * len({row["part"] for row in branches})
             alt = f"Share of the cone of {named(name)} that each branch makes, by site"
-            figures.append(Figure(f"anatomy-{number}", partial(_map, branches), alt, height=height, title=title))
+            figures.append(Figure(f"anatomy-{number}", partial(_branch_map, branches), alt, height=height, title=title))
         for kind in ("branch", "band", "position", "coordinate", "document"):
             some = [row for row in own if row["kind"] == kind]
             tables += [_parts_of(some, f"{title}: by {kind}" if title else f"By {kind}")] if some else []
@@ -202,7 +207,7 @@ def anatomy(result: ScanResult) -> Section | None:
     return Section("Who builds the cone?", lead, [*([Panels(figures, caption)] if figures else []), *tables], "anatomy")
 
 
-def _map(rows: list[Row]) -> go.Figure:
+def _branch_map(rows: list[Row]) -> go.Figure:
     """Branches down, sites across."""
     sites, parts = (list(dict.fromkeys(row.text(key) for row in rows)) for key in ("site", "part"))
     parts = [part for part in parts if part != "rounding"]
@@ -225,32 +230,209 @@ def _parts_of(rows: list[Row], title: str) -> Table:
     return Table(columns, lines, f"{title} at {site}", folded=True, where="page")
 
 
-@section("scan", 99)
-def differences(result: ScanResult) -> Section | None:
-    """What changes from layer to layer, from model to model, and from random weights: a row a pair, a column a measure."""
-    if not result.differences:
-        return None
-    core = [name for name, words in result.measures.items() if words.core]
-    pairs: dict[tuple[str, str, str, str], dict[str, Cell]] = {}
-    for one in result.differences:
-        ends = (one.interval[0], one.interval[1]) if one.interval else None
-        pair = pairs.setdefault((one.model_a, one.site_a, one.model_b, one.site_b), {})
-        pair[one.measure] = Cell(one.difference, ends, UNDEFINED)
-    lines = [
-        Line(
-            f"{named(model_a)} {site_a}",
-            [site_b if model_a == model_b else f"{named(model_b)} {site_b}",
-             *(cells.get(name, Cell(None, why=UNDEFINED)) for name in core)],
+# ---- The measures beyond the core, and the probes.
+
+LONG = 16  # rows; a longer table is folded
+FIRST = "_without_first"
+ENDINGS = {WITHOUT_SINKS: "without sinks", FIRST: "without position 0"}
+"""What a field's name ends in, and what its column says: measures leave out sinks, probes the first positions."""
+OWN = {"cones": "More about the cone", "spectra": "More about the spectrum", "norms": "More about lengths"}
+
+
+def real(rows: Iterable[Row]) -> list[Row]:
+    """The rows that are no null's."""
+    return [row for row in rows if not row.get("null")]
+
+
+def small(result: ScanResult, measure: str) -> go.Figure:
+    """A small multiple: no legend (the first figure has it), little margin."""
+    figure = by_layer(result, measure, "both")
+    figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36})
+    figure.update_yaxes(title_text="", nticks=5)
+    words = dict(zip(figure.layout.xaxis.tickvals or (), figure.layout.xaxis.ticktext or (), strict=True))
+    places = apart(list(words))
+    figure.update_xaxes(title_text="", tickangle=0, tickvals=places, ticktext=[words[x] for x in places])
+    values = [v for trace in figure.data for v in trace.y if v is not None]
+    share = measure in result.measures and result.measures[measure].range[1] == 1
+    # Beside the Gaussian, which uses all directions, a model's ranks would lie flat on the axis.
+    if not share and values and min(values) > 0 and max(values) > 8 * min(values):
+        figure.update_yaxes(type="log", dtick=1, tickformat="~g")
+    elif values and min(values) >= 0:
+        figure.update_yaxes(rangemode="tozero")
+    return figure
+
+
+def apart(places: list[float], room: float = 0.12) -> list[float]:
+    """The first and the last of sorted places, and those between with so much of the whole length to either side.
+
+    >>> apart([0, 1, 3, 14, 21, 28, 29])
+    [0, 14, 21, 29]
+    """
+    if len(places) < 3:
+        return places
+    least, chosen = room * (places[-1] - places[0]), places[:1]
+    for place in places[1:-1]:
+        if place - chosen[-1] >= least and places[-1] - place >= least:
+            chosen.append(place)
+    return [*chosen, places[-1]]
+
+
+@section("scan", 50)
+def more(result: ScanResult) -> list[Section]:
+    """A section a group that the scan has something beyond the core of."""
+    beyond = {name: words for name, words in result.measures.items() if not words.core}
+    extra = [words.group for words in beyond.values()] + [probe.group for probe in result.probes]
+    return [_group(result, one) for one in dict.fromkeys([*result.groups, *extra]) if one in extra]
+
+
+def _group(result: ScanResult, group: str) -> Section:
+    """Its measures by site, then its probes."""
+    parts: list[Part] = []
+    measures = {name: words for name, words in result.measures.items() if not words.core and words.group == group}
+    if measures:
+        parts += _drawn(result, {name: words for name, words in measures.items() if words.multiple}, "measures")
+        parts.append(_table("By site", measures, [*result.sites, *result.nulls], WITHOUT_SINKS, folded=True))
+    for probe in result.probes:
+        if probe.group == group:
+            parts += _probe(result, probe)
+    words = result.groups.get(group)
+    title = OWN.get(group, group.replace("_", " ").capitalize())
+    return Section(words.title if words else title, words.lead if words else "", parts, f"more-{group}")
+
+
+def _probe(result: ScanResult, probe: ProbeRecord) -> list[Part]:
+    """One probe: what it is, its pictures, its table, its notes."""
+    rows = result.tables.get(probe.name, [])
+    literature = f" {probe.literature}." if probe.literature else ""
+    parts: list[Part] = [Prose(probe.title, heading=True), Prose(probe.sentence + literature), *map(Prose, probe.notes)]
+    plotted = {name: words for name, words in probe.fields.items() if words.plotted and rows}
+    parts += _drawn(result, plotted, probe.name, probe.picture)
+    if rows and probe.picture != "own":
+        parts.append(_table(f"{probe.title}: all numbers", probe.fields, rows, FIRST, folded=bool(plotted)))
+    return parts
+
+
+def _drawn(result: ScanResult, fields: Words, table: str, picture: str = "layers") -> list[Part]:
+    """Small multiples of the fields that are plotted."""
+    rows = real(result.tables.get(table, []))
+    drawn = []
+    for name, words in fields.items():
+        if picture in ("heads", "pairs"):
+            draw = partial(_heads if picture == "heads" else _pairs, rows, name)
+        else:
+            draw = partial(small, result if table == "measures" else _as_scan(result, table), name)
+        drawn.append(
+            Figure(f"{table}.{name}", draw, words.title, height=190, title=words.title, sentence=words.sentence)
         )
-        for (model_a, site_a, model_b, site_b), cells in pairs.items()
-    ]  # fmt: skip
-    columns = ["of", "minus", *(result.measures[name].title for name in core)]
-    lead = (
-        "Sites that read the same text err together, so an interval of a difference is narrower than two intervals suggest. "
-        "Each layer minus the previous one; last minus first; each minus the same site of the previous model, and of random "
-        "weights."
+    return [Panels(drawn, small=True)] if drawn else []
+
+
+def _table(title: str, fields: Words, rows: Iterable[Row], aside: str, *, folded: bool) -> Table:
+    """Columns with their explanations, and rows of cells; the rows of nulls say so."""
+    shown = list(rows)
+    several = len({row.get("model") for row in shown}) > 1
+    columns, names = [Term("")], []
+    for name, words in fields.items():
+        ending = aside if getattr(words, "first", True) else ""
+        for end in dict.fromkeys(("", ending)):
+            if any(name + end in row for row in shown):
+                other = Term(f"{words.title}, {ENDINGS.get(end)}", percent=words.percent, where="page")
+                columns.append(other if end else term(words, name))
+                names.append(name + end)
+    lined = []
+    for row in shown:
+        why = "; ".join(row.notes) or "not defined here"
+        site = row.text("site") or row.text("head")
+        label = f"{named(row.text('model'))}: {site}" if several else site
+        lined.append(Line(label, [cell_of(row, name, why) for name in names], NULLS.get(row.text("null"), "")))
+    return Table(columns, lined, title, folded=folded or len(lined) > LONG)
+
+
+def _as_scan(result: ScanResult, table: str) -> ScanResult:
+    """A scan whose sites are a probe's rows, so that the same plots can show them."""
+    depth = {(row.get("model"), row.get("site")): row.get("depth") for row in result.sites}
+    rows = result.tables.get(table, [])
+    placed = [row | {"depth": depth[key]} for row in rows if (key := (row.get("model"), row.get("site"))) in depth]
+    return replace(result, sites=real(placed), nulls=[row for row in placed if row.get("null")], measures={})
+
+
+def _pairs(rows: list[Row], field: str) -> go.Figure:
+    """A field of each set of pairs and model, by site."""
+    rows = [row for row in rows if row.number(field) is not None]
+    several = len({row.get("model") for row in rows}) > 1
+    series: dict[str, tuple[list[str], list[float | None]]] = {}
+    for row in rows:
+        name = f"{named(row.text('model'))}: {row.text('set')}" if several else row.text("set")
+        across, up = series.setdefault(name, ([], []))
+        across.append(row.text("site"))
+        up.append(row.number(field))
+    return lines(series, zero=True)
+
+
+def _heads(rows: list[Row], field: str) -> go.Figure:
+    """One field of the first model's attention heads: heads across and layers down."""
+    rows = [row for row in rows if row.number(field) is not None]
+    rows = [row for row in rows if row["model"] == rows[0]["model"]]
+    layers = list(dict.fromkeys(row.text("site") for row in rows))
+    width = max((int(row.number("head") or 0) for row in rows), default=-1) + 1
+    grid: list[list[float | None]] = [[None] * width for _ in layers]
+    for row in rows:
+        grid[layers.index(row.text("site"))][int(row.number("head") or 0)] = row.number(field)
+    low = min((v for line in grid for v in line if v is not None), default=0.0)
+    hover = "%{y} head %{x}: %{z:.3f}<extra></extra>"
+    figure = heat(grid, list(range(width)), layers, hover=hover, low=-1 if low < 0 else 0, high=1)
+    figure.update_xaxes(title_text="head")
+    return figure
+
+
+# ---- From checkpoint to checkpoint: every measure of a scan of several checkpoints of one model, as maps and as curves.
+#
+# Each field is a heat map, sites down and checkpoints across; what there is one of a model (the head, the loss) has one row.
+
+
+def checkpoints(result: ScanResult) -> list[str]:
+    """The models' names where they look like checkpoints of one model: at least three with the same sites; else none."""
+    names = models(result)
+    sites = [[row["site"] for row in result.sites if row["model"] == name] for name in names]
+    return names if len(names) > 2 and all(each == sites[0] for each in sites) else []
+
+
+@section("scan", 45)
+def course(result: ScanResult) -> Section | None:
+    """Maps of the clouds' measures and of the probes, sites by checkpoints."""
+    names = checkpoints(result)
+    if not names:
+        return None
+
+    def figure(table: str, key: str, words: MeasureWords | Field, draw: partial[go.Figure]) -> Figure:
+        alt = f"{words.title} over the checkpoints"
+        return Figure(f"course.{table}.{key}", draw, alt, "", 220, words.title, words.sentence)
+
+    maps = [
+        figure("sites", key, words, partial(_course_map, result.sites, names, key))
+        for key, words in result.measures.items()
+    ]
+    parts: list[Part] = [Prose("Sites by checkpoints", heading=True), Panels(maps, small=True)]
+    for probe in result.probes:
+        rows = real(result.tables.get(probe.name, []))
+        fields = {  # counts of what was looked at are left out
+            key: words for key, words in probe.fields.items()
+            if words.interval not in ("a count", "known in closed form") and any(row.number(key) is not None for row in rows)
+        }  # fmt: skip
+        if not fields or len({row["model"] for row in rows}) < len(names) or probe.picture != "layers":
+            continue
+        drawn = [
+            figure(probe.name, key, words, partial(_course_map, rows, names, key)) for key, words in fields.items()
+        ]
+        parts += [Prose(probe.title, heading=True), Panels(drawn, small=True)]
+    lead = "The same sites, one model after another. A small model that saturates loses rank late, and its loss rises."
+    return Section("From checkpoint to checkpoint", lead, parts)
+
+
+def _course_map(rows: list[Row], names: list[str], field: str) -> go.Figure:
+    """One field of all sites (down) over the checkpoints in their order (across)."""
+    sites = list(dict.fromkeys(row.text("site") for row in rows))
+    values = {(row.get("model"), row.get("site")): row.number(field) for row in rows}
+    return heat(
+        [[values.get((name, site)) for name in names] for site in sites], [named(name) for name in names], sites
     )
-    return Section("Differences", lead, [Table(columns, lines, "Differences", folded=True, where="page")])
-
-
-UNDEFINED = "not defined at one of the two"
