@@ -1,7 +1,5 @@
 """A command in this process: one of its own takes seconds to start, and is taken only where it matters."""
 
-from __future__ import annotations
-
 import io
 import sys
 from contextlib import redirect_stderr, redirect_stdout

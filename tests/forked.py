@@ -1,7 +1,5 @@
 """A process of its own without the seconds that importing takes: a fork of this one."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

@@ -1,7 +1,5 @@
 """A Hugging Face cache on this machine, for models that are named by id and revision without a network."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

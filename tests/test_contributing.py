@@ -1,7 +1,5 @@
 """CONTRIBUTING's recipes, as written there, are installed as a plug-in package, and each is found wherever it must be."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 `make docs` builds all of it, notebooks executed; here its pages are made, and a few of them built where Sphinx is installed.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 import warnings

@@ -1,7 +1,5 @@
 """What a GPU computes is what the CPU computes: `make gpu` runs these; without a card they are skipped, loudly."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

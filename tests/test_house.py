@@ -1,7 +1,5 @@
 """The walls of the house: which floor may know which, how long things may be, and that written pages are true."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Every number of every result has an interval, or docs/intervals.md says why it has none."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

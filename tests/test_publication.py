@@ -1,7 +1,5 @@
 """What a package index and a newcomer see: one version, links that lead somewhere, a wheel that stays small and whole."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 import zlib

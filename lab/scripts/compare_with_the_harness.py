@@ -6,8 +6,6 @@ The harness's own model class scores the same requests, as its LAMBADA, BLiMP an
 difference of a log-likelihood in nats and ends with status 1 where one is above 1e-5 of its size (at least of 1 nat).
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import sys

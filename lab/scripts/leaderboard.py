@@ -6,8 +6,6 @@
 Everything on the page is read from the saved result; of a tournament that was stopped early the page says how far it came.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ unseen. Beside it what the head keeps of the logits' gradient over what its leve
 every seed; the best rate is told.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import time

@@ -9,8 +9,6 @@ and is passed over, so an interrupted run goes on with the same command. One thr
 --part 1/2.
 """
 
-from __future__ import annotations
-
 import argparse
 import math
 import time

@@ -1,7 +1,5 @@
 """Every arm: its gradient beside that of the plain formula, its steps in anybody's Trainer, and what is kept in the end."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

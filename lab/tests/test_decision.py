@@ -1,7 +1,5 @@
 """The one rule: every verdict can come out, of every claim, and none by luck."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

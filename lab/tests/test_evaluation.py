@@ -1,7 +1,5 @@
 """Evaluating a folder's model: the result, its page, its faults."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from headscan_lab.evaluation.result import EvaluationResult

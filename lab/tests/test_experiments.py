@@ -1,7 +1,5 @@
 """The tools behind the experiments: they find what is there, and say so where it is not."""
 
-from __future__ import annotations
-
 from itertools import combinations, pairwise, product
 
 import numpy as np

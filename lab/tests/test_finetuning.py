@@ -1,7 +1,5 @@
 """Fine-tuning on labelled sentences: it learns what a frozen body does not say, and leaves the model alone."""
 
-from __future__ import annotations
-
 import random
 
 import numpy as np

@@ -1,7 +1,5 @@
 """lm-evaluation-harness on a task of two items, whose data are a local file."""
 
-from __future__ import annotations
-
 import json
 import sys
 

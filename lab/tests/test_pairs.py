@@ -1,7 +1,5 @@
 """Synonyms, and judging pairs of sentences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Three phases over checkpoints: planted trajectories are found, shuffled ones are not, and the fit is the best there is."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np

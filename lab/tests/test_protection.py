@@ -1,7 +1,5 @@
 """What the field holds of protection: the experiments find what is there, and find protection where there is some."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """The verb: claims one after another, typed, and taken up where a kill left off; the page and the commands."""
 
-from __future__ import annotations
-
 import gc
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The ledger's page: every claim under its document with its evidence, safe to open, filtered without a script."""
 
-from __future__ import annotations
-
 import pytest
 from headscan_lab.ledger.experiment import Power, Region, StandIn
 from headscan_lab.ledger.figures import Curve, RedrawnFigure

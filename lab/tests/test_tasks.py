@@ -1,7 +1,5 @@
 """Evaluation against numbers worked out by hand, and on the real sets where they are at hand."""
 
-from __future__ import annotations
-
 import json
 import math
 

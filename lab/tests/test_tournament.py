@@ -1,7 +1,5 @@
 """The tournament: bit for bit over a resume and beside another process, its numbers from its moments, its words from them."""
 
-from __future__ import annotations
-
 import json
 import time
 from concurrent.futures import ProcessPoolExecutor

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from headscan_lab.measures.zipf import _refit, zipf_intervals, zipf_mandelbrot

@@ -1,7 +1,5 @@
 """The families of adversarial inversions: what is done to which outputs of which model."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Iterator
 from itertools import count as numbers

@@ -7,8 +7,6 @@ without anybody naming it here. Values are right, at the edge, wrong, or hostile
 or 130; a line that takes more than LIMIT seconds of processor time, or none in IDLE looks LIMIT seconds apart, is a hang.
 """
 
-from __future__ import annotations
-
 import contextlib
 import io
 import os

@@ -4,8 +4,6 @@
 and one a method. Every claim of an entry is compared with all tokens, or all prompts, run in float64 without a cache.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 import time

@@ -8,8 +8,6 @@ another of the same name and size, and what was stored is sometimes damaged (in 
 exactly what the text says. State is stored at every chance, not from the tenth second on, so that kills fall into storing.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random

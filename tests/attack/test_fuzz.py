@@ -1,7 +1,5 @@
 """A few of the drawn command lines in every run of the suite; thousands in `make attack`."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

@@ -1,7 +1,5 @@
 """Forty of the adversarial inversions in every run of the suite; five hundred in `make attack`."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import islice
 

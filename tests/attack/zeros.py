@@ -3,8 +3,6 @@
 python -m tests.attack.zeros
 """
 
-from __future__ import annotations
-
 import resource
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Tiny models and prompts that the tests of attribution share."""
 
-from __future__ import annotations
-
 import torch
 from transformers import BertConfig, BertForMaskedLM, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 

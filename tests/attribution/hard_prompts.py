@@ -1,7 +1,5 @@
 """Prompts that pages, tokenizers and tokens' offsets go wrong on, each with the options it is asked with."""
 
-from __future__ import annotations
-
 from typing import Any
 
 __all__ = ["CHAT_TEMPLATE", "PROMPTS"]

@@ -1,7 +1,5 @@
 """The whole way: targets, units, chats, masked models, faithfulness, and every fault of the input in one sentence."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

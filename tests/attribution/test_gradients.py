@@ -1,7 +1,5 @@
 """Gradients against captum, and what integrated gradients promise against themselves."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

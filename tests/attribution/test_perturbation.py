@@ -1,7 +1,5 @@
 """Occlusion against its definition, with and without the shared prefix."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Really rounded weights: 8-bit and 4-bit models by bitsandbytes, and bfloat16, in every method."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

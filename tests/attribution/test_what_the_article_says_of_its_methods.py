@@ -1,7 +1,5 @@
 """Four sentences of Badger's article on input attribution that are about an implementation: this one does what they say."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A series of benchmarks: a section a script, and one that was stopped goes on."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A disk that fills up in the middle of any verb costs one sentence that says how to go on, not a traceback."""
 
-from __future__ import annotations
-
 import pytest
 from safetensors import SafetensorError
 

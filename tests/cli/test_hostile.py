@@ -1,7 +1,5 @@
 """What users and the systems they work on may do to a command: it ends with one sentence and status 2, never a traceback."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The command as a new user would try it: right, wrong, interrupted, resumed, and under torchrun."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

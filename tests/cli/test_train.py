@@ -1,7 +1,5 @@
 """`headscan train`, as it is typed."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The verb: models on a text, tokenizers of two kinds, nulls, intervals, and what is said of them."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

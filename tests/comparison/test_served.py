@@ -1,7 +1,5 @@
 """What a comparison is for: a model and its own self in fewer bits, checkpoints, before and after training, two columns."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Every measure of similarity against its slow reference, its invariances, and itself."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

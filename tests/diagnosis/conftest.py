@@ -1,7 +1,5 @@
 """A small model of random weights and a text for it."""
 
-from __future__ import annotations
-
 import pytest
 
 from headscan.model import ByteTokenizer

@@ -1,7 +1,5 @@
 """A budget of time is kept: what it has no room for is left out, and said."""
 
-from __future__ import annotations
-
 import pytest
 
 import headscan

@@ -1,7 +1,5 @@
 """The verb: one run, its result kept and read again, exit statuses, a fault that is found, bad input."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

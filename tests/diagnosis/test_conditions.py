@@ -1,7 +1,5 @@
 """Each condition comes out both ways, from rows as a scan writes them."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

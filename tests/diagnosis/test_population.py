@@ -1,7 +1,5 @@
 """The reference population: its pages follow from its table, and a number stands among it as it should."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The small model that tests of flow read."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

@@ -1,7 +1,5 @@
 """The channel's bounds against the exact posterior of the codebook, where one noise-to-signal ratio for all fails."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What is tried where the whole vocabulary would take too long, against all of it."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

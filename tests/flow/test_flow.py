@@ -1,7 +1,5 @@
 """What tokens know of each other, against brute force and against what masks allow."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

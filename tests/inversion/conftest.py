@@ -1,7 +1,5 @@
 """Small models with random weights, one a family."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import (

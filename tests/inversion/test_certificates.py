@@ -1,7 +1,5 @@
 """What a certificate says, and that it is so: by brute force over whole prompts, and against hand-made cases."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers

@@ -1,7 +1,5 @@
 """Continuous inversion: the published loop step by step, and the remedies."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Exact inversion: every token, whatever the family, the slice and the precision."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

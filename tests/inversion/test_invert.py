@@ -1,7 +1,5 @@
 """The façade: verdicts, certificates, bad input, saved results, the command."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Joint search: hidden tokens, encoders, next-token distributions, pooled embeddings; and gradients."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import T5Config, T5ForConditionalGeneration

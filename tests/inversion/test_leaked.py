@@ -1,7 +1,5 @@
 """States that leaked are inverted from any store, through noise that nobody knows; foreign ones are told."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Masked mixers: every mixing through the slices and the exact search, by their triangular weights."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

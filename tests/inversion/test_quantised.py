@@ -1,7 +1,5 @@
 """Weights of 8 and 4 bits by bitsandbytes: the same search, with the tolerance that their arithmetic needs."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM

@@ -1,7 +1,5 @@
 """The readout, and the model's prior along a draft."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """The small models of the inversion's tests."""
 
-from __future__ import annotations
-
 from tests.inversion.conftest import bert, gpt2, ids, llama
 
 __all__ = ["bert", "gpt2", "ids", "llama"]

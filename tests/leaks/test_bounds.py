@@ -1,7 +1,5 @@
 """Bounds on leaks in bits, held against slow references, against numerical integration, and in their order."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Defences side by side, what they do at work, and attacks on what they leave."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Which tokens a training step's gradient shows, as a result, a page and a command."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """The verb: rows between bounds, caches of all formats, what is refused, the command."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -3,8 +3,6 @@
 babyllama-tok105 of the assets; where that folder is absent, a model of ours of the same vocabulary with random weights.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -1,7 +1,5 @@
 """The anatomy of a cone: against sums taken token by token, in every family, and inside a scan."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """What the mean of the head's input says: planted frequencies are found, random ones are not, and gauge is what a bias takes."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The pages of docs/measures: their examples run, and every probe and extra measure points at one of them."""
 
-from __future__ import annotations
-
 import doctest
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Every measure of a cloud far from the origin, against arithmetic of 60 digits on the very same rows."""
 
-from __future__ import annotations
-
 import mpmath
 import numpy as np
 import pytest

@@ -4,8 +4,6 @@ One run of the real accumulators over Gaussian states at two sites of a small mo
 name. A name without a known value must say why.
 """
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Every probe's number has an interval, or its field says why not; intervals are as wide as repeated draws scatter."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The gradient through the head: against a projector of V x V, its nulls, and where rounding would bite."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

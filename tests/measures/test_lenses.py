@@ -1,7 +1,5 @@
 """Lenses: exact where they must be, and told apart from another token's reading."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Every measure against its slow reference, its invariances, and its behaviour on small and broken clouds."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

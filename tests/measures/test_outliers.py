@@ -1,7 +1,5 @@
 """Sinks, massive activations and rogue coordinates: found where they were planted, and measured as brute force does."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

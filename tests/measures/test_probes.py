@@ -1,7 +1,5 @@
 """The probes inside a scan: chosen by name, mergeable, resumable in parts, complete in the document, the page, the frame."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

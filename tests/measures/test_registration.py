@@ -1,7 +1,5 @@
 """A new measure and a new probe are one file each: command line, JSON, frame, terminal and page have them then."""
 
-from __future__ import annotations
-
 import importlib
 import io
 import sys

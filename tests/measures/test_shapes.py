@@ -1,7 +1,5 @@
 """Hubness and the fall of the spectrum: against slow references and laws that are known."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

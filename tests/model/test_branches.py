@@ -1,7 +1,5 @@
 """What a branch is: the term that the block adds to the residual stream."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Configurations that describe no model, or none that fits: refused in a sentence, before anything is built."""
 
-from __future__ import annotations
-
 import json
 import time
 

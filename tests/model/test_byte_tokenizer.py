@@ -1,7 +1,5 @@
 """Bytes as tokens: exact, with the offsets of characters."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

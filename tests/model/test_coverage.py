@@ -1,7 +1,5 @@
 """Every family: embedding, blocks, final norm and logits equal the model's own; docs/coverage.md tells the truth."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.model.tiny import coverage_script, hooks

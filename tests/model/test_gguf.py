@@ -1,7 +1,5 @@
 """Models in one .gguf file: what transformers unpacks is the model, and what cannot be read is said in a sentence."""
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Repositories of the hub that hold .gguf files and nothing else (the hub's client is replaced: there is no network)."""
 
-from __future__ import annotations
-
 import huggingface_hub
 import pytest
 from huggingface_hub.errors import EntryNotFoundError

@@ -1,7 +1,5 @@
 """The Lens: running to a site, watching, the model's mode, bad input."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

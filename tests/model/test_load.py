@@ -1,7 +1,5 @@
 """Loading: what works, and one clear sentence for everything that does not."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import socket

@@ -1,7 +1,5 @@
 """What loading takes: weights in shards are mapped, not copied, and another precision has no copy of the first beside it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A head that the weights lack: the model is read without it, and says so; anything else that is missing is refused."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load_file, save_file

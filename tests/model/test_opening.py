@@ -1,7 +1,5 @@
 """Models in every form that a verb may be given."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

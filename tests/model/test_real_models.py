@@ -1,7 +1,5 @@
 """Trained models: the Lens against the model's own hidden states, and the models make sense of text."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Globs over site names."""
 
-from __future__ import annotations
-
 import pytest
 
 from headscan.model.sites import match_sites

@@ -1,7 +1,5 @@
 """Slices against models taken apart by hand, and the bad input they meet."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM

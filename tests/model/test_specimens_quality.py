@@ -1,7 +1,5 @@
 """The embedded specimens load by plain transformers, write words, and know the stories they are measured on."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """What a model is, told by trying: known families against what is known of them."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Tiny models for these tests: the families of scripts/coverage.py and a few shared ones."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from importlib import metadata

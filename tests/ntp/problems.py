@@ -1,7 +1,5 @@
 """Random instances shared by the tests."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from headscan.ntp import SoftLabels

@@ -1,7 +1,5 @@
 """Attribution as its definitions say, one forward pass at a time: slow and obviously right."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

@@ -1,7 +1,5 @@
 """Slow, obviously right versions of dimension, partition, uniformity and collapse; plain numpy loops."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

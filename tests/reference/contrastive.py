@@ -1,7 +1,5 @@
 """The contrastive loss as its definition reads: two loops, no tricks, float64."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Counting as one would on paper: a dictionary of (context, next token)."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 

@@ -1,7 +1,5 @@
 """Flow between tokens by its definitions, one changed prompt at a time."""
 
-from __future__ import annotations
-
 import torch
 
 

@@ -6,8 +6,6 @@ the reason why no value is known. `docs/measures/gaussian.md` is written from it
 the code.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Slow, obviously right versions of the first measures: all pairs, all rows at once, float64 numpy, no shared code."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

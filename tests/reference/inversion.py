@@ -1,7 +1,5 @@
 """Inversion written out: slow, and obviously right."""
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

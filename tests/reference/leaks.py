@@ -1,7 +1,5 @@
 """Slow, obviously right versions of the bounds on leaks, in numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

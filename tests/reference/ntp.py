@@ -1,7 +1,5 @@
 """The definitions of next-token prediction's geometry, one context at a time, as the papers write them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

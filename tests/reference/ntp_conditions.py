@@ -4,8 +4,6 @@ With free embeddings both always hold, and only the width can be too small. With
 they are conditions on the words alone: a linear system, and a linear program.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.optimize import linprog
 

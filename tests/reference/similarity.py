@@ -1,7 +1,5 @@
 """Similarities of two sets of rows, slow and obviously right: matrices of tokens by tokens, explicit regressions."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.linalg import orthogonal_procrustes
 from scipy.stats import rankdata

@@ -1,7 +1,5 @@
 """Slow, obviously right versions of what needs pairs, windows and words: one pair at a time where that is affordable."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np

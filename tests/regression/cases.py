@@ -4,8 +4,6 @@ This is the only file here that knows headscan's interface. Where the interface 
 names and the numbers stay. Everything is seeded and runs on one thread: the order of a sum depends on the threads.
 """
 
-from __future__ import annotations
-
 import functools
 import random
 import tempfile

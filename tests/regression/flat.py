@@ -1,7 +1,5 @@
 """Names for the numbers of a case, and the file that keeps them: nothing here knows headscan."""
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import json

@@ -5,8 +5,6 @@ that its numbers stayed. Making it again would only prove that the program agree
 corrected on purpose, name it with the reason in `CORRECTED` of test_numbers.py instead.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 

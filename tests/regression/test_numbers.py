@@ -6,8 +6,6 @@ then compared to `KERNELS`, and texts, whole numbers and truth values stay equal
 that were kept may not go away. `None` stands for "not defined" and may be absent.
 """
 
-from __future__ import annotations
-
 from fnmatch import fnmatchcase
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The cone at the head is gauge: the same logits without it, and on the stream nothing is free."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

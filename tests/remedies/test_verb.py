@@ -1,7 +1,5 @@
 """The verb `remedy`: judged against loops that are obviously right, exported to what the real libraries read."""
 
-from __future__ import annotations
-
 import csv
 
 import numpy as np

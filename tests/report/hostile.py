@@ -1,7 +1,5 @@
 """Text that tries to be something else: markup, templates, escapes, other directions of writing."""
 
-from __future__ import annotations
-
 import numpy as np
 import sample
 

@@ -4,8 +4,6 @@ The clouds are drawn in a modest width, and every number in the document is comp
 contract, so that the numbers, the spectra and the pictures agree with one another as they do in a real scan.
 """
 
-from __future__ import annotations
-
 import zlib
 from dataclasses import fields
 from types import SimpleNamespace

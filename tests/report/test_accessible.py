@@ -1,7 +1,5 @@
 """Every kind of page, made by a small real run: light and dark, wide and on a phone, axe-core finds nothing against it."""
 
-from __future__ import annotations
-
 import importlib.util
 import warnings
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The page of an attribution in a browser, with hostile tokens, thousands of them, and many predictions."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The scan's page as a reader has it: in a browser, without a network, with hostile text all through it."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import hostile

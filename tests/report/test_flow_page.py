@@ -1,7 +1,5 @@
 """The page of a flow in a browser."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

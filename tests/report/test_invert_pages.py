@@ -1,7 +1,5 @@
 """The pages of `headscan invert`: what they say, what they escape, and that their figures are drawn in a browser."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """One page as a value, shown four ways."""
 
-from __future__ import annotations
-
 import io
 import logging
 from html.parser import HTMLParser

@@ -1,7 +1,5 @@
 """The layer axis of models that differ in depth (four, five and six blocks), and of an encoder with its decoder."""
 
-from __future__ import annotations
-
 import sample
 
 from headscan.report.pages.scan_layers import Axis, Place, by_layer, last_block, of_model

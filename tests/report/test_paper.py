@@ -1,7 +1,5 @@
 """Figures as files and tables as LaTeX: what a paper takes from a result."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

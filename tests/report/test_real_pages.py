@@ -1,7 +1,5 @@
 """Attribution and flow pages of a real model on prompts that pages go wrong on, opened in a browser."""
 
-from __future__ import annotations
-
 import pytest
 
 import headscan

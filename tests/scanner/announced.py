@@ -1,7 +1,5 @@
 """What a run announces, for tests."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """A pass adds a batch in pieces: what it leaves is the same; and what is not finite is named."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

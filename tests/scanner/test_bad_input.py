@@ -1,7 +1,5 @@
 """Clouds that leave little to measure: every probe and measure is then defined or says why not, and nothing is NaN."""
 
-from __future__ import annotations
-
 import json
 import math
 

@@ -1,7 +1,5 @@
 """What can be known before the first forward pass over the text is said before it."""
 
-from __future__ import annotations
-
 import weakref
 from collections import Counter
 

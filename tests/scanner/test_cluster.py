@@ -3,8 +3,6 @@
 With Spark itself, two workers and one of them killed: tests/spark.
 """
 
-from __future__ import annotations
-
 from contextlib import contextmanager
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Differences between sites and models that read the same documents: paired, and covered."""
 
-from __future__ import annotations
-
 from io import StringIO
 
 import numpy as np

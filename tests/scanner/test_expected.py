@@ -1,7 +1,5 @@
 """`scan --dry-run`: what it says before, nothing written, and the memory bound it gives is the one that a scan announces."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

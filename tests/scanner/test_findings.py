@@ -1,7 +1,5 @@
 """What the numbers say: one verdict on the cone a model, and never without the null beside it."""
 
-from __future__ import annotations
-
 import pytest
 
 from headscan.run import Row

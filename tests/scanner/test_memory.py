@@ -1,7 +1,5 @@
 """The memory that a scan announces is a bound: held against what a process really took."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

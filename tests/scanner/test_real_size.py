@@ -1,7 +1,5 @@
 """Models that people use: every figure of a scan against brute force, and a sentence encoder's sentences against people."""
 
-from __future__ import annotations
-
 import headscan_lab.evaluation.run
 import numpy as np
 import pytest

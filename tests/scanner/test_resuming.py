@@ -1,7 +1,5 @@
 """A scan that was stopped goes on only with what it rests on, and its files are those of an undisturbed one."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

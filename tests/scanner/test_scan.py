@@ -1,7 +1,5 @@
 """The scan against a brute-force computation with plain transformers and numpy, on real models and real text."""
 
-from __future__ import annotations
-
 import copy
 import json
 import signal

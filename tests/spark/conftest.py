@@ -3,8 +3,6 @@
 `make spark` installs the extra (half a gigabyte, so that it is not of `dev`) and runs these; elsewhere they are skipped, loudly.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """The same counts from a real cluster of Spark."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

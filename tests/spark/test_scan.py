@@ -1,7 +1,5 @@
 """A scan of a store by a real cluster of Spark says what one process says, also when a worker is killed on the way."""
 
-from __future__ import annotations
-
 import threading
 
 import headscan

@@ -1,7 +1,5 @@
 """One live scan, and the states that it saw: what every format is held to."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Arrays, dicts, streams and flat files give the live scan's numbers bit for bit."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Files that the real libraries write give the live scan's numbers; each is skipped, loudly, where its library is absent."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`compare` and `remedy` take every source that `scan` takes, and say of it what they say of the array in it."""
 
-from __future__ import annotations
-
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq

@@ -1,7 +1,5 @@
 """`headscan states` writes what a scan reads back bit for bit, also after a kill; damage is noticed."""
 
-from __future__ import annotations
-
 import json
 import shutil
 

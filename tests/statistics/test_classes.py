@@ -1,7 +1,5 @@
 """The accumulators of classes, tallies and kept windows are monoids: any split gives the same result."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

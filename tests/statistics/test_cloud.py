@@ -1,7 +1,5 @@
 """What a cloud says of its strongest directions, and of its spectrum with coordinates left out."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

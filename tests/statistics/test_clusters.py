@@ -1,7 +1,5 @@
 """Sums of clusters and the sample are the same whatever the split of the text, its order, or an interruption."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from safetensors.torch import load, save

@@ -1,7 +1,5 @@
 """A scan's intervals cover what they promise on text whose windows depend on each other, at several widths."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """The same statistics from 1, 2 and 3 gloo processes as from one."""
 
-from __future__ import annotations
-
 import os
 import socket
 

@@ -1,7 +1,5 @@
 """Attributes worked out when they are asked for do not make threads wait for each other."""
 
-from __future__ import annotations
-
 import threading
 from concurrent.futures import ThreadPoolExecutor
 

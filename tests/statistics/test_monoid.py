@@ -1,7 +1,5 @@
 """Every accumulator is a monoid: any split of the data, any order of merging, stored and restored, gives the same."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import pairwise
 

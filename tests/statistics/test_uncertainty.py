@@ -1,7 +1,5 @@
 """Intervals from what is left out cover what it promises, agree with the textbook form, and the null has its known law."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import t as student

@@ -1,7 +1,5 @@
 """Tokenizers of every family, trained in a moment on a few sentences, and those of real models where they are."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 from functools import cache

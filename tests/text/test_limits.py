@@ -1,7 +1,5 @@
 """Texts that would fill the memory or never end: each is refused in a sentence, with little of it ever held."""
 
-from __future__ import annotations
-
 import gzip
 import itertools
 import json

@@ -1,7 +1,5 @@
 """Prompts are read alike, whatever they are given as."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

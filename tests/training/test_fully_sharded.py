@@ -1,7 +1,5 @@
 """A Learner under torch's fully_shard (FSDP2), two gloo processes on a CPU: the loss and the gradients of one process."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -1,7 +1,5 @@
 """The live geometry: right numbers, in anyone's Trainer, without touching the run."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """A head for a body that is not copied: the same model as around a copy."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import GPT2Config, GPT2Model, LlamaConfig, LlamaModel

@@ -1,7 +1,5 @@
 """What the Trainer trains: objectives by name, faults of batches, pools and shares."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

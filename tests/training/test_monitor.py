@@ -1,7 +1,5 @@
 """The monitor: it logs where the Trainer logs, keeps to its share, and names what breaks."""
 
-from __future__ import annotations
-
 import copy
 import os
 

@@ -1,7 +1,5 @@
 """Head recovery: the bias folds in exactly, and what it gives is a language model."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, GPT2Config, GPTNeoXConfig, LlamaConfig

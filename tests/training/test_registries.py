@@ -1,7 +1,5 @@
 """A new objective, regulariser, recovery or task is one class or function; options that it does not use are refused."""
 
-from __future__ import annotations
-
 import importlib.util
 from dataclasses import dataclass
 from typing import Annotated

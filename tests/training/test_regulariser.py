@@ -1,7 +1,5 @@
 """Isotropy in the loss: its value, how it adds up over micro-batches, and what it does to a model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """What a resumed run rests on, and that its files are those of a run that was never stopped."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Training end to end: recipes, checkpoints that load anywhere, resuming, faults."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The public face is typed: a user's script has no error and no Any, and a wrong option is an error before it runs."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

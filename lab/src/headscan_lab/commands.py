@@ -1,7 +1,5 @@
 """The verbs that the laboratory adds to the command line, by entry points of the group `headscan.verbs`."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 from typing import Any

@@ -4,8 +4,6 @@
 explained; `Engine` and `Coalitions` are the model as a function of embeddings and of subsets of the prompt.
 """
 
-from __future__ import annotations
-
 from headscan.attribution.engine import Engine
 from headscan.attribution.faithfulness import faithfulness
 from headscan.attribution.gradients import gradient_x_input, integrated_gradients

@@ -1,7 +1,5 @@
 """How far a map can be trusted: take away what it calls important, and look whether the prediction goes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

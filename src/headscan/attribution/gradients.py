@@ -1,7 +1,5 @@
 """Gradients of the target by the prompt's embeddings: gradient x input, and integrated gradients with their gap."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple

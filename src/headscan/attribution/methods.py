@@ -1,7 +1,5 @@
 """The methods: gradient x input, integrated gradients, occlusion, and the mean of gradient x input and occlusion."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

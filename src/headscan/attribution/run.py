@@ -1,7 +1,5 @@
 """From a model and a prompt to maps of which tokens the prediction rests on."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass

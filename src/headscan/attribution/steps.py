@@ -1,7 +1,5 @@
 """The options of `headscan attribute`, and which predictions of a prompt they ask to explain."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Targets: the one number of a prediction that is explained; units of the prompt; what stands for an absent token."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """A verb's command, made of its options by cyclopts: every option is said once, in the verb's settings."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import typing

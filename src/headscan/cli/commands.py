@@ -1,7 +1,5 @@
 """How each verb of the instrument is called from the command line: what it is applied to, an example, its page."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module

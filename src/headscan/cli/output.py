@@ -1,7 +1,5 @@
 """What all verbs share: where results go, how they are shown, and how progress is."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """The cells of a comparison: values of all tokens, intervals, and what nulls say, for one pair of models after another."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """The measures of similarity: CKA, linear predictability, mutual neighbours, Procrustes, RSA, SVCCA."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Nulls: how the sampled tokens of two models would look if they had nothing to do with one another."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """`compare`: how alike the representations of two or more models are, site against site, on the same tokens."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from itertools import combinations

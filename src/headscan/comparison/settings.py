@@ -1,7 +1,5 @@
 """What a comparison is asked for, and its sources: models that read a text, or stored vectors, all checked."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Literal, cast

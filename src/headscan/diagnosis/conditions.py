@@ -1,7 +1,5 @@
 """The conditions of a checkup, one declaration each: code, number, threshold, words, and the function that looks for it."""
 
-from __future__ import annotations
-
 import math
 
 from headscan.diagnosis.evidence import ModelEvidence, interval, value

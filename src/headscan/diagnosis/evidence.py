@@ -1,7 +1,5 @@
 """What is known of one source when its examination is done: nothing here judges."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

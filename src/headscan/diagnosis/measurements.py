@@ -1,7 +1,5 @@
 """What is measured of one model beside its scan: each part until its share of the budget is spent."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field

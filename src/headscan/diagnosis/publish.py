@@ -1,7 +1,5 @@
 """A checkup as a section of a model card."""
 
-from __future__ import annotations
-
 import re
 
 from headscan.diagnosis.result import CheckupResult, Observation

@@ -1,7 +1,5 @@
 """What a condition of a checkup is, and the decorator by which headscan and plug-ins declare one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """`checkup`: the four questions of one or more models in one run, with findings that have codes."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Sequence

@@ -10,8 +10,6 @@
 - `channel_bound`, `gaussian_bits`, `fano_accuracy`, `fano_bits`: what no decoder can exceed
 """
 
-from __future__ import annotations
-
 from headscan.flow.codebooks import channel_bound, codebook, distances, noise_accuracy
 from headscan.flow.influence import Recovery, leaks, recovery
 from headscan.flow.result import ChannelResult, FlowResult

@@ -1,7 +1,5 @@
 """What output j knows of input token i: how far it moves with the token, and whether the token can be recovered from it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field

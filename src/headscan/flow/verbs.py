@@ -1,7 +1,5 @@
 """The verbs `flow` and `channel`: from models and prompts to what their tokens know of each other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial

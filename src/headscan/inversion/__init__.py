@@ -5,8 +5,6 @@
 - `exact`, `joint`, `descend`: the same on a slice's outputs; `Decoder`: from vectors to tokens
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from headscan.inversion.continuous import Decoder, Descended, Descent, descend, preset

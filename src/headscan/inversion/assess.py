@@ -1,7 +1,5 @@
 """From what a method found to an entry of the result: the tokens are run again and judged by what comes out."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from contextlib import ExitStack

@@ -9,8 +9,6 @@ Source of the methods: Badger, "Language Modeling and Discrete Encodings" (blbad
 optimiser, schedule, start and masks, and none of the remedies.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from functools import cached_property

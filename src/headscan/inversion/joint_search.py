@@ -7,8 +7,6 @@ ends in a dead end, it begins again from a longer descent: deep encoders need ma
 like any other; not finding one proves nothing.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

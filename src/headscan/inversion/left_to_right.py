@@ -5,8 +5,6 @@ t is the one whose output equals the target up to rounding. Source of the scheme
 and Hence Invertible", arXiv:2510.15511 (SipIt); the rankings, the batching over prompts and the backtracking are headscan's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Literal

@@ -1,7 +1,5 @@
 """What may be given of a prompt in place of its text."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Which tokens fit an output of a slice, told for the whole vocabulary by one product; fitted in one pass, and cached."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

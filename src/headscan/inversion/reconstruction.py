@@ -1,7 +1,5 @@
 """What a method found for one prompt, and what it is worth: residuals when the tokens are run, rivals, the verdict."""
 
-from __future__ import annotations
-
 import math
 import sys
 from collections.abc import Sequence

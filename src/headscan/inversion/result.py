@@ -1,7 +1,5 @@
 """What an inversion found."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 

@@ -1,7 +1,5 @@
 """`invert`: from what a slice of a model gave back to the tokens, with a certificate."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict

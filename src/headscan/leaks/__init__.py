@@ -6,8 +6,6 @@
 - `applied`, `ChangedCache`, `working`: a mechanism at work in a model
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from headscan.leaks.mechanisms import MECHANISMS, ChangedCache, NumberFormat, applied, read_format, working

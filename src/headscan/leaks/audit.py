@@ -1,7 +1,5 @@
 """The audit of a release of every position: bits between bounds, attacks, exact inversion where there is no noise, utility."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What is released for each candidate, with how likely each is: the one thing that every bound is computed from."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

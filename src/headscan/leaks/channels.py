@@ -1,7 +1,5 @@
 """What may leak: hidden states, a key-value cache, logits, an embedding."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """The leaked gradient of one training step."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """What may be done to a release before the noise: maps that the attacker knows, with the way back to states."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 from abc import ABC, abstractmethod

@@ -1,7 +1,5 @@
 """Bits token by token: at each position of a text every candidate's release is computed after the true tokens before it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

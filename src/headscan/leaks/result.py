@@ -1,7 +1,5 @@
 """What a privacy report holds."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Annotated, ClassVar

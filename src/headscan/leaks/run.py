@@ -1,7 +1,5 @@
 """`privacy`: how much of a text what leaked of it gives away, in bits between proved bounds."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field

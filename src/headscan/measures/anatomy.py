@@ -4,8 +4,6 @@ The average cosine of n states is, up to the diagonal, |m|² with m the mean of 
 |m|² = Σ aᵢ·m, exactly, and aᵢ·m/|m|² is the share of part i. A share may be negative: that part takes away from the cone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ each other, scores get a common offset, and attention sharpens. Here: per head, 
 attention goes through transformers' attention interface (most of them).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """What the common direction says: the logits of the mean state, against how frequent each token is."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import torch

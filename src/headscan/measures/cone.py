@@ -1,7 +1,5 @@
 """Average cosine: The cosine between two tokens, averaged over all pairs."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -5,8 +5,6 @@ high dimensions: n points cannot show more than about 2·log₂ n, so that a bal
 against the same estimate on a null of the same n and d.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

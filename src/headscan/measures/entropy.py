@@ -1,7 +1,5 @@
 """RankMe: Effective rank with amplitudes σ in place of energies σ²."""
 
-from __future__ import annotations
-
 import math
 from typing import TypeAlias
 

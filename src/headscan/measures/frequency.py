@@ -1,7 +1,5 @@
 """What frequency has to do with it: rows of an embedding table by how often their token occurs in the text."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The head: how many directions its table uses (Godey et al. 2024, arXiv:2404.07647), and the loss of its predictions."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

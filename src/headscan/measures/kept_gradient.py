@@ -13,8 +13,6 @@ follow from its norm.
 Source: Godey and Artzi 2026 (arXiv:2603.10145), who report 1 − r² with r² = 1 − kept²; the nulls are headscan's own.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

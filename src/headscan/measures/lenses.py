@@ -3,8 +3,6 @@
 The logit lens (nostalgebraist 2020) gives them to the final norm and the head as they are.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self

@@ -1,7 +1,5 @@
 """What a measure is: a pure function of a cloud of vectors, with everything a reader must know beside it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps

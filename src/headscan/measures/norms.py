@@ -1,7 +1,5 @@
 """Mean norm: The average length of a token's vector."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from headscan.measures.measure import measure

@@ -1,7 +1,5 @@
 """What stands out at a site: sink tokens, the coordinates that make them, and coordinates that make the cone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial

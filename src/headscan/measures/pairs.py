@@ -1,7 +1,5 @@
 """The probe `alignment`: alignment of pairs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ A measure is a function of one site's `Cloud`. A probe may keep accumulators of 
 vectors, the embedding tables or the text's counts, or run the model again; it gives rows for one table of the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property

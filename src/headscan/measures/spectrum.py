@@ -1,7 +1,5 @@
 """The spectrum of a cloud's second moment: what several measures of dimension share."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from headscan.measures.measure import MEASURES, measure

@@ -1,7 +1,5 @@
 """The probe `sphere`: alignment and uniformity."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ With the factor of each norm on the stream held still (`headscan.model.branches`
 the embedding and every branch so far, each carried through the norms between, and the norms' own biases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self

@@ -1,8 +1,6 @@
 """How contextual are the vectors? Similarity within and between contexts, of one word with itself, of a text with its
 words; all less the baseline that anisotropy alone would give (Ethayarajh 2019, arXiv:1909.00512)."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 

@@ -11,8 +11,6 @@ Its names are loaded when first asked for, so that `headscan.model.settings` can
 torch.Size([1, 3, 8])
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:

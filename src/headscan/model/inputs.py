@@ -1,7 +1,5 @@
 """What a forward pass is given: checked token ids, and the few extras some families need."""
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Loading a model. Everything that can be refused is refused before any weights are read."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 import os

@@ -1,7 +1,5 @@
 """The settings of loading a model, shared by all verbs that take one."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

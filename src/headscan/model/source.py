@@ -1,7 +1,5 @@
 """Where a model comes from: an embedded specimen, a local folder, a .gguf file or a hub id; its configuration and files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

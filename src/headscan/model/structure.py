@@ -1,7 +1,5 @@
 """The sites of a model, found by its structure: by what one tiny forward pass does, not by a table of classes."""
 
-from __future__ import annotations
-
 import itertools
 from collections import Counter
 from dataclasses import dataclass

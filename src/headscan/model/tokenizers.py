@@ -1,7 +1,5 @@
 """Finding a model's tokenizer, if it has one; and a tokenizer for models that read raw bytes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """What a model is, found by trying it: each question asked once a model, with one criterion for everybody."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from functools import cached_property

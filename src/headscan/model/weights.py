@@ -1,7 +1,5 @@
 """The weight files of a model: that they are there, are safetensors or .gguf, and are whole. Checked before it is built."""
 
-from __future__ import annotations
-
 import json
 import logging
 import mmap

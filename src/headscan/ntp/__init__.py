@@ -11,8 +11,6 @@ Its parts work on matrices [contexts, vocabulary]:
 - `threshold_sweep`, `bootstrap`: error bars
 """
 
-from __future__ import annotations
-
 from headscan.ntp.entropy import bootstrap, cross_entropy, describe, threshold_sweep, unseen_mass
 from headscan.ntp.labels import SoftLabels, Supports
 from headscan.ntp.predicting import run

@@ -1,7 +1,5 @@
 """The data's own numbers: entropy bound, support sizes, Zipf of contexts, the mass still unseen."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a trained model does with the contexts of a count: its embeddings of them, and its words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """From a text to the geometry it predicts, and to models held against it: counting, solving and comparing strung together."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from itertools import chain

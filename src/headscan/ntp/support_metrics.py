@@ -5,8 +5,6 @@ followed by many tokens, and what collapses is the set of contexts that share a 
 Everything here runs over blocks of contexts, so memory stays at block x V.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

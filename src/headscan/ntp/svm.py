@@ -12,8 +12,6 @@ scaled to spectral norm one, is feasible for the dual  max ⟨A, S~⟩  s.t.  A1
 So the gap reported is a proof, not a stopping rule. Cost of an iteration: O(u c min(u, c)).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What a remedy is fitted on, and what it is judged by: vectors of a model's texts."""
 
-from __future__ import annotations
-
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ W(x − μ) + (b + Wμ) = Wx + b. With μ the mean of x, the cone is gone there,
 stream, which norms and additions read, has no such freedom (but along the vector of ones where layer norms alone read it).
 """
 
-from __future__ import annotations
-
 import copy
 from typing import TypeVar, cast
 

@@ -1,7 +1,5 @@
 """A fitted remedy written for use: a module, a rewritten column, a whole sentence encoder."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

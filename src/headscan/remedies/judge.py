@@ -1,7 +1,5 @@
 """The judgement of remedies: a row a remedy and set of pairs, and what the rows say in words."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The remedies: centring, scaling, whitening in three ways, and what takes directions away."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Annotated
 

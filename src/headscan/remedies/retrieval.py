@@ -1,7 +1,5 @@
 """The judge of a remedy: do texts find their partners among all others? By exact neighbours, on pairs nothing was fitted on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 

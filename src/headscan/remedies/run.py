@@ -1,7 +1,5 @@
 """`headscan remedy`: cures after the fact, fitted, judged on retrieval, exported."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from typing import Annotated, Any, cast

@@ -4,5 +4,3 @@
 - `kit`: the parts that all pages are made of, and the four ways to show them
 - `pages`: one module a kind of result
 """
-
-from __future__ import annotations

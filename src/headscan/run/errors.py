@@ -1,7 +1,5 @@
 """What goes wrong: bad input, a full disk, memory that runs out, and names that went."""
 
-from __future__ import annotations
-
 import errno
 import warnings
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """A session on a Spark cluster, for what outgrows one machine (extra `spark`; Java 17 or 21)."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Iterator

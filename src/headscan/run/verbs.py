@@ -1,7 +1,5 @@
 """The decorator under every verb: options checked, a run opened around the work, its result completed and saved."""
 
-from __future__ import annotations
-
 import errno
 import functools
 import inspect

@@ -4,8 +4,6 @@ Each level of the tree merges `FAN` records of each key, so that no worker holds
 are merged side by side.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace

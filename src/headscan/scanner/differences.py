@@ -4,8 +4,6 @@ Two sites that read the same documents err together: each document's influences 
 so an interval of a difference is as wide as what the two do not share.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise

@@ -1,7 +1,5 @@
 """One model of a scan: its pass over the text, its null's, and what they say."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache

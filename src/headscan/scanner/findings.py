@@ -1,7 +1,5 @@
 """What the numbers say in words: findings with a code, a level and the number they rest on."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Literal

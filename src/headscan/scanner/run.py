@@ -1,7 +1,5 @@
 """The scan: text, lens and statistics strung together; one command, every site, every measure."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

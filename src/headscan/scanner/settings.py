@@ -1,7 +1,5 @@
 """What a scan is asked for: the options of `headscan.scan` and of the command line, said once."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

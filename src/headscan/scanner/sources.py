@@ -1,7 +1,5 @@
 """The sources of a scan or a comparison: named and checked, all of them, before the first forward pass over the text."""
 
-from __future__ import annotations
-
 import gc
 import os
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """What a verb that reads vectors will take in memory, disk and time, said before weights are read; for `--dry-run`."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What yields vectors: batches of named sites, with the tokens and documents that they are of."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict

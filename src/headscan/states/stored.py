@@ -1,7 +1,5 @@
 """Stored states as a source: files, and arrays in memory."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Bits and right answers: what so much information about one of many names allows, and what it takes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import numpy as np

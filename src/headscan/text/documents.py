@@ -1,7 +1,5 @@
 """From a source of text to a stream of documents, each itself a stream of character pieces."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

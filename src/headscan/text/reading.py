@@ -1,7 +1,5 @@
 """Files as streams of strictly decoded characters: plain, gzip or zstd, never held whole in memory, whatever is in them."""
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import zlib

@@ -1,7 +1,5 @@
 """What stands for a text: a file, a folder, a stream, a name, or the text itself; found and checked before it is read."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """Streaming tokenisation: exactly the tokens of each whole document, though long documents are read in pieces."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import unicodedata

@@ -1,7 +1,5 @@
 """Windows: consecutive, non-overlapping stretches of `context` tokens over a stream of documents."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby

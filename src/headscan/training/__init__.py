@@ -7,8 +7,6 @@
 - `recovery`: getting a head back
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING, Any
 
 from headscan.training.losses.cross_entropy import IGNORE, ce_loss, gather_rows, mask_tokens

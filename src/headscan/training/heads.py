@@ -1,7 +1,5 @@
 """What stands between a model's body and its logits: a transformation, a table of rows, a bias."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, cast

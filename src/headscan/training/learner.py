@@ -1,7 +1,5 @@
 """What the Trainer trains: a body with an objective; by what its weights move: an optimiser is a class, here or in a plug-in."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, cast

@@ -1,7 +1,5 @@
 """How probable a model finds a text: nats a token, perplexity, bits a byte."""
 
-from __future__ import annotations
-
 import math
 from contextlib import suppress
 

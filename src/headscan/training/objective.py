@@ -1,7 +1,5 @@
 """What is minimised: an objective is a class, here or in a plug-in; a regulariser (a term beside it) is a plug-in's function."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable

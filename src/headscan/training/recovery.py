@@ -8,8 +8,6 @@ frequency, so the model learns what the context *adds* to it. What is missing is
 is a language model, without any training. A way of recovering is one class here or in a plug-in.
 """
 
-from __future__ import annotations
-
 import copy
 import os
 from dataclasses import dataclass, replace

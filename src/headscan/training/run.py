@@ -1,7 +1,5 @@
 """Train: a recipe, a text and an objective to a model, its curves and its shape."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """What a training may be asked, and the arguments of the Trainer that follow."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

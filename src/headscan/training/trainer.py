@@ -1,7 +1,5 @@
 """transformers' Trainer for a Learner: pooled negatives, monitors in the log, checkpoints that load anywhere."""
 
-from __future__ import annotations
-
 import logging
 import math
 import shutil

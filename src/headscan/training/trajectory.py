@@ -1,7 +1,5 @@
 """The geometry of a model that is trained, measured on windows of text between two steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Masked mixers leak nothing, take any length, and behave as transformers models do."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -5,8 +5,6 @@ Not run by the tests, which read what it wrote with SAELens 6.54.12 and Transfor
     pip install sae-lens && python tests/states/saelens/write.py
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cross-entropy in all its forms."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

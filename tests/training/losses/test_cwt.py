@@ -1,7 +1,5 @@
 """Contrastive weight tying: every form is the same function, in value and in gradient."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Two gloo processes give the loss and the gradient of one."""
 
-from __future__ import annotations
-
 import os
 import tempfile
 

@@ -1,7 +1,5 @@
 """80/10/10 is 80/10/10."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """How probable a model finds continuations of given texts, as lm-evaluation-harness has it."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import torch

@@ -1,7 +1,5 @@
 """From a model's folder to what it can do: `headscan evaluate`."""
 
-from __future__ import annotations
-
 import hashlib
 import importlib.util
 import os

@@ -1,7 +1,5 @@
 """PUD: which sentence of another language is the translation?"""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

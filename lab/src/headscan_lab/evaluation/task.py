@@ -1,7 +1,5 @@
 """What a trained model can do: an evaluation task is one class of `headscan_lab.evaluation`, or of a plug-in."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

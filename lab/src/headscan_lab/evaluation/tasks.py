@@ -1,7 +1,5 @@
 """The tasks that read a set: minimal pairs, the last word of a passage, sentences with classes."""
 
-from __future__ import annotations
-
 import copy
 import csv
 import json

@@ -5,8 +5,6 @@
 - `decide`: the one rule from measurements to a verdict
 """
 
-from __future__ import annotations
-
 from headscan_lab.ledger.claim import CLAIMS, Claim, Decision, decide, enter
 from headscan_lab.ledger.experiment import (
     DOCUMENTS,

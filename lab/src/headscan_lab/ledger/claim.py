@@ -1,7 +1,5 @@
 """A claim with its protocol, written before its experiment is run; the ledger of all claims, and how its tables are read."""
 
-from __future__ import annotations
-
 import csv
 import json
 import math

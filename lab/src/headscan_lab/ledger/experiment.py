@@ -1,7 +1,5 @@
 """What every experiment of the ledger is: parameters, words, the power it must have, and what it saw."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """The figures of the documents, redrawn from runs of our own beside what was published."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """What came of a claim: its protocol, its verdict and all that was measured, as the result keeps it."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass, field, replace
 from typing import Literal

@@ -9,8 +9,6 @@
 Any other kind is a trained model itself, by its name or folder: what is said of trained models in general is tried on it, too.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

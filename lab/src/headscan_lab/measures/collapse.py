@@ -4,8 +4,6 @@ Classes are next tokens (any other labels serve as well); everything comes from 
 scatter within a class is Σ‖x‖² − n‖μ‖². Definitions and sources: `headscan.statistics.classes`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import torch

@@ -1,7 +1,5 @@
 """Zipf's law of a text's tokens: rank and frequency."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@
 It is the model of the theory: what a network would do if it could give every context any embedding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

@@ -6,8 +6,6 @@ whose gradient G = ∇CE(L) has spectral norm at most λ *is* its solution: then
 dual of the convex problem (see `path`) proves how much is lost at most.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, islice

@@ -13,8 +13,6 @@ Proof of quality. The dual is maximum entropy under spectrally relaxed moments: 
 feasible.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

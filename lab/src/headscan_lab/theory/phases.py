@@ -4,8 +4,6 @@ Published of the last block (arXiv:2509.23024): a collapse in the warm-up, then 
 learned by heart), then compression (the rank falls, α of the spectrum rises).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What moves the weights in another way than AdamW: Coupled Adam, and μ-centring of the head."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal

@@ -1,7 +1,5 @@
 """One run of a tournament: an arm, a rate, a seed."""
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """The regularisers: terms that spread out the output table, the last block's states or the logits, one row each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import torch

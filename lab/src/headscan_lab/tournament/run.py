@@ -1,7 +1,5 @@
 """From a text to a leaderboard of cures: `headscan tournament`."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """An arm: all that tells one way of training a language model from another, and the arms that a tournament sets side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Masked mixers as transformers models. Importing this makes `AutoModel` and `AutoModelForCausalLM` know them."""
 
-from __future__ import annotations
-
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from headscan.model.mixer.mixing import MIXINGS, MixerConfig

@@ -9,8 +9,6 @@ each forward pass, never by writing into them: so it is safe under torch.compile
 n <= L tokens uses the leading n x n part, which by causality is what the same tokens would see in a full window.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, ClassVar
 

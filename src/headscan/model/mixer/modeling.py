@@ -4,8 +4,6 @@ A block is x + mixing(norm(x)), then x + mlp(norm(x)). There are no positional e
 to positions. Source: Badger, "Masked Mixers for Language Generation and Retrieval", arXiv:2409.01482.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -1,7 +1,5 @@
 """Slices of models: which part is run and which part of its output is looked at, from a value to a thing that runs."""
 
-from __future__ import annotations
-
 from headscan.model.slicing.checks import leak_check
 from headscan.model.slicing.prefix import Prefix, can_cache
 from headscan.model.slicing.sliced_model import Slice, SlicedModel

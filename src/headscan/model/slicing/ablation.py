@@ -1,7 +1,5 @@
 """What a slice changes in a model: hooks that take parts out while it runs, and other embedding tables."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """Checks of a slice: which outputs move when an input token is changed, and the noise of layouts; mapped slices."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """One more token after a known prefix: the output at the next position for many candidates, by a key-value cache."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal
 

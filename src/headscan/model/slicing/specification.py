@@ -1,7 +1,5 @@
 """What a slice is, as one small value: which part of a model is run and which part of its output is looked at."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace

@@ -1,7 +1,5 @@
 """Plotly figures in the look that all pages share, in the light palette; a page swaps the colours for the dark one."""
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence

@@ -5,8 +5,6 @@ plotly.js is 4.8 MB; it is embedded deflated (1.8 MB as text) and inflated by th
 the tables. What a reader can take away (result.json, the tables as CSV) is embedded in the same way.
 """
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import Callable

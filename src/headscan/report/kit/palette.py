@@ -5,8 +5,6 @@ prefers dark, so a figure is stored once. Categorical colours are safe for the c
 always doubled by a dash pattern; sequential scales run monotonically in lightness.
 """
 
-from __future__ import annotations
-
 ROLES = {
     "paper": ("#fbfaf6", "#161513"),
     "ink": ("#1b1a17", "#ece8de"),

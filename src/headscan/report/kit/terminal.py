@@ -1,7 +1,5 @@
 """A page in short for the terminal: its tables, words and findings; it fits 80 columns and any encoding."""
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec

@@ -1,7 +1,5 @@
 """Arrays in files: numpy's, torch's and safetensors'."""
 
-from __future__ import annotations
-
 import io
 import json
 import pickle

@@ -1,7 +1,5 @@
 """Tables whose columns are lists of numbers: Arrow, Feather, Parquet, and the folders of the library `datasets`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """Losses: pure functions of hidden states, embeddings and targets."""
 
-from __future__ import annotations
-
 from headscan.training.losses.cross_entropy import IGNORE, ce_loss, gather_rows, mask_tokens
 from headscan.training.losses.cwt import CWT_FORMS, cwt_loss, floor_of, in_batch_accuracy
 from headscan.training.losses.linear import has_fused

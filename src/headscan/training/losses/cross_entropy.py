@@ -1,7 +1,5 @@
 """The usual loss, in the forms a fair comparison needs: full, on gathered rows only, chunked, and torch's fused one."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -19,8 +19,6 @@ Source: Godey, de la Clergerie, Sagot, "Headless language models" (ICLR 2024), s
 in tests/training/losses/test_cwt.py.
 """
 
-from __future__ import annotations
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor

@@ -9,8 +9,6 @@ computes the logits again, one chunk of rows at a time, so that memory is O(chun
 headless loss is one of them over the unique targets' rows with b = log(count).
 """
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

@@ -1,7 +1,5 @@
 """What every objective demands of its arguments, checked in one place."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -8,8 +8,6 @@ and then held against others (`benchmarks/the_monitor_names_collapses_and_leaves
 "1 healthy run in 300 changed so fast" (at a lone odd batch); it does not mean that a larger model never does.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The shape of the last states of a stand-in, or of one stand-in less another's: cosines, spectra, uniformity, alignment."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter

@@ -1,7 +1,5 @@
 """Tokens inverted one at a time, each without the tokens before it, as published."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self

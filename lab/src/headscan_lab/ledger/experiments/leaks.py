@@ -1,7 +1,5 @@
 """What is held to protect leaked states: their depth, few bits a number, a little noise; against the best attack there is."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator

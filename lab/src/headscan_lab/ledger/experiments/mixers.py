@@ -5,8 +5,6 @@ decoded to the nearest token. *Exact*: every token of the vocabulary is tried at
 known; if one fits and no other does, the information is there, whatever an optimizer made of it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
