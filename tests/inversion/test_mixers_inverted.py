@@ -2,12 +2,13 @@
 
 import pytest
 import torch
+from headscan_lab.ledger.experiments.mixers import leak_check
 
 from headscan.inversion import invert
 from headscan.inversion.left_to_right import exact
 from headscan.model import Lens
 from headscan.model.mixer import MixerConfig, MixerForCausalLM
-from headscan.model.slicing import Slice, leak_check
+from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import can_cache
 from headscan.run import BadInput
 from tests.reference.inversion import brute_force

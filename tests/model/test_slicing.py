@@ -2,10 +2,11 @@
 
 import pytest
 import torch
+from headscan_lab.ledger.experiments.mixers import leak_check
 from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from headscan.model import Lens
-from headscan.model.slicing import Slice, leak_check
+from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.model.tiny import family
 

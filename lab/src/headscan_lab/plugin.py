@@ -1,6 +1,7 @@
 """What the laboratory adds to headscan; the entry point of the group `headscan.plugins` names this module."""
 
 import headscan_lab.measures.collapse
+import headscan_lab.measures.frequency
 import headscan_lab.measures.zipf
 import headscan_lab.pages.evaluation
 import headscan_lab.pages.reproduce

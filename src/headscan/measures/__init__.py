@@ -4,7 +4,6 @@ from headscan.measures.attention import attention_drift, watch_heads
 from headscan.measures.cone import average_cosine, drift, top_direction_share
 from headscan.measures.dimension import intrinsic_dimension, mle, neighbour_distances, twonn
 from headscan.measures.entropy import rankme
-from headscan.measures.frequency import frequency_bins, partition_isotropy
 from headscan.measures.head import head_spectrum, w_error
 from headscan.measures.measure import MEASURES, Field, Measure, MeasureWords, ProbeWords, measure
 from headscan.measures.norms import mean_norm, mean_vector_norm
@@ -20,8 +19,8 @@ from headscan.statistics import Cloud
 __all__ = [
     "MEASURES", "PROBES", "Cloud", "Field", "Measure", "MeasureWords", "Probe", "ProbeWords", "Term", "agreement_without",
     "aligned", "attention_drift", "average_cosine", "contexts", "contributions", "drift", "effective_rank",
-    "frequency_bins", "head_spectrum", "intrinsic_dimension", "isoscore", "maximum_explainable_variance", "mean_norm",
-    "mean_vector_norm", "measure", "mle", "neighbour_distances", "participation_ratio", "partition_isotropy", "rankme",
+    "head_spectrum", "intrinsic_dimension", "isoscore", "maximum_explainable_variance", "mean_norm",
+    "mean_vector_norm", "measure", "mle", "neighbour_distances", "participation_ratio", "rankme",
     "rogue", "rogue_dimensions", "self_similarity", "sentence_states", "singular_values", "top_direction_share", "twonn",
     "uniformity", "uniformity_floor", "w_error", "watch_heads", "words",
 ]  # fmt: skip

@@ -1,5 +1,7 @@
 """What was learnt about the documents: sentences that rest on claims, and are said only where those bear them out."""
 
+from __future__ import annotations
+
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """The verb: claims run one after another, each kept as soon as it is done."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -1,5 +1,7 @@
 """What the theorems and printed formulas of arXiv:2408.15417 say, as numbers of one random instance each."""
 
+from __future__ import annotations
+
 from functools import lru_cache
 from typing import Literal
 

@@ -1,4 +1,4 @@
-"""Checks of a slice: which outputs move when an input token is changed, and the noise of layouts; mapped slices."""
+"""The noise of layouts at a slice, and slices whose output is mapped."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,49 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headscan.model.inputs import IdsLike
-from headscan.model.lens import Lens
 from headscan.model.slicing.prefix import Prefix, can_cache
-from headscan.model.slicing.sliced_model import Slice, SlicedModel
+from headscan.model.slicing.sliced_model import SlicedModel
 from headscan.model.traits import Memo, random_ids
-
-
-@torch.no_grad()
-def leak_check(
-    slice_: Slice, lens: Lens, input_ids: IdsLike, *, trials: int = 4, seed: int = 0, batch: int = 256
-) -> Float[Tensor, "T kept"]:
-    """How far each output moves when each token of one prompt is replaced by random others.
-
-    Returns:
-        float32 [T, T']: entry (j, i) is the largest ||O_i(changed at j) - O_i|| / ||O_i|| over the trials. Zero means
-        that output i did not depend on token j (up to `1e-6`, the rounding of other batch shapes) for these
-        replacements; it is no proof for all tokens.
-
-    Cost: T x trials rows of T tokens.
-
-    >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2)))
-    >>> (leak_check(Slice(), lens, [1, 2, 3]) > 0).int()
-    tensor([[1, 1, 1],
-            [0, 1, 1],
-            [0, 0, 1]], dtype=torch.int32)
-    """
-    cut = slice_.on(lens)
-    ids = cut.check(torch.atleast_2d(torch.as_tensor(input_ids)))[:1]
-    length, vocabulary = ids.shape[1], cut.vocabulary_size
-    generator = torch.Generator().manual_seed(seed)
-    rows = ids.repeat(length * trials, 1)
-    place = torch.arange(length).repeat_interleave(trials)
-    shift = torch.randint(1, max(vocabulary, 2), (length * trials,), generator=generator).to(ids.device)
-    changed = torch.arange(len(rows), device=ids.device), place.to(ids.device)
-    rows[changed] = (rows[changed] + shift) % vocabulary
-    moved = []
-    for chunk in rows.split(max(1, batch - 1)):
-        # The unchanged prompt runs in the same batch, so that both see the same kernels.
-        both = cut.run(torch.cat([ids, chunk])).float()
-        moved.append((both[1:] - both[:1]).norm(dim=-1) / both[:1].norm(dim=-1).clamp_min(1e-30))
-    largest = torch.cat(moved).reshape(length, trials, -1).amax(1).cpu()
-    return torch.where(largest > 1e-6, largest, torch.zeros_like(largest))
-
 
 # Of `slice_noise`: prompts and their tokens; the positions at which candidates are run in a small and in a large batch.
 ROWS, LENGTH = 2, 24

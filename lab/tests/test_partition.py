@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
+from headscan_lab.measures.frequency import partition_isotropy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.measures import partition_isotropy
 from tests.reference import clouds as reference
 
 

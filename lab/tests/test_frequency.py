@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
+from headscan_lab.measures.frequency import frequency_bins
 
-from headscan.measures import average_cosine, frequency_bins
+from headscan.measures import average_cosine
 from headscan.statistics.cloud import Cloud
 
 

@@ -158,7 +158,7 @@ class FrequencyProbe(Probe):
         literature="Gao et al. 2019, arXiv:1907.12009; Biś et al. 2021",
         position="Tables and counts know no position; the mean state is that of all positions counted (--skip-first "
         "1 leaves the first out).",
-        docs="zipf.md", function="headscan.measures.frequency.frequency_bins", order=10, fields={
+        docs="zipf.md", function="headscan_lab.measures.frequency.frequency_bins", order=10, fields={
             "from": Field("from count", "Least count of the bin.", range=(0, None), interval="an edge of the bin"),
             "to": Field("to count", "Largest count of the bin.", range=(0, None), interval="an edge of the bin"),
             "tokens": Field("types", "Rows in the bin.", range=(1, None), interval="a count"),
@@ -195,7 +195,7 @@ class PartitionProbe(Probe):
         "eigenvector.",
         literature="Mu and Viswanath 2018, arXiv:1702.01417; Wang et al. 2020",
         position="Tables of weights know no position.", docs="partition.md",
-        function="headscan.measures.frequency.partition_isotropy", order=9, fields={
+        function="headscan_lab.measures.frequency.partition_isotropy", order=9, fields={
             "partition": Field("I(W)", "min Z/max Z over ±eigenvectors; 1 is isotropic.", "min Z(c)/max Z(c)", range=(0, 1),
                 interval=WEIGHTS),
             "log_partition_range": Field("log I(W)", "The same in nats, which does not round to 0.", "log min Z − log max Z",
