@@ -34,15 +34,11 @@ def tokenizer(size: int):
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bpe.train_from_iterator(
-        [story()], trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False)
-    )
+    bpe.train_from_iterator([story()], trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False))
     return PreTrainedTokenizerFast(tokenizer_object=bpe, model_max_length=10**9)
 
 
-def random_model(
-    kind: str, vocabulary: int = 4096, width: int = 256, depth: int = 4, heads: int = 4, seed: int = 0
-) -> Lens:
+def random_model(kind: str, vocabulary: int = 4096, width: int = 256, depth: int = 4, heads: int = 4, seed: int = 0) -> Lens:
     """A GPT-2 or a Llama with random weights."""
     torch.manual_seed(seed)
     if kind == "gpt2":

@@ -60,9 +60,7 @@ def grouped() -> Lens:
     return Lens(LlamaForCausalLM(config), tokenizer(1024), name="Llama, grouped queries")
 
 
-def attacked(
-    lens: Lens, layer: int, part: Any, form: str, ids: torch.Tensor, heads: Any = None, **search: Any
-) -> ExactAttack:
+def attacked(lens: Lens, layer: int, part: Any, form: str, ids: torch.Tensor, heads: Any = None, **search: Any) -> ExactAttack:
     """Exact inversion of a cache in a number format, the candidates rounded as it was."""
     base = cache_slice(lens, [layer], part, heads)
     return exact_attack(Mapped(base, read_format(form).each(base.parts), form), ids, **search)

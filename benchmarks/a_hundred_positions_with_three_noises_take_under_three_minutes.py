@@ -44,10 +44,7 @@ def positions() -> None:
 def vocabulary() -> None:
     """Truncated candidates of a long vocabulary."""
     lens = random_model("gpt2", 50257, 128, 2, 4)
-    cut, ids = (
-        Slice(sites=("block.1",)).on(lens),
-        torch.randint(0, 50257, (1, 12), generator=torch.Generator().manual_seed(0)),
-    )
+    cut, ids = (Slice(sites=("block.1",)).on(lens), torch.randint(0, 50257, (1, 12), generator=torch.Generator().manual_seed(0)))
     shares = 1 / torch.arange(1, 50258, dtype=torch.float64)
     shares = (shares / shares.sum())[torch.randperm(50257, generator=torch.Generator().manual_seed(1))]
     rms, prefix = float(cut.run(ids)[0].var(0).mean().sqrt()), Prefix(cut, ids)

@@ -57,9 +57,7 @@ def main() -> None:
     clouds = {site: site_cells(site, accumulated.sites[site], measures)[1] for site in lens.default_sites}
     times["measures"] = time.process_time() - start
     runners["anatomy"].rows(accumulated, clouds, {"model": "model"})
-    print(
-        "| tokens | bare forward | scan's pass | with anatomy | after: measures | after: shares | passes | added | limit |"
-    )
+    print("| tokens | bare forward | scan's pass | with anatomy | after: measures | after: shares | passes | added | limit |")
     print("|---|---|---|---|---|---|---|---|---|")
     print(
         f"| {options.tokens:,} | {times['bare']:.1f} s | {times['scan'] / times['bare']:.2f} | {times['anatomy']:.1f} s "

@@ -41,9 +41,7 @@ def main() -> None:
     apart = [(a, b) for a, b in pairs if a.tendency != b.tendency]
     turned = [(a, b) for a, b in apart if {a.tendency, b.tendency} == {"holds here", "fails here"}]
     share = 1 - len(apart) / len(pairs) if pairs else 0.0
-    print(
-        f"{len(pairs)} claims were measured in both runs; {share:.1%} of the tendencies agree (at least {LEAST:.0%} is asked),"
-    )
+    print(f"{len(pairs)} claims were measured in both runs; {share:.1%} of the tendencies agree (at least {LEAST:.0%} is asked),")
     print(f"{len(turned)} turned from *holds here* to *fails here* or back (none may).\n")
     if apart:
         print("| claim | statement | seed | effect | other seed | effect |\n|---|---|---|---|---|---|")

@@ -49,9 +49,7 @@ class Cell(NamedTuple):
 def positions(models: Path, text: str, count: int) -> list[Cell]:
     """Every cell of stories260K."""
     lens = Lens.load(str(models / "stories260K"))
-    ids = torch.tensor(lens.require_tokenizer()(text, add_special_tokens=False)["input_ids"][: 40 * count]).reshape(
-        count, 40
-    )
+    ids = torch.tensor(lens.require_tokenizer()(text, add_special_tokens=False)["input_ids"][: 40 * count]).reshape(count, 40)
     cut = Slice(sites=tuple(f"block.{block}" for block in BLOCKS)).on(lens)
     widths = [lens.width(site) for site in cut.sites]
     with torch.no_grad():
@@ -91,16 +89,12 @@ def prompts(models: Path) -> list[Cell]:
             found += _enumerated("105² prompts", points, pairs, 256, NOISES, block)
     block = Prefix(Slice(sites=("block.2",)).on(lens), ids)
     rows = torch.arange(len(ids))
-    third = torch.cat(
-        [block.evaluate(part.repeat_interleave(SIZE), every.repeat(len(part))) for part in rows.split(441)]
-    )
+    third = torch.cat([block.evaluate(part.repeat_interleave(SIZE), every.repeat(len(part))) for part in rows.split(441)])
     triples = (pairs[:, None] * after[:, 2]).flatten()
     return found + _enumerated("105³ prompts", third, triples, 128, NOISES[2:], 7)
 
 
-def _enumerated(
-    of: str, points: torch.Tensor, model: torch.Tensor, count: int, noises: Sequence[float], seed: int
-) -> list[Cell]:
+def _enumerated(of: str, points: torch.Tensor, model: torch.Tensor, count: int, noises: Sequence[float], seed: int) -> list[Cell]:
     """Cells of prompts that were all run: rows of the bounds are drawn, the posterior of each draw is over all prompts."""
     found = []
     for name, masses in (("model", model), ("uniform", torch.full_like(model, 1 / len(model)))):
@@ -131,16 +125,8 @@ def main() -> None:
     wrong = sum(cell.violated for cell in cells)
     if wrong:
         sys.exit(f"{wrong} of {len(cells):,} cells lie outside their bounds by more than 4 standard errors")
-    print(
-        f"{len(cells):,} cells, none outside their bounds by more than 4 standard errors. Upper - lower, in the mean:\n"
-    )
-    print(
-        "| of | cells | "
-        + " | ".join(f"noise {noise:g}" for noise in NOISES)
-        + " |\n|---"
-        + "|---" * (1 + len(NOISES))
-        + "|"
-    )
+    print(f"{len(cells):,} cells, none outside their bounds by more than 4 standard errors. Upper - lower, in the mean:\n")
+    print("| of | cells | " + " | ".join(f"noise {noise:g}" for noise in NOISES) + " |\n|---" + "|---" * (1 + len(NOISES)) + "|")
     for of in dict.fromkeys(cell.of for cell in cells):
         gaps = [[cell.upper - cell.lower for cell in cells if (cell.of, cell.noise) == (of, noise)] for noise in NOISES]
         means = [f"{sum(some) / len(some):.4f}" if some else "" for some in gaps]

@@ -58,9 +58,7 @@ def measure(name: str, order: int, ids: np.ndarray, repeats: int, dict_tokens: i
     def duck() -> int:
         with duckdb.connect() as connection:
             connection.register("grams", pa.table(columns()))
-            connection.execute(
-                f"create table counted as select {', '.join(columns())}, count(*) n from grams group by all"
-            )
+            connection.execute(f"create table counted as select {', '.join(columns())}, count(*) n from grams group by all")
             return connection.execute("select count(*) from counted").fetchone()[0]
 
     def polars() -> int:

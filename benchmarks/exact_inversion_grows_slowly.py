@@ -87,9 +87,7 @@ def picture(results: dict[str, list[tuple[int, list[float]]]]) -> str:
         x0 = left + number * (wide + 24)
         first, last = math.log2(points[0][0]), math.log2(points[-1][0])
         places = [x0 + 14 + (wide - 28) * (math.log2(value) - first) / (last - first) for value, _ in points]
-        parts.append(
-            f'<rect x="{x0}" y="{top}" width="{wide}" height="{tall}" fill="none" stroke="#7d8590" opacity=".4"/>'
-        )
+        parts.append(f'<rect x="{x0}" y="{top}" width="{wide}" height="{tall}" fill="none" stroke="#7d8590" opacity=".4"/>')
         for power in range(low + 1, high):
             parts.append(f'<path d="M{x0},{up(10**power):.1f}h{wide}" stroke="#7d8590" opacity=".2"/>')
         for place, (value, _) in zip(places, points, strict=True):
@@ -98,18 +96,14 @@ def picture(results: dict[str, list[tuple[int, list[float]]]]) -> str:
         parts.append(f'<text x="{x0 + wide / 2}" y="{top + tall + 34}" text-anchor="middle">{name}</text>')
         for line, (_, colour) in enumerate(LINES):
             path = "L".join(f"{x:.1f},{up(three[line]):.1f}" for x, (_, three) in zip(places, points, strict=True))
-            parts.append(
-                f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2.5" stroke-linejoin="round"/>'
-            )
+            parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2.5" stroke-linejoin="round"/>')
             parts += [
                 f'<circle cx="{x:.1f}" cy="{up(three[line]):.1f}" r="3.2" fill="{colour}"/>'
                 for x, (_, three) in zip(places, points, strict=True)
             ]
     for line, (name, colour) in enumerate(LINES):
         x = left + 150 * line
-        parts.append(
-            f'<path d="M{x},18h22" stroke="{colour}" stroke-width="2.5"/><text x="{x + 28}" y="22">{name}</text>'
-        )
+        parts.append(f'<path d="M{x},18h22" stroke="{colour}" stroke-width="2.5"/><text x="{x + 28}" y="22">{name}</text>')
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
@@ -135,9 +129,7 @@ def main() -> None:
             results.setdefault(name, []).append((value, times))
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
     path.write_text(picture(results), encoding="utf-8")
-    print(
-        "\n![Milliseconds a token against vocabulary, width, depth and length](docs/images/exact-inversion-growth.svg)"
-    )
+    print("\n![Milliseconds a token against vocabulary, width, depth and length](docs/images/exact-inversion-growth.svg)")
 
 
 if __name__ == "__main__":

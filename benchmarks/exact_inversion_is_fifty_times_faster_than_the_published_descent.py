@@ -46,9 +46,7 @@ def main() -> None:
             exact(cut, [target[0]])  # warm
             spent, found = seconds(lambda cut=cut, target=target: [exact(cut, [one])[0] for one in target])
             right = float((torch.tensor([one.tokens for one in found]) == ids).float().mean())
-            published, _ = seconds(
-                lambda cut=cut, target=target: descend(cut, target[:1], LENGTH, preset("seed", steps=200))
-            )
+            published, _ = seconds(lambda cut=cut, target=target: descend(cut, target[:1], LENGTH, preset("seed", steps=200)))
             published *= 10
             slow = descend(cut, target, LENGTH, preset("seed"))
             cells = [

@@ -66,9 +66,7 @@ def main() -> None:
     print(f"\nUnique-token CWT does not pay at: {'; '.join(unique_loses) or 'no cell'}.")
     print(f"Dense CWT does not pay at: {'; '.join(dense_loses) or 'no cell'}.")
     print(f"Dense is faster than unique, by over 5 %, at: {'; '.join(dense_wins) or 'no cell'}.")
-    print(
-        "\nCross-entropy's time over that of unique-token CWT (sparse gradient), a decade each 20 columns, `|` at 1:\n"
-    )
+    print("\nCross-entropy's time over that of unique-token CWT (sparse gradient), a decade each 20 columns, `|` at 1:\n")
     print("```")
     for vocabulary, points in gains.items():
         for rows, gain in points:

@@ -90,25 +90,14 @@ def main() -> None:
         return
     print(f"{machine()}\n")
     heads = " | ".join(f"{form}: ms, MiB" for form in FORMS)
-    print(
-        f"| V | batch | {heads} | time: gathered / headless | every / headless | memory: gathered / headless | every |"
-    )
+    print(f"| V | batch | {heads} | time: gathered / headless | every / headless | memory: gathered / headless | every |")
     print("|" + "---|" * 9)
     cells = [(vocabulary, max(options.batches)) for vocabulary in options.vocabularies]
     cells += [(50_000, batch) for batch in options.batches if (50_000, batch) not in cells]
     for vocabulary, batch in cells:
         found = []
         for form in FORMS:
-            command = [
-                sys.executable,
-                __file__,
-                "--one",
-                form,
-                str(vocabulary),
-                str(batch),
-                "--repeats",
-                str(options.repeats),
-            ]
+            command = [sys.executable, __file__, "--one", form, str(vocabulary), str(batch), "--repeats", str(options.repeats)]
             done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=True)
             found.append(json.loads(done.stdout))
         own = found[0]

@@ -196,9 +196,7 @@ def table(kept: dict[str, Measured]) -> str:
     for name, line in every.items():
         if (one := kept.get(name)) is None:
             continue
-        said = " ".join(
-            f"'{word}'" if " " in word else Path(word).name if "/" in word else word for word in line.command
-        )
+        said = " ".join(f"'{word}'" if " " in word else Path(word).name if "/" in word else word for word in line.command)
         busy = " (busy)" if one.load > 1 else ""
         found = one.found.replace("|", "\\|")
         rows.append(
@@ -219,9 +217,7 @@ def table(kept: dict[str, Measured]) -> str:
 def main() -> None:
     """Measure the lines named, and write the page after each."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "names", nargs="+", metavar="LINE", choices=["all", *lines()], help=", ".join(["all", *lines()])
-    )
+    parser.add_argument("names", nargs="+", metavar="LINE", choices=["all", *lines()], help=", ".join(["all", *lines()]))
     parser.add_argument("--again", action="store_true", help="measure once more what was measured")
     given = parser.parse_args()
     if not REAL.is_dir() or not TEXTS.is_dir():
@@ -229,11 +225,7 @@ def main() -> None:
         return
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / "60kB.txt").write_bytes((TEXTS / "wikitext-2" / "test.txt").read_bytes()[:60_000])
-    kept = {
-        name: Measured(**json.loads(place.read_text()))
-        for name in lines()
-        if (place := KEPT / f"{name}.json").is_file()
-    }
+    kept = {name: Measured(**json.loads(place.read_text())) for name in lines() if (place := KEPT / f"{name}.json").is_file()}
     for name, line in lines().items():
         if "all" not in given.names and name not in given.names:
             continue
@@ -242,9 +234,7 @@ def main() -> None:
         print(f"{name}: headscan {' '.join(line.command)}", file=sys.stderr, flush=True)
         kept[name] = measure(name, line)
         write_atomic(KEPT / f"{name}.json", json.dumps(asdict(kept[name]), indent=1))
-        print(
-            f"{name}: {kept[name].seconds:.0f} s, {kept[name].gigabytes:.1f} GiB; {kept[name].found}", file=sys.stderr
-        )
+        print(f"{name}: {kept[name].seconds:.0f} s, {kept[name].gigabytes:.1f} GiB; {kept[name].found}", file=sys.stderr)
     others = {one: text for one, text in sections().items() if one != HERE.stem}
     parts = [f"<!-- {one} -->\n{text}" for one, text in sorted((others | {HERE.stem: table(kept)}).items())]
     write_atomic(PAGE, "\n\n".join([HEAD.strip(), *parts]) + "\n")

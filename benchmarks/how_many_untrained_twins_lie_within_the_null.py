@@ -34,11 +34,7 @@ def main() -> None:
     parser.add_argument("--pairs", type=int, default=100)
     pairs = parser.parse_args().pairs
     torch.set_num_threads(1)
-    inside: dict[str, Counter[str]] = {
-        "random-init": Counter(),
-        "permutation": Counter(),
-        "unrelated arrays": Counter(),
-    }
+    inside: dict[str, Counter[str]] = {"random-init": Counter(), "permutation": Counter(), "unrelated arrays": Counter()}
     for pair in range(pairs):
         models = [twin(1000 + 2 * pair), twin(1001 + 2 * pair)]
         result = headscan.compare(

@@ -143,11 +143,7 @@ def measured(job: Job, cache: Path) -> dict[str, object]:
     ends: dict[tuple[str, str], list[list[float]]] = {}
     for chosen in sets:
         made = scanned(job, every, chosen)
-        found = {
-            (one.site, name): (one.cells[name], one.cells[f"{name}_interval"])
-            for one in made
-            for name in MEASURES.names()
-        }
+        found = {(one.site, name): (one.cells[name], one.cells[f"{name}_interval"]) for one in made for name in MEASURES.names()}
         found |= {("difference", d.measure): (d.difference, d.interval) for d in differences(made, ("",))}
         for key, (value, interval) in found.items():
             if isinstance(value, float) and isinstance(interval, list):
@@ -157,10 +153,7 @@ def measured(job: Job, cache: Path) -> dict[str, object]:
     for (site, name), own in values.items():
         truth, ideal = np.mean(own), np.subtract(*np.quantile(own, [0.975, 0.025]))
         low, high = np.array(ends[site, name]).T
-        covered, wide = (
-            float(np.mean((low <= truth) & (truth <= high))),
-            float(np.median(high - low) / max(ideal, 1e-300)),
-        )
+        covered, wide = (float(np.mean((low <= truth) & (truth <= high))), float(np.median(high - low) / max(ideal, 1e-300)))
         rows.setdefault("differences" if site == "difference" else name, []).append([covered, wide])
     return {"pool": pool, "sets": len(sets), **{name: np.mean(each, axis=0).tolist() for name, each in rows.items()}}
 
@@ -190,9 +183,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=Path("/tmp/headscan-coverage"))
     given = parser.parse_args()
     heads = [name.replace("_", " ") for name in SHOWN]
-    print(
-        "| " + " | ".join(["model (width)", "text", "sets, of a pool of", *heads, "least of all", "differences"]) + " |"
-    )
+    print("| " + " | ".join(["model (width)", "text", "sets, of a pool of", *heads, "least of all", "differences"]) + " |")
     print("|---" * (len(heads) + 5) + "|")
     for job in jobs():
         if given.model not in (None, job.model):

@@ -57,9 +57,7 @@ def main() -> None:
         print(json.dumps(measure(options.one[0], int(options.one[1]), options.width, options.blocks)))
         return
     print(f"d = {options.width}, {options.blocks} blocks, batch 1; {machine()}\n")
-    print(
-        f"| tokens | {' | '.join(f'{kind}: MiB, s' for kind in KINDS)} | eager / mixer, memory | sdpa / mixer, memory |"
-    )
+    print(f"| tokens | {' | '.join(f'{kind}: MiB, s' for kind in KINDS)} | eager / mixer, memory | sdpa / mixer, memory |")
     print("|---|---|---|---|---|---|")
     for context in options.contexts:
         found = []

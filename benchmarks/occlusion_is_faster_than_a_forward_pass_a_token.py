@@ -45,9 +45,7 @@ def models(names: list[str]) -> list[Lens]:
     if names:
         return [Lens.load(name) for name in names]
     torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=8192, bos_token_id=0, eos_token_id=0, n_positions=2048, n_embd=256, n_layer=6, n_head=4
-    )
+    config = GPT2Config(vocab_size=8192, bos_token_id=0, eos_token_id=0, n_positions=2048, n_embd=256, n_layer=6, n_head=4)
     found = [Lens(GPT2LMHeadModel(config).eval(), name="random GPT-2, 6 × 256"), Lens.load("gpt-vanilla")]
     assets = Path(os.environ.get("HEADSCAN_ASSETS", Path(__file__).resolve().parents[2] / "shared" / "assets"))
     if (assets / "models" / "stories260K").is_dir():

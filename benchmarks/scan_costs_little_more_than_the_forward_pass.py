@@ -183,9 +183,7 @@ def main() -> None:
         f"scan {memory['scan']['peak_mib']:.0f} MiB, ratio {ratio:.2f} (limit 1.3)."
     )
     small = {way: child(way, 20_000, 1) for way in ("bare", "scan", "obvious", "obvious_both")}
-    print(
-        "\n| at 20,000 tokens | time | peak memory | times the scan | beyond the forward pass |\n|---|---|---|---|---|"
-    )
+    print("\n| at 20,000 tokens | time | peak memory | times the scan | beyond the forward pass |\n|---|---|---|---|---|")
     names = {
         "bare": "bare forward pass",
         "scan": "scan: every field, with and without position 0, with intervals",

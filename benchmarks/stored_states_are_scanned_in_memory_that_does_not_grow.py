@@ -66,9 +66,7 @@ def peak(path: Path, tokens: int) -> float:
         "headscan.scan(sys.argv[1], max_tokens=int(sys.argv[2]));"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path), str(tokens)], capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code, str(path), str(tokens)], capture_output=True, text=True, check=True)
     small, large = map(float, done.stdout.split())
     return large - small
 
@@ -90,13 +88,9 @@ def main() -> None:
     for name, seconds in (*spent.items(), ("read and product", bare)):
         print(f"| {name} | {seconds:.2f} | {options.rows / max(seconds, 1e-9):,.0f} |")
     print()
-    print(
-        f"Read and product in float64 are **{bare / spent['scan']:.0%}** of the scan (goal 80 %). Width {options.width}."
-    )
+    print(f"Read and product in float64 are **{bare / spent['scan']:.0%}** of the scan (goal 80 %). Width {options.width}.")
     said = ", ".join(f"{megabytes:.0f} MB for {tokens:,}" for tokens, megabytes in more.items())
-    print(
-        f"Memory beyond that of 4,096 vectors: {said} (the larger file has {options.rows * options.width * 4 / 1e6:,.0f} MB)."
-    )
+    print(f"Memory beyond that of 4,096 vectors: {said} (the larger file has {options.rows * options.width * 4 / 1e6:,.0f} MB).")
 
 
 if __name__ == "__main__":

@@ -46,9 +46,7 @@ def codes(result: Any) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", default="gpt-vanilla")
-    parser.add_argument(
-        "--runs", default="stories:0", help="texts, each with a seed (of fault and checkup) after a colon"
-    )
+    parser.add_argument("--runs", default="stories:0", help="texts, each with a seed (of fault and checkup) after a colon")
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--doses", action="store_true")
     given = parser.parse_args()
@@ -69,9 +67,7 @@ def main() -> None:
                 result = examined(sick(healthy, FAULTS[fault], fault, dose), conditions[0], given.tokens)
                 value = next((one.value for one in result.examinations[0].observations if one.code == code), None)
                 named = "yes" if code in codes(result) else "no"
-                doses.append(
-                    {"model": title, "fault": fault, "dose": dose, "code": code, "value": value, "named": named}
-                )
+                doses.append({"model": title, "fault": fault, "dose": dose, "code": code, "value": value, "named": named})
     show([
         {"model": model, "fault": fault, "expected": ", ".join(EXPECTED[fault]) or "no alarm"}
         | {label(one): cell(EXPECTED[fault], alarms) for one, alarms in each.items()}

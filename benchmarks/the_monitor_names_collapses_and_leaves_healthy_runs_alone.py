@@ -34,9 +34,7 @@ def rank(model: Any) -> None:
     """The last block writes along one direction."""
     weight = model.transformer.h[-1].mlp.c_proj.weight
     draw = torch.Generator().manual_seed(0)
-    weight.copy_(
-        30 * torch.outer(torch.randn(weight.shape[0], generator=draw), torch.randn(weight.shape[1], generator=draw))
-    )
+    weight.copy_(30 * torch.outer(torch.randn(weight.shape[0], generator=draw), torch.randn(weight.shape[1], generator=draw)))
 
 
 def cone(model: Any) -> None:
@@ -56,13 +54,7 @@ def norm(model: Any) -> None:
     model.transformer.h[0].mlp.c_proj.weight.mul_(1000)
 
 
-FAULTS: dict[str, Callable[[Any], None]] = {
-    "rank": rank,
-    "cone": cone,
-    "dead": dead,
-    "norm": norm,
-    "loss": lambda _: None,
-}
+FAULTS: dict[str, Callable[[Any], None]] = {"rank": rank, "cone": cone, "dead": dead, "norm": norm, "loss": lambda _: None}
 
 # What training would mend at once is done again after every step.
 LASTING = ("rank", "cone", "dead")
@@ -91,9 +83,7 @@ def trained(number: int, fault: str | None, texts: dict[str, tuple[np.ndarray, i
     ids, vocabulary = texts[kind]
     torch.manual_seed(number)
     model = GPT2LMHeadModel(
-        GPT2Config(
-            vocab_size=vocabulary, n_embd=width, n_layer=blocks, n_head=2, n_positions=context, tie_word_embeddings=tied
-        )
+        GPT2Config(vocab_size=vocabulary, n_embd=width, n_layer=blocks, n_head=2, n_positions=context, tie_word_embeddings=tied)
     )
     optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
     starts = draw.integers(0, len(ids) * 9 // 10 - context, (STEPS, BATCH))
@@ -173,10 +163,7 @@ def main() -> None:
     for name, rule in rules.items():
         hurt = [one for one in have if one["fault"] == ("loss" if name == "rise" else name)]
         named = [
-            sum(
-                any(AT <= step <= AT + 2 * one["every"] and alarm in wanted for alarm, step in one["alarms"])
-                for one in hurt
-            )
+            sum(any(AT <= step <= AT + 2 * one["every"] and alarm in wanted for alarm, step in one["alarms"]) for one in hurt)
             for wanted in ({name}, set(rules))
         ]
         rows.append(

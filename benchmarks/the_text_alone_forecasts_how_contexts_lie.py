@@ -225,9 +225,7 @@ def main() -> None:
         paths.append({kind: [(excess, np.array(table)) for excess, table in path] for kind, path in lists.items()})
     together = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     print(f"forecasts written: sha256 {together}\n", flush=True)
-    print(
-        f"| Zipf | nats above entropy | {' | '.join(KINDS)} | permuted (95 %) | another text | untrained | cone | forecast |"
-    )
+    print(f"| Zipf | nats above entropy | {' | '.join(KINDS)} | permuted (95 %) | another text | untrained | cone | forecast |")
     print("|---|---|---|---|---|---|---|---|---|")
     rows = []
     for seed, (z, path) in enumerate(zip(exponents, paths, strict=True)):
@@ -235,10 +233,7 @@ def main() -> None:
         rows.append(row)
         cells = [f"{row[kind][0]:.2f} [{row[kind][1]:.2f}, {row[kind][2]:.2f}]" for kind in KINDS]
         cells += [f"{row[name]:.2f}" for name in ("permuted", "another", "untrained")]
-        print(
-            f"| {z} | {row['excess']:.3f} | {' | '.join(cells)} | {row['cone']:.3f} | {row['cone forecast']:.3f} |",
-            flush=True,
-        )
+        print(f"| {z} | {row['excess']:.3f} | {' | '.join(cells)} | {row['cone']:.3f} | {row['cone forecast']:.3f} |", flush=True)
     scores = {kind: of_all([row[kind][0] for row in rows]) for kind in KINDS}
     print(f"\nR² over {options.runs} texts: " + "; ".join(f"{kind} {said}" for kind, said in scores.items()))
     print(f"the second less the first: {of_all([row[KINDS[1]][0] - row[KINDS[0]][0] for row in rows])}")

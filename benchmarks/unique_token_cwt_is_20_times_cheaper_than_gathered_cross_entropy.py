@@ -29,18 +29,14 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     gpu = torch.cuda.is_available()
     size = (options.rows, options.vocabulary, options.width)
-    seconds = medians(
-        list(VARIANTS), *size, options.repeats, "cuda" if gpu else "cpu", torch.bfloat16 if gpu else torch.float32
-    )
+    seconds = medians(list(VARIANTS), *size, options.repeats, "cuda" if gpu else "cpu", torch.bfloat16 if gpu else torch.float32)
     peak = {name: peak_mib(name, *size) for name in VARIANTS}
     whole = {name: peak_mib(name, *size, lookup=True) for name in VARIANTS}
     unique = len(pool_of(problem(*size)[2]).ids)
     print(f"K = {size[0]:,} rows, U = {unique:,} unique, V = {size[1]:,}, d = {size[2]}; {machine()}")
     dense = size[1] * size[2] * (2 if gpu else 4) / 2**20
     print(f"one dense gradient of the table is {dense:.0f} MiB\n")
-    print(
-        "| loss | ms | unique is faster by | peak MiB | unique is smaller by | with lookup, MiB | sparse is smaller by |"
-    )
+    print("| loss | ms | unique is faster by | peak MiB | unique is smaller by | with lookup, MiB | sparse is smaller by |")
     print("|---|---|---|---|---|---|---|")
     own = "CWT unique, sparse gradient"
     for name in VARIANTS:

@@ -136,9 +136,7 @@ def moments() -> None:
         for name, way in ways.items():
             error = float((way().double() - exact).abs().max() / exact.diagonal().max())
             times_64 = times[name] / times["float64"]
-            rows.append(
-                {"d": width, "products": name, "ms": 1e3 * times[name], "times_float64": times_64, "error": error}
-            )
+            rows.append({"d": width, "products": name, "ms": 1e3 * times[name], "times_float64": times_64, "error": error})
     show(rows)
 
 

@@ -67,15 +67,10 @@ def main() -> None:
         few = options.tokens // 4
         alone(lenses, options.text, 2048, sites)
         small = [alone(lenses, options.text, few, sites), compared(lenses, options.text, few, sites)]
-        large = [
-            alone(lenses, options.text, options.tokens, sites),
-            compared(lenses, options.text, options.tokens, sites),
-        ]
+        large = [alone(lenses, options.text, options.tokens, sites), compared(lenses, options.text, options.tokens, sites)]
         beyond = [small[1] - small[0], large[1] - large[0]]
         fixed = beyond[0] - (beyond[1] - beyond[0]) / 3
-        print(
-            f"| {name} | {options.tokens:,} | {large[0]:.1f} | {large[1]:.1f} | {large[1] / large[0]:.2f} | {fixed:.1f} |"
-        )
+        print(f"| {name} | {options.tokens:,} | {large[0]:.1f} | {large[1]:.1f} | {large[1] / large[0]:.2f} | {fixed:.1f} |")
 
 
 if __name__ == "__main__":

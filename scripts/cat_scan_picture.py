@@ -80,9 +80,7 @@ def draw(trained: Course, random: Course, name: str) -> str:
     parts = []
     for kind, course, middle, said in both:
         parts.append(f'<text class="name {kind}" x="{LEFT}" y="{middle - radius - 10:.1f}">{said}</text>')
-        parts += [
-            part for x, c in zip(across, course.values, strict=True) for part in section(kind, x, middle, radius, c)
-        ]
+        parts += [part for x, c in zip(across, course.values, strict=True) for part in section(kind, x, middle, radius, c)]
     for level in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = height(level)
         parts.append(f'<path class="{"axis" if level == 0 else "grid"}" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
@@ -99,9 +97,7 @@ def draw(trained: Course, random: Course, name: str) -> str:
     for index, site in enumerate(trained.sites):
         if index % every == 0:
             shown = site.replace("block.", "block " if every == 1 else "").replace("_", " ")
-            parts.append(
-                f'<text class="small" x="{across[index]:.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{shown}</text>'
-            )
+            parts.append(f'<text class="small" x="{across[index]:.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{shown}</text>')
     alt = "; ".join(
         f"{said}: {min(course.values):.2f} to {max(course.values):.2f}, at the end {course.values[-1]:.2f}"
         for _, course, _, said in both

@@ -60,10 +60,7 @@ def main() -> None:
             aside.write_text(json.dumps(runs, indent=1))
             aside.replace(path)
             last = runs[name][-1]
-            print(
-                f"{name}: {last['step']} steps, {last['seconds']} s, {last['nats']}, load {os.getloadavg()[0]:.1f}",
-                flush=True,
-            )
+            print(f"{name}: {last['step']} steps, {last['seconds']} s, {last['nats']}, load {os.getloadavg()[0]:.1f}", flush=True)
     last = [site["site"] for site in next(iter(runs.values()))[-1]["sites"] if site["site"].startswith("block.")][-1]
     table = Table("arm", "at", "held-out nats", f"cosine, {last}", "cosine, final norm", "seeds")
     for arm in dict.fromkeys(name.rpartition("/")[0] for name in runs):

@@ -63,10 +63,7 @@ def main() -> None:
         "a bias of zero": lambda: with_bias(copy.deepcopy(lens.model)),
         "deconed": lambda: decone(copy.deepcopy(lens.model), torch.from_numpy(data.rows[:HELD]).long()),
     }
-    print(
-        "| start | rate | steps | held-out nats | cosine, head's input | cosine, last block |\n" + "|---" * 6 + "|",
-        flush=True,
-    )
+    print("| start | rate | steps | held-out nats | cosine, head's input | cosine, last block |\n" + "|---" * 6 + "|", flush=True)
     for name, make in starts.items():
         _row(name, "—", 0, [told(make(), held)])
         for rate in options.rates:

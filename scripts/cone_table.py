@@ -36,9 +36,7 @@ def part(row: Row) -> str:
 def built(result: ScanResult) -> str:
     """A line of the first table: of the last block."""
     rows = [row for row in result.tables["anatomy"] if not row.get("null")]
-    blocks = [
-        row.text("site") for row in rows if row["kind"] == "branch" and row.text("site").rsplit(".", 1)[-1].isdigit()
-    ]
+    blocks = [row.text("site") for row in rows if row["kind"] == "branch" and row.text("site").rsplit(".", 1)[-1].isdigit()]
     here = [row for row in rows if row["site"] == blocks[-1]]
     site = next(row for row in result.sites if row["site"] == blocks[-1])
     branches = sorted((r for r in here if r["kind"] == "branch"), key=lambda row: -(row.number("share") or 0))
@@ -89,9 +87,7 @@ def main() -> None:
     print("| model | mean cosine | built by | taken away by | by block | two coordinates | bands apart |")
     print("|---|---|---|---|---|---|---|")
     print("\n".join(built(result) for result in scans))
-    print(
-        "\n| model | r | permuted | random | cosine at the head | after | stream | says |\n|---|---|---|---|---|---|---|---|"
-    )
+    print("\n| model | r | permuted | random | cosine at the head | after | stream | says |\n|---|---|---|---|---|---|---|---|")
     print("\n".join(line for result in scans if (line := says(result))))
 
 

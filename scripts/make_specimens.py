@@ -73,9 +73,7 @@ def arguments() -> argparse.Namespace:
     part.add_argument("--size", type=int, default=125_000, help="bytes to write")
     part.add_argument("--seed", type=int, default=1)
     part.add_argument("--temperature", type=float, default=0.65)
-    part.add_argument(
-        "--limit", type=int, default=90, help="longest verbatim overlap with the training text, in characters"
-    )
+    part.add_argument("--limit", type=int, default=90, help="longest verbatim overlap with the training text, in characters")
     return parser.parse_args()
 
 

@@ -108,9 +108,7 @@ def main() -> None:
 
             def make(plan: Recipe = plan, seed: int = seed) -> dict[str, Any]:
                 models: list[Any] = []
-                points = run_arm(
-                    VANILLA, plan, data, held_out, words, seed=seed, every=plan.steps // 4, keep=models, **common
-                )
+                points = run_arm(VANILLA, plan, data, held_out, words, seed=seed, every=plan.steps // 4, keep=models, **common)
                 return {"points": points, "asked": asked(models[0], data, kept, seed)}
 
             run(f"tokens/{kind}/{seed}", make)

@@ -30,9 +30,7 @@ MARKS = ("<!-- population -->", "<!-- /population -->")
 
 def examined(name: str, source: str | Lens, kind: str, about: str, given: argparse.Namespace) -> Reference:
     """One model's row."""
-    found = headscan.checkup(
-        source, given.text, budget=given.budget, max_tokens=given.max_tokens, tokenizer=given.tokenizer
-    )
+    found = headscan.checkup(source, given.text, budget=given.budget, max_tokens=given.max_tokens, tokenizer=given.tokenizer)
     return replace(reference(found, 0), model=name, kind=kind, about=about)  # type: ignore[arg-type]
 
 
@@ -47,9 +45,7 @@ def table(rows: list[Reference], codes: list[str]) -> str:
     """The leaderboard: a line a model, healthy ones first, the roundest (least average cosine) at the top."""
     heads = [CONDITIONS[code].unit.split(" (")[0] for code in codes]
     lines = [
-        "| model | what it is | "
-        + " | ".join(f"{code} {head}" for code, head in zip(codes, heads, strict=True))
-        + " | alarms |",
+        "| model | what it is | " + " | ".join(f"{code} {head}" for code, head in zip(codes, heads, strict=True)) + " | alarms |",
         "|---|---|" + "---|" * (len(codes) + 1),
     ]
     for one in sorted(rows, key=lambda one: (one.kind != "healthy", one.values.get("HS101", 2.0))):

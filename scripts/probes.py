@@ -43,9 +43,7 @@ def page() -> str:
                 f"### `{probe.name}`: {probe.title}\n\n{probe.sentence}{cost} [Explained]({probe.docs}). "
                 f"Code: `{probe.function}`. Source: {probe.literature}.\n\nPosition 0: {probe.position}\n"
             )
-            parts.append(
-                "| field | what it is | formula | range | undefined | 95 % interval |\n|---|---|---|---|---|---|"
-            )
+            parts.append("| field | what it is | formula | range | undefined | 95 % interval |\n|---|---|---|---|---|---|")
             for name, field in probe.fields.items():
                 low, high = ("" if end is None else f"{end:g}" for end in field.range)
                 span = f"{low} to {high}".strip() if low or high else ""

@@ -54,11 +54,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
 
 def sentence(name: str, item: object) -> str:
     """The first sentence of an item's own words or docstring; SystemExit where it has none."""
-    held = [
-        getattr(getattr(item, "words", None), "sentence", ""),
-        getattr(item, "sentence", ""),
-        getattr(item, "about", ""),
-    ]
+    held = [getattr(getattr(item, "words", None), "sentence", ""), getattr(item, "sentence", ""), getattr(item, "about", "")]
     if inspect.isroutine(item) or isinstance(item, type):
         held.append(inspect.getdoc(item) or "")
     text = next((text for text in held if isinstance(text, str) and text), "")
@@ -69,10 +65,7 @@ def sentence(name: str, item: object) -> str:
 
 def page() -> str:
     """The whole page as Markdown."""
-    parts = [
-        "# What is registered\n\nWritten by `scripts/registries.py`; a test fails when it is out of date. Measures have",
-        "",
-    ]
+    parts = ["# What is registered\n\nWritten by `scripts/registries.py`; a test fails when it is out of date. Measures have", ""]
     parts[0] += (
         " a page of their own, [measures](measures.md).\n[CONTRIBUTING](../CONTRIBUTING.md) shows how to add one, in one file.\n"
     )
@@ -91,10 +84,6 @@ if __name__ == "__main__":
     if "--print" in sys.argv:
         print(text)
     elif "--check" in sys.argv:
-        sys.exit(
-            0
-            if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text
-            else f"{PAGE} is out of date: run {__file__}"
-        )
+        sys.exit(0 if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text else f"{PAGE} is out of date: run {__file__}")
     else:
         PAGE.write_text(text, encoding="utf-8")

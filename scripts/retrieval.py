@@ -41,9 +41,7 @@ def train_retrieval(
     batch: one positive and batch - 1 negatives a query (32 as published).
     """
     if len(queries) != len(candidates) or len(queries) < 2:
-        raise BadInput(
-            f"Retrieval needs at least two pairs, not {len(queries)} queries and {len(candidates)} candidates."
-        )
+        raise BadInput(f"Retrieval needs at least two pairs, not {len(queries)} queries and {len(candidates)} candidates.")
     generator = torch.Generator().manual_seed(seed)
     body = body_of(model)
     optimizer = torch.optim.AdamW(body.parameters(), lr=rate)
@@ -66,9 +64,7 @@ def train_retrieval(
 
 
 @torch.no_grad()
-def retrieval_accuracy(
-    model: Any, queries: np.ndarray, candidates: np.ndarray, *, among: int = 32, position: int = -1
-) -> float:
+def retrieval_accuracy(model: Any, queries: np.ndarray, candidates: np.ndarray, *, among: int = 32, position: int = -1) -> float:
     """Share of queries whose nearest candidate (cosine), among consecutive groups of `among`, is their own.
 
     Chance is 1 / among. A last group that is smaller is left out.

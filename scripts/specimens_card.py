@@ -115,9 +115,7 @@ def export(name: str, model: GPT2LMHeadModel, history: dict, corpus: Corpus, fol
     model.generation_config.pad_token_id = corpus.tokenizer.eos_token_id
     model.save_pretrained(aside)
     weights = load_file(aside / "model.safetensors")
-    save_file(
-        {k: v.half().contiguous() for k, v in weights.items()}, aside / "model.safetensors", metadata={"format": "pt"}
-    )
+    save_file({k: v.half().contiguous() for k, v in weights.items()}, aside / "model.safetensors", metadata={"format": "pt"})
     corpus.tokenizer.save_pretrained(aside)
     corpus.tokenizer.backend_tokenizer.save(str(aside / "tokenizer.json"), pretty=False)  # half the size
     settings = json.loads((aside / "tokenizer_config.json").read_text())

@@ -29,9 +29,7 @@ def held_out_loss(model: GPT2LMHeadModel, corpus: Corpus) -> dict[str, float]:
     for rows in windows_of(corpus.held_out, model.config.n_positions).split(8):
         logits = model(rows[:, :-1]).logits.flatten(0, 1)
         targets = rows[:, 1:].flatten()
-        sums += [
-            torch.nn.functional.cross_entropy(z, targets, reduction="sum").item() for z in (logits, logits + unigram)
-        ]
+        sums += [torch.nn.functional.cross_entropy(z, targets, reduction="sum").item() for z in (logits, logits + unigram)]
         count += len(targets)
     nats = sums / count
     bits = nats * len(corpus.held_out) / corpus.held_out_bytes / math.log(2)

@@ -56,9 +56,7 @@ class Source:
 
     def spans(self, story: str) -> np.ndarray:
         """For each piece of the story, whether it occurs in the source: bool [max(0, length - span + 1)]."""
-        return np.array(
-            [hash(story[i : i + self.span]) in self.pieces for i in range(len(story) - self.span + 1)], dtype=bool
-        )
+        return np.array([hash(story[i : i + self.span]) in self.pieces for i in range(len(story) - self.span + 1)], dtype=bool)
 
     def longest(self, story: str) -> int:
         """The longest verbatim overlap in characters (0 where it is below `span`)."""

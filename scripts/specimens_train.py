@@ -85,9 +85,7 @@ def optimizer_of(model: GPT2LMHeadModel, recipe: Recipe) -> torch.optim.AdamW:
     return torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98))
 
 
-def train(
-    recipe: Recipe, corpus: Corpus, work: Path, *, every: int = 250, bf16: bool = False
-) -> tuple[GPT2LMHeadModel, dict]:
+def train(recipe: Recipe, corpus: Corpus, work: Path, *, every: int = 250, bf16: bool = False) -> tuple[GPT2LMHeadModel, dict]:
     """Train, or go on from `work/checkpoint.pt`. Returns the model and its history (also in `work/history.json`)."""
     work.mkdir(parents=True, exist_ok=True)
     checkpoint = work / "checkpoint.pt"

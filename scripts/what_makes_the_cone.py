@@ -54,10 +54,7 @@ def main() -> None:
             for point in runs[name]:
                 nats = point["nats"].get("bias", point["nats"].get("head"))
                 last, norm = (point["sites"][place]["average_cosine"] for place in (-3, -2))
-                print(
-                    f"| {vocabulary:,} | {arm.name} | {point['step']} | {nats:.3f} | {last:.3f} | {norm:.3f} |",
-                    flush=True,
-                )
+                print(f"| {vocabulary:,} | {arm.name} | {point['step']} | {nats:.3f} | {last:.3f} | {norm:.3f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -63,9 +63,7 @@ def built(dist: Path, python: Path) -> tuple[Path, Path]:
     lacking = sorted({name.removeprefix("src/") for name in source if name} - held)
     if lacking:
         sys.exit(f"in no wheel: {', '.join(lacking)}")
-    about = (
-        zipfile.ZipFile(wheel).read(next(name for name in held if re.match(r"headscan-[^/]*/METADATA", name))).decode()
-    )
+    about = zipfile.ZipFile(wheel).read(next(name for name in held if re.match(r"headscan-[^/]*/METADATA", name))).decode()
     relative = [link for link in re.findall(r"\]\(([^)]+)\)", about) if not link.startswith(("https://", "#"))]
     if relative:
         sys.exit(f"links that lead nowhere on a package index: {', '.join(relative)}")

@@ -120,18 +120,7 @@ def scanned(installed, tmp_path_factory):
     """The folder of one scan with the plug-in's measure and probe, and what it printed."""
     _, run = installed
     out = tmp_path_factory.mktemp("scanned") / "scan"
-    words = (
-        "scan",
-        "gpt-vanilla-early",
-        "--text",
-        "stories",
-        "--max-tokens",
-        "1280",
-        "--context",
-        "64",
-        "--out",
-        str(out),
-    )
+    words = ("scan", "gpt-vanilla-early", "--text", "stories", "--max-tokens", "1280", "--context", "64", "--out", str(out))
     return out, run("-m", "headscan", *words, "--measures", "top_three_share,repeats")
 
 
@@ -221,9 +210,7 @@ def test_a_verb_is_a_command_with_a_result_and_a_page(installed, tmp_path):
     code = f"import headscan; print(type(headscan.load({str(out)!r})).__name__, len(headscan.load({str(out)!r}).words))"
     assert run("-c", code).split() == ["LongestWord", "3"]
     assert "Did you mean 'longest-word'?" in run("-m", "headscan", "longest-wrod", status=2)
-    assert "--letters must be at least 1" in run(
-        "-m", "headscan", "longest-word", "stories", "--letters", "0", status=2
-    )
+    assert "--letters must be at least 1" in run("-m", "headscan", "longest-word", "stories", "--letters", "0", status=2)
 
 
 def test_each_is_in_the_documentation_that_is_written_with_the_plugin(installed):

@@ -56,9 +56,7 @@ def test_everything_registered_has_a_page(staged):
 
 def test_links_hold_in_the_site_and_a_broken_one_ends_it(docsite):
     relinked = docsite["stage"].relinked
-    moved = relinked(
-        "[a](../BENCHMARKS.md#x) [b](schemas) `[c](no)` [d](../LICENSE) [e](measures/README.md)", "docs/ntp.md"
-    )
+    moved = relinked("[a](../BENCHMARKS.md#x) [b](schemas) `[c](no)` [d](../LICENSE) [e](measures/README.md)", "docs/ntp.md")
     assert "[a](BENCHMARKS.md#x) [b](formats/index.md) `[c](no)`" in moved
     assert "[d](https://github.com/headscan/headscan/blob/main/LICENSE) [e](measures/index.md)" in moved
     with pytest.raises(SystemExit, match=r"docs/ntp\.md has a broken link: nowhere\.md"):
@@ -71,17 +69,10 @@ def test_what_is_wrong_with_a_site_is_said(docsite, tmp_path):
     (tmp_path / "b.html").write_text("<p id='there'><a href='a.html#here'>a</a>")
     (tmp_path / "s.css").write_text("p { background: url(s.png) }")
     assert docsite["check"].faults(tmp_path) == []
-    (tmp_path / "b.html").write_text(
-        "<a href='c.html'>c</a><a href='a.html#no'>a</a><script src='//cdn.org/s.js'></script>"
-    )
+    (tmp_path / "b.html").write_text("<a href='c.html'>c</a><a href='a.html#no'>a</a><script src='//cdn.org/s.js'></script>")
     (tmp_path / "s.css").write_text("@import url('https://fonts.org/f.css');")
     said = "\n".join(docsite["check"].faults(tmp_path))
-    for fault in (
-        "c.html, which is not there",
-        "a.html#no, which has",
-        "//cdn.org/s.js from a network",
-        "s.css loads a font",
-    ):
+    for fault in ("c.html, which is not there", "a.html#no, which has", "//cdn.org/s.js from a network", "s.css loads a font"):
         assert fault in said
     assert "b.html#there, which has" in said
 

@@ -25,8 +25,7 @@ def card() -> str:
 
 def test_a_scan_is_that_of_the_cpu():
     found = {
-        device: headscan.scan("gpt-vanilla", "stories", max_tokens=4096, device=device, null=True)
-        for device in ("cpu", "cuda")
+        device: headscan.scan("gpt-vanilla", "stories", max_tokens=4096, device=device, null=True) for device in ("cpu", "cuda")
     }
     for one, other in zip(found["cpu"].sites, found["cuda"].sites, strict=True):
         assert one["site"] == other["site"]
@@ -75,7 +74,5 @@ def test_an_encoder_decoder_and_states_in_half_precision_are_scanned(card, tmp_p
     lens = Lens(T5ForConditionalGeneration(config).to(card).eval(), ByteTokenizer(), name="t5")
     found = headscan.scan(lens, ["a text of some length, twice. " * 40], max_tokens=512, context=32)
     assert all(np.isfinite(row["average_cosine"]) for row in found.sites)
-    states = headscan.states.run(
-        "gpt-vanilla", text="stories", out=tmp_path, max_tokens=512, store="float16", device=card
-    )
+    states = headscan.states.run("gpt-vanilla", text="stories", out=tmp_path, max_tokens=512, store="float16", device=card)
     assert states.tokens == 512

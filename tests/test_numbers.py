@@ -13,9 +13,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 VERBS = {path.stem: json.loads(path.read_text()) for path in (DOCS / "schemas").glob("*.json")}
 
 
-def numbers(
-    schema: dict[str, Any], whole: dict[str, Any], path: str = "", above: tuple[str, ...] = ()
-) -> Iterator[str]:
+def numbers(schema: dict[str, Any], whole: dict[str, Any], path: str = "", above: tuple[str, ...] = ()) -> Iterator[str]:
     """Where a schema has numbers that are no whole ones: a.b[].c, `*` for any name."""
     if "$ref" in schema:
         name = schema["$ref"].split("/")[-1]

@@ -33,9 +33,7 @@ def anchors(page: Path) -> set[str]:
     found = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", page.read_text(encoding="utf-8")))
     for heading in re.findall(r"^#+ +(.*?)\s*$", page.read_text(encoding="utf-8"), flags=re.M):
         name = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(" ", "-")
-        found.add(
-            name if name not in found else next(f"{name}-{i}" for i in range(1, 99) if f"{name}-{i}" not in found)
-        )
+        found.add(name if name not in found else next(f"{name}-{i}" for i in range(1, 99) if f"{name}-{i}" not in found))
     return found
 
 

@@ -18,14 +18,7 @@ leak
 
 # %%
 one = leak.prompts[0]
-print(
-    "verdict:",
-    one.verdict,
-    "| residual:",
-    f"{one.certificate.residual:.1e}",
-    "| margin:",
-    f"{one.certificate.margin:.2f}",
-)
+print("verdict:", one.verdict, "| residual:", f"{one.certificate.residual:.1e}", "| margin:", f"{one.certificate.margin:.2f}")
 
 # %%
 # How much noise makes it safe?
@@ -38,9 +31,7 @@ clean, *noisy = audit.rows
 print(f"no noise: {clean.verdict}, attack right {clean.attack_accuracy:.0%}")
 for row in noisy:
     bounds = f"{row.bits_lower:.2f} to {row.bits_upper:.2f} bits of {row.prior_bits:.2f}"
-    print(
-        f"noise {row.noise:4}: {bounds}; attack right {row.attack_accuracy:.0%}, at most {row.attack_accuracy_upper:.0%}"
-    )
+    print(f"noise {row.noise:4}: {bounds}; attack right {row.attack_accuracy:.0%}, at most {row.attack_accuracy_upper:.0%}")
 
 # %%
 audit
@@ -50,15 +41,7 @@ audit
 # --------------------
 # Rounding is no protection by itself: whoever knows how it was rounded rounds the candidates, too.
 cache = headscan.privacy(
-    "gpt-vanilla",
-    "stories",
-    release="cache",
-    stored="keys",
-    format="int4",
-    sites="block.2",
-    noise=(0,),
-    windows=1,
-    length=4,
+    "gpt-vanilla", "stories", release="cache", stored="keys", format="int4", sites="block.2", noise=(0,), windows=1, length=4
 )
 print(f"keys in int4: attack right {cache.rows[0].attack_accuracy:.0%}, {cache.rows[0].verdict}")
 

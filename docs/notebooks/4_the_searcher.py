@@ -47,10 +47,7 @@ from headscan.remedies.export import RemedyTransformer
 
 repaired = RemedyTransformer("whiten-softly").fit_transform(column)
 print(
-    "average cosine before",
-    round(headscan.average_cosine(column), 3),
-    "after",
-    round(abs(headscan.average_cosine(repaired)), 3),
+    "average cosine before", round(headscan.average_cosine(column), 3), "after", round(abs(headscan.average_cosine(repaired)), 3)
 )
 
 # %%

@@ -40,9 +40,7 @@ def main() -> int:
         theirs = HFLM(pretrained=model, tokenizer=tokenizer, batch_size=16, max_length=length)
 
         def ask(pairs, kind="loglikelihood", theirs=theirs):
-            return getattr(theirs, kind)(
-                [Instance(kind, {}, pair, i) for i, pair in enumerate(pairs)], disable_tqdm=True
-            )
+            return getattr(theirs, kind)([Instance(kind, {}, pair, i) for i, pair in enumerate(pairs)], disable_tqdm=True)
 
         def compared(what, pairs, name=name, model=model, tokenizer=tokenizer, length=length, ask=ask) -> float:
             scores, greedy = log_likelihood(model, tokenizer, pairs, context=length)
@@ -63,9 +61,7 @@ def main() -> int:
         answers = ask([(given, " " + word) for given, _, word in split])
         ours = lambada(model, tokenizer, passages, context=length)
         nats = -float(np.mean([value for value, _ in answers]))
-        worst = max(
-            worst, abs(ours["nats_per_word"] - nats), abs(ours["accuracy"] - np.mean([hit for _, hit in answers]))
-        )
+        worst = max(worst, abs(ours["nats_per_word"] - nats), abs(ours["accuracy"] - np.mean([hit for _, hit in answers])))
         judged = np.array([value for value, _ in ask(sentences)]).reshape(-1, 5, 2)
         mine = [hits.mean() for hits in blimp_hits(model, tokenizer, paradigms, context=length).values()]
         worst = max(worst, float(np.abs((judged[..., 0] > judged[..., 1]).mean(1) - mine).max()))

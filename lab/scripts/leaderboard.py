@@ -61,10 +61,7 @@ def _cell(row: Row, name: str, places: int) -> str:
 
 def _table(rows: Iterable[Row], columns: Sequence[tuple[str, str, int]], *, cells: bool = False) -> list[str]:
     before = ["arm", *(["V/d"] if cells else []), "rate", "seeds"]
-    lines = [
-        f"| {' | '.join([*before, *(title for title, _, _ in columns)])} |",
-        "|" + "---|" * (len(before) + len(columns)),
-    ]
+    lines = [f"| {' | '.join([*before, *(title for title, _, _ in columns)])} |", "|" + "---|" * (len(before) + len(columns))]
     for row in rows:
         known = [str(row["arm"]), *([f"{row['vocabulary']}/{row['width']}"] if cells else []), f"{row['rate']:g}"]
         known += [f"{row['seeds_that_reach_it']} of {row['seeds']}" if cells else str(row["seeds"])]

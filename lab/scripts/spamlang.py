@@ -51,10 +51,7 @@ def tried(learner: Learner, seen: torch.Tensor) -> dict[str, float | None]:
     """Accuracy on seen and unseen symbols, the seen share, and the kept norm over its null at the last position."""
     vocabulary = len(seen)
     head = learner.readout(torch.ones(vocabulary, dtype=torch.int64))
-    right, through = (
-        torch.zeros(vocabulary, dtype=torch.bool),
-        GradientThroughHead(head.rows, bias=head.bias, best=False),
-    )
+    right, through = (torch.zeros(vocabulary, dtype=torch.bool), GradientThroughHead(head.rows, bias=head.bias, best=False))
     for some in torch.arange(vocabulary).split(1024):
         states = learner.model.base_model(some[:, None].repeat(1, LENGTH)).last_hidden_state[:, -1]
         right[some] = head.logits(states).argmax(1) == some
@@ -106,8 +103,7 @@ def main() -> None:
     path = options.out / "spamlang.json"
     done = json.loads(path.read_text()) if path.exists() else {}
     print(
-        "| arm | V | d | drawn | sightings | steps | coverage | accuracy | on seen | on unseen | kept / null |\n|"
-        + "---|" * 11
+        "| arm | V | d | drawn | sightings | steps | coverage | accuracy | on seen | on unseen | kept / null |\n|" + "---|" * 11
     )
     for arm in options.arms:
         for cell in options.cells:

@@ -124,9 +124,7 @@ def train(member: Member, text: str, tokens: int, characters: int, folder: Path)
     if data.tokenizer is not None:
         data.tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
     seconds = time.process_time() - start
-    how = {"tied": "head tied to the embedding", "untied": "head of its own", "headless": "without a head (CWT)"}[
-        member.head
-    ]
+    how = {"tied": "head tied to the embedding", "untied": "head of its own", "headless": "without a head (CWT)"}[member.head]
     card = CARD.format(
         name=member.name, width=member.width, depth=member.depth, vocabulary=member.vocabulary, how=how, seed=member.seed,
         parameters=sum(p.numel() for p in model.parameters()), text=text, text_tokens=len(data.ids), steps=steps, rows=ROWS,

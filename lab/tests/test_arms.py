@@ -24,9 +24,7 @@ def _model(arm, dtype=torch.float64):
     torch.manual_seed(0)
     shape = {"vocab_size": SIZE, "tie_word_embeddings": arm.tied, "bos_token_id": 0, "eos_token_id": 0}
     if arm.recipe == "mixer":
-        config = MixerConfig(
-            **shape, hidden_size=WIDTH, num_hidden_layers=1, max_position_embeddings=16, final_norm=True
-        )
+        config = MixerConfig(**shape, hidden_size=WIDTH, num_hidden_layers=1, max_position_embeddings=16, final_norm=True)
     else:
         off = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
         config = GPT2Config(**shape, **off, n_embd=WIDTH, n_layer=1, n_head=2, n_positions=16)
@@ -153,9 +151,7 @@ def test_coupled_adam_is_the_published_formula_over_fifty_steps():
     numbers = {"betas": (0.9, 0.95), "eps": 1e-8}
     want = _restated(start.double(), [g.double() for g in slopes], rate=3e-3, decay=0.1, **numbers)
     tables = [torch.nn.Parameter(start.clone()) for _ in range(3)]
-    coupled = CoupledAdamW(
-        [{"params": [tables[0]], "apart": True}, {"params": [tables[1]]}], 3e-3, weight_decay=0.1, **numbers
-    )
+    coupled = CoupledAdamW([{"params": [tables[0]], "apart": True}, {"params": [tables[1]]}], 3e-3, weight_decay=0.1, **numbers)
     usual = torch.optim.AdamW([tables[2]], 3e-3, weight_decay=0.1, **numbers)
     for g in slopes:
         for table in tables:
@@ -198,9 +194,7 @@ def test_centring_the_head_leaves_the_loss_of_an_untied_model_alone():
 # ---- in a Trainer
 
 
-@pytest.mark.parametrize(
-    "name", ["ce+unigram+tied", "ce+fast-bias", "ce+mu-centre", "ce+coupled", "headless", "mixer+unigram"]
-)
+@pytest.mark.parametrize("name", ["ce+unigram+tied", "ce+fast-bias", "ce+mu-centre", "ce+coupled", "headless", "mixer+unigram"])
 def test_it_works_in_a_trainer_that_knows_nothing_of_it(name, tmp_path):
     arm = ARMS[name]
     learner = _learner(arm, torch.float32)
@@ -243,9 +237,7 @@ def test_training_keeps_the_bias_the_rate_and_the_optimiser_over_a_resume(story_
     kept = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
     words = AutoTokenizer.from_pretrained(tmp_path / "model")
     held_out = PackedText.of(Windows(str(story_file), words, 16)).split(0.05)[1]
-    assert perplexity(kept, held_out.rows).nats_per_token == pytest.approx(
-        whole.heldout["head"].nats_per_token, abs=1e-4
-    )
+    assert perplexity(kept, held_out.rows).nats_per_token == pytest.approx(whole.heldout["head"].nats_per_token, abs=1e-4)
     with pytest.raises(BadInput, match="the optimiser was"):
         train(plan, str(story_file), steps=6, resume=True, **options | {"optimiser": "adamw"})
 

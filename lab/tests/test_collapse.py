@@ -72,9 +72,7 @@ def test_nearest_mean_equals_the_loop(seed, block):
 
 def test_no_known_class():
     assert nearest_mean_agreement(torch.ones(2, 1), torch.tensor([7, 8]), ClassSums(1)) is None
-    assert (
-        nearest_mean_agreement(torch.ones(1, 1), torch.tensor([7]), sums_of(np.ones((2, 1)), np.array([1, 1]))) is None
-    )
+    assert nearest_mean_agreement(torch.ones(1, 1), torch.tensor([7]), sums_of(np.ones((2, 1)), np.array([1, 1]))) is None
 
 
 def cdnv(rng):

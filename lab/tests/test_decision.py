@@ -14,9 +14,7 @@ CAUSE = "the optimiser failed"
 
 
 def seen(low: float, high: float, *, tokens: int = 240, seeds: int = 5, prompts: int = 40) -> Measurement:
-    return Measurement(
-        name="x", value=(low + high) / 2, interval=(low, high), tokens=tokens, seeds=seeds, prompts=prompts
-    )
+    return Measurement(name="x", value=(low + high) / 2, interval=(low, high), tokens=tokens, seeds=seeds, prompts=prompts)
 
 
 def tried(claim: Claim) -> Claim:
@@ -41,8 +39,7 @@ def test_every_claim_can_hold_and_can_fail(number):
     if claim.control is not None:
         effect = next(x for x in points if side(x, claim.counts) == "in")
         verdicts = {
-            decide(claim, ExperimentOutcome(effect=effect, control=seen(x, x), cause=CAUSE)).verdict
-            for x in (0.0, 0.5, 1.0)
+            decide(claim, ExperimentOutcome(effect=effect, control=seen(x, x), cause=CAUSE)).verdict for x in (0.0, 0.5, 1.0)
         }
         assert verdicts == {"artefact", "holds here"}
 
@@ -64,13 +61,9 @@ def test_a_named_large_model_is_never_more_than_a_tendency():
 def test_a_verdict_follows_from_the_interval_and_not_from_the_estimate(value, reach, bound, control):
     claim = tried(replace(all_claims()[75], counts=Region(None, bound)))
     low, high = max(0.0, value - reach), min(1.0, value + reach)
-    found = decide(
-        claim, ExperimentOutcome(effect=seen(low, high), control=seen(0.5 - control, 0.5 + control), cause=CAUSE)
-    )
+    found = decide(claim, ExperimentOutcome(effect=seen(low, high), control=seen(0.5 - control, 0.5 + control), cause=CAUSE))
     if high <= bound:
-        assert found.verdict == (
-            "artefact" if 0.5 - control >= 0.9 else "holds here" if 0.5 + control < 0.9 else "undecided"
-        )
+        assert found.verdict == ("artefact" if 0.5 - control >= 0.9 else "holds here" if 0.5 + control < 0.9 else "undecided")
     elif low > bound:
         assert found.verdict == "fails here"
     else:
@@ -92,12 +85,10 @@ def test_a_search_that_does_not_work_explains_nothing():
     assert decide(claim, ExperimentOutcome(effect=seen(0.0, 0.1))).verdict == "undecided"  # nor one that was not made
     lost, nothing = seen(0.0, 0.1), seen(0.0, 0.1)
     assert (
-        decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.95, 1.0))).verdict
-        == "holds here"
+        decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.95, 1.0))).verdict == "holds here"
     )
     assert (
-        decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.4, 0.6))).verdict
-        == "undecided"
+        decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.4, 0.6))).verdict == "undecided"
     )
 
 

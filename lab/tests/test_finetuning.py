@@ -21,15 +21,7 @@ def _sentences(count, seed):
 
 def test_it_learns_the_classes_and_leaves_the_model_alone(tmp_path):
     torch.manual_seed(0)
-    shape = {
-        "vocab_size": 260,
-        "n_embd": 16,
-        "n_layer": 1,
-        "n_head": 2,
-        "n_positions": 16,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-    }
+    shape = {"vocab_size": 260, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 16, "bos_token_id": 0, "eos_token_id": 0}
     model = GPT2LMHeadModel(GPT2Config(**shape, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)).eval()
     before = [one.clone() for one in model.parameters()]
     given = Evaluated(model, ByteTokenizer(), tmp_path)

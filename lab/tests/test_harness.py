@@ -37,9 +37,7 @@ def test_without_the_harness_and_without_a_head_it_is_said_so(model, tokenizer, 
 def test_the_harness_judges_by_the_same_likelihoods(model, tokenizer, tmp_path):
     tasks = pytest.importorskip("lm_eval.tasks", reason="lm-evaluation-harness is not installed (extra 'eval')")
     items = [{"given": "ba de fi", "choices": [" go ku", " la"]}, {"given": "ku la", "choices": [" ba", " fi fi fi"]}]
-    scores = [
-        log_likelihood(model, tokenizer, [(item["given"], choice) for choice in item["choices"]])[0] for item in items
-    ]
+    scores = [log_likelihood(model, tokenizer, [(item["given"], choice) for choice in item["choices"]])[0] for item in items]
     for item, score in zip(items, scores, strict=True):  # right by the model's own account, in the first only
         item["answer"] = int(score.argmax()) if item is items[0] else int(score.argmin())
     data = tmp_path / "items.jsonl"

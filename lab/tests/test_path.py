@@ -120,11 +120,7 @@ def test_narrow_embeddings(shared):
 
 @pytest.mark.parametrize(
     ("counts", "penalties", "message"),
-    [
-        (np.eye(3), [0.0], "must be positive"),
-        (np.eye(3), [], "must be positive"),
-        (np.ones((2, 3)), [0.1], "whole vocabulary"),
-    ],
+    [(np.eye(3), [0.0], "must be positive"), (np.eye(3), [], "must be positive"), (np.ones((2, 3)), [0.1], "whole vocabulary")],
 )
 def test_bad_input(counts, penalties, message):
     with pytest.raises(BadInput, match=message):

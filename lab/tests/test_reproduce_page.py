@@ -38,9 +38,7 @@ def result():
 def test_a_claim_is_told_with_its_evidence_and_protocol(result):
     row = entry(result.claims[3])
     assert row["more"] == "At the effect seen, 12 more prompts would decide."
-    assert row["evidence"] == [
-        ("for", "tokens <i>found</i>", "0.250 [0.125, 0.500]", "0.062", "240 tokens, 40 prompts, 5 seeds")
-    ]
+    assert row["evidence"] == [("for", "tokens <i>found</i>", "0.250 [0.125, 0.500]", "0.062", "240 tokens, 40 prompts, 5 seeds")]
     protocol = dict(row["protocol"])
     assert protocol["would count"] == "at most 0.5"
     assert protocol["power"] == "at least 5 seeds and 200 tokens"

@@ -97,11 +97,7 @@ def test_log_likelihood_equals_the_token_by_token_sum(model, tokenizer, story):
 def test_the_likelihoods_are_those_of_lm_evaluation_harness():
     """Recorded from its version 0.4.13 (lab/scripts/compare_with_the_harness.py) with the specimen gpt-vanilla."""
     lens = Lens.load("gpt-vanilla")
-    pairs = [
-        ("Once upon a time there was a little", " girl"),
-        ("Once upon a time  ", "there was"),
-        ("", "The dog ran."),
-    ]
+    pairs = [("Once upon a time there was a little", " girl"), ("Once upon a time  ", "there was"), ("", "The dog ran.")]
     scores, greedy = log_likelihood(lens.model, lens.tokenizer, pairs)
     np.testing.assert_allclose(scores, [-0.3074571, -20.9575119, -23.0067482], rtol=1e-5)
     assert greedy.tolist() == [True, False, False]
@@ -141,9 +137,7 @@ def test_greedy_is_true_where_the_model_says_the_same(model, tokenizer):
 
 def test_blimp_counts_the_pairs_it_gets_right(model, tokenizer):
     found = blimp_hits(
-        model,
-        tokenizer,
-        {"short first": [("ba", "ba de fi go ku la ma ne")] * 3, "long first": [("ba de fi go", "ba")]},
+        model, tokenizer, {"short first": [("ba", "ba de fi go ku la ma ne")] * 3, "long first": [("ba de fi go", "ba")]}
     )
     assert {name: hits.mean() for name, hits in found.items()} == {"short first": 1.0, "long first": 0.0}
 
@@ -192,9 +186,7 @@ def test_sentence_vectors_do_not_depend_on_their_company(model, tokenizer, story
     last = sentence_vectors(model, tokenizer, sentences[:1], pooling="last")
     assert not np.allclose(last[0], together[0])
     first = sentence_vectors(model, tokenizer, sentences[:1], pooling="first")
-    states = model(
-        torch.tensor([tokenizer(sentences[0], add_special_tokens=False)["input_ids"]]), output_hidden_states=True
-    )
+    states = model(torch.tensor([tokenizer(sentences[0], add_special_tokens=False)["input_ids"]]), output_hidden_states=True)
     np.testing.assert_allclose(first[0], states.hidden_states[-1][0, 0].detach().numpy(), atol=1e-5)
     with pytest.raises(BadInput, match="pooling"):
         sentence_vectors(model, tokenizer, sentences, pooling="max")
@@ -220,9 +212,7 @@ def test_a_sentence_encoder_has_the_published_correlation(real, assets):
     lens = Lens.load(str(real / "all-mpnet-base-v2"))
     pooling = declared_pooling(real / "all-mpnet-base-v2")
     one, other, gold = read_stsb(assets / "text" / "stsb" / "stsb-en-test.csv")
-    vectors = [
-        sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True) for each in (one, other)
-    ]
+    vectors = [sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True) for each in (one, other)]
     assert similarity_scores("stsb", *vectors, gold)["stsb"] == pytest.approx(0.8342, abs=5e-4)
 
 

@@ -16,14 +16,7 @@ from headscan_lab.tournament.variants import ARMS
 import headscan
 from headscan import BadInput
 
-SMALL = {
-    "arms": "ce,ce+unigram",
-    "seeds": 2,
-    "steps": 3,
-    "cells": "300/8,260/8",
-    "rates": "0.01,0.03",
-    "matched_loss": 5.5,
-}
+SMALL = {"arms": "ce,ce+unigram", "seeds": 2, "steps": 3, "cells": "300/8,260/8", "rates": "0.01,0.03", "matched_loss": 5.5}
 
 
 def _without_seconds(result):

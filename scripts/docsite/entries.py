@@ -83,9 +83,7 @@ def _measures() -> Pages:
 
 def _findings() -> Pages:
     rows = [(code, f"{code}: {one.title}", cell(one.meaning)) for code, one in CONDITIONS.items()]
-    said = (
-        "What a [checkup](../checkup.md) names, by code; `--fail-on CODES` ends with exit status 3 where one was found."
-    )
+    said = "What a [checkup](../checkup.md) names, by code; `--fail-on CODES` ends with exit status 3 where one was found."
     return {"findings/index.md": listing("Findings", said, rows, "finding")} | {
         f"findings/{code}.md": leaf(_finding(code, one)) for code, one in CONDITIONS.items()
     }
@@ -95,9 +93,7 @@ def _finding(code: str, one: Condition) -> str:
     side = "at least" if one.least else "at most"
     alarm = "Many healthy models have it: it is a notice." if one.known else "It is an alarm."
     if one.alarm is not None:
-        alarm = (
-            f"Many healthy models have it up to {one.alarm:g}: it is a notice until there, and an alarm from there on."
-        )
+        alarm = f"Many healthy models have it up to {one.alarm:g}: it is a notice until there, and an alarm from there on."
     if one.brings:
         also = "it is an alarm, too, and" if one.known else "it is"
         alarm += f" It may bring about {', '.join(one.brings)}: beside an alarm of these {also} named first."
@@ -121,11 +117,7 @@ def _finding(code: str, one: Condition) -> str:
 
 
 def _claims(ledger: str) -> Pages:
-    told = {
-        row.split("|")[1].strip(): re.split(r"(?<!\\)\|", row)[3:6]
-        for row in ledger.splitlines()
-        if row.startswith("|")
-    }
+    told = {row.split("|")[1].strip(): re.split(r"(?<!\\)\|", row)[3:6] for row in ledger.splitlines() if row.startswith("|")}
     return {f"claims/{number}.md": leaf(_claim(one, told.get(number))) for number, one in CLAIMS.items()}
 
 
@@ -172,14 +164,7 @@ def _formats() -> Pages:
     for name, one in FORMATS.items():
         tried = f"Tried: {one.tried}" if one.tried else "Not tried with files that the library itself wrote."
         use = "    headscan scan PATH\n    headscan invert MODEL --states PATH --at SITE"
-        parts = [
-            f"# {one.title}",
-            one.sentence,
-            inspect.getdoc(one) or "",
-            tried,
-            use,
-            "More: [stored states](../states.md).",
-        ]
+        parts = [f"# {one.title}", one.sentence, inspect.getdoc(one) or "", tried, use, "More: [stored states](../states.md)."]
         made[f"formats/states-{name}.md"] = leaf("\n\n".join(dict.fromkeys(parts)) + "\n")
     return made
 

@@ -38,17 +38,9 @@ def _commands(pages: Pages) -> Pages:
     made = {"commands/index.md": listing("Commands", said, rows, "command", sidebar=True)}
     for name, what in verbs().items():
         command = None if name in BARE else command_of(name)
-        shown = [
-            page
-            for page, text in pages.items()
-            if f"headscan {name} " in text and "/" not in page and page != "index.md"
-        ]
+        shown = [page for page, text in pages.items() if f"headscan {name} " in text and "/" not in page and page != "index.md"]
         seen = ", ".join(f"[{_title(pages[page])}](../{page})" for page in shown)
-        text = [
-            f"# headscan {name}",
-            what,
-            *(_options(name, command) if command else [f"    headscan {name} [--json]"]),
-        ]
+        text = [f"# headscan {name}", what, *(_options(name, command) if command else [f"    headscan {name} [--json]"])]
         made[f"commands/{name}.md"] = "\n\n".join([*text, f"Shown in: {seen}." if seen else ""]) + "\n"
     return made
 
@@ -57,9 +49,7 @@ def _options(name: str, command: Any) -> list[str]:
     call = command.verb()
     fields = [one for one in call.verb.options() if not one.option.python]
     needed = [f"{one.flag} {_metavar(one)}" for one in fields if one.required and one.name not in command.arguments]
-    usage = " ".join(
-        filter(None, ["headscan", name, command.subject, *command.arguments.values(), *needed, "[OPTIONS]"])
-    )
+    usage = " ".join(filter(None, ["headscan", name, command.subject, *command.arguments.values(), *needed, "[OPTIONS]"]))
     lines = ["| option | default | what it is |", "|---|---|---|"]
     for one in fields:
         bounds = [
@@ -78,14 +68,8 @@ def _options(name: str, command: Any) -> list[str]:
     home = call.__module__
     package = max((one for one in PACKAGES if home == one or home.startswith(f"{one}.")), key=len)
     details = inspect.cleandoc(call.__doc__ or "").split(">>>")[0].strip()
-    parts = [
-        f"    {usage}",
-        f"`{command.subject}`: {command.subject_help}" if command.subject else "",
-        "\n".join(lines),
-    ]
-    parts += [
-        f"## In Python\n\n`{call.__name__}` of [{package}](../python/{package}.rst), the same options as keywords."
-    ]
+    parts = [f"    {usage}", f"`{command.subject}`: {command.subject_help}" if command.subject else "", "\n".join(lines)]
+    parts += [f"## In Python\n\n`{call.__name__}` of [{package}](../python/{package}.rst), the same options as keywords."]
     return [*filter(None, parts), f"```text\n{details}\n```"]
 
 

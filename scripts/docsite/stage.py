@@ -14,15 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://github.com/headscan/headscan/blob/main/"
 TOP = ("BENCHMARKS.md", "CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md")
 START = ["01-first-scan", "notebooks/index", "gallery"]
-REFERENCE = [
-    "commands/index",
-    "python/index",
-    "measures",
-    "measures/index",
-    "findings/index",
-    "formats/index",
-    "registries",
-]
+REFERENCE = ["commands/index", "python/index", "measures", "measures/index", "findings/index", "formats/index", "registries"]
 EVIDENCE = [
     "ledger",
     "ledger-real",
@@ -94,9 +86,7 @@ def stage(source: Path) -> None:
     named = {f"{name}.md" for name in [*START, *REFERENCE, *EVIDENCE, *PROJECT, "index"]}
     guides = [name.removesuffix(".md") for name in pages if "/" not in name and name not in named]
     tables = {"Start": START, "Guides": guides, "Reference": REFERENCE, "Evidence": EVIDENCE, "Project": PROJECT}
-    beyond = [
-        name.removesuffix(".md") for name in pages if name.startswith("measures/") and name != "measures/index.md"
-    ]
+    beyond = [name.removesuffix(".md") for name in pages if name.startswith("measures/") and name != "measures/index.md"]
     pages |= made
     pages["index.md"] += "".join(contents(caption, names) for caption, names in tables.items())
     pages["measures/index.md"] += contents("Tables", [name.removeprefix("measures/") for name in beyond])

@@ -198,9 +198,7 @@ def half(seed: int, kind: str, site: str, way: str) -> Attack:
         for parameter in lens.model.parameters():
             parameter.data *= 300
     ids = prompts(lens, seed)
-    return Attack(
-        "half precision and its overflow", lens, site, outputs(lens, site, ids, dtype), ids, way=way, dtype=dtype
-    )
+    return Attack("half precision and its overflow", lens, site, outputs(lens, site, ids, dtype), ids, way=way, dtype=dtype)
 
 
 @family("another site")

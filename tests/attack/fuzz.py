@@ -51,20 +51,7 @@ HOSTILE = [
     "a,b,,c",
     "None",
 ]
-WORDS = [
-    "block.0",
-    "block.*",
-    "embedding",
-    "final_norm",
-    "head",
-    "nonsense",
-    "all",
-    "auto",
-    "whole",
-    "lines",
-    "bytes",
-    "cpu",
-]
+WORDS = ["block.0", "block.*", "embedding", "final_norm", "head", "nonsense", "all", "auto", "whole", "lines", "bytes", "cpu"]
 # Where a right value would begin long work: what is drawn there instead.
 SMALL = {
     "steps": ["1", "2"], "samples": ["2"], "max_tokens": ["64", "200"], "batch": ["1", "2"], "context": ["8", "16"],
@@ -94,9 +81,7 @@ class Ground:
 
         self.folder = folder
         torch.manual_seed(0)
-        config = GPT2Config(
-            vocab_size=256, n_positions=32, n_embd=8, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0
-        )
+        config = GPT2Config(vocab_size=256, n_positions=32, n_embd=8, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
         GPT2LMHeadModel(config).save_pretrained(folder / "tiny")
         shutil.copytree(folder / "tiny", folder / "broken")
         (folder / "broken" / "model.safetensors").write_bytes(b"no weights")
@@ -105,16 +90,7 @@ class Ground:
         (folder / "bytes.txt").write_bytes(bytes(range(256)))
         (folder / "rows.jsonl").write_text('{"text": "one"}\n{"other": 3}\nno json\n')
         self.models = ["tiny", "tiny", "tiny", "broken", "missing", "text.txt", *HOSTILE[:6]]
-        self.texts = [
-            "text.txt",
-            "text.txt",
-            "text.txt",
-            "empty.txt",
-            "bytes.txt",
-            "rows.jsonl",
-            "missing.txt",
-            *HOSTILE[:6],
-        ]
+        self.texts = ["text.txt", "text.txt", "text.txt", "empty.txt", "bytes.txt", "rows.jsonl", "missing.txt", *HOSTILE[:6]]
 
 
 def members(kind: Any) -> Iterator[Any]:
@@ -262,11 +238,7 @@ def run(words: list[str]) -> tuple[int, str, float]:
     signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_PROF, LIMIT)
     signal.alarm(LIMIT)
-    with (
-        mock.patch.object(sys, "argv", ["headscan", *words]),
-        contextlib.redirect_stdout(out),
-        contextlib.redirect_stderr(err),
-    ):
+    with mock.patch.object(sys, "argv", ["headscan", *words]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             main()
             status = 0
@@ -312,9 +284,7 @@ def attack(count: int, seed: int, verbs: list[str] | None = None) -> list[tuple[
                 fault = faults_of(words, status, said)
                 if fault is not None:
                     found.append((words, fault, said[-1500:]))
-                    print(
-                        f"{number}: {fault} ({seconds:.0f} s): headscan {' '.join(words)!r}\n{said[-1500:]}", flush=True
-                    )
+                    print(f"{number}: {fault} ({seconds:.0f} s): headscan {' '.join(words)!r}\n{said[-1500:]}", flush=True)
                 elif number % 100 == 99:
                     print(f"{number + 1} lines, {len(found)} faults", flush=True)
         finally:

@@ -34,9 +34,7 @@ def main() -> int:
             peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024  # of the largest child up to now
             sentences = done.stderr.strip().splitlines()
             wrong += done.returncode != 2 or len(sentences) != 1 or peak > LIMIT
-            print(
-                f"{verb}: exit {done.returncode}, {time.monotonic() - began:.1f} s, {peak / 1e6:.0f} MB: {sentences[-1:]}"
-            )
+            print(f"{verb}: exit {done.returncode}, {time.monotonic() - began:.1f} s, {peak / 1e6:.0f} MB: {sentences[-1:]}")
     return int(wrong > 0)
 
 

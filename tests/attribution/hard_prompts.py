@@ -27,10 +27,7 @@ PROMPTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "code": ("def f(x: int) -> int:\n\treturn x if x < 3 else f(x - 1)  # {{ 7*7 }} %d\n", {"method": "occlusion"}),
     "script": ("<script>window.pwned=1;alert('x')</script><img src=x onerror=alert(1)>", {"method": "occlusion"}),
     "special": ("<s> a </s> b <unk> c <|endoftext|> [MASK] &lt;s&gt; &amp;", {"method": "occlusion"}),
-    "quotes": (
-        "'single' \"double\" `back` “curly” «guillemets» \\\" \\n ' onmouseover='alert(1)",
-        {"method": "occlusion"},
-    ),
+    "quotes": ("'single' \"double\" `back` “curly” «guillemets» \\\" \\n ' onmouseover='alert(1)", {"method": "occlusion"}),
     "newlines": ("one\ntwo\n\n\nthree\r\nfour\tfive  six   seven \n", {"method": "occlusion"}),
     "right-to-left": ("שלום עולם, مرحبا بالعالم 123 abc", {"method": "occlusion"}),
     "override": ("abc \u202etxt.exe\u202c def \u2066isolated\u2069 end", {"method": "occlusion"}),

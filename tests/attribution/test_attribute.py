@@ -84,24 +84,7 @@ def test_a_chat_goes_through_the_template_and_roles_are_kept():
 def test_units_fall_on_words_and_sentences(stories):
     prompt = read_prompt("One day, Lily went out. She didn't cry! Why?\nNo one", stories.tokenizer, stories.limits)
     words = [unit.text.replace("␣", "") for unit in find_units(prompt, "word")]
-    assert words == [
-        "<s>",
-        "One",
-        "day",
-        ",",
-        "Lily",
-        "went",
-        "out",
-        ".",
-        "She",
-        "didn't",
-        "cry",
-        "!",
-        "Why",
-        "?⏎",
-        "No",
-        "one",
-    ]
+    assert words == ["<s>", "One", "day", ",", "Lily", "went", "out", ".", "She", "didn't", "cry", "!", "Why", "?⏎", "No", "one"]
     sentences = [unit.text for unit in find_units(prompt, "sentence")]
     assert sentences == ["<s>", "␣One␣day,␣Lily␣went␣out.", "␣She␣didn't␣cry!", "␣Why?⏎", "No␣one"]
     for kind in ("token", "word", "sentence"):
@@ -171,9 +154,7 @@ def test_models_that_predict_no_next_token_are_refused():
     from transformers import GPT2Config, GPT2Model, T5Config, T5ForConditionalGeneration
 
     headless = GPT2Model(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2))
-    translator = T5ForConditionalGeneration(
-        T5Config(vocab_size=60, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4)
-    )
+    translator = T5ForConditionalGeneration(T5Config(vocab_size=60, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4))
     for model, sentence in ((headless, "no output layer over the vocabulary"), (translator, "is an encoder-decoder")):
         with pytest.raises(headscan.BadInput, match=sentence):
             attribute(headscan.Lens(model), [1, 2, 3])

@@ -6,14 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.attribution import (
-    AttributionTarget,
-    Engine,
-    TargetStep,
-    attribute,
-    gradient_x_input,
-    integrated_gradients,
-)
+from headscan.attribution import AttributionTarget, Engine, TargetStep, attribute, gradient_x_input, integrated_gradients
 from tests.attribution.attribution_cases import IDS, WIPERS
 
 

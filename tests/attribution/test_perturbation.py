@@ -32,9 +32,7 @@ def test_occlusion_on_a_real_model_is_its_definition(stories):
     ids = stories.tokenizer(WIPERS)["input_ids"]
     found = attribute(stories, ids, method="occlusion", substitute="eos", token=426, faithfulness=False)
     embeds = stories.input_embeddings[torch.tensor(ids)].detach()
-    expected = reference.occlusion(
-        stories.model, embeds, stories.input_embeddings[2].detach(), len(ids) - 1, "logit", 426
-    )
+    expected = reference.occlusion(stories.model, embeds, stories.input_embeddings[2].detach(), len(ids) - 1, "logit", 426)
     np.testing.assert_allclose(found.scores, expected, atol=2e-5 * np.abs(expected).max())
 
 

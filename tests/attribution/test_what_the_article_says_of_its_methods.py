@@ -38,9 +38,7 @@ def test_occlusion_is_the_distance_of_outputs_with_one_token_replaced(small):
     found = np.array(attribute(small, IDS, method="occlusion", target="all", substitute=0, faithfulness=False).scores)
     with torch.no_grad():
         last = small.model(input_ids=torch.tensor([IDS])).logits[0, -1]
-        tried = [
-            small.model(input_ids=torch.tensor([[*IDS[:k], 0, *IDS[k + 1 :]]])).logits[0, -1] for k in range(len(IDS))
-        ]
+        tried = [small.model(input_ids=torch.tensor([[*IDS[:k], 0, *IDS[k + 1 :]]])).logits[0, -1] for k in range(len(IDS))]
     loop = np.array([float((one - last).abs().sum()) for one in tried])
     assert np.abs(found - loop).max() < 1e-4 * loop.max()
 

@@ -37,9 +37,7 @@ def series(bench, names=(), **options):
 
 def test_a_stopped_series_goes_on(bench):
     broken = bench.HERE / "absent"
-    (bench.HERE / "second.py").write_text(
-        f'"""Two."""\nfrom pathlib import Path\nprint(Path({str(broken)!r}).read_text())\n'
-    )
+    (bench.HERE / "second.py").write_text(f'"""Two."""\nfrom pathlib import Path\nprint(Path({str(broken)!r}).read_text())\n')
     with pytest.raises(BadInput, match=r"second.py failed"):
         series(bench)
     assert list(bench.sections()) == ["first"]

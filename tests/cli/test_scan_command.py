@@ -97,13 +97,7 @@ def test_standard_input_is_a_text(model, text, tmp_path, monkeypatch):
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(model, text, tmp_path, change, words):
-    options = {
-        "MODEL": model,
-        "--tokenizer": "bytes",
-        "--text": str(text),
-        "--context": "32",
-        "--out": str(tmp_path / "o"),
-    }
+    options = {"MODEL": model, "--tokenizer": "bytes", "--text": str(text), "--context": "32", "--out": str(tmp_path / "o")}
     options |= change
     command = [options.pop("MODEL")]
     for name, value in options.items():
@@ -125,17 +119,7 @@ def test_an_unknown_option_and_a_missing_one(model, text):
 def test_every_option_is_documented(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     shown = run("--help").stdout
-    for option in (
-        "--text",
-        "--context",
-        "--max-tokens",
-        "--sites",
-        "--dtype",
-        "--device",
-        "--seed",
-        "--resume",
-        "--null",
-    ):
+    for option in ("--text", "--context", "--max-tokens", "--sites", "--dtype", "--device", "--seed", "--resume", "--null"):
         assert option in shown
 
 
@@ -177,16 +161,7 @@ def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path):
 def test_torchrun_gives_the_same_as_one_process(model, text, tmp_path):
     words = [model, "--tokenizer", "bytes", "--context", "32", "--batch", "3", "--json"]
     single = json.loads(run(*words, "--text", str(text), "--out", str(tmp_path / "one")).stdout)
-    launcher = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "-m",
-        "headscan",
-    ]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "headscan"]
     done = subprocess.run(
         [*launcher, "scan", *words, "--text", "-", "--out", str(tmp_path / "two")],
         input=text.read_text(),  # which the processes share

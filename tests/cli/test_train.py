@@ -24,9 +24,7 @@ def _run(*words):
 
 def test_trains_recovers_and_prints_json_alone(tmp_path):
     out = tmp_path / "out"
-    found = _run(
-        "train", "gpt", "--text", _story(tmp_path), "--out", out, "--json", "--objective", "cwt:temperature=2", *TINY
-    )
+    found = _run("train", "gpt", "--text", _story(tmp_path), "--out", out, "--json", "--objective", "cwt:temperature=2", *TINY)
     assert found.status == 0, found.output
     document = json.loads(found.stdout)
     assert document == json.loads((out / "result.json").read_text())
@@ -50,9 +48,7 @@ def test_trains_recovers_and_prints_json_alone(tmp_path):
 
 def test_evaluation_sets_are_no_text(tmp_path):
     (tmp_path / "pud.json").write_text("[]")
-    _check_text(
-        ["evaluate", "model", "--text", str(tmp_path)]
-    )  # what `main` looks at before anything heavy is imported
+    _check_text(["evaluate", "model", "--text", str(tmp_path)])  # what `main` looks at before anything heavy is imported
     with pytest.raises(headscan.BadInput, match="holds no text"):
         _check_text(["train", "gpt", "--text", str(tmp_path)])
 

@@ -116,9 +116,7 @@ def test_readers_of_different_pace_meet_at_every_common_token():
             cuts = np.sort(rng.choice(np.arange(1, len(keys)), size=4, replace=False))
             windows = np.searchsorted(cuts, np.arange(len(keys)), side="right")
             borders = np.sort(rng.choice(cuts, size=2, replace=False))
-            streams.append(
-                [part(k, w) for k, w in zip(np.split(keys, borders), np.split(windows, borders), strict=True)]
-            )
+            streams.append([part(k, w) for k, w in zip(np.split(keys, borders), np.split(windows, borders), strict=True)])
         common = set.intersection(*({int(k) for p in parts for k in p.keys} for parts in streams))
         met = list(aligned([iter(parts) for parts in streams]))
         for parts in met:

@@ -6,17 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from headscan.diagnosis import (
-    CONDITIONS,
-    Grid,
-    LeakedBits,
-    ModelEvidence,
-    PromptRead,
-    Seen,
-    TokenFlow,
-    TriedRemedies,
-    condition,
-)
+from headscan.diagnosis import CONDITIONS, Grid, LeakedBits, ModelEvidence, PromptRead, Seen, TokenFlow, TriedRemedies, condition
 from headscan.diagnosis.measurements import grid_of, levels
 from headscan.diagnosis.run import judged
 from headscan.run import BadInput, Row
@@ -84,9 +74,7 @@ def present(evidence: ModelEvidence, earlier: list[ModelEvidence] = ()) -> set[s
 def test_a_healthy_model_has_none():
     assert present(HEALTHY) == set()
     assert (
-        judged(HEALTHY, [])
-        .summary[-1]
-        .startswith("No alarm: none of the 7 alarms that were looked for is raised; all 8 healthy")
+        judged(HEALTHY, []).summary[-1].startswith("No alarm: none of the 7 alarms that were looked for is raised; all 8 healthy")
     )
 
 
@@ -136,9 +124,7 @@ def test_a_plug_in_adds_a_condition_by_the_decorator(monkeypatch):
 
     assert present(HEALTHY) == {"HS901"}
     with pytest.raises(BadInput, match="two conditions named 'HS101'"):
-        condition(
-            "HS101", "shape", "Other", threshold=1, unit="", sentence="", meaning="", source="", todo="", limits=""
-        )(long)
+        condition("HS101", "shape", "Other", threshold=1, unit="", sentence="", meaning="", source="", todo="", limits="")(long)
 
 
 @pytest.mark.parametrize("code", sorted(set(CONDITIONS) - {"HS204"}))
@@ -179,15 +165,11 @@ def test_a_gain_that_may_be_chance_is_no_remedy():
         "centre, so few more that it may be chance."
     )
     none = judged(HEALTHY, []).observations[-1].sentence
-    assert none.endswith(
-        "find the one that follows by the vectors as they are, and no more after any of the 1 remedies tried."
-    )
+    assert none.endswith("find the one that follows by the vectors as they are, and no more after any of the 1 remedies tried.")
 
 
 def test_stored_states_have_a_shape_and_no_more():
-    bare = ModelEvidence(
-        model="s", record=None, text=None, sites=HEALTHY.sites, skipped=["Stored states have no weights."]
-    )
+    bare = ModelEvidence(model="s", record=None, text=None, sites=HEALTHY.sites, skipped=["Stored states have no weights."])
     assert {one.question for one in judged(bare, []).observations} == {"shape"}
     assert judged(bare, []).summary[1] == "Prediction: Stored states have no weights."
 

@@ -20,9 +20,7 @@ def test_the_leaderboard_in_readme_and_docs_is_the_table():
     made = script.pages()
     assert {path.name for path in made} == {"population.md", "README.md"}
     for path, text in made.items():
-        assert path.read_text(encoding="utf-8") == text, (
-            f"run scripts/population.py: {path.name} is not what the table gives"
-        )
+        assert path.read_text(encoding="utf-8") == text, f"run scripts/population.py: {path.name} is not what the table gives"
 
 
 def test_each_row_is_of_a_named_text_and_its_alarms_follow_from_its_values():
@@ -34,10 +32,7 @@ def test_each_row_is_of_a_named_text_and_its_alarms_follow_from_its_values():
             if abs(value - CONDITIONS[code].threshold) > 1e-3 * abs(CONDITIONS[code].threshold):
                 present = CONDITIONS[code].present(value)
                 assert (code in one.present) <= present, (one.model, code)
-                assert (code in one.present) == present or code == "HS402", (
-                    one.model,
-                    code,
-                )  # its interval counts, too
+                assert (code in one.present) == present or code == "HS402", (one.model, code)  # its interval counts, too
 
 
 def test_healthy_models_raise_no_alarm():

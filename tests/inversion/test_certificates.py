@@ -125,10 +125,7 @@ def test_the_tolerance_is_measured(gpt2, llama):
 
 @pytest.mark.parametrize(
     ("method", "reason"),
-    [
-        ("exact", "no finite number at position 1"),
-        (Joint(restarts=1, steps=2, budget=300), "no finite number at position 1"),
-    ],
+    [("exact", "no finite number at position 1"), (Joint(restarts=1, steps=2, budget=300), "no finite number at position 1")],
 )
 def test_what_is_not_recovered_says_why(gpt2, method, reason):
     lens = build("gpt2", seed=4)

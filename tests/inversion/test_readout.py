@@ -23,9 +23,7 @@ def test_the_streamed_fit_equals_the_plain_one():
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(40, 6, generator=generator)
     tokens = torch.randint(0, 40, (400,), generator=generator)
-    outputs = (
-        table[tokens] @ torch.randn(6, 9, generator=generator) + 0.3 * torch.randn(400, 9, generator=generator) + 7
-    )
+    outputs = table[tokens] @ torch.randn(6, 9, generator=generator) + 0.3 * torch.randn(400, 9, generator=generator) + 7
     moments = ReadoutSums(9)
     for part in range(0, 400, 100):
         moments.update(table[tokens[part : part + 100]], outputs[part : part + 100])
@@ -58,9 +56,7 @@ def test_the_true_token_stands_among_the_first_also_where_the_fit_never_saw_it(s
 
 
 def test_large_vocabularies_never_build_the_table(small_fit, monkeypatch):
-    monkeypatch.setattr(
-        "headscan.inversion.left_to_right.table_of", lambda *_, **__: pytest.fail("the table was built")
-    )
+    monkeypatch.setattr("headscan.inversion.left_to_right.table_of", lambda *_, **__: pytest.fail("the table was built"))
     lens = build("llama", vocabulary=40_000, width=8, depth=1)
     cut = Slice(sites=("embedding",)).on(lens)
     assert exact(cut, [cut.run([[39_999, 5]])[0]])[0].tokens == [39_999, 5]

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.leaks.bounds import (
-    Code,
-    accuracy_ceiling,
-    code_bits,
-    draws_of,
-    leak_bounds,
-    pairwise_bits,
-    union_accuracy,
-)
+from headscan.leaks.bounds import Code, accuracy_ceiling, code_bits, draws_of, leak_bounds, pairwise_bits, union_accuracy
 from headscan.run import BadInput
 from headscan.statistics.information import divergence_accuracy, entropy_bits, fano_accuracy
 from tests.reference.leaks import mutual_information, pairwise_bounds

@@ -90,14 +90,7 @@ def test_bad_input(bert):
 
 def test_the_command_the_page_and_the_disk(assets, tmp_path):
     (tmp_path / "texts.txt").write_text("Once upon a time there was a cat\nThe dog went to the park to play\n")
-    command = [
-        "privacy",
-        str(assets / "models/stories260K"),
-        "--text",
-        str(tmp_path / "texts.txt"),
-        "--release",
-        "gradient",
-    ]
+    command = ["privacy", str(assets / "models/stories260K"), "--text", str(tmp_path / "texts.txt"), "--release", "gradient"]
     command += ["--documents", "lines", "--out", str(tmp_path / "out")]
     done = cli(*command, "--json")
     assert done.status == 0, done.stdout

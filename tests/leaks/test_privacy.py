@@ -143,9 +143,7 @@ def test_a_defence_brings_states_back(lens, defence):
 
 
 def test_an_embedding_tells_of_a_token_when_the_others_are_known(lens):
-    result = privacy(
-        lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8), defence="rounding"
-    )
+    result = privacy(lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8), defence="rounding")
     rounded, both = result.rows
     clean, noisy = privacy(lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8)).rows
     assert (clean.text_accuracy, clean.bits_upper) == (1, None)

@@ -67,9 +67,7 @@ def test_all_prompts_of_two_tokens_hold_the_bounds(pairs, prior):
         low, high = curve[2 * k], curve[2 * k + 1]
         assert float(low.mean()) - 4 * float(low.std()) / 200**0.5 <= truth + 4 * error
         assert truth - 4 * error <= float(high.mean()) + 4 * float(high.std()) / 200**0.5
-    for bound, truth in zip(
-        leak_bounds(likely(second.flatten(0, 1), masses, 512), sigmas), draws_of(code, sigmas), strict=True
-    ):
+    for bound, truth in zip(leak_bounds(likely(second.flatten(0, 1), masses, 512), sigmas), draws_of(code, sigmas), strict=True):
         assert bound.lower <= truth.mean + 4 * truth.error
         assert truth.mean - 4 * truth.error <= bound.upper
         assert truth.accuracy <= bound.accuracy_upper + 0.15

@@ -236,9 +236,7 @@ def test_intervals_cover_the_share_of_endless_text():
 
 
 def test_in_a_scan_of_a_specimen():
-    found = scan(
-        "gpt-vanilla", "stories", max_tokens=1024, context=32, batch=8, measures="anatomy", documents="paragraphs"
-    )
+    found = scan("gpt-vanilla", "stories", max_tokens=1024, context=32, batch=8, measures="anatomy", documents="paragraphs")
     rows = found.tables["anatomy"]
     kinds = {row["kind"] for row in rows}
     assert kinds == {"branch", "band", "position", "coordinate", "document"}

@@ -61,9 +61,7 @@ def test_queries_and_keys_are_gpt2_s_own():
         part = slice(4 * head, 4 * head + 4)
         qs, ks = q[..., part].reshape(-1, 4).numpy(), k[..., part].reshape(-1, 4).numpy()
         row = rows[4 + head]
-        assert row["query_drift"] == pytest.approx(
-            np.linalg.norm(qs.mean(0)) / np.linalg.norm(qs, axis=1).mean(), abs=1e-5
-        )
+        assert row["query_drift"] == pytest.approx(np.linalg.norm(qs.mean(0)) / np.linalg.norm(qs, axis=1).mean(), abs=1e-5)
         cosine = qs.mean(0) @ ks.mean(0) / np.linalg.norm(qs.mean(0)) / np.linalg.norm(ks.mean(0))
         assert row["drift_cosine"] == pytest.approx(cosine, abs=1e-4)
 

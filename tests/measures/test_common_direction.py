@@ -33,9 +33,7 @@ def model(planted: float) -> Lens:
     with torch.no_grad():
         weight = 0.02 * torch.randn(256, 32)
         logs = torch.log(counts.clamp(min=0.5))
-        made.lm_head.weight.copy_(
-            weight - (weight @ direction)[:, None] * direction + planted * logs[:, None] * direction
-        )
+        made.lm_head.weight.copy_(weight - (weight @ direction)[:, None] * direction + planted * logs[:, None] * direction)
         made.transformer.ln_f.bias.copy_(6 * direction)
     return Lens(made, ByteTokenizer(), name="planted")
 

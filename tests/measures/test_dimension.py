@@ -9,9 +9,7 @@ from tests.reference import clouds as reference
 
 
 @settings(deadline=None, max_examples=25)
-@given(
-    st.integers(0, 10**6), st.integers(3, 60), st.integers(1, 8), st.sampled_from([0.0, 1e4]), st.integers(600, 20000)
-)
+@given(st.integers(0, 10**6), st.integers(3, 60), st.integers(1, 8), st.sampled_from([0.0, 1e4]), st.integers(600, 20000))
 def test_distances_equal_the_slow_ones_in_any_blocks(seed, n, d, offset, block):
     """An offset of 10⁴ costs ‖x‖² − 2x·y + ‖y‖² eight digits; the distances must not show it."""
     rng = np.random.default_rng(seed)

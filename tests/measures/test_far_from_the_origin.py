@@ -37,9 +37,7 @@ def exact(x: np.ndarray) -> dict[str, object]:
 
         ranks = [mpmath.log(i) for i in range(2, d + 1)]  # of narrow clouds the slope over all but the first
         steps = [x - mpmath.fsum(ranks) / len(ranks) for x in ranks]
-        fall = (
-            [-mpmath.fsum(x * mpmath.log(e) for x, e in zip(steps, energies[1:], strict=True))] if energies[-1] else [0]
-        )
+        fall = [-mpmath.fsum(x * mpmath.log(e) for x, e in zip(steps, energies[1:], strict=True))] if energies[-1] else [0]
         trace = mpmath.fsum(covariance[i, i] for i in range(d))
         ratio = trace**2 / mpmath.fsum(covariance[i, j] ** 2 for i in range(d) for j in range(d))
         found = {
@@ -80,9 +78,7 @@ def test_every_measure_keeps_a_millionth(seed, power, kind, split):
     np.testing.assert_allclose(sigma, expected["sigma"], rtol=1e-6)
     frame = cloud.directions  # orthonormal, and the second moment's own
     np.testing.assert_allclose(frame.T @ frame, np.eye(WIDTH), atol=1e-10)
-    np.testing.assert_allclose(
-        frame * cloud.energies @ frame.T, cloud.second_moment, rtol=1e-12, atol=1e-12 * sigma[0] ** 2
-    )
+    np.testing.assert_allclose(frame * cloud.energies @ frame.T, cloud.second_moment, rtol=1e-12, atol=1e-12 * sigma[0] ** 2)
 
 
 def test_equal_vectors_far_away_have_no_spread_and_tiny_ones_keep_theirs():

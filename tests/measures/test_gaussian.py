@@ -44,17 +44,13 @@ def found():
     probes = [probe() for name, probe in PROBES.items() if name not in BESIDE]
     settings = scan.verb.given((lens, ""), {"context": SHAPE.window, "max_tokens": SHAPE.n}).chosen(Scanning)
     runner = ProbeRunner(probes, ModelSource(lens, "", settings, context=SHAPE.window), SITES, settings, announce=print)
-    accumulated = Accumulation(
-        dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators
-    )
+    accumulated = Accumulation(dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators)
 
     def noise(batch, sites, each):
         for site in sites:
             each(site, torch.randn(*batch.ids.shape, SHAPE.d, generator=generator))
 
-    source = SimpleNamespace(
-        visit=noise, name="noise", vocabulary=SHAPE.rows, context=SHAPE.window, batch=256, device="cpu"
-    )
+    source = SimpleNamespace(visit=noise, name="noise", vocabulary=SHAPE.rows, context=SHAPE.window, batch=256, device="cpu")
     ids = np.random.default_rng(0).integers(0, SHAPE.classes, (SHAPE.n // SHAPE.window, SHAPE.window))
     batches = [
         Batch(k, np.arange(256 * k, 256 * k + 256), rows, np.zeros_like(rows))

@@ -32,10 +32,7 @@ def test_every_number_has_an_interval_or_a_reason(everything):
                 if isinstance(row.get(name), int | float) and row.get("null") is None:
                     interval = row.get(f"{name}_interval")
                     if interval is None:
-                        assert any("no interval of" in note and name in note for note in row["notes"]), (
-                            probe.words.name,
-                            name,
-                        )
+                        assert any("no interval of" in note and name in note for note in row["notes"]), (probe.words.name, name)
                         seen |= {name} if not field.interval else set()
                     else:
                         low, high = interval
@@ -131,9 +128,7 @@ def test_without_position_0_is_what_remains():
     for name in ("twonn", "mle_dimension", "distinct_points"):
         assert found[f"{name}_without_first"] == pytest.approx(alone[name], rel=1e-9)
     assert found["twonn_without_first_interval"] == pytest.approx(alone["twonn_interval"], rel=1e-9)
-    assert uniformity_by_block(rows, blocks, first)["uniformity_without_first"] == pytest.approx(
-        uniformity(rows[~first])
-    )
+    assert uniformity_by_block(rows, blocks, first)["uniformity_without_first"] == pytest.approx(uniformity(rows[~first]))
     everywhere = intrinsic_dimension(rows, blocks=blocks, first=np.zeros(120, dtype=bool))
     assert everywhere["twonn_without_first"] == everywhere["twonn"]
 

@@ -38,9 +38,7 @@ def test_the_sums_are_those_of_scipy_token_by_token():
     p, q = (readout(x).double().exp().numpy() for x in (final, early))
     assert float(tally["kl"]) == pytest.approx(sum(entropy(a, b) for a, b in zip(p, q, strict=True)), rel=1e-4)
     others = np.roll(q, 9, axis=0)
-    assert float(tally["kl_shuffled"]) == pytest.approx(
-        sum(entropy(a, b) for a, b in zip(p, others, strict=True)), rel=1e-4
-    )
+    assert float(tally["kl_shuffled"]) == pytest.approx(sum(entropy(a, b) for a, b in zip(p, others, strict=True)), rel=1e-4)
     assert float(tally["agree"]) == (p.argmax(1) == q.argmax(1)).sum()
     losses = [-np.log(q[i, k]) for i, k in enumerate(following.tolist()) if k >= 0]
     assert (float(tally["loss"]), float(tally["predicted"])) == (pytest.approx(sum(losses), rel=1e-4), 16)

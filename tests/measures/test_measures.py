@@ -50,9 +50,7 @@ def test_every_measure_equals_its_reference(x):
     cloud = Cloud.of_rows(x)
     for name, slow in REFERENCES.items():
         assert same(MEASURES[name](cloud), slow(x), TOLERANCE.get(name, 1e-7)), name
-    np.testing.assert_allclose(
-        singular_values(cloud), reference.singular_values(x), atol=1e-7 * reference.singular_values(x)[0]
-    )
+    np.testing.assert_allclose(singular_values(cloud), reference.singular_values(x), atol=1e-7 * reference.singular_values(x)[0])
 
 
 @settings(deadline=None)

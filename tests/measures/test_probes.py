@@ -137,9 +137,7 @@ def test_choosing():
         "rankme", "alpha_req",
     }  # fmt: skip
     assert next(p.name for p in choose("words.self_*,zipf")[1]) == "words"
-    with pytest.raises(
-        BadInput, match="No measure matches 'nonsense'; there are: all, expensive, average_cosine, mean_norm"
-    ):
+    with pytest.raises(BadInput, match="No measure matches 'nonsense'; there are: all, expensive, average_cosine, mean_norm"):
         choose("nonsense")
 
 
@@ -147,9 +145,7 @@ def test_an_encoder_without_a_head_says_why(lens):
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
-    )
+    config = BertConfig(vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
     bert = Lens(BertModel(config).eval(), ByteTokenizer(), name="bert")
     with announced() as said:
         result = scan(bert, TEXT, context=32, measures="head,collapse")
@@ -179,9 +175,7 @@ def test_checkpoints_in_order_are_a_heat_map(lens):
 
 def test_pairs_that_mean_the_same_are_nearer_than_shuffled_ones(lens, tmp_path):
     words = tmp_path / "same.tsv"
-    words.write_text(
-        "".join(f"{k} cones and a ball\t{k} cones and a bowl\n" for k in ("one", "forty", "no", "a few", "xyz"))
-    )
+    words.write_text("".join(f"{k} cones and a ball\t{k} cones and a bowl\n" for k in ("one", "forty", "no", "a few", "xyz")))
     result = scan(lens, TEXT, context=32, measures="alignment", pairs=[f"mine={words}", "synonyms"])
     rows = {(row["set"], row["site"]): row for row in result.document["alignment"]}
     assert {name for name, _ in rows} == {"mine", "synonyms"}
@@ -236,9 +230,7 @@ def test_the_loss_is_the_model_s_own_and_only_causal_models_have_one(lens):
     from transformers import BertConfig, BertForMaskedLM
 
     torch.manual_seed(0)
-    config = BertConfig(
-        vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2
-    )
+    config = BertConfig(vocab_size=300, hidden_size=16, intermediate_size=24, num_hidden_layers=1, num_attention_heads=2)
     with announced() as said:
         scan(Lens(BertForMaskedLM(config).eval(), ByteTokenizer(), name="bert"), TEXT, context=32, measures="loss")
     assert said == ["bert has no loss: its logits see the tokens that follow."]

@@ -15,12 +15,7 @@ from tests.model.tiny import coverage_script, gpt2, llama
 
 NAMES = {
     "gpt2": {"width": "n_embd", "heads": "n_head", "act": "activation_function", "depth": "n_layer"},
-    "llama": {
-        "width": "hidden_size",
-        "heads": "num_attention_heads",
-        "act": "hidden_act",
-        "depth": "num_hidden_layers",
-    },
+    "llama": {"width": "hidden_size", "heads": "num_attention_heads", "act": "hidden_act", "depth": "num_hidden_layers"},
 }
 
 
@@ -79,16 +74,12 @@ def test_a_configuration_at_fault_is_one_sentence(change, wrong, words):
 
 
 def test_the_size_of_a_deep_model_is_counted_from_two_blocks():
-    config = LlamaConfig(
-        hidden_size=16, intermediate_size=24, num_attention_heads=2, vocab_size=61, num_hidden_layers=300
-    )
+    config = LlamaConfig(hidden_size=16, intermediate_size=24, num_attention_heads=2, vocab_size=61, num_hidden_layers=300)
     model = AutoModelForCausalLM.from_config(config)
     entries = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     assert estimate_size(AutoModelForCausalLM, config, "deep") == ModelSize(entries, 300)
     # Qwen lists the kind of attention of every block.
-    config = Qwen2Config(
-        hidden_size=16, intermediate_size=24, num_attention_heads=2, vocab_size=61, num_hidden_layers=400
-    )
+    config = Qwen2Config(hidden_size=16, intermediate_size=24, num_attention_heads=2, vocab_size=61, num_hidden_layers=400)
     assert estimate_size(AutoModelForCausalLM, config, "listed").blocks == 400
 
 

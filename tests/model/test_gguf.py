@@ -181,11 +181,7 @@ def test_the_real_file(real, gguf):
     assert (lens.depth, lens.provenance().dtype) == (28, "float32")
     found = lens.model.state_dict()
     assert set(weights) == set(found)
-    for name in (
-        "model.embed_tokens.weight",
-        "model.layers.13.self_attn.q_proj.weight",
-        "model.layers.27.mlp.up_proj.weight",
-    ):
+    for name in ("model.embed_tokens.weight", "model.layers.13.self_attn.q_proj.weight", "model.layers.27.mlp.up_proj.weight"):
         with safe_open(real / "qwen" / weights[name], "pt") as file:
             assert torch.equal(file.get_slice(name)[:64], found[name][:64])
     said = "Grüße, world: def f(x): return x"

@@ -210,9 +210,7 @@ def test_an_encoder_decoder_reads_its_input_shifted_right_by_default():
     tokens = ids()
     shifted = torch.cat([torch.full((2, 1), lens.model.config.decoder_start_token_id), tokens[:, :-1]], dim=1)
     site = "decoder.final_norm"
-    assert torch.equal(
-        lens.run(tokens, sites=site)[site], lens.run(tokens, decoder_input_ids=shifted, sites=site)[site]
-    )
+    assert torch.equal(lens.run(tokens, sites=site)[site], lens.run(tokens, decoder_input_ids=shifted, sites=site)[site])
     vectors = lens.input_embeddings[tokens].detach()
     assert torch.equal(lens.run(inputs_embeds=vectors, sites=site)[site], lens.run(tokens, sites=site)[site])
     found = lens.run(inputs_embeds=vectors, sites="encoder.final_norm")
@@ -227,12 +225,7 @@ def test_ids_may_be_lists_arrays_or_tensors():
         lens = Lens(family(name))
         site = lens.default_sites[-1]
         wanted = lens.run(ids(), sites=site)[site]
-        for kind in (
-            torch.Tensor.tolist,
-            torch.Tensor.numpy,
-            torch.Tensor.int,
-            lambda given: given.numpy().astype("u1"),
-        ):
+        for kind in (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.int, lambda given: given.numpy().astype("u1")):
             assert torch.equal(lens.run(kind(ids()), sites=site)[site], wanted)
         with pytest.raises(BadInput, match="every prompt of the same length"):
             lens.run([[1, 2], [3]], sites=site)
@@ -286,10 +279,7 @@ def test_the_longest_input_runs(name):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (
-            lambda lens: lens.match("block.9"),
-            r"No site of tiny matches 'block.9'; it has: embedding, block.0 ... block.3",
-        ),
+        (lambda lens: lens.match("block.9"), r"No site of tiny matches 'block.9'; it has: embedding, block.0 ... block.3"),
         (lambda lens: lens.match("block.*, layers.*"), "matches 'layers.*'"),
         (lambda lens: lens.match(" , "), "No site was asked for"),
         (lambda lens: lens.width("nothing"), "matches 'nothing'"),

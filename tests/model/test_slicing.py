@@ -89,9 +89,7 @@ def test_whole_slices_equal_the_lens(name, request):
     for site in (*lens.match("block.*"), "embedding"):
         assert torch.equal(Slice(sites=(site,)).run(lens, IDS), lens.run(IDS, sites=site)[site])
         embeds = lens.model.get_input_embeddings()(torch.tensor(IDS))
-        torch.testing.assert_close(
-            Slice(sites=(site,)).run(lens, inputs_embeds=embeds), lens.run(IDS, sites=site)[site]
-        )
+        torch.testing.assert_close(Slice(sites=(site,)).run(lens, inputs_embeds=embeds), lens.run(IDS, sites=site)[site])
 
 
 @pytest.mark.parametrize("name", ["T5 (both stacks)", "BART (both stacks)"])

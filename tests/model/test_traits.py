@@ -14,9 +14,7 @@ BOTH_SIDES = ("masked", "encoder", "stacks", "ELECTRA", "ALBERT", "ModernBERT")
 def test_causal_is_what_the_family_is(row):
     traits = Lens(row.build()).traits
     model = traits.lens.model
-    assert traits.causal == (
-        getattr(model.config, "is_decoder", False) or not any(one in row.name for one in BOTH_SIDES)
-    )
+    assert traits.causal == (getattr(model.config, "is_decoder", False) or not any(one in row.name for one in BOTH_SIDES))
     assert traits.encoder_decoder == ("stacks" in row.name)
     assert not (traits.masked and traits.causal)
     assert repr(traits).startswith("Traits(")

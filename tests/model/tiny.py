@@ -30,15 +30,7 @@ def family(name: str):
 
 def gpt2(seed: int = 0, **more) -> GPT2LMHeadModel:
     torch.manual_seed(seed)
-    options = {
-        "vocab_size": 61,
-        "n_positions": 32,
-        "n_embd": 16,
-        "n_layer": 4,
-        "n_head": 2,
-        "bos_token_id": 0,
-        "eos_token_id": 0,
-    }
+    options = {"vocab_size": 61, "n_positions": 32, "n_embd": 16, "n_layer": 4, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
     return GPT2LMHeadModel(GPT2Config(**(options | more))).eval()
 
 

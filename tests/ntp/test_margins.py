@@ -32,8 +32,7 @@ def test_projection_is_the_nearest_feasible_point(seed, plain):
             return ((z - Y[j]) ** 2).sum()
 
         best = min(
-            (minimize(lambda C: distance(C[0]), [c], method="Nelder-Mead", tol=1e-12) for c in (-5, 0, 5)),
-            key=lambda r: r.fun,
+            (minimize(lambda C: distance(C[0]), [c], method="Nelder-Mead", tol=1e-12) for c in (-5, 0, 5)), key=lambda r: r.fun
         )
         assert ((found[j] - Y[j]) ** 2).sum() == pytest.approx(best.fun, rel=1e-8, abs=1e-10)
         L = found[j] / q / s

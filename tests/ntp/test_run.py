@@ -26,9 +26,7 @@ def tiny(vocabulary: int, seed: int = 0, name: str = "tiny"):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = GPT2LMHeadModel(
-            GPT2Config(
-                vocab_size=vocabulary, n_positions=32, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
-            )
+            GPT2Config(vocab_size=vocabulary, n_positions=32, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
         )
     return Lens(model.eval(), ByteTokenizer(), name=name)
 
@@ -84,9 +82,7 @@ def test_saved_and_shown(result):
 def test_models_are_held_against_it(tmp_path, monkeypatch):
     lenses = [tiny(300, seed, f"seed {seed}") for seed in (0, 1)]
     for reading in ("text", "alone"):
-        found = headscan.ntp.run(
-            TEXT, order=2, tokenizer="bytes", model=lenses, reading=reading, groups=0, out=tmp_path
-        )
+        found = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", model=lenses, reading=reading, groups=0, out=tmp_path)
         assert [m.name for m in found.models] == [m.name for m in found.comparisons] == ["seed 0", "seed 1"]
         for model in found.comparisons:
             assert model.metrics.SC6 > 1  # nothing was learned
@@ -301,6 +297,4 @@ def test_a_solution_stopped_at_its_budget_states_the_gap_that_it_proved(monkeypa
     whole = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", groups=0)
     assert (found.solution.iterations, found.solution.converged, whole.solution.converged) == (1, False, True)
     assert found.solution.dual <= whole.solution.primal <= found.solution.primal * (1 + 1e-9)
-    assert found.notes[0].startswith(
-        "The solver was stopped at its budget of 1e-09 seconds with a certified relative gap"
-    )
+    assert found.notes[0].startswith("The solver was stopped at its budget of 1e-09 seconds with a certified relative gap")

@@ -58,8 +58,6 @@ def nearest_mean_agreement(x, predicted, data, labels, least=2):
     kept = [c for c in np.unique(labels) if (labels == c).sum() >= least]
     means = {c: data[labels == c].mean(0) for c in kept}
     hits = [
-        min(kept, key=lambda c: np.linalg.norm(row - means[c])) == p
-        for row, p in zip(x, predicted, strict=True)
-        if p in means
+        min(kept, key=lambda c: np.linalg.norm(row - means[c])) == p for row, p in zip(x, predicted, strict=True) if p in means
     ]
     return np.mean(hits)

@@ -108,8 +108,7 @@ def collapse(H, W, counts) -> dict:
     return {
         "cdnv": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() for a, b in pairs]),
         "cdnv_squared": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() ** 2 for a, b in pairs]),
-        "equinorm": np.std([np.linalg.norm(bar[c]) for c in classes])
-        / np.mean([np.linalg.norm(bar[c]) for c in classes]),
+        "equinorm": np.std([np.linalg.norm(bar[c]) for c in classes]) / np.mean([np.linalg.norm(bar[c]) for c in classes]),
         "simplex": np.linalg.norm(M @ M.T / np.linalg.norm(M @ M.T) - target),
         "kernel_mean": np.mean(kernel),
         "kernel_variance": np.var(kernel),

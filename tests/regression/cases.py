@@ -83,9 +83,7 @@ def _place(table: str, row: Any) -> str:
     return "/".join(part for part in parts if part)
 
 
-MEASURES = (
-    "rankme,drift,alignment,attention,axis,collapse,dimension,frequency,head,loss,partition,rogue,sphere,words,zipf"
-)
+MEASURES = "rankme,drift,alignment,attention,axis,collapse,dimension,frequency,head,loss,partition,rogue,sphere,words,zipf"
 """All that 0.1 had and this version has."""
 
 
@@ -134,9 +132,7 @@ def counts() -> Numbers:
         cutter = load_tokenizer("bytes") if name == "bytes" else lens_of(name).require_tokenizer()
         for order in (1, 2):
             for least in (1, 3):
-                found = count_text(
-                    "stories", cutter, Counting(order=order, min_count=least), Reading(documents="paragraphs")
-                )
+                found = count_text("stories", cutter, Counting(order=order, min_count=least), Reading(documents="paragraphs"))
                 numbers |= prefixed(f"{name}/order-{order}/at-least-{least}", _counted(found))
         found = count_text("stories", cutter, Counting(order=2), Reading(max_tokens=20_000))
         numbers |= prefixed(f"{name}/order-2/whole/20000-tokens", _counted(found))

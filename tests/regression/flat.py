@@ -79,9 +79,7 @@ def environment() -> dict[str, str]:
     """What the last bits of a number depend on beside the program."""
     # Those of numpy and scipy: other packages bring libraries of their own, which none of the numbers comes from.
     own = (f"{os.sep}numpy.libs{os.sep}", f"{os.sep}scipy.libs{os.sep}")
-    pools = [
-        pool for pool in threadpool_info() if pool["user_api"] == "blas" and any(at in pool["filepath"] for at in own)
-    ]
+    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas" and any(at in pool["filepath"] for at in own)]
     blas = {f"{pool['internal_api']} {pool['version']} {pool.get('architecture')}" for pool in pools}
     return {name: version(name) for name in ("torch", "numpy", "scipy", "transformers", "tokenizers")} | {
         "machine": platform.machine(),
@@ -94,9 +92,7 @@ def write(numbers: Mapping[str, Value]) -> None:
     """Keep the numbers: arrays in one file, everything else in the other. The same numbers give the same bytes."""
     arrays = {name: np.ascontiguousarray(value) for name, value in numbers.items() if isinstance(value, np.ndarray)}
     rest = {name: value for name, value in numbers.items() if not isinstance(value, np.ndarray)}
-    text = json.dumps(
-        {"environment": environment(), "numbers": rest}, sort_keys=True, allow_nan=False, separators=(",\n", ":")
-    )
+    text = json.dumps({"environment": environment(), "numbers": rest}, sort_keys=True, allow_nan=False, separators=(",\n", ":"))
     NUMBERS.write_bytes(gzip.compress(text.encode(), mtime=0))
     ARRAYS.write_bytes(save(dict(sorted(arrays.items()))))
 

@@ -42,9 +42,7 @@ CELLS = "sums of sinks, of first and of other tokens are kept apart and added, w
 TOLERANCES |= {f"scan*/{name}{suffix}": CELLS for name in DIRECTIONAL for suffix in BOTH}
 TOLERANCES |= {"scan*/axis/*": CELLS}
 # The same, for numbers that are differences of float32 outputs: these are compared to that rounding.
-TOLERANCES["ntp/uncertainty/bootstrap/entropy_bound_error"] = (
-    "counts are drawn from a table in another order of its rows"
-)
+TOLERANCES["ntp/uncertainty/bootstrap/entropy_bound_error"] = "counts are drawn from a table in another order of its rows"
 SUFFIX = "what stands before a changed token is not run again: later margins are 0 where they were rounding, others move by it"
 SINGLE: dict[str, str] = {"flow/noise": SUFFIX, "flow/arrays/margin": SUFFIX}
 FEWER = "comprehensiveness and sufficiency are gone, so that a packed pass has fewer rows and its float32 sums another order"
@@ -59,9 +57,7 @@ CORRECTED: dict[str, str] = {
 }
 # Where a layer norm or too few ids leave directions without energy: zero in truth, the root of rounding in either order.
 CORRECTED |= {
-    f"scan*/{site}/random-init/singular_values{suffix}": ORDER
-    for suffix in BOTH
-    for site in ("embedding", "final_norm")
+    f"scan*/{site}/random-init/singular_values{suffix}": ORDER for suffix in BOTH for site in ("embedding", "final_norm")
 }
 
 # Certificates: the tolerance is measured, a verdict says no more than was compared, and margins are over every token at the
@@ -76,9 +72,7 @@ CORRECTED |= {
     for name in ("margin", "margins")
 }
 
-CORRECTED |= {
-    "inversion-joint/prompt-0/evaluations": "joint search begins at what a linear readout says, which is right here"
-}
+CORRECTED |= {"inversion-joint/prompt-0/evaluations": "joint search begins at what a linear readout says, which is right here"}
 
 BLOCKS = "blocks of a text depend on each other over more than one block: the rule for a text that runs on (docs/intervals.md)"
 CORRECTED |= {

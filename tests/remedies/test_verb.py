@@ -66,10 +66,7 @@ def test_a_column_is_cured_and_rewritten(cone, tmp_path):
     column, partners = (rows.astype(np.float32) for rows in cone)
     kind = pa.list_(pa.float32(), 12)
     table = pa.table(
-        {
-            "name": [f"n{k}" for k in range(900)],
-            "v": pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), type=kind),
-        }
+        {"name": [f"n{k}" for k in range(900)], "v": pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), type=kind)}
     )
     pq.write_table(table, tmp_path / "column.parquet", row_group_size=100)
     np.save(tmp_path / "partners.npy", partners)
@@ -149,9 +146,7 @@ def test_a_model_is_judged_by_pairs_that_nothing_was_fitted_on(tmp_path):
         for k in range(120):
             one = f"The {nouns[k % 10]} saw {k} red {nouns[k // 12]}s."
             csv.writer(file).writerow([one, one.replace("saw", "found"), 5.0 if k % 3 else 1.0])
-    result = headscan.remedy(
-        "gpt-vanilla", pairs=[tmp_path / "pairs.csv"], remedies="centre,whiten-shrunk", site="block.1"
-    )
+    result = headscan.remedy("gpt-vanilla", pairs=[tmp_path / "pairs.csv"], remedies="centre,whiten-shrunk", site="block.1")
     plain = result.row("none", "pairs")
     assert plain["queries"] <= 80 * 0.7
     assert plain["items"] > plain["queries"], "the scored pairs that are no paraphrases are in the way"

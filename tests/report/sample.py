@@ -90,9 +90,7 @@ def scan(
             document["sites"].append(entry(name, site, depth, cloud, rng))
             arrays[f"picture/{name}/{site}"], arrays[f"picture_share/{name}/{site}"] = top_three(cloud)
             if nulls:
-                twin = draw_cloud(
-                    rng, width, 0.05 + 0.03 * grow, log_frequency, 2 + grow, np.array(picture["position"])
-                )
+                twin = draw_cloud(rng, width, 0.05 + 0.03 * grow, log_frequency, 2 + grow, np.array(picture["position"]))
                 document["nulls"].append(entry(name, site, depth, twin, rng) | {"null": "random-init"})
                 gaussian = rng.standard_normal(cloud.shape) * np.linalg.norm(cloud) / np.sqrt(cloud.size)
                 document["nulls"].append(entry(name, site, depth, gaussian, rng) | {"null": "gaussian"})
@@ -199,10 +197,7 @@ def findings(model: str, sites: list[dict]) -> list[dict]:
     cosine, share = last["average_cosine"], last["top_direction_share"]
     cone = {"code": "CONE", "model": model, "site": last["site"], "value": cosine}
     if cosine > 0.8:
-        cone |= {
-            "level": "alert",
-            "sentence": f"any two tokens of the last block point the same way, mean cosine {cosine:.2f}",
-        }
+        cone |= {"level": "alert", "sentence": f"any two tokens of the last block point the same way, mean cosine {cosine:.2f}"}
     else:
         cone |= {"level": "good", "sentence": f"the last block is no narrow cone, mean cosine {cosine:.2f}"}
     top = {

@@ -69,9 +69,7 @@ def test_hostile_tokens_are_shown_as_they_are(tmp_path, chromium_without_webgl, 
         assert page.locator(".tip script, .tip img, .tip b").count() == 0
         kinds = page.evaluate("[...document.querySelectorAll('#tokens .t')].map((t) => t.classList.contains('for'))")
         assert kinds == [bool(score > 0) for score in scores]
-        lines = page.evaluate(
-            "[...document.querySelectorAll('#tokens .t')].map((t) => getComputedStyle(t).borderBottomStyle)"
-        )
+        lines = page.evaluate("[...document.querySelectorAll('#tokens .t')].map((t) => getComputedStyle(t).borderBottomStyle)")
         assert lines == ["solid" if score > 0 else "dashed" for score in scores]
         page.locator("#method").select_option("1")
         kinds = page.evaluate("[...document.querySelectorAll('#tokens .t')].map((t) => t.classList.contains('for'))")

@@ -94,9 +94,7 @@ def test_hostile_text_is_shown_as_it_is_without_webgl(nasty, chromium_without_we
             page.mouse.move(spot[0] - 40, spot[1] - 40)
             page.mouse.move(spot[0], spot[1])
             # Where two dots lie on one another, the nearer one answers: then its own words must be right.
-            nearest = [
-                k for k, other in enumerate(spots) if other and abs(other[0] - spot[0]) + abs(other[1] - spot[1]) < 16
-            ]
+            nearest = [k for k, other in enumerate(spots) if other and abs(other[0] - spot[0]) + abs(other[1] - spot[1]) < 16]
             wanted = {context_of(picture, k) for k in nearest}
             for _ in range(20):  # plotly looks for a point at most every 50 ms
                 page.wait_for_timeout(20)
@@ -166,9 +164,7 @@ def test_a_token_is_found_and_followed(two, chromium_without_webgl, visit):
         page = opened.page
         page.locator("#find").fill("the")
         page.wait_for_timeout(200)
-        tokens, found = page.evaluate(
-            "[Headscan.data.clouds[0].tokens, document.querySelector('.scene').data[2].customdata]"
-        )
+        tokens, found = page.evaluate("[Headscan.data.clouds[0].tokens, document.querySelector('.scene').data[2].customdata]")
         assert found == [k for k, token in enumerate(tokens) if token == " the"] != []
         page.locator("#find").fill("")
         page.locator(".scene").first.scroll_into_view_if_needed()
@@ -243,9 +239,7 @@ def test_what_a_listener_needs_is_there(looked_at):
     assert all(after - before <= 1 for before, after in pairwise(levels))
     for label in page.evaluate("[...document.querySelectorAll('[role=img]')].map((e) => e.getAttribute('aria-label'))"):
         assert len(label) > 20
-    named = (
-        "[...document.querySelectorAll('input, button')].map((e) => e.labels?.length || e.textContent || e.ariaLabel)"
-    )
+    named = "[...document.querySelectorAll('input, button')].map((e) => e.labels?.length || e.textContent || e.ariaLabel)"
     assert all(page.evaluate(named))
     looked_at.clean()
 

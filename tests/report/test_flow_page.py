@@ -10,11 +10,7 @@ TOKENS = ["<s>", "␣a", "</script><script>window.pwned=1</script>", "⏎", "ש�
 
 def document():
     random = np.random.default_rng(0)
-    arrays = {
-        f"{kind}/{k}": np.triu(random.random((3, 5, 5))).astype(np.float32)
-        for kind in ("leak", "margin")
-        for k in (0, 1)
-    }
+    arrays = {f"{kind}/{k}": np.triu(random.random((3, 5, 5))).astype(np.float32) for kind in ("leak", "margin") for k in (0, 1)}
     arrays |= {f"recoverable/{k}": (arrays[f"margin/{k}"] > 0).astype(np.float32) for k in (0, 1)}
     entry = {"leak_own": 1.0, "leak_of_earlier": 0.3, "leak_of_later": 0.0, "recoverable_of_earlier": 1.0}
     parts = [

@@ -18,9 +18,7 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     invert(lens, [HOSTILE, "abc"], at="block.1", out=folder / "invert")
     invert(lens, torch.tensor([list(b"abcdef")]), at="block.1[:, :3, :]", out=folder / "part")
-    privacy(
-        lens, ["Once upon a time there was a cat. " * 4], windows=2, length=8, noise=(0, 1.6), out=folder / "privacy"
-    )
+    privacy(lens, ["Once upon a time there was a cat. " * 4], windows=2, length=8, noise=(0, 1.6), out=folder / "privacy")
     privacy(lens, [HOSTILE, "abcdefg"], release="gradient", out=folder / "gradient")
     return {path.name: path / "report.html" for path in folder.iterdir()}
 

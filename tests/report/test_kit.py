@@ -54,14 +54,7 @@ def test_sections_come_by_their_order_and_a_plug_ins_between(demo):
 
 def test_every_page_has_glossary_protocol_and_data(demo):
     html = Report().page(demo)
-    for wanted in (
-        "How alike.",
-        "x·y",
-        "headscan demo",
-        "21 November 2026, 03:56 UTC",
-        'data-take="result.json"',
-        "Fig. 1.",
-    ):
+    for wanted in ("How alike.", "x·y", "headscan demo", "21 November 2026, 03:56 UTC", 'data-take="result.json"', "Fig. 1."):
         assert wanted in html
     assert len(html) < 2_000_000
 

@@ -51,19 +51,13 @@ def test_an_encoder_that_is_deeper_than_its_decoder_ends_where_it_ends():
     both = document | {"sites": sites, "models": [{"name": "m6", "depth": None}]}
     figure = by_layer(sample.shown(both), "isoscore", nulls=False)
     lines = {trace.name: list(trace.x) for trace in figure.data if not trace.fill}
-    assert lines == {
-        "m6 encoder": [0, *[(k + 1) / 6 for k in range(6)], 1.08],
-        "m6 decoder": [0, 0.25, 0.5, 0.75, 1, 1.08],
-    }
+    assert lines == {"m6 encoder": [0, *[(k + 1) / 6 for k in range(6)], 1.08], "m6 decoder": [0, 0.25, 0.5, 0.75, 1, 1.08]}
 
 
 def test_a_few_sites_of_a_deep_model_stand_at_their_true_share():
     document = joined(4)
     deep = document["sites"][1] | {"model": "deep", "site": "block.5", "depth": 6}
-    both = document | {
-        "sites": [*document["sites"], deep],
-        "models": [*document["models"], {"name": "deep", "depth": 24}],
-    }
+    both = document | {"sites": [*document["sites"], deep], "models": [*document["models"], {"name": "deep", "depth": 24}]}
     assert Axis(sample.shown(both)).place(Row(deep)).x == 0.25
 
 

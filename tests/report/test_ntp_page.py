@@ -36,9 +36,7 @@ def test_all_figures_are_drawn(chromium_without_webgl, saved, tmp_path):
 
 def test_contexts_that_share_no_support_leave_the_collapse_out_in_words(saved):
     assert "with different supports" in saved.page()
-    bare = [
-        replace(model, metrics=replace(model.metrics, SC1=SubspaceCollapse(None, None))) for model in saved.comparisons
-    ]
+    bare = [replace(model, metrics=replace(model.metrics, SC1=SubspaceCollapse(None, None))) for model in saved.comparisons]
     page = replace(saved, comparisons=bare).page()
     assert "with different supports" not in page
     assert "no two of the contexts compared are followed by the same set of tokens" in page

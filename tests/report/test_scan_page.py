@@ -124,10 +124,7 @@ def test_alternative_texts_carry_the_numbers(two):
     outline = Outline(scan_page(*two))
     said = {a["data-figure"]: a["aria-label"] for _, a in outline.tags if "data-figure" in a}
     mine = [e["average_cosine_without_sinks"] for e in document["sites"] if e["model"] == "tiny-gpt"]
-    assert (
-        f"tiny-gpt: from {mine[0]:.3f} to {mine[-1]:.3f}, lowest {min(mine):.3f}, highest {max(mine):.3f}."
-        in said["cosine"]
-    )
+    assert f"tiny-gpt: from {mine[0]:.3f} to {mine[-1]:.3f}, lowest {min(mine):.3f}, highest {max(mine):.3f}." in said["cosine"]
     values = document["sites"][0]["singular_values_without_sinks"]
     assert f"embedding: from 1.00 to {values[-1] / values[0]:.3f}." in said["spectrum-0"]
     assert all(len(text) > 20 for text in said.values())

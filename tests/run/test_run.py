@@ -135,9 +135,7 @@ except BadInput as error:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "is in use by process" in done.stdout
     assert "headscan v --the-first" in done.stdout
-    assert (
-        "taken twice" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    )
+    assert "taken twice" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
 
 
 def test_large_parts_are_cut_into_files_and_replaced_whole(tmp_path, monkeypatch):
@@ -229,10 +227,7 @@ def test_what_is_no_such_result_is_refused_with_its_place(tmp_path):
 
 def test_findings_are_shown_in_the_repr():
     result = CountResult(
-        protocol=Run.quiet().protocol(),
-        squares=[],
-        rows=[],
-        findings=[Finding(code="CONE", level="alert", sentence="a cone")],
+        protocol=Run.quiet().protocol(), squares=[], rows=[], findings=[Finding(code="CONE", level="alert", sentence="a cone")]
     )
     assert "CONE: a cone" in repr(result)
 

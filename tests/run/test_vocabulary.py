@@ -8,9 +8,7 @@ from pydantic import TypeAdapter
 
 from headscan.run.vocabulary import Term, terms_of
 
-GAP = Term(
-    "relative gap", "How far the bound is away.", formula="(p − d)/p", range=(0, 1), undefined="p = 0", source="here"
-)
+GAP = Term("relative gap", "How far the bound is away.", formula="(p − d)/p", range=(0, 1), undefined="p = 0", source="here")
 
 
 @dataclass(frozen=True)

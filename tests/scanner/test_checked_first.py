@@ -18,9 +18,7 @@ TEXT = ["Once upon a time there was a hen, and the hen had a cone. " * 20]
 
 def made(name: str = "hen", *, context: int = 64, layers: int = 2, tokenizer: object = None) -> Lens:
     torch.manual_seed(0)
-    config = GPT2Config(
-        vocab_size=256, n_positions=context, n_embd=16, n_layer=layers, n_head=2, bos_token_id=0, eos_token_id=0
-    )
+    config = GPT2Config(vocab_size=256, n_positions=context, n_embd=16, n_layer=layers, n_head=2, bos_token_id=0, eos_token_id=0)
     return Lens(GPT2LMHeadModel(config).eval(), tokenizer or ByteTokenizer(), name=name)
 
 

@@ -57,9 +57,7 @@ def spark(monkeypatch):
 
     @contextmanager
     def session(master):
-        context = SimpleNamespace(
-            defaultParallelism=stand_in.cores, broadcast=lambda value: SimpleNamespace(value=value)
-        )
+        context = SimpleNamespace(defaultParallelism=stand_in.cores, broadcast=lambda value: SimpleNamespace(value=value))
         yield SimpleNamespace(sparkContext=context, range=range_of)
 
     monkeypatch.setattr(cluster, "spark_session", session)
@@ -109,10 +107,7 @@ def test_pieces_say_what_one_process_says(tmp_path, spark):
 @pytest.mark.parametrize("count", [40, 100])
 def test_a_store_of_a_batch_or_less(tmp_path, spark, count):
     path = store(tmp_path, count)
-    same(
-        headscan.scan(path, context=20, batch=5),
-        headscan.scan(path, context=20, batch=5, engine="spark", master="local[2]"),
-    )
+    same(headscan.scan(path, context=20, batch=5), headscan.scan(path, context=20, batch=5, engine="spark", master="local[2]"))
     assert spark.pieces == 1
 
 

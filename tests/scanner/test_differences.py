@@ -59,9 +59,7 @@ def test_what_did_not_read_the_same_has_no_interval():
 
 @pytest.fixture(scope="module")
 def scanned():
-    return scan(
-        ["gpt-vanilla", "gpt-headless"], "stories", max_tokens=2048, context=64, null=True, measures=["effective_rank"]
-    )
+    return scan(["gpt-vanilla", "gpt-headless"], "stories", max_tokens=2048, context=64, null=True, measures=["effective_rank"])
 
 
 def test_a_scan_gives_neighbours_ends_models_and_twins(scanned):

@@ -37,9 +37,7 @@ def test_random_weights_stand_beside_the_cone():
 
 
 def test_undefined_numbers_make_no_finding():
-    assert (
-        findings([site("block.0", None, mean_norm=None, top_direction_share=None, effective_rank=None)], [], {}) == []
-    )
+    assert findings([site("block.0", None, mean_norm=None, top_direction_share=None, effective_rank=None)], [], {}) == []
 
 
 def test_findings_speak_of_the_tokens_that_are_no_sinks():

@@ -57,11 +57,7 @@ def figures(states):
     """Of the states [B, T, d] of a site: all that a scan says of all tokens, without the first of a window, without sinks."""
     norms = np.linalg.norm(states, axis=2)
     sinks = norms > 3 * np.sort(norms, axis=1)[:, (norms.shape[1] - 1) // 2, None]
-    found = {
-        "sinks": sinks.sum(),
-        "sink_share": sinks.mean(),
-        "sink_energy": (norms**2)[sinks].sum() / (norms**2).sum(),
-    }
+    found = {"sinks": sinks.sum(), "sink_share": sinks.mean(), "sink_energy": (norms**2)[sinks].sum() / (norms**2).sum()}
     if sinks.any():
         found["sink_length"] = norms[sinks].mean() / norms[~sinks].mean()
     measures = reference.SCALARS | {"singular_values": reference.singular_values}
@@ -81,9 +77,7 @@ def figures(states):
 
 
 def test_sentences_of_mpnet_are_as_alike_as_people_say(real, assets):
-    found = headscan_lab.evaluation.run.evaluate(
-        str(real / "all-mpnet-base-v2"), str(assets / "text"), tasks="stsb", limit=300
-    )
+    found = headscan_lab.evaluation.run.evaluate(str(real / "all-mpnet-base-v2"), str(assets / "text"), tasks="stsb", limit=300)
     scores = {row.number: row.value for row in found.scores}
     assert scores["spearman en"] > 0.8
     assert found.models[0].model_class == "MPNetModel"

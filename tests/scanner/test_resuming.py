@@ -59,9 +59,7 @@ def test_other_weights_in_the_same_folder_are_refused(tmp_path, text):
         scan(str(folder), text, context=32, batch=8, out=tmp_path / "out", resume=True, tokenizer="bytes")
 
 
-@pytest.mark.parametrize(
-    "change", [{"skip_first": 1}, {"seed": 5}, {"measures": "drift"}, {"batch": 4}, {"context": 16}]
-)
+@pytest.mark.parametrize("change", [{"skip_first": 1}, {"seed": 5}, {"measures": "drift"}, {"batch": 4}, {"context": 16}])
 def test_other_settings_are_refused_by_name(tmp_path, text, change):
     stopped(made(), text, tmp_path / "out")
     name = next(iter(change)).replace("_", "-")

@@ -82,9 +82,7 @@ def wait(until, seconds=120.0) -> None:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
     """A master with two workers of one core each."""
-    pyspark = pytest.importorskip(
-        "pyspark", reason="pyspark is not installed: the Spark engines are NOT tested (make spark)"
-    )
+    pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed: the Spark engines are NOT tested (make spark)")
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17: the Spark engines are NOT tested")
     made = Cluster(tmp_path_factory.mktemp("spark"), Path(pyspark.__file__).parent)

@@ -89,9 +89,7 @@ def test_every_vector_counts_also_those_that_fill_no_window():
     result = headscan.scan(rows, context=50)
     row = result.site("vectors")
     assert row["tokens"] == 333
-    assert row["average_cosine"] == pytest.approx(
-        reference.SCALARS["average_cosine"](rows.astype(np.float64)), rel=1e-9
-    )
+    assert row["average_cosine"] == pytest.approx(reference.SCALARS["average_cosine"](rows.astype(np.float64)), rel=1e-9)
     assert "The last 33 vectors" in " ".join(result.models[0].notes)
 
 

@@ -190,9 +190,7 @@ def damaged_stores(folder):
             path = folder / kind / name
             write(values, path)
             if kind == "cut":
-                largest = max(
-                    [one for one in path.rglob("*") if one.is_file()] or [path], key=lambda one: one.stat().st_size
-                )
+                largest = max([one for one in path.rglob("*") if one.is_file()] or [path], key=lambda one: one.stat().st_size)
                 largest.write_bytes(largest.read_bytes()[: largest.stat().st_size * 2 // 3])
             yield kind, path
 

@@ -95,12 +95,7 @@ def test_partners_and_what_is_compared_with_may_be_any_source_too(verb, rows, ot
 
 def test_stores_with_windows_documents_and_ids_are_taken(tmp_path):
     headscan.states.run(
-        "gpt-vanilla",
-        ["A red hen ran. "] * 60,
-        sites="block.0",
-        max_tokens=COUNT,
-        context=16,
-        out=tmp_path / "headscan",
+        "gpt-vanilla", ["A red hen ran. "] * 60, sites="block.0", max_tokens=COUNT, context=16, out=tmp_path / "headscan"
     )
     path = tmp_path / "headscan"
     result = headscan.compare([path, path], measures="cka", draws=19, context=16)

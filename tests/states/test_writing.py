@@ -33,9 +33,7 @@ def test_half_precision_states_give_the_numbers_of_the_rounded_ones(seen, tmp_pa
         "gpt-vanilla", TEXT, context=CONTEXT, max_tokens=TOKENS, out=tmp_path, store="float16", sites="block.1,block.4"
     )
     found = headscan.scan(tmp_path)
-    rounded = headscan.scan(
-        {site: seen.all[site].half() for site in ("block.1", "block.4")} | {"documents": seen.documents}
-    )
+    rounded = headscan.scan({site: seen.all[site].half() for site in ("block.1", "block.4")} | {"documents": seen.documents})
     for row in found.sites:
         site = row.text("site")
         assert row["singular_values"] == rounded.site(site)["singular_values"]
@@ -45,12 +43,7 @@ def test_half_precision_states_give_the_numbers_of_the_rounded_ones(seen, tmp_pa
 
 def test_the_folder_is_what_its_index_says(seen, folder):
     index = json.loads((folder / "states.json").read_text())
-    assert (index["format"], index["tokens"], index["context"], index["complete"]) == (
-        "headscan-states",
-        TOKENS,
-        CONTEXT,
-        True,
-    )
+    assert (index["format"], index["tokens"], index["context"], index["complete"]) == ("headscan-states", TOKENS, CONTEXT, True)
     held = load_file(folder / index["shards"][0]["file"])
     assert set(held) == {one["site"] for one in index["sites"]} | {"token_ids", "documents"}
     assert (held["token_ids"] == seen.ids).all()
@@ -76,9 +69,7 @@ def test_an_interrupted_writing_goes_on_to_the_same_files(folder, tmp_path, monk
     assert "beginning of the text" in " ".join(headscan.scan(tmp_path / "cut").models[0].notes)
     monkeypatch.setattr(writing._ShardWriter, "_take", take)
     with pytest.raises(BadInput, match="cannot be resumed"):
-        headscan.states.run(
-            "gpt-vanilla", TEXT, out=tmp_path / "cut", resume=True, **(options | {"batch": 1, "context": 32})
-        )
+        headscan.states.run("gpt-vanilla", TEXT, out=tmp_path / "cut", resume=True, **(options | {"batch": 1, "context": 32}))
     headscan.states.run("gpt-vanilla", TEXT, out=tmp_path / "cut", resume=True, **options)
     one, other = (json.loads((tmp_path / name / "states.json").read_text())["shards"] for name in ("whole", "cut"))
     assert len(one) == 5

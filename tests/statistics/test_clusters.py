@@ -77,9 +77,7 @@ def test_clusters_have_the_sums_of_their_own_tokens_wherever_windows_are_cut():
     found, x, own = made(batches(range(WINDOWS), 8)), states().double(), documents()
     assert len(own.unique()) > 200
     norms = x.norm(dim=-1, keepdim=True)
-    each = torch.cat([x / norms, x, torch.ones_like(norms), torch.zeros_like(norms), norms, norms**2], dim=-1).flatten(
-        0, 1
-    )
+    each = torch.cat([x / norms, x, torch.ones_like(norms), torch.zeros_like(norms), norms, norms**2], dim=-1).flatten(0, 1)
     aside = found._aside(states())
     cells = (aside[0].long() + 2 * aside[1].long()).flatten()
     assert cells.unique().tolist() == [0, 2, 3]  # the first of every window is a sink

@@ -60,9 +60,7 @@ def _sentencepiece(family: str) -> PreTrainedTokenizerFast:
     words = Tokenizer(models.BPE())
     words.pre_tokenizer = pre_tokenizers.Metaspace()
     letters = sorted(set("".join(SENTENCES)) - set("😀👩👧你好，世界"))
-    words.train_from_iterator(
-        SENTENCES, trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=letters)
-    )
+    words.train_from_iterator(SENTENCES, trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=letters))
     state, learnt = json.loads(backend.to_str()), json.loads(words.to_str())
     missing = set("😀👩👧你好，世界")
     keep = [t for t in learnt["model"]["vocab"] if not missing & set(t)]

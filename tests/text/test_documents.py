@@ -237,11 +237,7 @@ class TestDatasets:
         assert texts("owner/name") == ["a", "b"]
         assert texts("name:test") == ["a", "b"]
         assert texts("name:small:test") == ["a", "b"]
-        assert asked == [
-            ("owner/name", None, "train", True),
-            ("name", None, "test", True),
-            ("name", "small", "test", True),
-        ]
+        assert asked == [("owner/name", None, "train", True), ("name", None, "test", True), ("name", "small", "test", True)]
         with pytest.raises(BadInput, match="row 1 has no field 'story'; it has: text, n"):
             texts("name", field="story")
         with pytest.raises(BadInput, match="is not a string"):

@@ -85,9 +85,7 @@ def test_rows_of_parquet(tmp_path):
         count += document.text() == long
         assert arrow.total_allocated_bytes() - before < 64e6
     assert count == 100
-    arrow.parquet.write_table(
-        arrow.table({"text": ["a", "x" * (LONGEST + 1)]}), tmp_path / "b.parquet", compression=None
-    )
+    arrow.parquet.write_table(arrow.table({"text": ["a", "x" * (LONGEST + 1)]}), tmp_path / "b.parquet", compression=None)
     with pytest.raises(BadInput, match=r"b\.parquet, row 2 is longer than"):
         list(documents(tmp_path / "b.parquet"))
     table = arrow.table({"text": ["\0" * (1 << 26), "\0" * (1 << 20)]})

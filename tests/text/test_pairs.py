@@ -9,9 +9,7 @@ from headscan.text.pairs import read_pairs, synonyms
 def test_the_shipped_synonyms_are_pairs_of_different_words():
     pairs = synonyms()
     assert len(pairs) > 100
-    assert all(
-        one != other and one.strip() and other.strip() for one, other in zip(pairs.one, pairs.other, strict=True)
-    )
+    assert all(one != other and one.strip() and other.strip() for one, other in zip(pairs.one, pairs.other, strict=True))
     assert len(set(zip(pairs.one, pairs.other, strict=True))) == len(pairs)
 
 

@@ -36,9 +36,7 @@ def whole(tokenizer, text: str) -> list[int]:
 def assert_exact(tokenizer, texts: list[str], sizes: tuple[int, int], chunk: int) -> None:
     """Streamed in tiny pieces, the tokens and characters are those of each whole document."""
     texts = [text for text in texts if text]
-    stream = (
-        Document(str(i), (text[k : k + chunk] for k in range(0, len(text), chunk))) for i, text in enumerate(texts)
-    )
+    stream = (Document(str(i), (text[k : k + chunk] for k in range(0, len(text), chunk))) for i, text in enumerate(texts))
     got: list[tuple[str, list[int]]] = []
     for stretch in tokenise(stream, tokenizer, piece=sizes[0], overlap=sizes[1], batch=200):
         if stretch.begins:
@@ -82,9 +80,7 @@ def test_a_text_without_a_place_to_cut_is_tokenised_in_longer_pieces(name, text)
 
 def test_an_added_token_longer_than_the_overlap_is_found():
     tokenizer = made("byte-level, words of GPT-2")
-    longer = type(tokenizer)(
-        tokenizer_object=tokenizer.backend_tokenizer, additional_special_tokens=["<" + "-" * 50 + ">"]
-    )
+    longer = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, additional_special_tokens=["<" + "-" * 50 + ">"])
     assert_exact(longer, ["hen " * k + "<" + "-" * 50 + ">" + " hen" * 60 for k in range(40)], (40, 10), 33)
 
 

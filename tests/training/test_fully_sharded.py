@@ -12,11 +12,7 @@ from headscan import BadInput
 from headscan.training import OBJECTIVES, Learner, gather_ids, recipe_of, train
 
 CONFIG = GPT2Config(vocab_size=40, n_embd=8, n_layer=2, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
-AIMS = {
-    "cwt": OBJECTIVES.build("cwt"),
-    "chunked": OBJECTIVES.build("cwt", {"form": "chunked"}),
-    "ce": OBJECTIVES.build("ce"),
-}
+AIMS = {"cwt": OBJECTIVES.build("cwt"), "chunked": OBJECTIVES.build("cwt", {"form": "chunked"}), "ce": OBJECTIVES.build("ce")}
 
 
 def _learner(name):

@@ -27,9 +27,7 @@ def _run(folder, *callbacks):
         output_dir=str(folder), max_steps=5, per_device_train_batch_size=4, save_strategy="no", report_to=["tensorboard"],
         logging_steps=1, use_cpu=True, disable_tqdm=True, seed=1,
     )  # fmt: skip
-    trainer = Trainer(
-        model, arguments, train_dataset=PackedText(ROWS), data_collator=collate, callbacks=list(callbacks)
-    )
+    trainer = Trainer(model, arguments, train_dataset=PackedText(ROWS), data_collator=collate, callbacks=list(callbacks))
     trainer.train()
     return model, trainer.state.log_history
 

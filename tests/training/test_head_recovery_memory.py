@@ -8,10 +8,7 @@ from headscan.training import recover_head
 
 CONFIGS = [
     (GPT2Model, GPT2Config(vocab_size=40, n_positions=16, n_embd=8, n_layer=2, n_head=2)),
-    (
-        LlamaModel,
-        LlamaConfig(vocab_size=40, hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2),
-    ),
+    (LlamaModel, LlamaConfig(vocab_size=40, hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2)),
 ]
 
 

@@ -4,14 +4,7 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    BertConfig,
-    BertForMaskedLM,
-    GPT2Config,
-    PreTrainedTokenizerFast,
-)
+from transformers import AutoModel, AutoModelForCausalLM, BertConfig, BertForMaskedLM, GPT2Config, PreTrainedTokenizerFast
 
 from headscan import BadInput
 from headscan.training import OBJECTIVES, Learner, Masker, PackedText, ce_loss, cwt_loss, fit_tokenizer, train

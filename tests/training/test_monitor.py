@@ -27,9 +27,7 @@ def _trainer(folder, steps=6, **options):
         output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, save_strategy="no", report_to=["tensorboard"],
         logging_steps=1, use_cpu=True, disable_tqdm=True, seed=1, **options,
     )  # fmt: skip
-    return Trainer(
-        _model(), arguments, train_dataset=PackedText(ROWS), eval_dataset=PackedText(ROWS[:6]), data_collator=collate
-    )
+    return Trainer(_model(), arguments, train_dataset=PackedText(ROWS), eval_dataset=PackedText(ROWS[:6]), data_collator=collate)
 
 
 def _jitter(model, scale=1e-3):
@@ -111,14 +109,7 @@ def test_the_trainers_own_log_has_the_numbers(tmp_path):
     assert [entry["step"] for entry in logged] == [0, 3, 6] == [snapshot.step for snapshot in monitor.history]
     assert logged[-1]["geometry/block.1/average_cosine"] == monitor.history[-1].site("block.1")["average_cosine"]
     assert monitor.windows.shape == (6, 8)  # the Trainer's own held-out data
-    assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-    ]  # none is lost
+    assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4, 5, 6]  # none is lost
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("events.out.tfevents*"))
     assert b"geometry/block.1/average_cosine" in written  # TensorBoard had it from there
 
@@ -193,9 +184,7 @@ def test_a_sharded_model_measures_as_a_whole_one(tmp_path):
     watch = Watch(_model(), ROWS[:6])
     watch.measure(0)
     for rank in range(2):
-        for row, whole in zip(
-            torch.load(tmp_path / f"{rank}.pt", weights_only=True), watch.history[0].sites, strict=True
-        ):
+        for row, whole in zip(torch.load(tmp_path / f"{rank}.pt", weights_only=True), watch.history[0].sites, strict=True):
             assert row.pop("site") == whole["site"]
             known = {name: value for name, value in row.items() if value is not None}
             assert {name for name in row if whole[name] is not None} == set(known)

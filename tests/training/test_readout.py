@@ -11,20 +11,11 @@ from headscan.training import fold_bias, log_unigram, recover_head
 SIZE = 23
 CONFIGS = {
     "gpt2": GPT2Config(vocab_size=SIZE, n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=0, eos_token_id=0),
-    "neox": GPTNeoXConfig(
-        vocab_size=SIZE, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32
-    ),
+    "neox": GPTNeoXConfig(vocab_size=SIZE, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32),
     "mixer": MixerConfig(
-        vocab_size=SIZE,
-        hidden_size=16,
-        num_hidden_layers=2,
-        max_position_embeddings=32,
-        final_norm=True,
-        embedding_std=0.1,
+        vocab_size=SIZE, hidden_size=16, num_hidden_layers=2, max_position_embeddings=32, final_norm=True, embedding_std=0.1
     ),
-    "llama": LlamaConfig(
-        vocab_size=SIZE, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2
-    ),
+    "llama": LlamaConfig(vocab_size=SIZE, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2),
 }
 
 

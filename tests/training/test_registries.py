@@ -12,14 +12,7 @@ from headscan.run import Option
 from headscan.training import OBJECTIVES, RECOVERIES, REGULARISERS, LossInputs, Objective, ce_loss, recover, train
 from headscan.training.heads import head_of
 
-OPTIONS = {
-    "steps": 4,
-    "batch": 4,
-    "context": 16,
-    "vocabulary": 300,
-    "trainer": {"save_strategy": "no"},
-    "geometry_every": 0,
-}
+OPTIONS = {"steps": 4, "batch": 4, "context": 16, "vocabulary": 300, "trainer": {"save_strategy": "no"}, "geometry_every": 0}
 
 
 @pytest.fixture
@@ -45,9 +38,7 @@ def test_a_new_objective_with_a_parameter_is_one_class(registries, story_file, t
             return weighed.mean() if inputs.reduction == "mean" else weighed.sum()
 
     plain = train("gpt", str(story_file), out=tmp_path / "a", objective="ce", **OPTIONS)
-    mine = train(
-        "gpt", str(story_file), out=tmp_path / "b", objective=OBJECTIVES.build("focal", {"focus": 0}), **OPTIONS
-    )
+    mine = train("gpt", str(story_file), out=tmp_path / "b", objective=OBJECTIVES.build("focal", {"focus": 0}), **OPTIONS)
     assert mine.loss == plain.loss
     assert mine.objective.name == "focal"
     assert mine.objective.parameters == {"focus": 0}
@@ -84,9 +75,7 @@ def test_options_of_another_objective_are_refused(objective, given, words):
 
 
 def test_options_of_another_recovery_are_refused():
-    with pytest.raises(
-        BadInput, match="steps is not a parameter of the head recovery bias; it belongs to finetune, probe"
-    ):
+    with pytest.raises(BadInput, match="steps is not a parameter of the head recovery bias; it belongs to finetune, probe"):
         RECOVERIES.build("bias", {"steps": 3})
 
 

@@ -65,13 +65,7 @@ def test_micro_batches_add_up_to_the_mean_over_targets():
 
 
 def test_training_takes_it_and_the_states_spread(story_file, tmp_path):
-    options = {
-        "steps": 30,
-        "batch": 4,
-        "context": 16,
-        "vocabulary": 300,
-        "trainer": {"logging_steps": 5, "save_strategy": "no"},
-    }
+    options = {"steps": 30, "batch": 4, "context": 16, "vocabulary": 300, "trainer": {"logging_steps": 5, "save_strategy": "no"}}
     options["geometry_every"] = 30  # at both ends
     plan = recipe_of("gpt").but(rate=2e-3, warmup=2)
     cosine = {}

@@ -84,9 +84,7 @@ def test_a_finished_run_takes_no_step_more_and_a_stopped_one_is_not_thrown_away(
     assert (again.steps, again.curve) == (12, whole.curve)
     assert again.document["heldout"] == whole.document["heldout"]
     assert again.document["scan"] == whole.document["scan"]
-    afresh = train(
-        _small(), str(story_file), out=tmp_path, **options | {"steps": 8, "seed": 1}
-    )  # a finished run is replaced
+    afresh = train(_small(), str(story_file), out=tmp_path, **options | {"steps": 8, "seed": 1})  # a finished run is replaced
     assert afresh.document["steps"] == 8
     assert last_checkpoint(tmp_path).name == "checkpoint-8"
     (tmp_path / "result.json").unlink()  # what a kill leaves
@@ -143,8 +141,7 @@ def test_what_is_read_out_is_what_was_trained(story_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "objective"),
-    [("bert", "cwt"), ("bert", "ce"), ("multilingual", "cwt"), ("multilingual", "ce"), ("mixer", "cwt")],
+    ("name", "objective"), [("bert", "cwt"), ("bert", "ce"), ("multilingual", "cwt"), ("multilingual", "ce"), ("mixer", "cwt")]
 )
 def test_every_recipe_trains(story_file, tmp_path, name, objective):
     options = TINY | UNSAVED | {"steps": 15, "rate": 1e-3}
@@ -234,9 +231,7 @@ def test_a_full_disk_costs_checkpoints_and_not_the_run(story_file, tmp_path, mon
         save(self, model, trial)
 
     monkeypatch.setattr(trainer_module.Trainer, "_save_checkpoint", full)
-    result = train(
-        _small(), str(story_file), out=tmp_path, geometry_every=0, **(TINY | {"trainer": LOGGED | {"save_steps": 2}})
-    )
+    result = train(_small(), str(story_file), out=tmp_path, geometry_every=0, **(TINY | {"trainer": LOGGED | {"save_steps": 2}}))
     assert result.document["steps"] == 12
     assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-4"]
     for step in (6, 8, 10):

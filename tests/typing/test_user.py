@@ -32,9 +32,7 @@ def held(types: list[str], count: int) -> None:
     assert [one for one in types if re.search(r"\bAny\b|\bUnknown\b", one)] == []
 
 
-WRONG = (
-    'import headscan\nheadscan.scan("m", "t", contxt=3)\nheadscan.invert("m", "p", nosuchoption=3)\nheadscan.ntp("t")\n'
-)
+WRONG = 'import headscan\nheadscan.scan("m", "t", contxt=3)\nheadscan.invert("m", "p", nosuchoption=3)\nheadscan.ntp("t")\n'
 
 
 @pytest.fixture(scope="module")

@@ -70,9 +70,7 @@ class Engine:
             vectors: Tensor = self.model.get_input_embeddings()(ids.to(self.lens.device))
         return vectors
 
-    def logits(
-        self, embeds: Float[Tensor, "B T e"], positions: Sequence[int], *, grad: bool = False
-    ) -> Float[Tensor, "B P V"]:
+    def logits(self, embeds: Float[Tensor, "B T e"], positions: Sequence[int], *, grad: bool = False) -> Float[Tensor, "B P V"]:
         """Logits [B, P, V] at `positions`, or the sentence vectors [B, 1, d]; `grad` records gradients."""
         self.tokens_computed += embeds.shape[0] * embeds.shape[1]
         options: dict[str, Any] = dict(self._uncached)

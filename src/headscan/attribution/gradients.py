@@ -58,9 +58,7 @@ def _silent(engine: Engine, gradient: Tensor, target: AttributionTarget) -> bool
     return bool(others.any()) and bool((gradient[:, :, others] == 0).all())
 
 
-def gradient_x_input(
-    engine: Engine, embeds: Float[Tensor, "T e"], target: AttributionTarget, *, signed: bool = True
-) -> Scores:
+def gradient_x_input(engine: Engine, embeds: Float[Tensor, "T e"], target: AttributionTarget, *, signed: bool = True) -> Scores:
     """Gradient x input of a prompt, [S, T].
 
     Signed: score_t = Σ_k (∂f/∂x_tk) x_tk, captum's InputXGradient summed over features. Unsigned: Σ_k |∂f/∂x_tk| |x_tk|.

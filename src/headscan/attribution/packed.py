@@ -161,9 +161,7 @@ class Packed:
         return out, None
 
 
-def _softmax_product(
-    query: Tensor, key: Tensor, value: Tensor, scaling: float | None, *, causal: bool
-) -> tuple[Tensor, Tensor]:
+def _softmax_product(query: Tensor, key: Tensor, value: Tensor, scaling: float | None, *, causal: bool) -> tuple[Tensor, Tensor]:
     """softmax(q kᵀ · scaling) v [B, H, n, h] and the logarithm of its normaliser [B, H, n]."""
     if query.device.type == "cpu" and query.shape[-1] == value.shape[-1]:
         product: tuple[Tensor, Tensor] = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(

@@ -123,9 +123,7 @@ def read_task(lens: Lens, asked: Given, *, sentence: bool = False) -> Attributio
     engine = Engine(lens, sentence=sentence)
     prompt = read_prompt(asked["prompt"], lens.tokenizer, lens.limits, chat=asked["chat"])
     if len(prompt) < 2:
-        nothing = (
-            f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to share the prediction between"
-        )
+        nothing = f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to share the prediction between"
         raise BadInput(f"{nothing}; give at least two tokens.")
     if sentence:
         target = sentence_target(engine, prompt.ids, asked)

@@ -64,9 +64,7 @@ class AttributionTarget:
     def positions(self) -> list[int]:
         return [step.position for step in self.steps]
 
-    def value(
-        self, logits: Float[Tensor, "B P V"], original: Float[Tensor, "P V"] | None = None
-    ) -> Float[Tensor, "B P"]:
+    def value(self, logits: Float[Tensor, "B P V"], original: Float[Tensor, "P V"] | None = None) -> Float[Tensor, "B P"]:
         """The number that is explained.
 
         With `original` [P, V], the logits of the whole prompt, "all" is minus the L1 distance from them; without it, the
@@ -112,9 +110,7 @@ def one_token(lens: Lens, word: str | int) -> int:
         word = int(word[1:])
     if isinstance(word, int):
         if not 0 <= word < lens.vocabulary_size:
-            raise BadInput(
-                f"Token id {word} is not in the vocabulary of '{lens.name}' (0 to {lens.vocabulary_size - 1})."
-            )
+            raise BadInput(f"Token id {word} is not in the vocabulary of '{lens.name}' (0 to {lens.vocabulary_size - 1}).")
         return word
     tokenizer = lens.require_tokenizer()
     ids = list(tokenizer.encode(word, add_special_tokens=False))

@@ -1,12 +1,6 @@
 """Are two the same? SimilarityMeasure of representations, site against site, with intervals and nulls."""
 
-from headscan.comparison.covariance import (
-    SIMILARITIES,
-    MomentMeasure,
-    RelationMeasure,
-    SimilarityMeasure,
-    SimilarityWords,
-)
+from headscan.comparison.covariance import SIMILARITIES, MomentMeasure, RelationMeasure, SimilarityMeasure, SimilarityWords
 from headscan.comparison.nulls import NULLS, NullModel, NullTask, NullWords
 from headscan.comparison.result import CompareResult, NullTest, SimilarityCell
 from headscan.comparison.run import compare

@@ -66,9 +66,7 @@ class GroupSpread:
         return deviation.interval(value, bounds=bounds), bias
 
 
-def of_groups(
-    gathering: Gathering, measures: Mapping[str, MomentMeasure], pair: tuple[int, int]
-) -> dict[str, GroupSpread]:
+def of_groups(gathering: Gathering, measures: Mapping[str, MomentMeasure], pair: tuple[int, int]) -> dict[str, GroupSpread]:
     """The spread of each measure made of covariances, between the sites of two models.
 
     Cost: 16 times the measures on matrices of 24 × 24.
@@ -102,9 +100,7 @@ def _measured(
     return {name: measure.value(reduced).numpy() for name, measure in measures.items()}
 
 
-def of_sample(
-    measure: RelationMeasure, x: Sequence[Tensor], y: Sequence[Tensor], sample: Sampled, clusters: str
-) -> GroupSpread:
+def of_sample(measure: RelationMeasure, x: Sequence[Tensor], y: Sequence[Tensor], sample: Sampled, clusters: str) -> GroupSpread:
     """A measure of the sampled rows [windows, m, d] of the sites of two models, with groups of documents or windows left out."""
     windows, run = x[0].shape[:2]
     units = sample.documents if clusters == "documents" else torch.arange(windows)
@@ -130,9 +126,7 @@ def of_sample(
 # ---- Cells held against nulls: the statistic on the sample, its draws, p values, and their correction.
 
 
-def tested(
-    name: str, null: NullModel, task: NullTask, progress: Callable[[int], None]
-) -> dict[str, list[list[NullTest]]]:
+def tested(name: str, null: NullModel, task: NullTask, progress: Callable[[int], None]) -> dict[str, list[list[NullTest]]]:
     """Every measure of every pair of sites [S][T] against one null."""
     draws: list[dict[str, Tensor]] = []  # the first is what was observed
     for x, y in null.pairs(task):

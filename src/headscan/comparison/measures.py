@@ -3,13 +3,7 @@
 import torch
 from torch import Tensor
 
-from headscan.comparison.covariance import (
-    SIMILARITIES,
-    CrossCovariance,
-    MomentMeasure,
-    RelationMeasure,
-    SimilarityWords,
-)
+from headscan.comparison.covariance import SIMILARITIES, CrossCovariance, MomentMeasure, RelationMeasure, SimilarityWords
 
 
 @SIMILARITIES.register("cka")

@@ -104,9 +104,7 @@ SPIKE = 0.9  # share of a site's variance on one direction from which on CKA spe
 PART = 0.5  # of a model's tokens compared, below which a reader must know
 
 
-def findings(
-    cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], alignment: Sequence[Alignment]
-) -> list[Finding]:
+def findings(cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], alignment: Sequence[Alignment]) -> list[Finding]:
     """Sentences, the most telling first."""
     found: list[Finding] = []
     for a, b in dict.fromkeys((cell.model_a, cell.model_b) for cell in cells):

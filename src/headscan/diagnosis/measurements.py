@@ -84,9 +84,7 @@ class Measurements:
 
     def _read(self, prompts: list[list[int]], site: str, until: Deadline) -> PromptRead:
         clock = time.perf_counter()
-        search = partial(
-            invert, self.lens, at=site, method="exact", seed=self.settings.seed, progress=until.kept(self.progress)
-        )
+        search = partial(invert, self.lens, at=site, method="exact", seed=self.settings.seed, progress=until.kept(self.progress))
         inversions = until.each([partial(search, [prompt]) for prompt in prompts])
         self._require(len(inversions), len(prompts), "inverted")
         total = PROMPT * len(inversions)

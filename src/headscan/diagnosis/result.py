@@ -84,9 +84,7 @@ class Reference:
 
     model: str
     about: str = ""  # what it is, in a few words
-    kind: Literal[
-        "healthy", "ill", "unjudged"
-    ]  # ill with a fault that `about` names; contributed ones nobody has judged
+    kind: Literal["healthy", "ill", "unjudged"]  # ill with a fault that `about` names; contributed ones nobody has judged
     text: str
     tokens: int | None = None
     budget: str = ""

@@ -49,15 +49,11 @@ def variant(name: str, sites: Sequence[str]) -> Slice:
 
 WINDOWS, LENGTH = 8, 16
 
-Prompts = Annotated[
-    PromptsLike | None, Option("A prompt; repeat it to average over several.", content=True, repeat=True)
-]
+Prompts = Annotated[PromptsLike | None, Option("A prompt; repeat it to average over several.", content=True, repeat=True)]
 WindowCount = Annotated[
     int | None, Option(f"Windows of --length tokens taken from the text's beginning. Default: {WINDOWS}.", low=1)
 ]
-Length = Annotated[
-    int | None, Option(f"Tokens of each prompt. Default: those of the shortest; {LENGTH} of a text.", low=2)
-]
+Length = Annotated[int | None, Option(f"Tokens of each prompt. Default: those of the shortest; {LENGTH} of a text.", low=2)]
 SiteGlobs = Annotated[str | Sequence[str], Option("Globs of sites, comma-separated.")]
 Cuts = Annotated[
     str | Sequence[str],
@@ -92,9 +88,7 @@ def find_sites(lens: Lens, at: str | Sequence[str]) -> tuple[str, ...]:
         return sites
     encoder = tuple(site for site in sites if site.startswith("encoder."))
     if not encoder:
-        raise BadInput(
-            f"In an encoder-decoder such as '{lens.name}' the encoder is looked at: choose --at 'encoder.block.*'."
-        )
+        raise BadInput(f"In an encoder-decoder such as '{lens.name}' the encoder is looked at: choose --at 'encoder.block.*'.")
     return encoder
 
 
@@ -144,17 +138,13 @@ def channel_findings(parts: Sequence[ChannelPart]) -> list[Finding]:
     """Codes: SHARED (tokens with one output)."""
     alert, text = partial(Finding, code="SHARED", level="alert"), "tokens share their output with another"
     return [
-        alert(
-            model=part.model, site=part.site, value=float(n), sentence=f"{n} {text}: no decoder can distinguish them."
-        )
+        alert(model=part.model, site=part.site, value=float(n), sentence=f"{n} {text}: no decoder can distinguish them.")
         for part in parts
         if (n := part.distances.duplicates)
     ]
 
 
-def channel_of(
-    lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, asked: Given, run: Run
-) -> ChannelPart:
+def channel_of(lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "N T"], *, asked: Given, run: Run) -> ChannelPart:
     """The channel of one model and cut, at its deepest site: its codebook is that of the last token of the first prompt."""
     cut = variant(name, [variant(name, sites).on(lens).sites[-1]])
     tokens, left_out, rows = affordable_tokens(lens, cut, ids.shape[1], asked), list[str](), 512

@@ -42,9 +42,7 @@ class Decoder:
     tensor([1])
     """
 
-    def __init__(
-        self, table: Float[Tensor, "V e"], allowed: Bool[Tensor, "*B V"] | None = None, mask: Mask = "-inf"
-    ) -> None:
+    def __init__(self, table: Float[Tensor, "V e"], allowed: Bool[Tensor, "*B V"] | None = None, mask: Mask = "-inf") -> None:
         if allowed is not None and not bool(allowed.any(-1).all()):
             raise BadInput("The restricted vocabulary is empty.")
         self.table, self.allowed, self.mask = table.float(), allowed, mask
@@ -137,9 +135,7 @@ class Runs(Protocol):
     @property
     def vectors(self) -> Float[Tensor, "V e"]: ...
 
-    def run(
-        self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False
-    ) -> Tensor: ...
+    def run(self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False) -> Tensor: ...
 
 
 @dataclass(frozen=True)

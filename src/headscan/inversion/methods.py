@@ -78,9 +78,7 @@ class Exact(Search, Method):
 
     name: ClassVar[str] = "exact"
 
-    hidden: Annotated[JointSearch, Option("How tokens without an output of their own are searched.", python=True)] = (
-        _JOINT
-    )
+    hidden: Annotated[JointSearch, Option("How tokens without an output of their own are searched.", python=True)] = _JOINT
 
     def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
         if not ordered:
@@ -138,9 +136,7 @@ class Indirect(Method):
 
     name: ClassVar[Literal["indirect", "direct"]] = "indirect"
 
-    preset: Annotated[Literal["adam", "seed"], Option("Named settings; 'seed' is the published method, exactly.")] = (
-        "adam"
-    )
+    preset: Annotated[Literal["adam", "seed"], Option("Named settings; 'seed' is the published method, exactly.")] = "adam"
     steps: Annotated[int | None, Option("Gradient steps. Default: the preset's.", low=1)] = None
     loss: Annotated[Loss | None, Option("Distance of outputs. Default: the preset's.")] = None
     init: Annotated[Start | None, Option("Begin at embedding scale, at zeros, or at noise (as published).")] = None

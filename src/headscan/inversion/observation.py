@@ -84,9 +84,7 @@ def leaked(cut: SlicedModel, given: object) -> LeakedStates:
     """The states of a slice from a store or an array; each window, else each document, else all of it is a prompt."""
     source = stored_source(given, context=1)
     if not isinstance(source, StoredSource):
-        raise BadInput(
-            "--states takes stored states: a file, a folder, a URL, or in Python an array or a dict of arrays."
-        )
+        raise BadInput("--states takes stored states: a file, a folder, a URL, or in Python an array or a dict of arrays.")
     vectors, name = source.vectors, source.name
     site = next(iter(vectors.sites)) if len(vectors.sites) == 1 else "+".join(cut.sites)
     if site not in vectors.sites:
@@ -130,9 +128,7 @@ def _length(cut: SlicedModel, outputs: int) -> int:
     for length in range(outputs, outputs + 65):
         if len(cut.kept(length)) == outputs:
             return length
-    raise BadInput(
-        f"The slice {cut.slice} gives {outputs} outputs of no prompt: say which positions the states are of."
-    )
+    raise BadInput(f"The slice {cut.slice} gives {outputs} outputs of no prompt: say which positions the states are of.")
 
 
 def solve_unknown(problem: Problem, method: Method, rounding: float) -> tuple[Problem, list[Reconstruction]]:

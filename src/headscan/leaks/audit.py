@@ -133,12 +133,7 @@ def bits_row(
 
 
 def exact_row(
-    exposure: Exposure,
-    name: str,
-    attack: ExactAttack,
-    plan: AuditPlan,
-    bits: LeakRow | None,
-    losses: list[float] | None,
+    exposure: Exposure, name: str, attack: ExactAttack, plan: AuditPlan, bits: LeakRow | None, losses: list[float] | None
 ) -> LeakRow:
     """The row without noise: of the search, with the bits that rounding leaves where there are any."""
     right = float(np.mean(attack.right))
@@ -256,7 +251,5 @@ def scales_of(exposure: Exposure, windows: Int[Tensor, "B T"]) -> list[float]:
     spreads = [part.var(0, unbiased=False).mean().sqrt() for part in seen.split(list(exposure.widths), 1)]
     for name, spread in zip(exposure.names, spreads, strict=True):
         if not (bool(spread.isfinite()) and float(spread) > 0):
-            raise BadInput(
-                f"What {name} releases is no number, or the same at every position: noise has no unit there."
-            )
+            raise BadInput(f"What {name} releases is no number, or the same at every position: noise has no unit there.")
     return [float(spread) for spread in spreads]

@@ -286,9 +286,7 @@ class Draws:
 
 
 @torch.no_grad()
-def draws_of(
-    code: Code, sigmas: Sequence[float], *, draws: int = 64, seed: int = 0, every: bool | None = None
-) -> list[Draws]:
+def draws_of(code: Code, sigmas: Sequence[float], *, draws: int = 64, seed: int = 0, every: bool | None = None) -> list[Draws]:
     """Draws for each noise, of the candidates that were run and given that X is one of them.
 
     With y = x_i + σn the posterior of every candidate is known, and −log2 Σ_j p_j exp(−(‖x_i − x_j‖² + 2σ n·(x_i − x_j)) / 2σ²)

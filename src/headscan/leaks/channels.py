@@ -114,9 +114,7 @@ class LogitsChannel(LeakChannel):
         """
         head = lens.traits.linear_head
         if head is None:
-            raise BadInput(
-                f"The head of '{lens.name}' is no linear map of its states, so its logits are not read back."
-            )
+            raise BadInput(f"The head of '{lens.name}' is no linear map of its states, so its logits are not read back.")
         centred = (weight := head.weight.detach().double()) - weight.mean(0)
         values, vectors = torch.linalg.eigh(centred.T @ centred)
         root = (values.clamp_min(0).sqrt()[:, None] * vectors.T).float()

@@ -32,9 +32,7 @@ class Exposure:
     together: SlicedModel  # all of them as one slice, their features one after another
     widths: tuple[int, ...]  # of each
     alone: Callable[[str], SlicedModel]  # a site as a slice of its own
-    parts: tuple[
-        tuple[int, ...], ...
-    ] = ()  # of each site the widths that are rounded together; empty where that is the whole
+    parts: tuple[tuple[int, ...], ...] = ()  # of each site the widths that are rounded together; empty where that is the whole
     defence: str = "none"  # what is done to the release before the noise, in a word
     rounded: bool = False  # whether that makes some releases equal, so that there are bits without noise
     # from a site, sigma and a generator to what the release makes of states for whoever goes on with them; None for noise alone

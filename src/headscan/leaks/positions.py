@@ -123,9 +123,7 @@ def at_position(
     """Bounds, truth and attacks at one position and site, for each noise; `own` is the text's token among the candidates."""
     generator, found = torch.Generator().manual_seed(seed), list[PositionLeak]()
     noises = [sigma for sigma in sigmas if sigma > 0]
-    noisy = iter(
-        zip(leak_bounds(code, noises), draws_of(code, noises, draws=draws, seed=seed), strict=True) if noises else ()
-    )
+    noisy = iter(zip(leak_bounds(code, noises), draws_of(code, noises, draws=draws, seed=seed), strict=True) if noises else ())
     for level, sigma in enumerate(sigmas):
         seen = truth + sigma * torch.randn(truth.shape, generator=generator, dtype=torch.float64)
         if sigma > 0:

@@ -33,8 +33,7 @@ class LeakRow:
     # of the mean over such positions, from the lower bounds' to the upper bounds' end
     bits_interval: Interval | None = None
     bits_truth: Annotated[
-        float | None,
-        Term("truth", "Monte Carlo over all candidates.", unit=BITS, undefined="not all candidates were run"),
+        float | None, Term("truth", "Monte Carlo over all candidates.", unit=BITS, undefined="not all candidates were run")
     ] = None
     bits_truth_error: float | None = None
     kept: float | None = None  # mean prior probability of the candidates that were run
@@ -50,8 +49,7 @@ class LeakRow:
     text_accuracy_interval: Interval
     verdict: Annotated[str | None, Term("verdict", undefined="noise: see the bits")] = None  # the worst of the windows
     certificate: Annotated[
-        str | None,
-        Term("certificate", "What excludes other tokens, of releases without noise.", undefined="noise: see the bits"),
+        str | None, Term("certificate", "What excludes other tokens, of releases without noise.", undefined="noise: see the bits")
     ] = None
     loss_added: Annotated[
         float | None, Term("nats lost", "What the model loses if it goes on with what is released.", undefined=NOT_RUN)
@@ -95,9 +93,7 @@ class LeakedGradient:
     tokens: list[GradientToken]
     batch: list[list[int]]
     batch_strings: list[list[str]]
-    recall: Annotated[
-        float, Share("tokens of the batch found", "The last of each text has no gradient and is left out.")
-    ]
+    recall: Annotated[float, Share("tokens of the batch found", "The last of each text has no gradient and is left out.")]
     precision: Annotated[float | None, Share("found tokens that were there")]
     precision_anywhere: Annotated[float | None, Share("at this or another position")]
     rank: Annotated[int, Term("rank of the gradient", "At the width of the inputs everything lies in the span.")]

@@ -90,9 +90,7 @@ class Shares:
         names = [*(f"coordinate {k}" for k in chosen), "other coordinates"]
         yield from self._rows("coordinate", names, each, each, None)
 
-    def _rows(
-        self, kind: str, names: Sequence[str], each: Floats, beside: Floats, tokens: Floats | None
-    ) -> Iterator[Cells]:
+    def _rows(self, kind: str, names: Sequence[str], each: Floats, beside: Floats, tokens: Floats | None) -> Iterator[Cells]:
         """From Σ_c a·m and Σ u·a of each block [C, K]: the share, and by its derivative what each block adds to its error."""
         square, n = self.square, float(self.tokens.sum())
         shares = each.sum(0) / square

@@ -154,10 +154,7 @@ def _said(
     cells: Cells = {"correlation": weighted}
     directions = generator.standard_normal((DRAWS, len(mean)))
     directions *= np.linalg.norm(mean) / np.linalg.norm(directions, axis=1, keepdims=True)
-    nulls = {
-        "permuted": permuted(logits, counts, generator, DRAWS),
-        "random": correlations(directions @ weight.T + bias, counts),
-    }
+    nulls = {"permuted": permuted(logits, counts, generator, DRAWS), "random": correlations(directions @ weight.T + bias, counts)}
     for name, null in nulls.items():
         null = np.abs(null[np.isfinite(null)])
         cells[name] = float(np.quantile(null, 0.95)) if len(null) else None

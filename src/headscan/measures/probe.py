@@ -234,9 +234,7 @@ def suffixed(row: Mapping[str, Cell]) -> Cells:
     }
 
 
-def tally_row(
-    tally: BlockedTally, function: Callable[[Tally], dict[str, float | None]], fields: Mapping[str, Field]
-) -> Cells:
+def tally_row(tally: BlockedTally, function: Callable[[Tally], dict[str, float | None]], fields: Mapping[str, Field]) -> Cells:
     """The numbers of a tally by `function`, each with its interval from the blocks of windows left out.
 
     Where the tally has sums without position 0, NAME_without_first and its interval come too.

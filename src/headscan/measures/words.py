@@ -37,9 +37,7 @@ def contexts(tally: Tally) -> dict[str, float | None]:
     }  # fmt: skip
 
 
-def self_similarity(
-    sums: ClassSums, *, least: int = OCCURRENCES
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def self_similarity(sums: ClassSums, *, least: int = OCCURRENCES) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Labels and mean pairwise cosine of each class with at least `least` directions: (‖Σû‖² − n)/(n(n − 1)), exact.
 
     In [−1/(n − 1), 1]. With classes = token ids, the self-similarity of a word over its contexts.

@@ -90,9 +90,7 @@ class ModelInputs:
         if getattr(self.model.config, "is_encoder_decoder", False):
             inputs |= self._decoder(decoder_input_ids, inputs, shape, sites)
         elif decoder_input_ids is not None:
-            raise BadInput(
-                f"The model '{self.name}' has no decoder beside its encoder, so it takes no decoder_input_ids."
-            )
+            raise BadInput(f"The model '{self.name}' has no decoder beside its encoder, so it takes no decoder_input_ids.")
         return inputs
 
     def ids(self, given: IdsLike, what: str = "input") -> Int[Tensor, "B T"]:
@@ -107,16 +105,13 @@ class ModelInputs:
             raise BadInput(f"The {what} must be whole-number token ids, every prompt of the same length.") from error
         whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
         if ids.ndim != 2 or ids.numel() == 0 or not whole:
-            raise BadInput(
-                f"The {what} must be whole-number token ids of shape [B, T], not {list(ids.shape)} {ids.dtype}."
-            )
+            raise BadInput(f"The {what} must be whole-number token ids of shape [B, T], not {list(ids.shape)} {ids.dtype}.")
         self._check_length(ids.shape[1], what)
         low, high = (int(value) for value in torch.aminmax(ids))
         size = embedding_table(self.model).shape[0]
         if low < 0 or high >= size:
             raise BadInput(
-                f"Token id {low if low < 0 else high} of the {what} is not in the vocabulary of '{self.name}' "
-                f"(0 to {size - 1})."
+                f"Token id {low if low < 0 else high} of the {what} is not in the vocabulary of '{self.name}' (0 to {size - 1})."
             )
         return ids.to(self.device, torch.int64)
 
@@ -196,9 +191,7 @@ def declares_unit_length(source: str | Path | None) -> bool:
         return False
 
 
-def pooled(
-    states: Float[Tensor, "B T d"], pooling: Pooling, mask: Int[Tensor, "B T"] | None = None
-) -> Float[Tensor, "B d"]:
+def pooled(states: Float[Tensor, "B T d"], pooling: Pooling, mask: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B d"]:
     """One vector a row: the mean of its tokens' vectors, that of the first token, or of the last.
 
     `mask` is 1 where a token is, 0 behind the row's end; without it rows are full.

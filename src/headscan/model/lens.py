@@ -96,11 +96,7 @@ class Lens(Memo):
         file that the model does not use.
         """
         settings = Building(
-            tokenizer=tokenizer,
-            dtype=dtype,
-            device=device,
-            trust_remote_code=trust_remote_code,
-            random_init=random_init,
+            tokenizer=tokenizer, dtype=dtype, device=device, trust_remote_code=trust_remote_code, random_init=random_init
         )
         return cls.of(prepare(model, settings))
 
@@ -248,9 +244,7 @@ class Lens(Memo):
         """What this model is and where it came from, for the protocol of a result; `sha256` is empty for a model that
         was built, not loaded. The first call reads the weight files once."""
         model = self.model
-        counted = (
-            model.num_parameters() if hasattr(model, "num_parameters") else sum(p.numel() for p in model.parameters())
-        )
+        counted = model.num_parameters() if hasattr(model, "num_parameters") else sum(p.numel() for p in model.parameters())
         return ModelRecord(
             name=self.name, source=self.origin.source, revision=self.origin.revision, model_class=type(model).__name__,
             architecture=getattr(model.config, "model_type", None), parameters=int(counted),

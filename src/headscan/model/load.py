@@ -20,9 +20,7 @@ from headscan.run import BadInput
 
 DEPTHS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers", "n_layer")
 SIZES = ("vocab_size", "hidden_size", "num_attention_heads", *DEPTHS)
-WHOLE = (
-    256  # blocks up to which the whole model is tried; deeper ones are tried with one and two blocks, and extrapolated
-)
+WHOLE = 256  # blocks up to which the whole model is tried; deeper ones are tried with one and two blocks, and extrapolated
 OBJECTS = 50_000  # bytes of Python's objects for a block, whatever its width
 BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "8bit": 1.0, "4bit": 0.5}
 
@@ -233,9 +231,7 @@ class Preparation:
             extra["quantization_config"] = quantization(settings.quantize, precision)
         if source.header is not None:
             precision = self.dtype  # its weights need not be in a precision that a model can have
-            if unpacking := getattr(
-                transformers, "GgufConfig", None
-            ):  # a transformers that could keep the weights packed
+            if unpacking := getattr(transformers, "GgufConfig", None):  # a transformers that could keep the weights packed
                 extra["quantization_config"] = unpacking(dequantize=True)
         try:
             network, report = source.read(

@@ -54,9 +54,7 @@ class Recorder:
             self._hooks = self._hooks.pop_all()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._hooks.close()
         self._counts.clear()
         self._shape.clear()

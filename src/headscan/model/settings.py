@@ -51,8 +51,7 @@ Device = Annotated[
 TRUST = "HEADSCAN_TRUST_REMOTE_CODE"
 """The environment variable that allows code which comes with a model to run, where it is 1."""
 Sites = Annotated[
-    str | None,
-    Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm."),
+    str | None, Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm.")
 ]
 Revisions = Annotated[
     str | Sequence[str] | None,
@@ -116,9 +115,7 @@ class Loading(Settings):
 class Building(Loading):
     """What `Lens.load` takes: loading, or building with fresh weights."""
 
-    random_init: Annotated[
-        int | None, Option("Seed of fresh random weights; no weight file is read.", low=0, python=True)
-    ] = None
+    random_init: Annotated[int | None, Option("Seed of fresh random weights; no weight file is read.", low=0, python=True)] = None
     trust_remote_code: Annotated[bool, Option("Run code that comes with the model.", python=True)] = False
 
     @property
@@ -127,9 +124,7 @@ class Building(Loading):
 
     def check(self) -> None:
         if self.quantize is not None and self.random_init is not None:
-            raise BadInput(
-                "Fresh random weights cannot be quantised: give either random_init or a dtype of 8bit or 4bit."
-            )
+            raise BadInput("Fresh random weights cannot be quantised: give either random_init or a dtype of 8bit or 4bit.")
         super().check()
 
 

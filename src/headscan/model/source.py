@@ -95,11 +95,7 @@ class Source:
         if self.header is not None:
             return self.header.tokenizer
         folder = self.folder
-        return (
-            folder is None
-            or any(map(Path.is_file, map(folder.joinpath, TOKENIZER_FILES)))
-            or any(folder.glob("*.tiktoken"))
-        )
+        return folder is None or any(map(Path.is_file, map(folder.joinpath, TOKENIZER_FILES))) or any(folder.glob("*.tiktoken"))
 
     def read(self, family: Any, trust_remote_code: bool, **options: Any) -> Any:
         """`family.from_pretrained` of this source, without log lines and progress bars."""
@@ -153,10 +149,7 @@ class Source:
             sentences = (
                 (GatedRepoError, f"{model} is gated: ask for access on its page and log in (hf auth login)."),
                 (RevisionNotFoundError, f"{model} has no revision '{self.revision}'."),
-                (
-                    RepositoryNotFoundError,
-                    f"There is no model '{self.given}' on the Hugging Face hub (or it is private).",
-                ),
+                (RepositoryNotFoundError, f"There is no model '{self.given}' on the Hugging Face hub (or it is private)."),
             )
             for kind, sentence in sentences:
                 if any(isinstance(cause, kind) for cause in causes):
@@ -175,9 +168,7 @@ class Source:
             )
         if len(text) > 300:
             text = text[:300].rsplit(" ", 1)[0] + " ..."
-        return BadInput(
-            f"The model '{self.name}' cannot be loaded: {text if text.endswith('.') else text.rstrip('!?') + '.'}"
-        )
+        return BadInput(f"The model '{self.name}' cannot be loaded: {text if text.endswith('.') else text.rstrip('!?') + '.'}")
 
     def _only_gguf(self) -> BadInput | None:
         """What to say of a hub repository that holds .gguf files and no configuration; None for any other."""
@@ -248,9 +239,7 @@ def find_source(model: str) -> Source:
         return Source(given, whole.name if telling else f"{whole.parent.name}/{whole.name}", folder, None)
     if folder.exists():
         if not is_gguf(folder):
-            raise BadInput(
-                f"'{given}' is a file; a model is a folder with config.json and model.safetensors, or a .gguf file."
-            )
+            raise BadInput(f"'{given}' is a file; a model is a folder with config.json and model.safetensors, or a .gguf file.")
         return Source(given, folder.stem, folder.parent, None, gguf=folder)
     repository, at, revision = given.rpartition("@")
     if at and (repository in specimens() or Path(repository).expanduser().exists()):

@@ -22,9 +22,7 @@ class Stack:
 
     prefix: str  # "" or, in encoder-decoders, "encoder." and "decoder."
     module: nn.Module  # the module whose forward pass runs the blocks
-    blocks: tuple[
-        nn.Module, ...
-    ]  # in the order in which they run (the same one several times where weights are shared)
+    blocks: tuple[nn.Module, ...]  # in the order in which they run (the same one several times where weights are shared)
     taps: dict[str, Tap]  # by site, in the order of depth
     plain: tuple[bool, ...]  # for each block, whether its output is its input plus its branches, nothing else
     notes: list[str]  # what a reader of its numbers must know
@@ -112,9 +110,7 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
     if norm is not None and norm.output is not None:
         put("final_norm", norm, "output", norm.output)
     if (own := len({id(run.module) for run in runs})) < len(runs):
-        notes.append(
-            f"{len(runs)} blocks share the weights of {own}: a site of one block is a pass through the same module."
-        )
+        notes.append(f"{len(runs)} blocks share the weights of {own}: a site of one block is a pass through the same module.")
     return Stack(prefix, module, tuple(run.module for run in runs), taps, tuple(plain), notes, tuple(steps))
 
 

@@ -49,8 +49,7 @@ class ByteTokenizer:
         result: dict[str, list[Any]] = {"input_ids": ids, "attention_mask": [[1] * len(row) for row in ids]}
         if return_offsets_mapping:
             result["offset_mapping"] = [
-                [(place, place + 1) for place, character in enumerate(row) for _ in self.encode(character)]
-                for row in text
+                [(place, place + 1) for place, character in enumerate(row) for _ in self.encode(character)] for row in text
             ]
         return result
 
@@ -90,9 +89,7 @@ def load_tokenizer(wanted: Any, source: Source | None = None, trust_remote_code:
     folder = Path(wanted).expanduser()
     if str(wanted) in specimens() or not folder.is_dir():
         return _read(find_source(str(wanted)), trust_remote_code)
-    source = Source(
-        str(wanted), folder.resolve().name, folder, None
-    )  # a tokenizer may live in a folder without a model
+    source = Source(str(wanted), folder.resolve().name, folder, None)  # a tokenizer may live in a folder without a model
     if not source.has_tokenizer:
         raise BadInput(f"The folder '{wanted}' has no tokenizer.")
     return _read(source, trust_remote_code)

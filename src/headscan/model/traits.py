@@ -174,9 +174,7 @@ class Traits:
 def random_ids(lens: Readable, rows: int, length: int = LENGTH) -> Int[Tensor, "rows T"]:
     """Random token ids of the vocabulary, the same in every call, at most as long as the context."""
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(
-        0, lens.vocabulary_size, (rows, min(length, lens.context_length or length)), generator=generator
-    )
+    return torch.randint(0, lens.vocabulary_size, (rows, min(length, lens.context_length or length)), generator=generator)
 
 
 def blind_to_the_last(states: Float[Tensor, "3 T w"]) -> bool:

@@ -72,9 +72,7 @@ def check_safetensors(file: Path) -> None:
         if len(first) < 8 or length < 2:
             raise BadInput(f"'{file}' is truncated or no safetensors file: it has no header.")
         if 8 + length > size:
-            raise BadInput(
-                f"'{file}' is truncated or no safetensors file: its header does not fit into its {size} bytes."
-            )
+            raise BadInput(f"'{file}' is truncated or no safetensors file: its header does not fit into its {size} bytes.")
         raw = stream.read(length)
     try:
         header = json.loads(raw)

@@ -35,9 +35,7 @@ class _WatchedHead:
         module = lens.model.get_output_embeddings() if hasattr(lens.model, "get_output_embeddings") else None
         weight, name = lens.output_embeddings, lens.name
         if module is None or weight is None or "head" not in lens.sites:
-            raise BadInput(
-                f"{name} has no output layer over words, so there is nothing to hold the prediction against."
-            )
+            raise BadInput(f"{name} has no output layer over words, so there is nothing to hold the prediction against.")
         words = len(weight)
         if words < vocabulary:
             raise BadInput(f"{name} has {words} words, the count {vocabulary}: count with the model's own tokenizer.")

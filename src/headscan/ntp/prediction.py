@@ -159,9 +159,7 @@ class Prediction:
         return np.asarray((self.contexts[rows] @ (self.merged_words / classes.root[:, None]).T)[:, classes.of])
 
 
-def predict(
-    counts: CountsLike, *, gap: float = 1e-6, exact: bool = True, rank: int | None = None, **options: Any
-) -> Prediction:
+def predict(counts: CountsLike, *, gap: float = 1e-6, exact: bool = True, rank: int | None = None, **options: Any) -> Prediction:
     """Predict the geometry from soft labels (anything `SoftLabels.of` reads, [contexts, vocabulary]).
 
     `exact` solves the NTP-SVM to the relative `gap`; without it the low-rank part is the spectral proxy with `rank`

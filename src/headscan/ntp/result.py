@@ -244,8 +244,6 @@ def findings(
             text = f"contexts with equal supports: cosine {same:.3f} after projection, {different:.3f} between different supports"
             say("COLLAPSE", "good" if same > 0.9 else "notice", same, text)
         if m.outside_mass > 0.05:
-            text = (
-                f"{m.outside_mass:.1%} of the probability lies outside the supports: it generalises, or has not fitted"
-            )
+            text = f"{m.outside_mass:.1%} of the probability lies outside the supports: it generalises, or has not fitted"
             say("OUTSIDE", "notice", m.outside_mass, text)
     return sentences

@@ -168,9 +168,7 @@ class _Logits:
         self.predicted_norm += float((target**2).sum())
 
 
-def support_metrics(
-    embeddings: Embeddings, prediction: Prediction, *, sample: int = 4096, seed: int = 0
-) -> SupportMetrics:
+def support_metrics(embeddings: Embeddings, prediction: Prediction, *, sample: int = 4096, seed: int = 0) -> SupportMetrics:
     """All of SC1 to SC6 and the alignments with the prediction; SC1 on at most `sample` contexts drawn with `seed`.
 
     Cost O(m V d), memory one block of logits. Raises `BadInput` where embeddings and data do not fit.
@@ -178,9 +176,7 @@ def support_metrics(
     labels = prediction.labels
     V, m = labels.vocabulary, labels.contexts
     if np.shape(embeddings.words)[0] != V or len(embeddings.contexts) != m:
-        raise BadInput(
-            f"The model has {len(embeddings.words)} words and {len(embeddings.contexts)} contexts; the data {V}, {m}."
-        )
+        raise BadInput(f"The model has {len(embeddings.words)} words and {len(embeddings.contexts)} contexts; the data {V}, {m}.")
     sums = _Logits(prediction)
     block = max(1, _BLOCK_ENTRIES // V)
     for start in range(0, m, block):

@@ -117,10 +117,7 @@ class _TextEmbedder:
 
 
 def _links(found: PairSet) -> list[tuple[str, str]]:
-    return [
-        *zip(found.one, found.other, strict=True),
-        *((one, other) for one, other, _ in found.scored if one and other),
-    ]
+    return [*zip(found.one, found.other, strict=True), *((one, other) for one, other, _ in found.scored if one and other)]
 
 
 def _pairs(found: PairSet, place: dict[str, int], group: npt.NDArray[np.int64]) -> HeldOutPairs | None:
@@ -131,9 +128,7 @@ def _pairs(found: PairSet, place: dict[str, int], group: npt.NDArray[np.int64]) 
     queries, answers = np.array(pairs).T
     items = np.unique([place[other] for _, other in _links(found) if other in place])
     scored = [(place[a], place[b], score) for a, b, score in found.scored if a in place and b in place]
-    return HeldOutPairs(
-        found.name, queries, answers, items, group[queries], np.array(scored) if len(scored) > 2 else None
-    )
+    return HeldOutPairs(found.name, queries, answers, items, group[queries], np.array(scored) if len(scored) > 2 else None)
 
 
 # ---- Of stored vectors, in one pass over each store.

@@ -25,9 +25,7 @@ from headscan.run import Finding, Row
 CUTS = (1, 10)
 
 
-def judged(
-    data: RemedyData, remedies: Mapping[str, Remedy], *, level: float, progress: Callable[[int, int], None]
-) -> list[Row]:
+def judged(data: RemedyData, remedies: Mapping[str, Remedy], *, level: float, progress: Callable[[int, int], None]) -> list[Row]:
     """The vectors as they are, then each remedy's, on every set of pairs; of what has no pairs their shape alone."""
     before: dict[str, Ids] = {}
     rows: dict[str, list[Row]] = {pairs.name: [] for pairs in data.sets}

@@ -78,9 +78,7 @@ def share(hits: npt.NDArray[np.bool_], groups: Ids) -> tuple[float, Interval]:
     return value, _hull(wilson(int(hits.sum()), len(hits)), by_groups)
 
 
-def gain(
-    before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], groups: Ids, *, level: float
-) -> tuple[float, Interval]:
+def gain(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], groups: Ids, *, level: float) -> tuple[float, Interval]:
     """By how much a share rose, paired by query, and an interval of this level.
 
     The wider of two: Student's, by groups; and the exact one of a sign test (Clopper and Pearson) of the queries that changed,

@@ -108,9 +108,7 @@ class FolderLock:
             file.seek(0)
             used = f"in use by {_holder(file.read())}"
             file.close()
-            raise BadInput(
-                f"The folder {self.path.parent} is {used}: wait for it, or name another with --out."
-            ) from None
+            raise BadInput(f"The folder {self.path.parent} is {used}: wait for it, or name another with --out.") from None
         except OSError:
             file.close()
             return

@@ -249,9 +249,7 @@ Out = Annotated[
     str | os.PathLike[str] | None,
     Option("Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False),
 ]
-Resume = Annotated[
-    bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)
-]
+Resume = Annotated[bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)]
 Seed = Annotated[int, Option("Random seed.", low=0)]
 Progressing = Annotated[Progress | None, Option("Called as work goes on.", python=True, identity=False)]
 CommandLine = Annotated[str | None, Option("The command line, for the protocol.", python=True, identity=False)]

@@ -20,16 +20,7 @@ from headscan.run.files import uninterrupted
 from headscan.run.rows import Row
 from headscan.scanner.settings import Scanning
 from headscan.states import VectorSource
-from headscan.statistics import (
-    BlockedCounts,
-    Cloud,
-    FirstWindows,
-    NonFinite,
-    Reservoir,
-    SiteBatch,
-    SiteStatistics,
-    TokenCounts,
-)
+from headscan.statistics import BlockedCounts, Cloud, FirstWindows, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.reservoir import Chosen
 from headscan.statistics.uncertainty import Cells

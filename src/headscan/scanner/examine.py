@@ -167,9 +167,7 @@ class Examiner:
             self._null(model, control(), number, more=not last)
         return model
 
-    def _trained(
-        self, subject: Subject, number: int, *, more: bool
-    ) -> tuple[Examined, Callable[[], VectorSource | None]]:
+    def _trained(self, subject: Subject, number: int, *, more: bool) -> tuple[Examined, Callable[[], VectorSource | None]]:
         """The pass of the model itself, and what makes its random-weight control; neither holds its weights."""
         source = subject.source(self.text)
         sites = subject.sites(source)

@@ -96,7 +96,6 @@ class ScanResult(Result):
         else:
             rows = [Row(null=None) | row for row in self.sites] + self.nulls if nulls else self.sites
         kept = [
-            {key: value for key, value in row.items() if not isinstance(value, list) or key.endswith("_interval")}
-            for row in rows
+            {key: value for key, value in row.items() if not isinstance(value, list) or key.endswith("_interval")} for row in rows
         ]
         return pd.DataFrame(kept)

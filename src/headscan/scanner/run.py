@@ -101,9 +101,7 @@ def scan(
     return _result(found, chosen, probes, settings, run)
 
 
-def _result(
-    found: list[Examined], measures: list[Measure], probes: list[Probe], settings: Scanning, run: Run
-) -> ScanResult:
+def _result(found: list[Examined], measures: list[Measure], probes: list[Probe], settings: Scanning, run: Run) -> ScanResult:
     """All models' rows, with the words of what was measured and the findings."""
     sites = [row for one in found for row in one.sites]
     nulls = [row for one in found for row in one.nulls]

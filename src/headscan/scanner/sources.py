@@ -14,15 +14,7 @@ from headscan.model.sites import match_sites, possible_sites
 from headscan.model.tokenizers import load_tokenizer, require_tokenizer
 from headscan.run import BadInput, Run
 from headscan.scanner.settings import Scanning, SiteReading
-from headscan.states import (
-    ModelSource,
-    SourceLike,
-    SourcesLike,
-    StoredSource,
-    VectorSource,
-    given_sources,
-    stored_source,
-)
+from headscan.states import ModelSource, SourceLike, SourcesLike, StoredSource, VectorSource, given_sources, stored_source
 from headscan.text.source import TextLike
 
 KEPT_BYTES = 2 * 2**30

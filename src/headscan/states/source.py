@@ -50,9 +50,7 @@ class VectorSource(ABC):
         """Numbers of a vector at a site."""
 
     @abstractmethod
-    def batches(
-        self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
-    ) -> Iterator[Batch]:
+    def batches(self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None) -> Iterator[Batch]:
         """The batches of one process, from window `start` on.
 
         All windows have `context` tokens; after them may come a batch of one shorter window, the rest. `expected` is the
@@ -118,9 +116,7 @@ class ModelSource(VectorSource):
     def width(self, site: str) -> int:
         return self.lens.width(site)
 
-    def batches(
-        self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
-    ) -> Iterator[Batch]:
+    def batches(self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None) -> Iterator[Batch]:
         self._windows = Windows(
             self.given, self.lens.require_tokenizer(), self.context, documents=self.reading.documents,
             field=self.reading.field, max_tokens=self.reading.max_tokens, start=start, expected=_mark(expected),

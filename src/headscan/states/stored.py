@@ -56,9 +56,7 @@ class StoredSource(VectorSource):
     def width(self, site: str) -> int:
         return self.vectors.sites[site].width
 
-    def batches(
-        self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
-    ) -> Iterator[Batch]:
+    def batches(self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None) -> Iterator[Batch]:
         windows, first = self.whole + (1 if self.rest else 0), start
         while first < windows:
             number = first // self.batch if first < self.whole else -(-self.whole // self.batch)

@@ -159,9 +159,7 @@ class Clusters(Accumulator):
 
     def __init__(self, width: int):
         self.width, self.sample = width, Reservoir(sample_tokens(width))
-        self._late: list[
-            tuple[Chosen, dict[str, Tensor]]
-        ] = []  # what enters the sample next: each time it is copied whole
+        self._late: list[tuple[Chosen, dict[str, Tensor]]] = []  # what enters the sample next: each time it is copied whole
         self.tables = {kind: {cell: Series(2 * width + 4, CLUSTERS) for cell in CELLS} for kind in KINDS}
 
     def update(self, cut: Pieces, numbers: list[int]) -> None:
@@ -223,6 +221,4 @@ class Clusters(Accumulator):
             none = torch.zeros(0, dtype=torch.int64)
             return ClusterSums(every[:, occupied], torch.zeros(0, self.width), none, none, size)
         units = sample.columns["document"] if kind == "documents" else sample.places[:, 0]
-        return ClusterSums(
-            every[:, occupied], sample.columns["state"], place[units // size], sample.columns["cell"], size
-        )
+        return ClusterSums(every[:, occupied], sample.columns["state"], place[units // size], sample.columns["cell"], size)

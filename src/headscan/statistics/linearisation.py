@@ -166,9 +166,7 @@ def _sampled(
     axes = torch.from_numpy(np.column_stack([directions, cloud.mean])).float()
     z = (clusters.states[own] - torch.from_numpy(cloud.mean).float()) @ axes
     place = clusters.clusters[own]
-    total = (
-        torch.zeros(len(counts), axes.shape[1], dtype=torch.float64).index_add_(0, place, z.double().square()).numpy()
-    )
+    total = torch.zeros(len(counts), axes.shape[1], dtype=torch.float64).index_add_(0, place, z.double().square()).numpy()
     sampled = torch.bincount(place, minlength=len(counts)).numpy()
     mean = total.sum(0) / max(1, sampled.sum())
     each: Floats = np.where(sampled[:, None] > 0, total / np.maximum(sampled, 1)[:, None], mean) * counts[:, None]

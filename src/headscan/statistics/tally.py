@@ -88,9 +88,7 @@ class Tally(Accumulator):
 
     fields = ("sums",)
 
-    def __init__(
-        self, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}), device: torch.device | str = "cpu"
-    ):
+    def __init__(self, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}), device: torch.device | str = "cpu"):
         self.sums = {name: torch.zeros(shape, dtype=torch.float64, device=device) for name, shape in shapes.items()}
 
     def __getitem__(self, name: str) -> Tensor:
@@ -311,9 +309,7 @@ class PartSums(Accumulator):
 
     arguments, fields = ("width", "cells", "sources", "constants"), ("blocks", "documents")
 
-    def __init__(
-        self, width: int, *, cells: int, sources: int = 0, constants: int = 0, device: torch.device | str = "cpu"
-    ):
+    def __init__(self, width: int, *, cells: int, sources: int = 0, constants: int = 0, device: torch.device | str = "cpu"):
         self.width, self.cells, self.sources, self.constants = width, cells, sources, constants
         self.device = torch.device(device)
         shapes = {"cells": (cells, width), "tokens": (cells,), "sources": (sources, width), "constants": (constants,)}

@@ -270,9 +270,7 @@ def _layout(vocabulary: int, order: int) -> tuple[int, list[int]]:
     return bits, [min(63 // bits, order + 1 - first) for first in range(0, order + 1, 63 // bits)]
 
 
-def _batches(
-    store: TokenStore, order: int, first: int, last: int, progress: Progress | None = None
-) -> Iterator[pa.RecordBatch]:
+def _batches(store: TokenStore, order: int, first: int, last: int, progress: Progress | None = None) -> Iterator[pa.RecordBatch]:
     bits, lengths = _layout(store.vocabulary, order)
     for begin in range(first, last, _BATCH):
         end = min(begin + _BATCH, last)

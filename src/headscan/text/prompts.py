@@ -188,9 +188,7 @@ PromptsLike = PromptLike | Sequence[str] | Sequence[Sequence[int]] | Sequence[Pr
 """One prompt or several: a list of prompts of any kinds, or ids [P, T]."""
 
 
-def read_prompts(
-    given: PromptsLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True
-) -> list[Prompt]:
+def read_prompts(given: PromptsLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True) -> list[Prompt]:
     """Read one prompt or several (see `PromptsLike`); a list in any case, in the order given.
 
     `tokenizer` is of transformers, `headscan.model.ByteTokenizer`, or None (then prompts can only be ids). With `chat` each text
@@ -209,9 +207,7 @@ def read_prompts(
     return [_read(one, tokenizer, limits, chat, special) for one in _apart(given)]
 
 
-def read_prompt(
-    given: PromptLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True
-) -> Prompt:
+def read_prompt(given: PromptLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True) -> Prompt:
     """Read exactly one prompt; `read_prompts` says how. BadInput for several."""
     prompts = read_prompts(given, tokenizer, limits, chat=chat, special=special)
     if len(prompts) != 1:

@@ -233,15 +233,11 @@ def parse_bytes(size: str | int) -> int:
 
 # ---- The options of verbs that read a text; `Reading` has those of all.
 
-Documents = Annotated[
-    str, Option("How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator.")
-]
+Documents = Annotated[str, Option("How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator.")]
 FieldName = Annotated[str, Option("The field of a .jsonl, .parquet or datasets row that is its document.")]
 MaxTokens = Annotated[int | None, Option("Maximum number of tokens to read.", low=1)]
 Context = Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=1)]
-BatchSize = Annotated[
-    int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1)
-]
+BatchSize = Annotated[int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,9 +258,7 @@ class Reading(Settings):
 
 Order = Annotated[int, Option("Tokens of a context, K.", low=1)]
 MinCount = Annotated[int, Option("Leave out contexts seen fewer times.", low=1)]
-CountingMemory = Annotated[
-    str | int, Option("What counting may hold at once, such as 512MiB; the rest goes to disk.", low=1)
-]
+CountingMemory = Annotated[str | int, Option("What counting may hold at once, such as 512MiB; the rest goes to disk.", low=1)]
 CountingEngine = Annotated[
     Literal["here", "spark"], Option("What counts: here (on this machine, out of core) or spark (on a cluster).")
 ]

@@ -100,9 +100,7 @@ def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> boo
     (True, True)
     """
     head: Any = model.get_output_embeddings()
-    shifted = (
-        child for child in body_of(model).children() if isinstance(child, nn.LayerNorm) and child.bias is not None
-    )
+    shifted = (child for child in body_of(model).children() if isinstance(child, nn.LayerNorm) and child.bias is not None)
     *_, norm = [None, *shifted]
     with torch.no_grad():
         rows = head.weight.double()

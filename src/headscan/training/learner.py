@@ -43,9 +43,7 @@ class Learner(nn.Module):
         if not self.objective.headless:
             head_of(model)
         if self.objective.needs_counts and counts is None:
-            raise BadInput(
-                f"The objective {self.objective.name!r} starts at the text's unigram: give its token counts."
-            )
+            raise BadInput(f"The objective {self.objective.name!r} starts at the text's unigram: give its token counts.")
         # Parameters that belong to the objective and not to the model.
         self.extra = self.objective.parameters(embedding_table(model).shape[1], model.config.vocab_size, counts)
 

@@ -279,12 +279,10 @@ class CrossEntropy(Headed):
     torch's own kernel.
     """
 
-    projection: Annotated[
-        Literal["full", "chunked", "fused"], Option("How the logits of the cross-entropy are computed.")
-    ] = "full"
-    cap: Annotated[
-        float | None, Option("Soft cap of the logits: z becomes cap · tanh(z / cap); Gemma 2 has 30.", above=0)
-    ] = None
+    projection: Annotated[Literal["full", "chunked", "fused"], Option("How the logits of the cross-entropy are computed.")] = (
+        "full"
+    )
+    cap: Annotated[float | None, Option("Soft cap of the logits: z becomes cap · tanh(z / cap); Gemma 2 has 30.", above=0)] = None
 
     def check(self) -> None:
         super().check()
@@ -335,9 +333,9 @@ class WeightTying(Contrastive):
     Source: Godey, de la Clergerie, Sagot, "Headless language models" (ICLR 2024); the forms are those of `cwt_loss`.
     """
 
-    form: Annotated[
-        Literal["unique", "dense", "chunked", "fused"], Option("How contrastive weight tying is computed.")
-    ] = "unique"
+    form: Annotated[Literal["unique", "dense", "chunked", "fused"], Option("How contrastive weight tying is computed.")] = (
+        "unique"
+    )
 
     def loss(self, inputs: LossInputs) -> Tensor:
         return self.contrast(inputs, self.form)

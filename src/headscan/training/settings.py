@@ -77,9 +77,7 @@ def training_arguments(plan: Recipe, asked: Given, folder: Path) -> TrainingArgu
         torch.accelerator.current_accelerator() is None
     ):
         # accelerate would refuse some of its settings there and quietly train data-parallel with others.
-        raise BadInput(
-            "FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with torchrun alone."
-        )
+        raise BadInput("FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with torchrun alone.")
     options: dict[str, Any] = {
         "output_dir": str(folder), "max_steps": plan.steps, "per_device_train_batch_size": plan.batch,
         "gradient_accumulation_steps": plan.accumulation, "learning_rate": plan.rate,

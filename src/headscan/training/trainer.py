@@ -72,18 +72,14 @@ class HeadlessTrainer(Trainer):
         made: torch.optim.Optimizer = super().create_optimizer(model)
         return made
 
-    def get_batch_samples(
-        self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
-    ) -> tuple[list[Any], None]:
+    def get_batch_samples(self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device) -> tuple[list[Any], None]:
         """The micro-batches of one step, each with the pool of target ids it is to be compared with, and its share."""
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
         learner: Learner = self.accelerator.unwrap_model(self.model)
         targets = [_targets(batch["labels"], learner.masked) for batch in batches]
         total = sum(len(each) for each in targets)
         world = self.args.world_size
-        if (
-            batches and world > 1
-        ):  # by its targets each process weighs: DDP's mean of the gradients is that over all targets
+        if batches and world > 1:  # by its targets each process weighs: DDP's mean of the gradients is that over all targets
             everyone = torch.tensor([total], device=device)
             torch.distributed.all_reduce(everyone)
             total = int(everyone)

@@ -17,12 +17,7 @@ VARIANTS = {
     "heads": {"mixing": "heads", "mixing_heads": 2},
     "kernel": {"kernel_size": 4},
     "kernel as published": {"kernel_size": 3, "as_published": True},
-    "parallel kernel, norm, tied": {
-        "mixing": "parallel",
-        "kernel_size": 2,
-        "final_norm": True,
-        "tie_word_embeddings": True,
-    },
+    "parallel kernel, norm, tied": {"mixing": "parallel", "kernel_size": 2, "final_norm": True, "tie_word_embeddings": True},
 }
 
 

@@ -114,9 +114,7 @@ def evaluate(
     for name in own or ():
         _ = TASKS[name]
     if own != [] and settings.text is None:
-        raise BadInput(
-            "Say which folder holds the evaluation sets: --text FOLDER. Only tasks named lm-eval:NAME need none."
-        )
+        raise BadInput("Say which folder holds the evaluation sets: --text FOLDER. Only tasks named lm-eval:NAME need none.")
     if own != [] and not Path(settings.text or "").is_dir():
         raise BadInput(f"There is no folder '{settings.text}' of evaluation sets.")
     if theirs:
@@ -138,9 +136,7 @@ def evaluate(
     scores: list[Score] = []
     for done, label in enumerate([*chosen, *(HARNESS + name for name in theirs)]):
         run.progress(f"evaluating · {label}", done, len(chosen) + len(theirs), "tasks")
-        numbers = run.unit(
-            label, Numbers, partial(_numbers, replace(given, limit=items.get(label, given.limit)), label)
-        ).values
+        numbers = run.unit(label, Numbers, partial(_numbers, replace(given, limit=items.get(label, given.limit)), label)).values
         scores += _scores(label, numbers)
     return EvaluationResult(
         protocol=run.protocol(
@@ -164,9 +160,7 @@ def _scores(task: str, numbers: Scores) -> list[Score]:
     for name, value in numbers.items():
         interval = numbers.get(f"{name}_interval")
         if not isinstance(value, list) and not name.endswith("_interval"):
-            found.append(
-                Score(task=task, number=name, value=value, interval=interval if isinstance(interval, list) else None)
-            )
+            found.append(Score(task=task, number=name, value=value, interval=interval if isinstance(interval, list) else None))
     return found
 
 
@@ -175,9 +169,7 @@ def _numbers(given: Evaluated, label: str) -> Numbers:
         return Numbers(evaluate_task(given, label))
     (found,) = harness(given.model, given.tokenizer, [label.removeprefix(HARNESS)], limit=given.limit).values()
     errors = {name: found.get(f"{name}_stderr") for name in found}
-    return Numbers(
-        dict(found) | {f"{n}_interval": list(normal(found[n], e)) for n, e in errors.items() if e is not None}
-    )
+    return Numbers(dict(found) | {f"{n}_interval": list(normal(found[n], e)) for n, e in errors.items() if e is not None})
 
 
 def _content(folder: Path) -> str:

@@ -77,9 +77,7 @@ class Similarity(Task):
         for path in sorted((given.sets / "stsb").glob("stsb-*-test.csv")):
             one, other, gold = read_stsb(path)
             language = path.stem.split("-")[1]
-            found |= similarity_scores(
-                f"spearman {language}", given.vectors(one), given.vectors(other), gold[: given.limit]
-            )
+            found |= similarity_scores(f"spearman {language}", given.vectors(one), given.vectors(other), gold[: given.limit])
         return found
 
 

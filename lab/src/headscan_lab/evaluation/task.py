@@ -29,10 +29,7 @@ def scored(
     groups: Sequence[object] | None = None, bounds: tuple[float | None, float | None] = (None, None),
 ) -> Scores:  # fmt: skip
     """A number of items, given by the numbers of those that are taken, and its interval; see `clustered`."""
-    return {
-        name: function(np.arange(items)),
-        f"{name}_interval": clustered(function, items, groups=groups, bounds=bounds),
-    }
+    return {name: function(np.arange(items)), f"{name}_interval": clustered(function, items, groups=groups, bounds=bounds)}
 
 
 def mean_of(

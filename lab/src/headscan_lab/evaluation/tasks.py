@@ -94,9 +94,7 @@ class Blimp(Task):
         folder = given.sets / "blimp"
         pairs = read_blimp(next(iter(sorted(folder.glob("*.zip"))), folder), each=given.limit)
         hits = blimp_hits(given.model, given.tokenizer, pairs, context=given.context)
-        scores = mean_of(
-            "accuracy", [float(each.mean()) for each in hits.values()]
-        )  # pairs of a paradigm are of one template
+        scores = mean_of("accuracy", [float(each.mean()) for each in hits.values()])  # pairs of a paradigm are of one template
         for name, each in hits.items():
             scores |= mean_of(f"paradigms {name}", each)
         return scores
@@ -208,9 +206,7 @@ class Entailment(Task):
 
     def scores(self, given: Evaluated) -> Scores:
         return probe_pairs(
-            given.vectors,
-            *(read_rte(given.sets / "rte" / f"{part}.tsv") for part in ("train", "dev")),
-            limit=given.limit,
+            given.vectors, *(read_rte(given.sets / "rte" / f"{part}.tsv") for part in ("train", "dev")), limit=given.limit
         )
 
 
@@ -243,14 +239,7 @@ class Sentiment(Task):
 
 
 def finetuned(
-    given: Evaluated,
-    train: Labelled,
-    test: Labelled,
-    *,
-    epochs: int = 3,
-    rate: float = 5e-5,
-    batch: int = 32,
-    seed: int = 0,
+    given: Evaluated, train: Labelled, test: Labelled, *, epochs: int = 3, rate: float = 5e-5, batch: int = 32, seed: int = 0
 ) -> Scores:
     """Accuracy and Matthews' correlation of a copy of the model that was trained on sentences with labels.
 
@@ -287,9 +276,7 @@ def finetuned(
     largest = float(np.bincount(wanted).max() / len(wanted))
     return {
         **mean_of("finetuned_accuracy", predicted == wanted),
-        **scored(
-            "finetuned_matthews", lambda taken: matthews(predicted[taken], wanted[taken]), len(wanted), bounds=(-1, 1)
-        ),
+        **scored("finetuned_matthews", lambda taken: matthews(predicted[taken], wanted[taken]), len(wanted), bounds=(-1, 1)),
         "largest_class": largest,
         "finetuned_on": len(texts),
     }
@@ -319,10 +306,7 @@ def _vectors(given: Evaluated, body: nn.Module, texts: list[str]) -> Tensor:
 @torch.no_grad()
 def _predicted(given: Evaluated, body: nn.Module, layer: nn.Module, texts: list[str], batch: int) -> np.ndarray:
     """The class of each text, int [n]."""
-    found = [
-        layer(_vectors(given, body, texts[start : start + batch])).argmax(-1).cpu()
-        for start in range(0, len(texts), batch)
-    ]
+    found = [layer(_vectors(given, body, texts[start : start + batch])).argmax(-1).cpu() for start in range(0, len(texts), batch)]
     classes: np.ndarray = torch.cat(found).numpy()
     return classes
 
@@ -330,9 +314,7 @@ def _predicted(given: Evaluated, body: nn.Module, layer: nn.Module, texts: list[
 class FineTuned(Task):
     """A copy of the model trained on sentences with classes, and tested."""
 
-    tokens: ClassVar[int] = (
-        720  # three epochs, of which a pass back takes twice one forth, and as much again for the test
-    )
+    tokens: ClassVar[int] = 720  # three epochs, of which a pass back takes twice one forth, and as much again for the test
     optional: ClassVar[bool] = True
 
 

@@ -148,9 +148,7 @@ def decide(claim: Claim, seen: ExperimentOutcome | None) -> Decision:
     return Decision("about a larger model" if claim.large else tendency, tendency, more, why)
 
 
-def _tendency(
-    counts: Region, control: Region | None, seen: ExperimentOutcome, power: Power
-) -> tuple[Tendency, int | None, str]:
+def _tendency(counts: Region, control: Region | None, seen: ExperimentOutcome, power: Power) -> tuple[Tendency, int | None, str]:
     effect = seen.effect
     assert effect is not None
     short = _shortfall(effect, power)

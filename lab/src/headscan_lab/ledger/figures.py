@@ -187,11 +187,7 @@ def geometry(seed: int) -> list[Curve]:
     """Direction of the logits, patterns of words and contexts."""
     course, steps = _course(seed), _steps(seed)
     return [
-        Curve(
-            "direction of the logits",
-            steps,
-            [defined(one.metrics.direction if one.metrics else None) for one in course],
-        ),
+        Curve("direction of the logits", steps, [defined(one.metrics.direction if one.metrics else None) for one in course]),
         Curve("words", steps, [defined(one.pattern_words) for one in course]),
         Curve("contexts", steps, [defined(one.pattern_contexts) for one in course]),
     ]
@@ -225,9 +221,7 @@ VOCABULARIES = (1024, 2048, 4096, 8192, 16384)
 )  # fmt: skip
 def spectrum(seed: int) -> list[Curve]:
     """The specimen's last states beside normal vectors of the same number and width."""
-    states = (
-        Slice(sites=("final_norm",)).on(lens_of("specimen")).states(prompts("specimen", seed, 16, 32)).flatten(0, 1)
-    )
+    states = Slice(sites=("final_norm",)).on(lens_of("specimen")).states(prompts("specimen", seed, 16, 32)).flatten(0, 1)
     drawn = np.random.default_rng(seed).normal(size=tuple(states.shape))
     found = {"gpt-vanilla": np.linalg.svd(states.double().numpy())[1], "normal vectors": np.linalg.svd(drawn)[1]}
     places = [float(k + 1) for k in range(states.shape[1])]
@@ -271,9 +265,7 @@ def cost(seed: int) -> list[Curve]:
     curves = []
     for kind in ("bytes", "seconds"):
         seen = [StepCost(cost=kind, vocabulary=size).observe(seed).effect for size in VOCABULARIES]
-        curves.append(
-            Curve(kind, [float(size) for size in VOCABULARIES], [one.value for one in seen if one is not None])
-        )
+        curves.append(Curve(kind, [float(size) for size in VOCABULARIES], [one.value for one in seen if one is not None]))
     return curves
 
 

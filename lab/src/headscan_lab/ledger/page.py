@@ -103,17 +103,13 @@ def ledger_page(result: ReproduceResult) -> str:
     """The ledger as Markdown: counts, what was learnt, a table a document; claims that were not run now are listed, too,
     but on a page of trained models that were given."""
     counts = Counter(row.verdict for row in result.claims)
-    tendencies = Counter(
-        row.tendency for row in result.claims if row.verdict == "about a larger model" and row.tendency
-    )
+    tendencies = Counter(row.tendency for row in result.claims if row.verdict == "about a larger model" and row.tendency)
     known, run = all_claims(), {row.id: row for row in result.claims}
     on = list(dict.fromkeys(trial.model for row in result.claims for trial in row.trials))
     lines = [
         f"# The ledger{', tried on ' + ' and '.join(on) if on else ''}",
         "",
-        f"{len(run)} of {len(known)} claims were run: "
-        + ", ".join(f"{name} {counts[name]}" for name in VERDICTS)
-        + ".",
+        f"{len(run)} of {len(known)} claims were run: " + ", ".join(f"{name} {counts[name]}" for name in VERDICTS) + ".",
         "Tendencies of stand-ins for what is about larger models: "
         + (", ".join(f"{name} {number}" for name, number in tendencies.items()) or "none")
         + ".",
@@ -128,10 +124,7 @@ def ledger_page(result: ReproduceResult) -> str:
         f"more, with {4 * SEEDS * PROMPTS}, and the interval of the second look is not widened for the first.",
     ]
     if not on:
-        lines += [
-            "",
-            "What is said of trained models in general was tried on two real ones, too, [beside it](ledger-real.md).",
-        ]
+        lines += ["", "What is said of trained models in general was tried on two real ones, too, [beside it](ledger-real.md)."]
     listed = [claim for number, claim in known.items() if number in run or not on]
     for document, title in DOCUMENTS.items():
         claims = [claim for claim in listed if claim.document == document]
@@ -167,14 +160,10 @@ WORDS: dict[Tendency, str] = {
 
 def _line(row: ClaimRecord) -> str:
     ends = (
-        ""
-        if row.interval is None or row.interval[0] == row.interval[1]
-        else f" [{row.interval[0]:.3g}, {row.interval[1]:.3g}]"
+        "" if row.interval is None or row.interval[0] == row.interval[1] else f" [{row.interval[0]:.3g}, {row.interval[1]:.3g}]"
     )
     effect = "" if row.effect is None else f"{row.effect:.3g}{ends}"
-    verdict = row.verdict + (
-        f" ({row.tendency} on stand-ins)" if row.verdict == "about a larger model" and row.tendency else ""
-    )
+    verdict = row.verdict + (f" ({row.tendency} on stand-ins)" if row.verdict == "about a larger model" and row.tendency else "")
     trials = [f"{one.tendency or 'not tried'} on {one.model}" for one in row.trials]
     verdict += f"; {', '.join(trials)}" if trials else ""
     why = " ".join([row.why, *(f"On {one.model}: {one.why}" for one in row.trials)])

@@ -62,9 +62,7 @@ ABOUT: dict[str, StandIn] = {
 def about(kind: str, width: int = 64, depth: int = 3) -> StandIn:
     """Which model that is, and why it may stand in."""
     if kind not in ABOUT:
-        return StandIn(
-            lens_of(kind).name, "It is a trained model, as the claim is about; its own size, text and training."
-        )
+        return StandIn(lens_of(kind).name, "It is a trained model, as the claim is about; its own size, text and training.")
     found = ABOUT[kind]
     if kind not in ("gpt2", "llama"):
         return found
@@ -89,9 +87,7 @@ def _made(kind: str, seed: int, width: int, depth: int) -> Lens:
                 vocab_size=FRESH, n_embd=width, n_layer=depth, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0
             )
             return Lens(GPT2LMHeadModel(small), name=f"gpt2 {depth} x {width}, random weights {seed}")
-        return Lens(
-            LlamaForCausalLM(_llama(FRESH, width, depth)), name=f"llama {depth} x {width}, random weights {seed}"
-        )
+        return Lens(LlamaForCausalLM(_llama(FRESH, width, depth)), name=f"llama {depth} x {width}, random weights {seed}")
 
 
 @cache
@@ -217,9 +213,7 @@ def design(half: int = 0) -> list[Member]:
                 found.append(Member(width, depth, vocabulary, head, text, 10 * half))
     corners = [found[index] for index in (5, 6, 21, 26)[:REPEATED]]
     again = [
-        Member(one.width, one.depth, one.vocabulary, one.head, one.text, one.seed + extra)
-        for one in corners
-        for extra in (1, 2)
+        Member(one.width, one.depth, one.vocabulary, one.head, one.text, one.seed + extra) for one in corners for extra in (1, 2)
     ]
     return found + again
 

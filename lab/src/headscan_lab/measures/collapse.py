@@ -156,9 +156,7 @@ class CollapseProbe(Probe):
     def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
         assert isinstance(accumulator, ClassSums)
         flat = (-1, accumulator.width)
-        accumulator.add(
-            batch.next_ids.reshape(-1), batch.norms.reshape(-1), batch.rows.reshape(flat), batch.unit.reshape(flat)
-        )
+        accumulator.add(batch.next_ids.reshape(-1), batch.norms.reshape(-1), batch.rows.reshape(flat), batch.unit.reshape(flat))
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         sums = data.own[setup.last]

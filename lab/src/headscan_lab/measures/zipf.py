@@ -71,8 +71,7 @@ def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[flo
     others = [_refit(whole - part, fit["zipf_exponent"] or 1.0, (start[0], start[1])) for part in parts]
     sizes = [float(part.sum()) for part in parts]
     return {
-        f"{name}_interval": jackknife(fit[name], [refit[name] for refit in others], sizes, bounds=(0.0, None))
-        for name in names
+        f"{name}_interval": jackknife(fit[name], [refit[name] for refit in others], sizes, bounds=(0.0, None)) for name in names
     }
 
 

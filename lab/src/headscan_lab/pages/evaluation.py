@@ -25,8 +25,7 @@ def head(result: EvaluationResult) -> Head:
     tasks = list(dict.fromkeys(score.task for score in result.scores))
     limit = result.protocol.settings.get("limit")
     return Head(
-        [f"Evaluation: {named(result.models[0].name)}"],
-        f"{', '.join(tasks)}{f', at most {limit} items each' if limit else ''}.",
+        [f"Evaluation: {named(result.models[0].name)}"], f"{', '.join(tasks)}{f', at most {limit} items each' if limit else ''}."
     )
 
 

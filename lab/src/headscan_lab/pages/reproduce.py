@@ -75,9 +75,7 @@ def verdicts(result: ReproduceResult) -> Section | None:
         where="terminal",
     )
     drawn = Figure("verdicts", draw, alt, "Claims by document and verdict.", 90 + 90 * len(documents))
-    return Section(
-        "Verdicts", "Each is of what was run here; a tendency is no verdict on a larger model.", [drawn, table]
-    )
+    return Section("Verdicts", "Each is of what was run here; a tendency is no verdict on a larger model.", [drawn, table])
 
 
 @section("reproduce", 20)
@@ -197,9 +195,7 @@ def drawn(one: RedrawnFigure) -> go.Figure:
         if curve.at and isinstance(curve.at[0], str):
             figure.add_bar(x=curve.at, y=curve.values, name=curve.name, marker={"color": colour})
         else:
-            figure.add_scatter(
-                x=curve.at, y=curve.values, name=curve.name, mode="lines+markers", line={"color": colour}
-            )
+            figure.add_scatter(x=curve.at, y=curve.values, name=curve.name, mode="lines+markers", line={"color": colour})
     figure.update_layout(showlegend=len(one.curves) > 1)
     figure.update_xaxes(title=one.across, type="log" if "x" in one.log else None)
     figure.update_yaxes(title=one.up, type="log" if "y" in one.log else None)

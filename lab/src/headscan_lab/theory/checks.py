@@ -179,14 +179,7 @@ def _run(
     labels = theory.random_labels(WIDTH, CONTEXTS, supports=SUPPORTS, seed=seed)
     prediction = ntp.predict(labels)
     run = train_features(
-        labels,
-        width,
-        STEPS,
-        optimiser=optimiser,
-        init=init,
-        seed=seed,
-        prediction=prediction,
-        checkpoints=[STEPS // 100],
+        labels, width, STEPS, optimiser=optimiser, init=init, seed=seed, prediction=prediction, checkpoints=[STEPS // 100]
     )
     return labels, prediction, run
 
@@ -290,9 +283,7 @@ def transformer_turns(seed: int) -> Found:
     contexts, labels = story_labels(2, 60, seed)
     prediction = ntp.predict(labels)
     (_, begun), (_, lens) = train_transformer(contexts, labels, width=32, steps=400, checkpoints=(0,), seed=seed)
-    first, last = (
-        ntp.support_metrics(observe(one, contexts, labels.vocabulary)[0], prediction) for one in (begun, lens)
-    )
+    first, last = (ntp.support_metrics(observe(one, contexts, labels.vocabulary)[0], prediction) for one in (begun, lens))
     return {
         "cosine of the direction": defined(last.direction), "CE - H (nats)": float(last.SC6),
         "cosine at the start": float(first.direction or 0.0),

@@ -77,8 +77,7 @@ def train_features(
     at = set(checkpoints if checkpoints is not None else log_steps(steps)) | {0, steps}
     generator = torch.Generator().manual_seed(seed)
     W, H = (
-        init * torch.randn(rows, width, generator=generator, dtype=torch.float64)
-        for rows in (labels.vocabulary, labels.contexts)
+        init * torch.randn(rows, width, generator=generator, dtype=torch.float64) for rows in (labels.vocabulary, labels.contexts)
     )
     adam = torch.optim.Adam([W, H], lr=rate, eps=1e-12) if optimiser == "adam" else None
     scale = torch.from_numpy(labels.prior * labels.contexts)[:, None]
@@ -107,9 +106,7 @@ def train_features(
     return FeatureRun(W.numpy(), H.numpy(), tuple(records), increment.numpy())
 
 
-def _record(
-    step: int, words: Floats, contexts: Floats, labels: SoftLabels, prediction: Prediction | None
-) -> FeatureCheckpoint:
+def _record(step: int, words: Floats, contexts: Floats, labels: SoftLabels, prediction: Prediction | None) -> FeatureCheckpoint:
     excess = cross_entropy(contexts @ words.T, labels) - labels.entropy()
     norms = float(np.linalg.norm(words)), float(np.linalg.norm(contexts))
     if prediction is None:

@@ -41,9 +41,7 @@ class LowWidth:
         return self.contexts @ self.words.T
 
 
-def narrow(
-    counts: CountsLike, width: int, penalty: float, *, starts: int = 3, seed: int = 0, gap: float = 1e-6
-) -> LowWidth:
+def narrow(counts: CountsLike, width: int, penalty: float, *, starts: int = 3, seed: int = 0, gap: float = 1e-6) -> LowWidth:
     """Solve in width d by L-BFGS on (W, H) from `starts` random points (zero is a saddle, so never from there).
 
     `gap` is relative to the objective's excess over H. Cost: O(m V d) an iteration. Raises `BadInput` for a width
@@ -82,9 +80,7 @@ def narrow(
     return _certified(labels, P, W, H, penalty, float(best.fun), gap)
 
 
-def _certified(
-    labels: SoftLabels, P: Floats, W: Floats, H: Floats, penalty: float, primal: float, gap: float
-) -> LowWidth:
+def _certified(labels: SoftLabels, P: Floats, W: Floats, H: Floats, penalty: float, primal: float, gap: float) -> LowWidth:
     prior = labels.prior
     L = H @ W.T
     softmax = np.exp(L - logsumexp(L, axis=1)[:, None])
@@ -197,9 +193,7 @@ def random_labels(
     rng = np.random.default_rng(seed)
     law = np.full(vocabulary, 1 / vocabulary)
     kinds = contexts if supports is None else supports
-    drawn = [
-        np.sort(rng.choice(vocabulary, int(rng.integers(low, high + 1)), replace=False, p=law)) for _ in range(kinds)
-    ]
+    drawn = [np.sort(rng.choice(vocabulary, int(rng.integers(low, high + 1)), replace=False, p=law)) for _ in range(kinds)]
     which = np.arange(contexts)
     which[kinds:] = rng.integers(0, kinds, size=max(contexts - kinds, 0))
     probability = np.zeros((contexts, vocabulary))

@@ -64,9 +64,7 @@ def phases(steps: Sequence[int], ranks: Sequence[float], *, draws: int = 400, se
     tenth = 0.1 * float(np.ptp(values))
     present = tuple(name for name, (a, b) in parts.items() if b > a and abs(values[b] - values[a]) > tenth)
     reached = int((null >= fit - 1e-12).sum())
-    return Phases(
-        int(at[low]), int(at[high]), fit, float(np.quantile(null, 0.95)), (1 + reached) / (draws + 1), present
-    )
+    return Phases(int(at[low]), int(at[high]), fit, float(np.quantile(null, 0.95)), (1 + reached) / (draws + 1), present)
 
 
 def _errors(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:

@@ -25,9 +25,7 @@ class CoupledAdam(Optimiser):
 
     coupled: Annotated[
         Literal["head", "input", "both"],
-        Option(
-            "Tables whose rows are coupled; a tied table is both, and without a head the one that is compared with."
-        ),
+        Option("Tables whose rows are coupled; a tied table is both, and without a head the one that is compared with."),
     ] = "head"
     coupled_scale: Annotated[float, Option("Factor of the mean second moment.", above=0)] = 1.0
 

@@ -65,9 +65,7 @@ SAMPLED = 512  # tokens whose gradients are measured
 
 
 @torch.no_grad()
-def measured(
-    learner: Learner, windows: Int[Tensor, "n time"], counts: Int[Tensor, " vocabulary"], *, step: int
-) -> Moment:
+def measured(learner: Learner, windows: Int[Tensor, "n time"], counts: Int[Tensor, " vocabulary"], *, step: int) -> Moment:
     """The moment of a run, on held-out windows; two halves of which take each other's mean away."""
     block, states = last_states(learner, windows[:, :-1])
     targets = windows[:, 1:].flatten()

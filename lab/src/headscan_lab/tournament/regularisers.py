@@ -75,9 +75,7 @@ TERMS: dict[str, tuple[Callable[[LossInputs], Tensor], Callable[[Tensor], Tensor
 }  # fmt: skip
 
 
-def _register(
-    name: str, vectors: Callable[[LossInputs], Tensor], measure: Callable[[Tensor], Tensor], words: str
-) -> None:
+def _register(name: str, vectors: Callable[[LossInputs], Tensor], measure: Callable[[Tensor], Tensor], words: str) -> None:
     def term(inputs: LossInputs) -> Tensor:
         rows = vectors(inputs)
         return measure(rows) if len(rows) > 1 else rows.sum() * 0

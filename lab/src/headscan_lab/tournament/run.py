@@ -123,9 +123,7 @@ def tournament(
 
     races: list[Race] = []
     all_seeds = range(settings.seed, settings.seed + settings.seeds)
-    ahead = _Ahead(
-        len(names) * (settings.seeds * len(plan.rates) + min(plan.others, settings.seeds) * len(plan.cells[1:]))
-    )
+    ahead = _Ahead(len(names) * (settings.seeds * len(plan.rates) + min(plan.others, settings.seeds) * len(plan.cells[1:])))
     with workers(settings.workers, plan, grounds) as start:
         for seed in all_seeds:
             jobs = [Job(arm=arm, cell=plan.cells[0], rate=rate, seed=seed) for arm in names for rate in plan.rates]
@@ -133,9 +131,7 @@ def tournament(
         chosen = {arm: _best_rate([race for race in races if race.arm == arm]) for arm in names}
         aside: list[Race] = []
         for cell in plan.cells[1:]:
-            jobs = [
-                Job(arm=a, cell=cell, rate=chosen[a], seed=seed) for a in names for seed in all_seeds[: plan.others]
-            ]
+            jobs = [Job(arm=a, cell=cell, rate=chosen[a], seed=seed) for a in names for seed in all_seeds[: plan.others]]
             aside += _finish(jobs, start, run, ahead)
     races, aside = (_paced(each, names, plan, grounds, run) for each in (races, aside))
     return _result(settings, run, plan, grounds, races, aside, chosen, record)

@@ -170,9 +170,7 @@ COMPARED: Mapping[str, tuple[Callable[[Race, float], float | None], bool]] = {
 """What is compared, and whether as a ratio."""
 
 
-def compare(
-    races: Sequence[Race], reference: Sequence[Race], *, where: str, matched: float, arms: int
-) -> list[ArmDifference]:
+def compare(races: Sequence[Race], reference: Sequence[Race], *, where: str, matched: float, arms: int) -> list[ArmDifference]:
     """The differences of one arm from its reference; `arms` are compared in all."""
     others = {race.seed: race for race in reference}
     pairs = [(race, others[race.seed]) for race in races if race.seed in others]
@@ -219,10 +217,7 @@ def _turns(own: ArmDifference, differences: Sequence[ArmDifference]) -> str:
     against = [
         each.where
         for each in differences
-        if each.measure == own.measure
-        and each.where != OWN
-        and each.difference is not None
-        and each.leaning != own.sign
+        if each.measure == own.measure and each.where != OWN and each.difference is not None and each.leaning != own.sign
     ]
     return f" (not at {', '.join(against)})" if against else ""
 

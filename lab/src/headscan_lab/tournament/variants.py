@@ -68,13 +68,9 @@ for _name, _arm in {
     "ce": Arm(about="cross-entropy, a head of its own without a bias"),
     "ce+tied": Arm(about="cross-entropy, the head is the input table", tied=True),
     "ce+unigram": Arm(about="a head bias that starts at the log unigram", objective=UNIGRAM),
-    "ce+unigram+tied": Arm(
-        about="a tied head with a bias that starts at the log unigram", objective=UNIGRAM, tied=True
-    ),
+    "ce+unigram+tied": Arm(about="a tied head with a bias that starts at the log unigram", objective=UNIGRAM, tied=True),
     "ce+bias": Arm(about="a head bias from zero, at the table's rate", objective=CrossEntropy(head_bias="zero")),
-    "ce+fast-bias": Arm(
-        about="a head bias from zero, at the rate 0.1", objective=CrossEntropy(head_bias="zero", bias_rate=0.1)
-    ),
+    "ce+fast-bias": Arm(about="a head bias from zero, at the rate 0.1", objective=CrossEntropy(head_bias="zero", bias_rate=0.1)),
     "headless": Arm(about="contrastive weight tying, read out with the log unigram", objective=WeightTying()),
     "ce+coupled": Arm(about="Coupled Adam on the head", optimiser=CoupledAdam()),
     "ce+coupled+tied": Arm(about="Coupled Adam on a tied head", optimiser=CoupledAdam(), tied=True),
@@ -87,8 +83,7 @@ for _name, _arm in {
     "ce+cosine": Arm(about="cosine regulariser on the final norm, 1", regulariser="cosine-states:1"),
     "ce+cosine-block": Arm(about="cosine regulariser on the last block, 1", regulariser="cosine-block:1"),
     "ce+cosine-centred": Arm(
-        about="cosine regulariser on the last block's states less their own mean, 1",
-        regulariser="cosine-block-centred:1",
+        about="cosine regulariser on the last block's states less their own mean, 1", regulariser="cosine-block-centred:1"
     ),
     "mixer": Arm(about="a masked mixer, cross-entropy", recipe="mixer"),
     "mixer+unigram": Arm(about="a masked mixer, a head bias at the log unigram", recipe="mixer", objective=UNIGRAM),
@@ -145,12 +140,7 @@ class TournamentPlan:
         """The architecture of an arm in a cell: a GPT-2 or a masked mixer, of this depth."""
 
         def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
-            shape: dict[str, Any] = {
-                "vocab_size": vocabulary,
-                "bos_token_id": 0,
-                "eos_token_id": 0,
-                "tie_word_embeddings": False,
-            }
+            shape: dict[str, Any] = {"vocab_size": vocabulary, "bos_token_id": 0, "eos_token_id": 0, "tie_word_embeddings": False}
             if kind == "mixer":
                 return MixerConfig(
                     **shape, hidden_size=cell.width, num_hidden_layers=self.blocks, max_position_embeddings=context,

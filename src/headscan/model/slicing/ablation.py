@@ -42,9 +42,7 @@ class Ablation:
                     "cannot be taken out."
                 )
         # For each block, whether its branches follow one another (else they are parallel).
-        self._following = [
-            len(live) > 1 and self._depends(live[1], live[0]) for live in self.live if not slice_.residual
-        ]
+        self._following = [len(live) > 1 and self._depends(live[1], live[0]) for live in self.live if not slice_.residual]
 
     def _branches(self, index: int) -> tuple[list[Tap], list[Tap]]:
         """The branches of a block that stay, and those that `only` silences."""

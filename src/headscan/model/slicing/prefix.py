@@ -82,9 +82,7 @@ class Prefix:
         """The output at the next position, float32 [N, w'], if prompt `rows[n]` goes on with `tokens[n]`."""
         return self.outputs(rows, self.cut.embed(tokens))
 
-    def outputs(
-        self, rows: Int[Tensor, " N"], vectors: Float[Tensor, "N e"], *, grad: bool = False
-    ) -> Float[Tensor, "N width"]:
+    def outputs(self, rows: Int[Tensor, " N"], vectors: Float[Tensor, "N e"], *, grad: bool = False) -> Float[Tensor, "N width"]:
         """The same for any vectors [N, e] in the place of a token's."""
 
         def run(part: slice) -> Tensor:

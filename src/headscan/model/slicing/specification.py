@@ -114,9 +114,7 @@ class SliceSpecification:
     def _attribute(cls, word: str) -> tuple[str, JsonValue]:
         """`NAME=VALUE` as a pair."""
         name, _, value = word.partition("=")
-        defaults = {
-            field.name: field.default for field in fields(cls) if field.name not in ("sites", "tokens", "features")
-        }
+        defaults = {field.name: field.default for field in fields(cls) if field.name not in ("sites", "tokens", "features")}
         if name not in defaults:
             raise BadInput(f"A slice has no attribute '{name}'; there are: {', '.join(defaults)}.")
         if name == "causal" or isinstance(defaults[name], bool):
@@ -171,9 +169,7 @@ def split_on_exhaustion(run: Callable[[slice], Tensor], count: int, batch: int) 
             if not exhausted(error):
                 raise
             if batch == 1:
-                raise BadInput(
-                    "Memory runs out even for a single candidate: use a shorter prompt or a smaller model."
-                ) from error
+                raise BadInput("Memory runs out even for a single candidate: use a shorter prompt or a smaller model.") from error
             batch //= 2
             note = f"Memory ran out with batches of {first}; batches of {batch} are used."
     return torch.cat(parts), batch, note

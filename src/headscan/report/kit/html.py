@@ -112,9 +112,7 @@ def colour_variables() -> Markup:
     light, dark = ("".join(f"--{n}:{pair[k]};" for n, pair in palette.ROLES.items()) for k in (0, 1))
     scales = zip(palette.FREQUENCY, palette.DEPTH, strict=True)
     gradients = [f"--frequency:{', '.join(f)};--depth:{', '.join(d)}" for f, d in scales]
-    return Markup(
-        f":root{{{light}{gradients[0]}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}{gradients[1]}}}}}"
-    )
+    return Markup(f":root{{{light}{gradients[0]}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}{gradients[1]}}}}}")
 
 
 def script_json(value: object) -> Markup:

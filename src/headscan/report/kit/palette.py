@@ -25,16 +25,10 @@ DASHES = ["solid", "dash", "dashdot", "longdash", "longdashdot"]
 SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross"]
 """One marker a model, for where the dash pattern says something else."""
 
-DEPTH = (
-    ["#b9cfd8", "#6b9db3", "#2f6c8c", "#0e3f5f", "#04202f"],
-    ["#24495b", "#2f7190", "#4a9cc0", "#8fc6df", "#e3f3fa"],
-)
+DEPTH = (["#b9cfd8", "#6b9db3", "#2f6c8c", "#0e3f5f", "#04202f"], ["#24495b", "#2f7190", "#4a9cc0", "#8fc6df", "#e3f3fa"])
 """From the shallowest to the deepest layer."""
 
-FREQUENCY = (
-    ["#e8a33d", "#d9653b", "#a93a62", "#5e2a7a", "#1d1a4b"],
-    ["#6a55b5", "#bb5990", "#ea6f5c", "#f6b45f", "#fbf3c0"],
-)
+FREQUENCY = (["#e8a33d", "#d9653b", "#a93a62", "#5e2a7a", "#1d1a4b"], ["#6a55b5", "#bb5990", "#ea6f5c", "#f6b45f", "#fbf3c0"])
 """From the rarest to the most frequent token: the frequent ones stand out most from the paper."""
 
 

@@ -95,10 +95,7 @@ class Table:
     def lines(self) -> list[FullLine]:
         """The rows with every value in a cell."""
         lines = (row if isinstance(row, Line) else Line(label_of(row[0]), row[1:]) for row in self.rows)
-        return [
-            FullLine(line.label, [as_cell(value) for value in line.cells], line.note, list(line.marks))
-            for line in lines
-        ]
+        return [FullLine(line.label, [as_cell(value) for value in line.cells], line.note, list(line.marks)) for line in lines]
 
 
 class FullLine(NamedTuple):
@@ -137,8 +134,7 @@ def table(
     records = list(rows)
     known = terms if terms is not None else terms_of(type(records[0])) if records else {}
     heads = [
-        replace(known.get(one, Term(one.replace("_", " "))), name=one) if isinstance(one, str) else one[0]
-        for one in columns
+        replace(known.get(one, Term(one.replace("_", " "))), name=one) if isinstance(one, str) else one[0] for one in columns
     ]
     get = [(lambda row, name=one: cell_of(row, name)) if isinstance(one, str) else one[1] for one in columns]
     lines = [Line(label_of(get[0](row)), [make(row) for make in get[1:]], note(row)) for row in records]

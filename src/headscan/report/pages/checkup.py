@@ -43,9 +43,7 @@ def _verdict(result: CheckupResult) -> str:
     """The alarms of each source by name; without any, what is known of leaks all the same."""
     said, several = [], len(result.examinations) > 1
     for each in result.examinations:
-        names = [
-            f"{one.title.lower()} ({one.code})" for one in result.findings if one.model == each.model and not one.known
-        ]
+        names = [f"{one.title.lower()} ({one.code})" for one in result.findings if one.model == each.model and not one.known]
         if names:
             said.append(f"{each.model if several else 'Alarm'}: {', '.join(names)}.")
     if not said:

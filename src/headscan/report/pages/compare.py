@@ -29,9 +29,7 @@ def head(result: CompareResult) -> Head:
         where = "Site against the same site" if same[0].site_a == same[0].site_b else "Site against site"
         title = result.measures[same[0].measure].title
         said = f"{where}, {title} is {number(min(values))} to {number(max(values))}, on {result.tokens:,} tokens."
-    return Head(
-        [named(model.name) for model in result.models], said, words=[_term(result, name) for name in result.measures]
-    )
+    return Head([named(model.name) for model in result.models], said, words=[_term(result, name) for name in result.measures])
 
 
 def _term(result: CompareResult, name: str) -> Term:

@@ -16,11 +16,7 @@ if TYPE_CHECKING:
     from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult
     from headscan.report.kit.parts import Part
 
-KINDS = {
-    "leak": "how far the output moves",
-    "recoverable": "whether the token can be recovered",
-    "margin": "by what margin",
-}
+KINDS = {"leak": "how far the output moves", "recoverable": "whether the token can be recovered", "margin": "by what margin"}
 LEAKS = ("leak_own", "leak_of_earlier", "leak_of_later")
 RECOVERY = ("recoverable_own", "recoverable_of_earlier", "recoverable_of_later")
 
@@ -179,8 +175,7 @@ def _noise(part: ChannelPart) -> go.Figure:
     levels = sorted({row.noise for row in part.noise})
     rows = {level: [row for row in part.noise if row.noise == level] for level in levels}
     series = {
-        f"noise {level:g} × spread": ([row.width for row in some], [row.accuracy for row in some])
-        for level, some in rows.items()
+        f"noise {level:g} × spread": ([row.width for row in some], [row.accuracy for row in some]) for level, some in rows.items()
     }
     figure = figures.lines(series, "features", "tokens decoded rightly", log="x")
     widths = {row.noise: row.width for row in part.bounds}

@@ -30,8 +30,7 @@ def head(result: NtpResult) -> Head:
     of = f" of {named(text.source)}" if text is not None else ""
     end = f", and how close {names} come{'s' if len(result.comparisons) == 1 else ''}" if names else ""
     said = (
-        f"{number(result.tokens)} positions{of}, contexts of {result.order} tokens: what next-token prediction must lead "
-        f"to{end}."
+        f"{number(result.tokens)} positions{of}, contexts of {result.order} tokens: what next-token prediction must lead to{end}."
     )
     return Head(["What caused the geometry?"], said)
 
@@ -76,9 +75,7 @@ def logits(result: NtpResult) -> Section:
     )
     alt = "Singular values of the predicted growing part and of the centred support matrix"
     said = "One part stays finite: log-odds inside each support. The other grows without end, in one direction."
-    return Section(
-        "The two parts of the logits", said, [Figure("spectrum", lambda: spectra(result), alt, caption, 320)]
-    )
+    return Section("The two parts of the logits", said, [Figure("spectrum", lambda: spectra(result), alt, caption, 320)])
 
 
 @section("ntp", 30)
@@ -138,9 +135,7 @@ def against(result: NtpResult) -> Section | None:
     if not result.comparisons:
         return None
     values = [_support_values(model.metrics) for model in result.comparisons]
-    rows = [
-        (name, *(column[index][2] for column in values), meaning) for index, (name, meaning, _) in enumerate(values[0])
-    ]
+    rows = [(name, *(column[index][2] for column in values), meaning) for index, (name, meaning, _) in enumerate(values[0])]
     names = [Term(model.name) for model in result.comparisons]
     table = Table(["against the prediction", *names, Term("", where="page")], rows)
     notes = [Prose(note) for model in result.comparisons for note in model.notes]
@@ -200,8 +195,7 @@ def heat(result: NtpResult, values: npt.NDArray[Any]) -> go.Figure:
     """Cosines between contexts, ordered so that those of equal support stand together."""
     figure, shown = empty(), result.heat
     labels = [
-        literal(f"{context} → {' '.join(support)}")
-        for context, support in zip(shown.contexts, shown.supports, strict=True)
+        literal(f"{context} → {' '.join(support)}") for context, support in zip(shown.contexts, shown.supports, strict=True)
     ]
     z = np.asarray(values, dtype=np.float64).round(3)
     count = len(z)

@@ -65,9 +65,7 @@ VERDICTS = [
         "no token fits",
         "Of states that were given: every token was run, and none gives the first of them, nor stands out as nearest.",
     ),
-    Term(
-        "exhaustive", "A certificate: at each position every token that may be returned was run under the prefix found."
-    ),
+    Term("exhaustive", "A certificate: at each position every token that may be returned was run under the prefix found."),
     Term("bounded", "A certificate: the tokens that were not run are proved farther than the tolerance."),
     Term("sampled", "A certificate: some tokens were run; of the others nothing is known."),
 ]

@@ -52,9 +52,7 @@ def gains(result: RemedyResult) -> list[Section] | None:
 
 def _set(name: str, rows: list[Row]) -> Section:
     def draw() -> go.Figure:
-        shown = [
-            (row.text("remedy"), row.number(GAIN) or 0.0, ends) for row in rows[::-1] if (ends := row.interval(GAIN))
-        ]
+        shown = [(row.text("remedy"), row.number(GAIN) or 0.0, ends) for row in rows[::-1] if (ends := row.interval(GAIN))]
         figure = empty("gain in recall@1", "")
         figure.add_scatter(
             x=[value for _, value, _ in shown], y=[literal(remedy) for remedy, *_ in shown], mode="markers", showlegend=False,

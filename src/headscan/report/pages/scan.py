@@ -70,9 +70,7 @@ def drawing(cosine: object) -> Drawing | None:
     touch = None
     if height > flat:
         touch = round(rim * math.sqrt(1 - (flat / height) ** 2), 2), round(-height + flat**2 / height, 2)
-    return Drawing(
-        angle, round(height, 2), round(rim, 2), round(flat, 2), touch, round(ARC * sine, 2), round(-ARC * cos, 2)
-    )
+    return Drawing(angle, round(height, 2), round(rim, 2), round(flat, 2), touch, round(ARC * sine, 2), round(-ARC * cos, 2))
 
 
 @page("scan")
@@ -144,9 +142,7 @@ def cat_scan(result: ScanResult) -> Section | None:
         return None
     scripts = ("projection.js", "cat_scan.js")
     raw = Raw("scan_clouds.html.j2", {"clouds": shown}, {"clouds": shown}, scripts, ("cat_scan.css",))
-    lead = (
-        "Each dot is a token of the text, where the layer puts it. The ring is the origin: a cone is seen from its tip."
-    )
+    lead = "Each dot is a token of the text, where the layer puts it. The ring is the origin: a cone is seen from its tip."
     return Section("The CAT scan", lead, [raw], "scan")
 
 
@@ -229,9 +225,7 @@ def differences(result: ScanResult) -> Section | None:
     pairs: dict[tuple[str, str, str, str], dict[str, Cell]] = {}
     for one in result.differences:
         pair = pairs.setdefault((one.model_a, one.site_a, one.model_b, one.site_b), {})
-        pair[one.measure] = Cell(
-            one.difference, None if one.interval is None else (one.interval[0], one.interval[1]), UNDEFINED
-        )
+        pair[one.measure] = Cell(one.difference, None if one.interval is None else (one.interval[0], one.interval[1]), UNDEFINED)
     lines = list[Line]()
     for (model_a, site_a, model_b, site_b), cells in pairs.items():
         minus = site_b if model_a == model_b else f"{named(model_b)} {site_b}"

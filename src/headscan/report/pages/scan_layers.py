@@ -195,9 +195,7 @@ def _add_line(
     )  # fmt: skip
 
 
-def _add_band(
-    figure: go.Figure, x: list[float], bands: list[Interval | None], colour: str, group: str, shown: Treatment
-) -> None:
+def _add_band(figure: go.Figure, x: list[float], bands: list[Interval | None], colour: str, group: str, shown: Treatment) -> None:
     """The interval band; it is parted where a value is not defined."""
     for known, run in groupby(zip(x, bands, strict=True), key=lambda pair: pair[1] is not None):
         if known:

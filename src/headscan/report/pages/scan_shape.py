@@ -17,17 +17,7 @@ from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Ter
 from headscan.report.kit.figures import empty, heat, lines, thin
 from headscan.report.kit.parts import Part, cell_of
 from headscan.report.kit.words import grouped, literal, named
-from headscan.report.pages.scan_layers import (
-    NULLS,
-    First,
-    by_layer,
-    knows,
-    last_block,
-    models,
-    of_model,
-    term,
-    treatments,
-)
+from headscan.report.pages.scan_layers import NULLS, First, by_layer, knows, last_block, models, of_model, term, treatments
 
 if TYPE_CHECKING:
     from headscan.measures.measure import Field, MeasureWords
@@ -63,9 +53,7 @@ def _average_cosine(result: ScanResult, first: First = "without") -> go.Figure:
     """How cone a model is: the mean cosine between two tokens at each site, with its interval and its nulls."""
     figure = by_layer(result, "average_cosine", first)
     low = min([0.0, *(v for trace in figure.data if not trace.fill for v in trace.y if v is not None)])
-    figure.update_yaxes(
-        range=[low * 1.1 - 0.02, 1.03], title_text="average cosine", tickvals=[-1, -0.5, 0, 0.25, 0.5, 0.75, 1]
-    )
+    figure.update_yaxes(range=[low * 1.1 - 0.02, 1.03], title_text="average cosine", tickvals=[-1, -0.5, 0, 0.25, 0.5, 0.75, 1])
     return figure
 
 
@@ -321,9 +309,7 @@ def _drawn(result: ScanResult, fields: Words, table: str, picture: str = "layers
             draw = partial(_heads if picture == "heads" else _pairs, rows, name)
         else:
             draw = partial(small, result if table == "measures" else _as_scan(result, table), name)
-        drawn.append(
-            Figure(f"{table}.{name}", draw, words.title, height=190, title=words.title, sentence=words.sentence)
-        )
+        drawn.append(Figure(f"{table}.{name}", draw, words.title, height=190, title=words.title, sentence=words.sentence))
     return [Panels(drawn, small=True)] if drawn else []
 
 
@@ -408,10 +394,7 @@ def course(result: ScanResult) -> Section | None:
         alt = f"{words.title} over the checkpoints"
         return Figure(f"course.{table}.{key}", draw, alt, "", 220, words.title, words.sentence)
 
-    maps = [
-        figure("sites", key, words, partial(_course_map, result.sites, names, key))
-        for key, words in result.measures.items()
-    ]
+    maps = [figure("sites", key, words, partial(_course_map, result.sites, names, key)) for key, words in result.measures.items()]
     parts: list[Part] = [Prose("Sites by checkpoints", heading=True), Panels(maps, small=True)]
     for probe in result.probes:
         rows = real(result.tables.get(probe.name, []))
@@ -421,9 +404,7 @@ def course(result: ScanResult) -> Section | None:
         }  # fmt: skip
         if not fields or len({row["model"] for row in rows}) < len(names) or probe.picture != "layers":
             continue
-        drawn = [
-            figure(probe.name, key, words, partial(_course_map, rows, names, key)) for key, words in fields.items()
-        ]
+        drawn = [figure(probe.name, key, words, partial(_course_map, rows, names, key)) for key, words in fields.items()]
         parts += [Prose(probe.title, heading=True), Panels(drawn, small=True)]
     lead = "The same sites, one model after another. A small model that saturates loses rank late, and its loss rises."
     return Section("From checkpoint to checkpoint", lead, parts)
@@ -433,6 +414,4 @@ def _course_map(rows: list[Row], names: list[str], field: str) -> go.Figure:
     """One field of all sites (down) over the checkpoints in their order (across)."""
     sites = list(dict.fromkeys(row.text("site") for row in rows))
     values = {(row.get("model"), row.get("site")): row.number(field) for row in rows}
-    return heat(
-        [[values.get((name, site)) for name in names] for site in sites], [named(name) for name in names], sites
-    )
+    return heat([[values.get((name, site)) for name in names] for site in sites], [named(name) for name in names], sites)

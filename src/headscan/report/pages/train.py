@@ -51,9 +51,7 @@ def _size(result: TrainResult | RecoverResult) -> list[tuple[str, str]]:
 
 @section("train", 20)
 def curve(result: TrainResult) -> Section | None:
-    return _curve(
-        result.curve, "The floor is the least that a contrastive loss can be on a batch in which tokens repeat."
-    )
+    return _curve(result.curve, "The floor is the least that a contrastive loss can be on a batch in which tokens repeat.")
 
 
 @section("train", 30)

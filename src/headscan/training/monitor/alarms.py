@@ -119,9 +119,7 @@ class DeadFeatures(AlarmRule):
     name = "dead"
     quantity = "dead_share"
     ground = 0.02
-    report = (
-        "At {where} the share of coordinates that are the same for every token rose from {before:.0%} to {now:.0%}."
-    )
+    report = "At {where} the share of coordinates that are the same for every token rose from {before:.0%} to {now:.0%}."
 
 
 @ALARMS.register("loss")

@@ -95,9 +95,7 @@ class Watch:
         site = max(changes, key=changes.__getitem__)
         return self._said(rule, step, readings[site], site, list(changes), len(self.history))
 
-    def _said(
-        self, rule: AlarmRule, step: int, values: list[float], site: str, sites: list[str], readings: int
-    ) -> list[Alarm]:
+    def _said(self, rule: AlarmRule, step: int, values: list[float], site: str, sites: list[str], readings: int) -> list[Alarm]:
         """The alarm, unless its rule spoke so lately that it still compares with what was before that."""
         if readings <= self._silent.get(rule.name, -1):
             return []
@@ -284,6 +282,4 @@ def _windows(trainer: Trainer) -> npt.NDArray[np.integer]:
 
 
 def _device_of_messages() -> torch.device:
-    return torch.device(
-        "cpu" if torch.distributed.get_backend() == "gloo" else torch.accelerator.current_accelerator() or "cpu"
-    )
+    return torch.device("cpu" if torch.distributed.get_backend() == "gloo" else torch.accelerator.current_accelerator() or "cpu")

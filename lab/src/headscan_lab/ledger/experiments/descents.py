@@ -72,9 +72,7 @@ def search_shown(ready: SlicedModel, target: Tensor, allowed: Tensor | None) -> 
     must be given."""
     if allowed is None:
         return torch.tensor([one.tokens for one in exact(ready, list(target))])
-    return torch.tensor(
-        [exact(ready, [goal], allowed=own)[0].tokens for goal, own in zip(target, allowed, strict=True)]
-    )
+    return torch.tensor([exact(ready, [goal], allowed=own)[0].tokens for goal, own in zip(target, allowed, strict=True)])
 
 
 @torch.no_grad()
@@ -172,9 +170,7 @@ class Recovered(Experiment):
 
     def sliced(self) -> Recovered:
         """What is left of it when the descent and the score are forgotten: what a search depends on."""
-        return replace(
-            self, method="indirect", loss="l1", steps=1, start="noise", adam=False, scored="all", search=True
-        )
+        return replace(self, method="indirect", loss="l1", steps=1, start="noise", adam=False, scored="all", search=True)
 
     def allowed(self, ready: SlicedModel, ids: Tensor, own: int) -> Tensor | None:
         """The tokens [prompts, V] that may be returned."""
@@ -279,9 +275,7 @@ class StartDecides(Experiment):
     ) -> tuple[Tensor, Tensor, str]:
         ready = Slice.parse(at, weights=weights).on(lens_of(kind, own))
         ids = prompts(kind, own + shift, 40 if length == 1 or at != "block.0" else PROMPTS, length)
-        rate = {"direct": {"l1": 0.01, "cosine": 2000.0}, "indirect": {"l1": 0.2, "cosine": 200.0}}[self.method][
-            self.loss
-        ]
+        rate = {"direct": {"l1": 0.01, "cosine": 2000.0}, "indirect": {"l1": 0.2, "cosine": 200.0}}[self.method][self.loss]
         name = "seed-direct" if self.method == "direct" else "seed"
         setting = preset(name, steps=150, loss=self.loss, rate=rate, seed=own)
         return descend(ready, ready.run(ids), length, setting).tokens, ids, ready.lens.name
@@ -298,9 +292,7 @@ class StartDecides(Experiment):
     def _prompts(self, own: int) -> tuple[np.ndarray, list[str]]:
         """Of each prompt [prompts, 1]: whether its wrong answer is the commonest of all; right answers count as 0."""
         hidden = self.among == "hidden first tokens"
-        found, ids, name = self._answers(
-            self.first, own, 3 if hidden else 1, "block.0[:, 1:, :]" if hidden else "block.0", 0
-        )
+        found, ids, name = self._answers(self.first, own, 3 if hidden else 1, "block.0[:, 1:, :]" if hidden else "block.0", 0)
         wrong = [int(a) for a, b in zip(found[:, 0], ids[:, 0], strict=True) if a != b]
         commonest = Counter(wrong).most_common(1)[0][0] if wrong else -1
         shared = (found[:, 0] == commonest) & (found[:, 0] != ids[:, 0])
@@ -334,10 +326,7 @@ class TargetScaled(Experiment):
             for scale, rows in shares.items():
                 target = ready.run(inputs_embeds=scale * ready.embed(ids))
                 rows.append((descend(ready, target, 6, setting).tokens == ids).double().numpy())
-        one, other = (
-            share_of("found, one-hot target", shares[10.0]),
-            share_of("found, pseudo-inverse's target", shares[1.0]),
-        )
+        one, other = (share_of("found, one-hot target", shares[10.0]), share_of("found, pseudo-inverse's target", shares[1.0]))
         return ExperimentOutcome(
             effect=difference_of("one-hot less pseudo-inverse", one, other), beside=(one, other),
             models=tuple(lens_of("gpt2", own).name for own in own_seeds(seed)),

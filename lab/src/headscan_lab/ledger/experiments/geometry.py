@@ -36,17 +36,7 @@ from headscan_lab.ledger.experiment import (
     mean_of,
     own_seeds,
 )
-from headscan_lab.ledger.stand_ins import (
-    ABOUT,
-    HEADS,
-    Member,
-    ModelKind,
-    about,
-    cached,
-    family_folder,
-    lens_of,
-    prompts,
-)
+from headscan_lab.ledger.stand_ins import ABOUT, HEADS, Member, ModelKind, about, cached, family_folder, lens_of, prompts
 
 Numbers = npt.NDArray[np.float64]
 SHAPE_ROWS, SHAPE_LENGTH = 12, 32
@@ -251,11 +241,7 @@ class CommonestWords(Experiment):
         shares = [[one.most_common(3)[rank][1] / one.total() for one in pieces] for rank in range(3)]
         ranked = [
             mean_of(
-                f"share of word {rank + 1}",
-                found,
-                unit="share of words",
-                tokens=COMMONEST_SEEDS * WORDS,
-                prompts=COMMONEST_SEEDS,
+                f"share of word {rank + 1}", found, unit="share of words", tokens=COMMONEST_SEEDS * WORDS, prompts=COMMONEST_SEEDS
             )
             for rank, found in enumerate(shares)
         ]

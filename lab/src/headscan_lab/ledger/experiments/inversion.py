@@ -44,9 +44,7 @@ class _NextPosition:
     def __init__(self, prefix: Prefix) -> None:
         self.prefix, self.vectors = prefix, prefix.cut.vectors
 
-    def run(
-        self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False
-    ) -> Tensor:
+    def run(self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False) -> Tensor:
         vectors = self.prefix.cut.embed(torch.as_tensor(input_ids)) if inputs_embeds is None else inputs_embeds
         rows = torch.arange(len(self.prefix.ids), device=vectors.device)
         return self.prefix.outputs(rows, vectors[:, 0], grad=grad)[:, None]
@@ -123,9 +121,7 @@ class Contrast(Experiment):
         assert low.effect is not None
         beside = [high.effect, low.effect, *(one.control for one in (high, low) if one.control is not None)]
         return ExperimentOutcome(
-            effect=difference_of(
-                f"{_name(self.high, self.low)} less {_name(self.low, self.high)}", high.effect, low.effect
-            ),
+            effect=difference_of(f"{_name(self.high, self.low)} less {_name(self.low, self.high)}", high.effect, low.effect),
             beside=tuple(beside),
             models=tuple(dict.fromkeys((*high.models, *low.models))),
         )
@@ -207,9 +203,7 @@ class EmbeddingInverted(Experiment):
             diagonals.append(float(scores[range(len(rows)), rows].mean()) * len(table) / table.shape[1])
         return ExperimentOutcome(
             effect=share_of("tokens taken back to themselves", shares, chance=1 / len(table)),
-            beside=(
-                exactly("mean of a token's own entry over d/V", sum(diagonals) / SEEDS, unit="ratio", seeds=SEEDS),
-            ),
+            beside=(exactly("mean of a token's own entry over d/V", sum(diagonals) / SEEDS, unit="ratio", seeds=SEEDS),),
             models=tuple(lens_of(self.model, own).name for own in own_seeds(seed)),
         )
 

@@ -76,9 +76,7 @@ class Protection(Experiment):
                 sides[protected].append(torch.cat(rows, 1).numpy())
             names.append(lens.name)
         chance = 1 / lens.vocabulary_size
-        opened, kept = (
-            share_of(name, sides[side], chance=chance) for name, side in (("open", False), ("protected", True))
-        )
+        opened, kept = (share_of(name, sides[side], chance=chance) for name, side in (("open", False), ("protected", True)))
         return ExperimentOutcome(
             effect=difference_of("tokens that it saves", opened, kept),
             beside=tuple(share_of(f"tokens read off, {name}", rows, chance=chance) for name, rows in found.items()),
@@ -197,12 +195,8 @@ class NoisyCode(Experiment):
                 states = Slice().on(model).states(ids[:, None])[:, 0].float()
                 drawn = torch.randn(states.shape, generator=torch.Generator().manual_seed(own))
                 noisy = states + self.noise * float(states.std(0).mean()) * drawn
-                shares[name].append(
-                    (torch.cdist(noisy, states).argmin(1) == torch.arange(VOCABULARY)).double()[:, None].numpy()
-                )
-        before, after = (
-            share_of(f"tokens decoded, {name}", rows, chance=1 / VOCABULARY) for name, rows in shares.items()
-        )
+                shares[name].append((torch.cdist(noisy, states).argmin(1) == torch.arange(VOCABULARY)).double()[:, None].numpy())
+        before, after = (share_of(f"tokens decoded, {name}", rows, chance=1 / VOCABULARY) for name, rows in shares.items())
         return ExperimentOutcome(
             effect=difference_of("tokens decoded, untrained less trained", before, after), beside=(before, after),
             models=tuple(dict.fromkeys(lens_of(self.model, own).name for own in own_seeds(seed))),
@@ -250,16 +244,10 @@ class Deletion(Experiment):
         apart = [mine - other for mine, other in zip(areas[self.method], least, strict=True)]
         name = f"deletion area of {self.method} less {' or '.join(self.against)}"
         return ExperimentOutcome(
-            effect=mean_of(
-                name, apart, unit="probability", tokens=tokens, prompts=SEEDS * DELETION_PROMPTS, chance=0.0
-            ),
+            effect=mean_of(name, apart, unit="probability", tokens=tokens, prompts=SEEDS * DELETION_PROMPTS, chance=0.0),
             beside=tuple(
                 mean_of(
-                    f"deletion area of {one}",
-                    areas[one],
-                    unit="probability",
-                    tokens=tokens,
-                    prompts=SEEDS * DELETION_PROMPTS,
+                    f"deletion area of {one}", areas[one], unit="probability", tokens=tokens, prompts=SEEDS * DELETION_PROMPTS
                 )
                 for one in (self.method, *self.against)
             ),

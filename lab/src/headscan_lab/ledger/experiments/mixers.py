@@ -116,9 +116,7 @@ def body(kind: str, width: int, blocks: int, *, trained: int = 0, seed: int = 0)
     else:
         expansion = {"mixing": "expanded", "mixing_expansion": 1} if kind == "expanded" else {"mixing": kind}
         model = MixerModel(
-            MixerConfig(
-                vocab_size=SIZE, hidden_size=width, num_hidden_layers=blocks, max_position_embeddings=SLOTS, **expansion
-            )
+            MixerConfig(vocab_size=SIZE, hidden_size=width, num_hidden_layers=blocks, max_position_embeddings=SLOTS, **expansion)
         )
     if trained:
         _train(model, trained, seed)
@@ -162,17 +160,13 @@ def recall(
 
 
 @torch.no_grad()
-def _search(
-    run: Callable[[Tensor], Tensor], table: Tensor, ids: Tensor, target: Tensor, first: int
-) -> tuple[Tensor, float]:
+def _search(run: Callable[[Tensor], Tensor], table: Tensor, ids: Tensor, target: Tensor, first: int) -> tuple[Tensor, float]:
     """Try every token at position first - 1, the last hidden one, all others known."""
     hits, margins = [], []
     for row, want in zip(ids, target, strict=True):
         candidates = row.repeat(len(table), 1)
         candidates[:, first - 1] = torch.arange(len(table))
-        residual = torch.cat(
-            [(run(table[part])[:, first:] - want).flatten(1).norm(dim=1) for part in candidates.split(128)]
-        )
+        residual = torch.cat([(run(table[part])[:, first:] - want).flatten(1).norm(dim=1) for part in candidates.split(128)])
         best = residual.argsort()[:2]
         hits.append(float(best[0] == row[first - 1]))
         margins.append(float(residual[best[1]] / want.norm()))

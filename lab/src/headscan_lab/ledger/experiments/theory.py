@@ -54,9 +54,7 @@ class NextTokenTheory(Experiment):
             raise BadInput(f"There is no check {self.check!r}; there are: {', '.join(CHECKS)}.")
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        return (
-            StandIn("five random instances of some ten tokens", "The statement is about any supports and soft labels."),
-        )
+        return (StandIn("five random instances of some ten tokens", "The statement is about any supports and soft labels."),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         try:
