@@ -54,7 +54,9 @@ def test_paired_intervals_cover_and_are_narrower_than_those_of_two_texts():
 def test_what_did_not_read_the_same_has_no_interval():
     generator = torch.Generator().manual_seed(0)
     a, b = estimates(text(40, 8, 4, generator), "a", 4), estimates(text(24, 8, 4, generator), "b", 4)
-    assert {one.interval is None for one in differences([a, b], ("",))} == {True}
+    found = differences([a, b], ("",))
+    assert {one.interval is None for one in found} == {True}
+    assert {one.measure for one in found} == {"average_cosine", "mean_norm"}  # a spectral number is one at a length
 
 
 @pytest.fixture(scope="module")

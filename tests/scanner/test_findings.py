@@ -73,3 +73,17 @@ def test_random_weights_stand_beside_every_finding():
     assert named == {"CONE", "SPIKE", "DRIFT", "FLAT"}
     assert said["SPIKE"].level == "notice"
     assert {one.code: one.level for one in findings([row], [], {})}["SPIKE"] == "alert"
+
+
+@pytest.mark.parametrize(("curve", "said"), [([20.0, 25.0, 30.0], True), ([29.0, 29.5, 30.0], False), ([40.0, 35.0, 30.0], True)])
+def test_a_number_that_moves_with_the_length_of_the_text_is_called_one_at_a_length(curve, said):
+    row = site("block.0", 0.05, effective_rank=30.0, effective_rank_curve=curve, lengths=[512, 1024, 2048])
+    found = {one.code: one.sentence for one in findings([row], [], {})}
+    assert ("LENGTH" in found) == said
+    assert not said or f"30.0 at 2,048 tokens and was {curve[1]:.1f} at half" in found["LENGTH"]
+
+
+def test_models_that_read_texts_of_unequal_length_are_told_so():
+    rows = [site("block.0", 0.05, tokens=2048), site("block.0", 0.05, tokens=1000, model="n")]
+    assert "--max-tokens 1000" in next(one.sentence for one in findings(rows, [], {}) if one.code == "UNEQUAL")
+    assert "UNEQUAL" not in {one.code for one in findings([rows[0], rows[1] | {"tokens": 2000}], [], {})}

@@ -45,7 +45,7 @@ def test_any_number_of_processes_gives_the_same(world, tmp_path):
     single.update(stream(), list(range(WINDOWS)))
     together = SiteStatistics.restore(state)
     for cell in CELLS:  # the matrices by what they say: each may be about another point
-        one, whole = together.cells[cell].gram, single.cells[cell].gram
+        one, whole = together.cell(cell).gram, single.cell(cell).gram
         for kind in (Gram.dense, Gram.scatter):
             torch.testing.assert_close(kind(one), kind(whole), rtol=1e-12, atol=1e-12)
     for name, tensor in single.state().items():

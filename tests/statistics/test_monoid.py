@@ -70,19 +70,23 @@ def restored(accumulator):
 
 
 @settings(deadline=None, max_examples=60)
-@given(split_streams())
-def test_site_statistics_do_not_depend_on_the_split(stream):
+@given(split_streams(), st.sampled_from([1, 2, 4]))
+def test_site_statistics_do_not_depend_on_the_split(stream, lengths):
     windows, batches, owners, order = stream
     x = states(windows)
-    whole = SiteStatistics(WIDTH)
+    whole = SiteStatistics(WIDTH, lengths=lengths)
     whole.update(x, list(range(windows)))
-    parts = [SiteStatistics(WIDTH) for _ in range(3)]
+    parts = [SiteStatistics(WIDTH, lengths=lengths) for _ in range(3)]
     for batch, owner in zip(batches, owners, strict=True):
         parts[owner].update(x[batch], batch)
-    merged = SiteStatistics(WIDTH)
+    merged = SiteStatistics(WIDTH, lengths=lengths)
     for index in order:
         merged.merge(restored(parts[index]))
     same(merged.state(), whole.state())
+    for k, sums in enumerate(whole.prefixes()):  # the whole of the first 1, 2, 4, ... windows
+        shorter = SiteStatistics(WIDTH)
+        shorter.update(x[: 2 ** (whole.octaves.items()[k][0])], list(range(windows))[: 2 ** (whole.octaves.items()[k][0])])
+        same(sums.state(), shorter.sums("without_sinks").state())
 
 
 @settings(deadline=None, max_examples=40)
@@ -210,7 +214,7 @@ def test_giants_leave_no_rounding_behind():
 @pytest.mark.parametrize("rows", [3, 400])
 def test_few_rows_are_kept_until_a_matrix_is_smaller(rows):
     x = torch.randn(rows, 64, dtype=torch.float64)
-    few = Gram(64, few=True)
+    few = Gram(64, few=40)
     for part in x.split(7):
         few.add(part)
     assert bool(few.panels) == (rows > 40)

@@ -150,7 +150,7 @@ def outliers(statistics: SiteStatistics, cloud: Cloud, shown: Callable[[list[int
 
     Cost O(d²), and O(d³) where a coordinate of at most 256 is rogue.
     """
-    sinks = [statistics.cells[cell] for cell in ("sink", "first_sink")]
+    sinks = [statistics.cell(cell) for cell in ("sink", "first_sink")]
     count, square, norm = (sum(getattr(one, name) for one in sinks) for name in ("count", "square", "norm"))
     tokens = cloud.count + count
     cells: Cells = {"sinks": int(count), "sink_share": count / tokens if tokens else 0.0}
@@ -168,7 +168,7 @@ def _massive(statistics: SiteStatistics, cloud: Cloud, count: float) -> Cells:
     none: Cells = {"massive_coordinates": [], "massive_ratio": None}
     if not count or not cloud.count:
         return none
-    grams = [statistics.cells[cell].gram for cell in ("sink", "first_sink")]
+    grams = [statistics.cell(cell).gram for cell in ("sink", "first_sink")]
     sizes = torch.stack([gram.diagonal().cpu() for gram in grams if gram is not None]).sum(0).numpy()
     usual = float(np.median(np.sqrt(np.diag(cloud.covariance) + cloud.mean**2)))
     if not usual > 0:

@@ -18,7 +18,7 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.run import BadInput
 from headscan.run.files import uninterrupted
 from headscan.run.rows import Row
-from headscan.scanner.settings import Scanning
+from headscan.scanner.settings import Scanning, affordable_lengths
 from headscan.states import VectorSource
 from headscan.statistics import BlockedCounts, Cloud, FirstWindows, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator
@@ -46,10 +46,10 @@ class Accumulation(Accumulator):
     def __init__(
         self, widths: dict[str, int], vocabulary: int, *, skip_first: int = 0, sample: int = 600,
         extras: Mapping[str, Accumulator] | None = None, sample_bytes: int = SAMPLE_BYTES, seed: int = 0,
-        device: torch.device | str = "cpu", intervals: bool = False,
+        device: torch.device | str = "cpu", intervals: bool = False, lengths: int = 1,
     ):  # fmt: skip
         self.sites = {
-            site: SiteStatistics(width, skip_first=skip_first, device=device, intervals=intervals)
+            site: SiteStatistics(width, skip_first=skip_first, device=device, intervals=intervals, lengths=lengths)
             for site, width in widths.items()
         }
         self.counts = TokenCounts(vocabulary)
@@ -70,8 +70,9 @@ class Accumulation(Accumulator):
 
 def empty_pass(source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, settings: Scanning) -> Accumulation:
     """A pass of a scan that has seen nothing."""
+    widths = {site: source.width(site) for site in sites}
     return Accumulation(
-        {site: source.width(site) for site in sites}, source.vocabulary, skip_first=settings.skip_first,
+        widths, source.vocabulary, skip_first=settings.skip_first, lengths=affordable_lengths(widths.values()),
         sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
         extras=runner.accumulators, seed=settings.seed, device=runner.setup.device, intervals=True,
     )  # fmt: skip

@@ -13,13 +13,16 @@ from headscan.statistics.errors import Errors, paired_error
 from headscan.statistics.uncertainty import Cells, difference_ends, number
 
 T = TypeVar("T")
+SAME_LENGTH = 0.05
+"""Texts whose numbers of tokens differ by no more than this share are of equal length."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """`measure` at `site_a` of `model_a` less that at `site_b` of `model_b`, with its 95 % interval.
 
-    The interval is None where the two did not read the same documents, or one has none itself.
+    The interval is None where the two did not read the same documents, or one has none itself. Spectral measures of texts of
+    different lengths have no difference.
     """
 
     site_a: str
@@ -82,6 +85,9 @@ def _difference(a: Estimates, b: Estimates, group: int, j: int, name: str) -> It
     one, other = number(a.cells.get(name)), number(b.cells.get(name))
     if one is None or other is None:
         return
+    lengths = sorted(number(found.cells.get("tokens")) or 0.0 for found in (a, b))
+    if a.errors.measures[j].spectral and lengths[1] > (1 + SAME_LENGTH) * lengths[0]:
+        return  # a spectral number grows with the length of the text
     interval = None
     error = paired_error(a.errors, b.errors, group, j)
     if error is not None:

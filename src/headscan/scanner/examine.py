@@ -65,7 +65,7 @@ def site_cells(
             own["singular_values"] = singular_values(points).tolist() if points.count else []
             values[occupied] = own | errors.cells(alike, points, own)
         if name == "without_sinks":
-            outlying = outliers(statistics, points, shown)
+            outlying = outliers(statistics, points, shown) | over_lengths(statistics, chosen, points.count, values[occupied])
         if visit is not None:
             visit(name, points)
         if occupied == statistics.occupied("all"):
@@ -91,6 +91,18 @@ def site_cells(
         notes.append(f"{whole.zeros} vectors are zero and have no direction; average_cosine leaves them out")
     cells["notes"] = notes
     return cells, whole
+
+
+def over_lengths(statistics: SiteStatistics, measures: Sequence[Measure], tokens: int, values: Cells) -> Cells:
+    """A spectral number is a number at a length: those of the text's beginning, at each doubling up to all `tokens`, without
+    sinks. `lengths` [k] in tokens, and NAME_without_sinks_curve [k], which ends with the `values` of the whole."""
+    chosen = [measure for measure in measures if measure.spectral and measure.words.core]
+    clouds = [Cloud.of_sums(sums) for sums in statistics.prefixes()] if chosen else []
+    clouds = [cloud for cloud in clouds if 1 < cloud.count < tokens]
+    found: Cells = {"lengths": [*(cloud.count for cloud in clouds), tokens]} if clouds else {}
+    for one in chosen if clouds else ():
+        found[f"{one.name}{WITHOUT_SINKS}_curve"] = [*(one(cloud) for cloud in clouds), values[one.name]]
+    return found
 
 
 def gaussian_cells(cells: Cells, measures: Sequence[Measure] | None = None, *, seed: int = 0) -> Cells:

@@ -4,9 +4,12 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Literal
 
+import numpy as np
+
 from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.model.sites import is_block
 from headscan.run.rows import Finding, Row
+from headscan.scanner.differences import SAME_LENGTH
 
 # ---- What the anatomy of a cone says in a sentence: who builds it, who takes it away.
 
@@ -95,7 +98,8 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
         last = (blocks or mine)[-1]
         random = {row.text("site"): row for row in nulls if row["model"] == model and row["null"] == "random-init"}
         found += [_cone(last, mine, random), _sink(mine)]
-        found += [one(last, random) for one in (_drift, _spike, _flat)] + [_coordinates(mine, last)]
+        found += [one(last, random) for one in (_drift, _spike, _flat)] + [_coordinates(mine, last), _climbing(last)]
+    found.append(_unequal([row for row in sites if row["site"] == sites[0]["site"]]))
     found += built(sites, tables.get("anatomy", [])) + says(tables.get("common_direction", []))
     return [one for one in found if one is not None]
 
@@ -191,6 +195,44 @@ def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
         return None
     text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank)"
     return _finding("FLAT", "notice", last, value, text + _beside(null, ".1f") + ".")
+
+
+CLIMBING = 0.1
+"""By this share of itself a number must have moved in the last doubling of the text to be called one at a length."""
+
+
+def _climbing(last: Row) -> Finding | None:
+    """A spectral number that the last doubling of the text moved by a tenth: it is a number at a length.
+
+    How many tokens it would take until it settles is not said: extrapolated from the doublings before, that number was wrong
+    by factors of up to a thousand on encyclopaedic text, whose articles bring new directions (docs/intervals.md).
+    """
+    name = leading(last, "effective_rank")
+    lengths, curve, value = last.get("lengths"), last.get(f"{name}_curve"), last.number(name)
+    if not isinstance(lengths, list) or not isinstance(curve, list) or None in curve or value is None:
+        return None
+    half = float(np.exp(np.interp(np.log(lengths[-1] / 2), np.log(lengths), np.log(curve))))
+    if abs(value / half - 1) <= CLIMBING:
+        return None
+    text = (
+        f"The effective rank at {last['site']} is {value:.1f} at {lengths[-1]:,} tokens and was {half:.1f} at half of them: it "
+        f"still changes with the length of the text. Compare it at equal length only, or read more."
+    )
+    return _finding("LENGTH", "notice", last, value, text)
+
+
+def _unequal(rows: Sequence[Row]) -> Finding | None:
+    """Models that read texts of different lengths: their spectral numbers are not compared."""
+    tokens = {row.text("model"): row.number("tokens") or 0.0 for row in rows}
+    if not tokens or max(tokens.values()) <= (1 + SAME_LENGTH) * min(tokens.values()):
+        return None
+    least = min(tokens, key=lambda name: tokens[name])
+    low, high = tokens[least], max(tokens.values())
+    text = (
+        f"The models read from {low:,.0f} to {high:,.0f} tokens, and spectral numbers change with the length of a text: their "
+        f"differences are not given. `--max-tokens {low:.0f}` reads as many of each."
+    )
+    return _finding("UNEQUAL", "notice", next(row for row in rows if row["model"] == least), low, text)
 
 
 def _beside(null: float | None, style: str) -> str:

@@ -1,7 +1,7 @@
 """What a scan is asked for: the options of `headscan.scan` and of the command line, said once."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -122,6 +122,18 @@ def finishing(width: int) -> float:
     return 8 * 8.0 * width**2
 
 
+LENGTHS_BYTES = 2**30  # what the sums at shorter lengths may take in all
+
+
+def affordable_lengths(widths: Iterable[int]) -> int:
+    """At how many lengths of the text spectral numbers are known: at n, n/2, n/4 and n/8 where the sums have room.
+
+    >>> affordable_lengths([1536] * 30), affordable_lengths([4096] * 33)
+    (4, 1)
+    """
+    return 1 + min(3, int(LENGTHS_BYTES // (5 * sum(width**2 for width in widths))))
+
+
 def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int | None) -> float:
     """What a scan holds at most, in bytes, beside the model and its own forward pass, for sites of these widths, windows of
     `context` tokens, batches of so many tokens, a text of so many (None: any).
@@ -130,24 +142,25 @@ def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int
     at once as have room), and a part on its way to the disk.
 
     >>> round(memory_bound([4096, 4096, 300], context=128, batch=2048, tokens=4096) / 1e9, 1)
-    1.7
+    2.2
     """
     widest = max(widths)
     adding, finish = 8 * 8.0 * batch * widest, finishing(widest)
     finish = max(finish, min(ROOM, finish * len(widths)))
     once = 64 * 2**20 + max(adding, finish, 4.0 * max(Parts.PIECE, 8 * widest * (widest // 4)))
-    return once + sum(_site(width, context, tokens) for width in widths)
+    lengths = affordable_lengths(widths)
+    return once + sum(_site(width, context, tokens, lengths) for width in widths)
 
 
-def _site(width: int, context: int, tokens: int | None) -> float:
+def _site(width: int, context: int, tokens: int | None, lengths: int) -> float:
     """What one site keeps to the end: second moments, and the sums and the sample that its intervals are made of."""
     matrix = 5.0 * width**2  # of a Gram matrix in panels
-    rows = [matrix] * (len(CELLS) - 1)  # of first tokens and sinks: as they are, or a matrix where that is less
+    rows = [lengths * matrix, matrix, matrix]  # of first tokens and sinks: as they are, or a matrix where that is less
     sample = sample_tokens(width)
     if tokens is not None:
         windows = tokens // context
-        rows = [min(matrix, 8.0 * width * count) for count in (windows, windows, tokens // 2)]
+        rows = [min(most, 8.0 * width * count) for most, count in zip(rows, (windows, windows, tokens // 2), strict=True)]
         sample = min(sample, tokens)
     blocks = 2 * FINE_BLOCKS * 8.0 * (2 * width + 4)
     sums = len(CELLS) * len(KINDS) * CLUSTERS * 8.0 * (2 * width + 4)
-    return matrix + sum(rows) + blocks + sums + 3 * 4.0 * width * sample
+    return lengths * matrix + sum(rows) + blocks + sums + 3 * 4.0 * width * sample

@@ -149,7 +149,9 @@ class Blocks(Generic[B]):
         return unit // self.size
 
     def __getitem__(self, unit: int) -> B:
-        index = self.index(unit)
+        return self.at(self.index(unit))
+
+    def at(self, index: int) -> B:
         if index not in self._parts:
             self._parts[index] = self.zero()
         return self._parts[index]
@@ -204,6 +206,30 @@ class Blocks(Generic[B]):
         for index in sorted({int(name.split("/")[0]) for name in state if "/" in name}):
             new._parts[index] = zero.restored(unprefixed(str(index), state))
         return new
+
+
+class Octaves(Blocks[B]):
+    """The last `limit` blocks that double: units up to 2^(k−1) lie below block k, 2^(k−1) to 2^k − 1 in it, and the rest in the
+    first, of index `size`. What was there had the stream ended at 2^k units is the sum of the blocks up to k."""
+
+    def index(self, unit: int) -> int:
+        while unit.bit_length() >= self.size + self.limit:
+            self._coarsen()
+        return max(unit.bit_length(), self.size)
+
+    def merge(self, other: Blocks[B]) -> None:
+        while self.size < other.size:
+            self._coarsen()
+        for index, part in other.items():
+            self.at(max(index, self.size)).merge(part)
+
+    def _coarsen(self) -> None:
+        first = self._parts.pop(self.size, None)
+        self.size += 1
+        if first is not None and self.size in self._parts:
+            first.merge(self._parts[self.size])
+        if first is not None:
+            self._parts[self.size] = first
 
 
 def process_count() -> int:

@@ -46,6 +46,7 @@ class Cloud:
     norm_sum: float
     square_sum: float
     scatter: Floats | None  # Σ(x − μ)(x − μ)ᵀ [d, d]
+    rows: Floats | None = None  # the vectors themselves, where they are few and known
 
     @classmethod
     def of_sums(cls, sums: Sums, *, gram: bool = True) -> Cloud:
@@ -54,6 +55,7 @@ class Cloud:
         return cls(
             count=sums.count, zeros=sums.zeros, unit_sum=sums.unit.cpu().numpy(), vector_sum=sums.total.cpu().numpy(),
             norm_sum=sums.norm, square_sum=sums.square, scatter=scatter,
+            rows=sums.gram.rows.cpu().numpy() if scatter is not None and sums.gram is not None and sums.gram.held else None,
         )  # fmt: skip
 
     @classmethod
@@ -141,7 +143,7 @@ class Cloud:
         None where no energy is left."""
         kept = np.delete(np.arange(self.width), coordinates)
         scatter = None if self.scatter is None else self.scatter[np.ix_(kept, kept)]
-        rest = replace(self, unit_sum=self.unit_sum[kept], vector_sum=self.vector_sum[kept], scatter=scatter)
+        rest = replace(self, unit_sum=self.unit_sum[kept], vector_sum=self.vector_sum[kept], scatter=scatter, rows=None)
         if not len(kept) or not rest.energies.sum() > 0:
             return None
         shares = rest.energies / rest.energies.sum()
@@ -159,6 +161,9 @@ def _eigh(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
     to the first axis, M is [[a, cᵀ], [c, B]]; λ₁ = a + ‖c‖²/a, and the others are those of B − ccᵀ/a, to (tr C/‖μ‖²)².
     """
     if not _far(cloud):
+        if not vectors and cloud.rows is not None and len(cloud.rows) < 0.75 * cloud.width:  # XXᵀ has the same, and d − n zeros
+            few = np.linalg.eigvalsh(cloud.rows @ cloud.rows.T)[::-1] / cloud.count
+            return np.append(few, np.zeros(cloud.width - len(few))), np.zeros((len(cloud.rows), 0))
         moment = np.outer(cloud.mean, cloud.mean)
         moment += cloud.covariance
         values, found = _decomposed(moment, vectors)

@@ -25,8 +25,8 @@ class Gram:
     kept about one of them, the `pilot` p, so that the scatter about the mean keeps its digits (Chan, Golub and LeVeque 1983).
     Matrices with other pilots are moved to this one's when they are added, exactly but for rounding.
 
-    Cost (k+1)/(2k)·2·rows·width² operations an update for k = 4 panels; memory 5 bytes·width². With `few` the rows themselves
-    are kept as long as they take less than that.
+    Cost (k+1)/(2k)·2·rows·width² operations an update for k = 4 panels; memory 5 bytes·width². Up to `few` rows are kept as
+    they are: 5·width/8 of them take as much.
 
     >>> g = Gram(2)
     >>> g.add(torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64))
@@ -38,8 +38,8 @@ class Gram:
             [0.5000, 0.5000]], dtype=torch.float64)
     """
 
-    def __init__(self, width: int, device: torch.device | str = "cpu", *, few: bool = False):
-        self.width = width
+    def __init__(self, width: int, device: torch.device | str = "cpu", *, few: int = 0):
+        self.width, self.few = width, few
         cuts = [width * i // PANELS for i in range(PANELS + 1)]
         self._spans = [(a, b) for a, b in pairwise(cuts) if b > a]
         self.panels: list[Tensor] = []
@@ -68,7 +68,7 @@ class Gram:
         if not self.panels:
             self.held.append(rows.clone())
             self.count += len(rows)
-            if self.count > 5 * self.width // 8:
+            if self.count > self.few:
                 self._open()
             return
         if not self.count:
@@ -113,7 +113,7 @@ class Gram:
             panel.addr_(half[a:b], moved[a:]).addr_(moved[a:b], half[a:])
 
     def copy(self) -> Self:
-        new = type(self)(self.width, self.sum.device, few=not self.panels)
+        new = type(self)(self.width, self.sum.device, few=0 if self.panels else self.few)
         new.combine(self)
         return new
 
@@ -158,7 +158,8 @@ class Gram:
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
         if "rows" in state:
-            new = cls(state["rows"].shape[1], state["rows"].device, few=True)
+            width = state["rows"].shape[1]
+            new = cls(width, state["rows"].device, few=max(len(state["rows"]), 5 * width // 8))
             new.held, new.count = [state["rows"].clone()], float(len(state["rows"]))
             return new
         new = cls(len(state["sum"]), state["sum"].device)

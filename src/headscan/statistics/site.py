@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from copy import copy
 from functools import partial
 from typing import Self
 
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, Blocks, prefixed, unprefixed
+from headscan.statistics.accumulator import Accumulator, Blocks, Octaves, prefixed, unprefixed
 from headscan.statistics.clusters import Clusters, Pieces
 from headscan.statistics.gram import Gram
 from headscan.statistics.reservoir import CELLS, GROUPS, Occurrences, lengths, sinks
@@ -26,7 +28,7 @@ class Sums(Accumulator):
 
     fields = ("scalars", "unit", "total")
 
-    def __init__(self, width: int, *, gram: bool = True, few: bool = False, device: torch.device | str = "cpu"):
+    def __init__(self, width: int, *, gram: bool = True, few: int = 0, device: torch.device | str = "cpu"):
         self.width = width
         self.scalars = torch.zeros(4, dtype=torch.float64, device=device)  # count, zeros, Σ‖x‖, Σ‖x‖²
         self.unit = torch.zeros(width, dtype=torch.float64, device=device)
@@ -107,6 +109,19 @@ CHUNK = 512  # tokens that are squared at a time: they stay near
 AT_ONCE = 2**20  # numbers, 8 MiB in float64, that are added at a time: more leave the cache
 
 
+class CellSums(Accumulator):
+    """`Sums` of disjoint sets of tokens, some of `CELLS`; few are kept as they are, of ordinary ones where `few` says so."""
+
+    fields = ("cells",)
+
+    def __init__(self, width: int, cells: Sequence[str], *, few: bool = False, device: torch.device | str = "cpu"):
+        rows = 5 * width // 8
+        self.cells = {cell: Sums(width, few=rows if few or cell != "ordinary" else 0, device=device) for cell in cells}
+
+    def restored(self, state: dict[str, Tensor]) -> Self:
+        return copy(self).filled(state)
+
+
 class NonFinite(ArithmeticError):
     """A vector was NaN or infinite: `window` and `position` say where it was seen first."""
 
@@ -126,16 +141,21 @@ class SiteStatistics(Accumulator):
     positions. `sink_positions`, `sink_tokens`: where sinks stand and which ids they are. With `intervals`, what each
     document and stretch of windows adds is kept (`clusters`), too.
 
+    With `lengths` of 2 to 4 the sums of windows up to 2, 4, 8, ... are kept apart, as many of the last as that says, of the
+    tokens that are no sinks: what the text had been had it ended there (`prefixes`). Each takes as much memory as the whole.
     """
 
     arguments = ("width", "skip_first")
-    fields = ("fine", "cells", "squared_unit", "sink_positions", "sink_tokens")
+    fields = ("fine", "octaves", "sinks", "squared_unit", "sink_positions", "sink_tokens")
 
-    def __init__(self, width: int, *, skip_first: int = 0, device: torch.device | str = "cpu", intervals: bool = False):
+    def __init__(
+        self, width: int, *, skip_first: int = 0, device: torch.device | str = "cpu", intervals: bool = False, lengths: int = 1
+    ):  # fmt: skip
         self.width, self.skip_first, self.device = width, skip_first, torch.device(device)
         zero = partial(Sums, width, gram=False, device=self.device)
         self.fine: dict[str, Blocks[Sums]] = {group: Blocks(FINE_BLOCKS, zero) for group in ("all", "first")}
-        self.cells = {cell: Sums(width, few=cell != "ordinary", device=device) for cell in CELLS}
+        self.octaves = Octaves(lengths, partial(CellSums, width, CELLS[:2], few=lengths > 1, device=self.device))
+        self.sinks = CellSums(width, CELLS[2:], device=self.device)
         self.squared_unit = {cell: torch.zeros(width, dtype=torch.float64, device=device) for cell in CELLS}
         self.sink_positions, self.sink_tokens = Occurrences(), Occurrences()
         self.clusters = Clusters(width) if intervals else None
@@ -177,58 +197,70 @@ class SiteStatistics(Accumulator):
         if ids is not None:
             self.sink_tokens.update(ids[:, self.skip_first :].cpu()[aside[1].cpu()])
         step = max(1, -(-len(states) // max(1, -(-states.numel() // AT_ONCE))))
-        for start in range(0, len(states), step):
-            part = slice(start, start + step)
-            self._add(Pieces.of(states[part], documents[part], aside[:, part]), windows[part], rest=rest)
+        for octave, members in self.octaves.runs(windows):
+            for start in range(0, len(members), step):
+                rows = members[start : start + step]
+                part = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
+                cut = Pieces.of(states[part], documents[part], aside[:, part])
+                self._add(cut, octave, [windows[row] for row in rows], rest=rest)
 
-    def _add(self, cut: Pieces, windows: list[int], *, rest: bool) -> None:
+    def _add(self, cut: Pieces, octave: CellSums, windows: list[int], *, rest: bool) -> None:
         if self.clusters is not None and not rest:
             self.clusters.update(cut, windows)
         self._blocks("all", windows, cut.sums)
         if self._lead:
             self._blocks("first", windows, cut.alone[cut.aside[0].flatten()[cut.apart]])
-        self._cells(cut)
+        self._cells(cut, octave.cells | self.sinks.cells)
 
-    def _cells(self, cut: Pieces) -> None:
+    def _cells(self, cut: Pieces, kept: dict[str, Sums]) -> None:
         rows, sums = cut.rows.flatten(0, 1), cut.ordinary.sum(0)
         squared = torch.zeros_like(rows[0])
         for part, inverse in zip(rows.split(CHUNK), cut.inverse.flatten().split(CHUNK), strict=True):
             squared += inverse.square() @ part.square()
-        _add(self.cells["ordinary"], sums)
+        _add(kept["ordinary"], sums)
         self.squared_unit["ordinary"] += squared
-        gram = self._gram("ordinary")
-        if gram.count and gram.pilot is None:  # zero rows add nothing
+        gram = _gram(kept["ordinary"])
+        if gram.panels and gram.count and gram.pilot is None:  # zero rows add nothing
             gram.add(rows, sums[self.width : -4], count=float(sums[-4]))
         else:
             gram.add(rows[cut.scalars[..., 0].flatten() > 0])
         cells = (cut.aside[0].long() + 2 * cut.aside[1].long()).flatten()[cut.apart]
         for number, cell in enumerate(CELLS[1:], start=1):
             alone = cut.alone[cells == number]
-            _add(self.cells[cell], alone.sum(0))
+            _add(kept[cell], alone.sum(0))
             self.squared_unit[cell] += alone[:, : self.width].square().sum(0)
-            self._gram(cell).add(alone[:, self.width : -4])
+            _gram(kept[cell]).add(alone[:, self.width : -4])
         self.sink_positions.update(cut.aside[1].nonzero()[:, 1] + self.skip_first)
-
-    def _gram(self, cell: str) -> Gram:
-        gram = self.cells[cell].gram
-        assert gram is not None
-        return gram
 
     def _blocks(self, group: str, windows: list[int], sums: Tensor) -> None:
         for block, members in self.fine[group].runs(windows):
             chosen = slice(members[0], members[-1] + 1) if members[-1] - members[0] + 1 == len(members) else members
             _add(block, sums[chosen].sum(0))
 
+    def cell(self, name: str) -> Sums:
+        """The sums of one of `CELLS`."""
+        return self._sums([name], gram=True)
+
     def sums(self, group: str, *, gram: bool = True) -> Sums:
         """The sums of a group of tokens, one of `sinks.GROUPS`: `all`, `without_first`, `without_sinks`."""
-        whole = Sums(self.width, gram=gram, few=True, device=self.device)
-        for number in GROUPS[group]:
-            whole.merge(self.cells[CELLS[number]])
+        return self._sums([CELLS[number] for number in GROUPS[group]], gram=gram)
+
+    def prefixes(self) -> Iterator[Sums]:
+        """The sums of tokens that are no sinks in the first 2, 4, 8, ... windows, as far as they are kept, least first."""
+        parts = self.octaves.parts()
+        return (self._sums(CELLS[:2], gram=True, parts=parts[:end]) for end in range(1, len(parts)))
+
+    def _sums(self, cells: Sequence[str], *, gram: bool, parts: Sequence[CellSums] | None = None) -> Sums:
+        whole = Sums(self.width, gram=gram, few=self.width, device=self.device)
+        for part in [*self.octaves.parts(), self.sinks] if parts is None else parts:
+            for cell in (name for name in cells if name in part.cells):
+                whole.merge(part.cells[cell])
         return whole
 
     def occupied(self, group: str) -> tuple[str, ...]:
         """The sets of a group that hold any token: groups with the same sets have the same sums."""
-        return tuple(CELLS[number] for number in GROUPS[group] if self.cells[CELLS[number]].count)
+        parts, names = [*self.octaves.parts(), self.sinks], [CELLS[number] for number in GROUPS[group]]
+        return tuple(name for name in names if any(name in part.cells and part.cells[name].count for part in parts))
 
     @property
     def all(self) -> Sums:
@@ -248,6 +280,11 @@ class SiteStatistics(Accumulator):
         clusters = unprefixed("clusters", state)
         new.clusters = Clusters.restore(clusters) if clusters else None
         return new
+
+
+def _gram(sums: Sums) -> Gram:
+    assert sums.gram is not None
+    return sums.gram
 
 
 def _add(sums: Sums, added: Tensor) -> None:

@@ -30,6 +30,24 @@ if TYPE_CHECKING:
 ASIDE = "all columns but the last are of the tokens that are no sinks (longer than 3 times the median of their window)"
 
 
+@section("scan", 35)
+def over_length(result: ScanResult) -> Section | None:
+    """The effective rank at each doubling of the text, at the last block of each model."""
+    field, series = f"effective_rank{WITHOUT_SINKS}", dict[str, tuple[list[Any], list[Any], list[Any]]]()
+    for model in models(result):
+        row = last_block(of_model(result.sites, model))
+        read, curve = (None, None) if row is None else (row.get("lengths"), row.get(f"{field}_curve"))
+        if row is not None and isinstance(read, list) and isinstance(curve, list):
+            series[f"{named(model)}, {row.text('site')}"] = (read, curve, [*[None] * (len(curve) - 1), row.interval(field)])
+    if not series:
+        return None
+    alt = "Effective rank at the last block by tokens read, at each doubling of the text"
+    caption = "The first tokens of the text, at each doubling; the bar is the 95 % interval of the whole."
+    drawn = Figure("length", lambda: lines(series, "tokens read", "effective rank", log="x"), alt, caption, 320)
+    lead = "A spectral number is one at a length: compare models, layers and checkpoints that read as many tokens."
+    return Section("Over the length of the text", lead, [drawn], "length")
+
+
 @section("scan", 10)
 def cone(result: ScanResult) -> Section:
     """The average cosine by layer; in the terminal the tables of the core measures."""
