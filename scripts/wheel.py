@@ -2,9 +2,9 @@
 
     python scripts/wheel.py [FOLDER]
 
-In a temporary environment without extras every verb runs on the specimen that the wheel has, or says in one sentence which
-extra it needs and leaves with 2; so does every option that needs an extra. Then the package of specimens is installed
-beside it, and what asked for it runs. The packages stand in FOLDER (dist).
+In a temporary environment of headscan and its laboratory, without extras, every verb runs on the specimen that the wheel
+has, or says in one sentence which extra it needs and leaves with 2; so does every option that needs an extra. Then the
+package of specimens is installed beside it, and what asked for it runs. The packages stand in FOLDER (dist).
 """
 
 from __future__ import annotations
@@ -44,16 +44,17 @@ def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def built(dist: Path, python: Path) -> tuple[Path, Path]:
-    """The wheel of headscan and that of the specimens, built, weighed and looked into."""
+def built(dist: Path, python: Path) -> tuple[Path, Path, Path]:
+    """The wheels of headscan, of the specimens and of the laboratory, built, weighed and looked into."""
     command(python, "-m", "pip", "install", "--quiet", "build", "twine")
-    for old in [*dist.glob("headscan-*"), *dist.glob("headscan_specimens-*")]:
+    for old in [*dist.glob("headscan-*"), *dist.glob("headscan_*-*")]:
         old.unlink()
     command(python, "-m", "build", "--outdir", dist, ROOT)
-    command(python, "-m", "build", "--wheel", "--outdir", dist, ROOT / "packaging" / "specimens")
+    for beside in (ROOT / "packaging" / "specimens", ROOT / "lab"):
+        command(python, "-m", "build", "--wheel", "--outdir", dist, beside)
     (wheel,), (archive,) = dist.glob("headscan-*.whl"), dist.glob("headscan-*.tar.gz")
-    (specimens,) = dist.glob("headscan_specimens-*.whl")
-    command(python, "-m", "twine", "check", "--strict", wheel, archive, specimens)
+    (specimens,), (laboratory,) = dist.glob("headscan_specimens-*.whl"), dist.glob("headscan_lab-*.whl")
+    command(python, "-m", "twine", "check", "--strict", wheel, archive, specimens, laboratory)
     for package in (wheel, archive):
         print(f"{package.name}: {package.stat().st_size:,} bytes")
         if package.stat().st_size > LIMIT:
@@ -67,7 +68,7 @@ def built(dist: Path, python: Path) -> tuple[Path, Path]:
     relative = [link for link in re.findall(r"\]\(([^)]+)\)", about) if not link.startswith(("https://", "#"))]
     if relative:
         sys.exit(f"links that lead nowhere on a package index: {', '.join(relative)}")
-    return wheel, specimens
+    return wheel, specimens, laboratory
 
 
 def scripts_pages() -> ModuleType:
@@ -95,19 +96,19 @@ def tried(python: Path, words: str, folder: Path, paths: dict[str, str]) -> str:
     return f"leaves with {done.returncode}: {last}"
 
 
-def clean_environment(place: Path, wheel: Path) -> Path:
-    """The Python of a new environment that has the wheel and what it needs, at the versions of constraints.txt."""
+def clean_environment(place: Path, *wheels: Path) -> Path:
+    """The Python of a new environment that has the wheels and what they need, at the versions of constraints.txt."""
     command(sys.executable, "-m", "venv", place)
     python = place / "bin" / "python"
-    command(python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", wheel)
+    command(python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", *wheels)
     return python
 
 
-def try_all(place: Path, wheel: Path, specimens: Path) -> list[str]:
+def try_all(place: Path, wheel: Path, specimens: Path, laboratory: Path) -> list[str]:
     """Every verb and every option that needs an extra; what is not as it should be."""
     pages = scripts_pages()
     paths = pages.materials(place) | {"folder": str(place), "result": str(place / "remedy")}
-    python = clean_environment(place / "environment", wheel)
+    python = clean_environment(place / "environment", wheel, laboratory)
     (place / "model.gguf").write_bytes(b"GGUF" + bytes(96))
     wrong, later = [], {}
 
@@ -138,8 +139,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
         command(sys.executable, "-m", "venv", place / "tools")
-        wheel, specimens = built(options.folder, place / "tools" / "bin" / "python")
-        wrong = try_all(place, wheel, specimens)
+        wheels = built(options.folder, place / "tools" / "bin" / "python")
+        wrong = try_all(place, *wheels)
     if wrong:
         sys.exit("\n".join(["", *wrong]))
 

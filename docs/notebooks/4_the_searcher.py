@@ -43,7 +43,7 @@ print(table.round(3).to_string(index=False))
 # ----------------
 # A remedy is a map of vectors. ``headscan remedy SOURCE --export NAME`` writes it as a ``Dense`` module of
 # sentence-transformers, an ONNX graph, or the column itself, rewritten; scikit-learn has it as a transformer:
-from headscan.remedies.export import RemedyTransformer
+from headscan.remedies.transformer import RemedyTransformer
 
 repaired = RemedyTransformer("whiten-softly").fit_transform(column)
 print(

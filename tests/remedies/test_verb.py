@@ -100,7 +100,7 @@ def test_scikit_learn_takes_the_transformer(cone, tmp_path):
     from sklearn.pipeline import make_pipeline
     from sklearn.utils.estimator_checks import check_estimator
 
-    from headscan.remedies.export import RemedyTransformer
+    from headscan.remedies.transformer import RemedyTransformer
 
     for name in ("all-but-the-top", "whiten"):
         check_estimator(RemedyTransformer(name))
