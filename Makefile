@@ -74,7 +74,7 @@ wheel: setup
 lowest:
 	$(PYTHON) -m venv .venv-lowest
 	$(PYTHON) scripts/lowest.py $(if $(TORCH),torch==$(TORCH)) > .venv-lowest/lowest.txt
-	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/lowest.txt --editable '.[dev]'
+	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/lowest.txt --editable '.[dev]' --editable lab
 	HEADSCAN_REAL= OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -q tests
 
 setup: .venv/.ready

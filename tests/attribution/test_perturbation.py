@@ -1,6 +1,7 @@
 """Occlusion against its definition, with and without the shared prefix."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import torch
 
 from headscan.attribution import AttributionTarget, Coalitions, Engine, TargetStep, attribute, find_units
 from headscan.attribution.engine import plan
+from headscan.attribution.faithfulness import Faithfulness, FaithfulnessCurve, RandomOrders, over_predictions
+from headscan.attribution.result import findings
 from headscan.attribution.target import Unit
 from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build, family
@@ -147,3 +150,30 @@ def test_a_prompt_longer_than_the_window_leaves_the_short_cut_that_a_shorter_one
     for length, packs in ((8, True), (9, True), (12, False)):
         engine.share(engine.embed(torch.tensor(IDS[:length])))
         assert engine.packs is packs
+
+
+def trusted(gain: tuple[float, float], insertion: tuple[float, float]) -> str:
+    curve = FaithfulnessCurve([0, 1], [1, 0], 0.5)
+    own = Faithfulness(curve, curve, RandomOrders(0.5, 0.5), "zero", 1, 0.0, gain, 0.0, insertion)
+    record = SimpleNamespace(method="occlusion", faithfulness=own, completeness=None)
+    (found,) = findings([record], "probability")
+    return found.code
+
+
+@pytest.mark.parametrize(
+    ("gain", "insertion", "code"),
+    [((0.01, 0.3), (-0.1, 0.1), "FAITHFUL"), ((-0.1, 0.02), (-0.1, 0.0), "UNFAITHFUL"),
+     ((-0.3, -0.1), (-0.2, -0.1), "UNFAITHFUL"),
+     ((-0.1, 0.02), (-0.05, 0.2), "UNDECIDED"), ((-0.1, 0.02), (0.01, 0.2), "UNDECIDED"),
+     ((-0.1, 0.2), (-0.1, 0.1), "UNDECIDED")],
+)  # fmt: skip
+def test_a_map_is_called_unfaithful_only_where_that_was_seen(gain, insertion, code):
+    assert trusted(gain, insertion) == code
+
+
+def test_intervals_of_areas_stay_in_their_range_and_one_prediction_has_orders_enough_for_an_alarm(gpt2):
+    """19 orders of one prediction: the chance that the map's own is the least of 20 is .05."""
+    found = attribute(gpt2, IDS, method="occlusion", substitute="zero").faithfulness
+    for low, high in (found.random.deletion_interval, found.random.insertion_interval):
+        assert 0 <= low <= high <= 1
+    assert over_predictions(np.array([0.0, 0.0, 0.0, 1.0]), (0.0, 1.0))[0] == 0.0

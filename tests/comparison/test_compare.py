@@ -178,3 +178,12 @@ def test_stored_states_are_compared_with_the_model_that_made_them():
     assert all(cell.value == pytest.approx(1.0, abs=1e-6) for cell in result.cells)
     with pytest.raises(headscan.BadInput, match="different tokens"):
         headscan.compare([lens, stored | {"token_ids": ids + 1}], text, context=16, sites="block.1", draws=19)
+
+
+@pytest.mark.parametrize(("windows", "code"), [(3, "UNTESTED"), (12, "BEYOND-NULL")])
+def test_a_text_of_few_windows_is_not_tested(windows, code):
+    text = "The quick brown fox jumps over the lazy dog. A cat sat on the mat and slept. " * 6
+    options = {"context": 16, "draws": 39, "measures": "cka", "nulls": "permutation", "max_tokens": 16 * windows}
+    codes = {found.code for found in headscan.compare([tiny(5), tiny(5, name="again")], text, **options).findings}
+    assert {"SAME", code} <= codes
+    assert "WITHIN-NULL" not in codes

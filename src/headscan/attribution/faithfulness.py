@@ -9,12 +9,12 @@ import numpy.typing as npt
 
 from headscan.attribution.method import AttributionMap, AttributionTask, Coalitions
 from headscan.run import Interval
-from headscan.statistics.uncertainty import student_quantile
+from headscan.statistics.uncertainty import Bounds, StandardError, difference_ends
 
 POINTS = 20
-RANDOM_ORDERS = 3
 MOST_STEPS = 8
 FEWEST = 4  # predictions of which an interval is made
+RANDOM_ORDERS, ALONE = 3, 19  # of a prediction; of few predictions, whose intervals are over orders
 ONE = (
     "The predictions explained are too few to say what others of the text would give: with four or more of a continuation "
     "(--continuation, --generate) there are intervals. Those of random orders are over orders."
@@ -36,7 +36,7 @@ class FaithfulnessCurve:
 
 @dataclass(frozen=True)
 class RandomOrders:
-    """The areas when units go in a random order, averaged over three a prediction.
+    """The areas when units go in a random order, averaged over three a prediction, 19 of fewer than four predictions.
 
     Intervals: of what all random orders would give, over predictions, or over orders where there are fewer than four.
     """
@@ -61,6 +61,8 @@ class Faithfulness:
     steps: int  # predictions of a continuation that are averaged over (evenly spaced, at most eight)
     gain: float | None = None  # how much lower the deletion area is than that of random orders, of the same predictions
     gain_interval: Interval | None = None
+    insertion_gain: float | None = None  # how much higher the insertion area is
+    insertion_gain_interval: Interval | None = None
     no_interval: str | None = None  # why there is none
 
 
@@ -79,7 +81,7 @@ class MeasuredOrder(NamedTuple):
 def measured_orders(
     task: AttributionTask, scores: AttributionMap, steps: Sequence[int]
 ) -> tuple[list[MeasuredOrder], list[list[MeasuredOrder]]]:
-    """For each of these predictions, the units in the order of their scores, and in three random orders."""
+    """For each of these predictions, the units in the order of their scores, and in random orders."""
     game, random = task.game(task.filler), np.random.default_rng(task.seed)
     # In a masked model the masks themselves stay: replacing one asks another question.
     masks = set(task.target.positions) if task.engine.masked else set()
@@ -91,7 +93,9 @@ def measured_orders(
         units = np.flatnonzero(there & free)
         order = units[np.argsort(-scores.units[step][units], kind="stable")]
         own.append(_measured(game, order, step))
-        null.append([_measured(game, random.permutation(units), step) for _ in range(RANDOM_ORDERS)])
+        null.append(
+            [_measured(game, random.permutation(units), step) for _ in range(RANDOM_ORDERS if len(steps) >= FEWEST else ALONE)]
+        )
     return own, null
 
 
@@ -109,26 +113,29 @@ def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
     areas = np.array([order.areas for order in own])  # [S, 2]
     random = np.array([[order.areas for order in orders] for orders in null])  # [S, orders, 2]
     enough = len(chosen) >= FEWEST
-    gains = random[:, :, 0] - areas[:, :1]  # [S, orders]
+    gains, inserted = random[:, :, 0] - areas[:, :1], areas[:, 1:] - random[:, :, 1]  # [S, orders]
+    ends = (0.0, 1.0) if task.target.judged == "probability" else (-1.0, 1.0)
+    apart = difference_ends(ends, ends)
 
-    def beyond(values: npt.NDArray[np.float64]) -> Interval | None:
-        return over_predictions(values.mean(1)) if enough else _over_orders(values)
+    def beyond(values: npt.NDArray[np.float64], ends: Bounds = apart) -> Interval | None:
+        return over_predictions(values.mean(1), ends) if enough else _over_orders(values, ends)
 
     def curve(which: int, curves: Sequence[Numbers]) -> FaithfulnessCurve:
         heights = np.mean([np.interp(share, order.share, y) for order, y in zip(own, curves, strict=True)], axis=0)
         column = areas[:, which]
-        return FaithfulnessCurve(share.tolist(), heights.tolist(), float(column.mean()), over_predictions(column))
+        return FaithfulnessCurve(share.tolist(), heights.tolist(), float(column.mean()), over_predictions(column, ends))
 
     without, within = random[:, :, 0], random[:, :, 1]
     return Faithfulness(
         deletion=curve(0, [order.deletion for order in own]), insertion=curve(1, [order.insertion for order in own]),
-        random=RandomOrders(float(without.mean()), float(within.mean()), beyond(without), beyond(within)),
+        random=RandomOrders(float(without.mean()), float(within.mean()), beyond(without, ends), beyond(within, ends)),
         substitute=task.substitute_name if task.substitute is not None else "auto", steps=len(chosen),
-        gain=float(gains.mean()), gain_interval=beyond(gains), no_interval=None if enough else ONE,
+        gain=float(gains.mean()), gain_interval=beyond(gains), insertion_gain=float(inserted.mean()),
+        insertion_gain_interval=beyond(inserted), no_interval=None if enough else ONE,
     )  # fmt: skip
 
 
-def over_predictions(values: npt.NDArray[np.float64]) -> Interval | None:
+def over_predictions(values: npt.NDArray[np.float64], ends: Bounds = (None, None)) -> Interval | None:
     """Student's 95 % interval of the mean of a number over predictions [S], taken as independent; None below four.
 
     How often it covers is measured in benchmarks/faithfulness_intervals_cover.py.
@@ -138,19 +145,18 @@ def over_predictions(values: npt.NDArray[np.float64]) -> Interval | None:
     (-0.44, 6.44)
     """
     many = len(values)
-    return _student(values, values.std(ddof=1) / many**0.5, many - 1) if many >= FEWEST else None
+    return _student(values, values.std(ddof=1) / many**0.5, many - 1, ends) if many >= FEWEST else None
 
 
-def _over_orders(values: npt.NDArray[np.float64]) -> Interval:
+def _over_orders(values: npt.NDArray[np.float64], ends: Bounds) -> Interval:
     """The 95 % interval of the mean over all orders, from some of each prediction [S, orders], the predictions fixed."""
     predictions, orders = values.shape
     error = (values.var(1, ddof=1).sum() / orders) ** 0.5 / predictions
-    return _student(values, error, predictions * (orders - 1))
+    return _student(values, error, predictions * (orders - 1), ends)
 
 
-def _student(values: npt.NDArray[np.float64], error: float, freedom: int) -> Interval:
-    reach = student_quantile(freedom) * float(error)
-    return float(values.mean()) - reach, float(values.mean()) + reach
+def _student(values: npt.NDArray[np.float64], error: float, freedom: int, ends: Bounds) -> Interval:
+    return StandardError(float(error), freedom, len(values)).interval(float(values.mean()), bounds=ends)
 
 
 def _measured(game: Coalitions, order: npt.NDArray[np.int64], step: int) -> MeasuredOrder:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 
@@ -151,24 +151,31 @@ def explained(task: AttributionTask, scored: AttributionMap) -> list[ExplainedSt
 
 # ---- What an attribution's numbers say in words.
 
+MARGIN = 0.1
+"""A gain below this share of what random orders leave is none: a convention."""
 GAP = 0.01
 """From this on a gap of completeness is spoken of: a convention, no test."""
 
 
 def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
-    """Codes: FAITHFUL (at 95 %: `Faithfulness.gain`) or UNFAITHFUL (each map that was checked, against random orders),
-    INCOMPLETE."""
+    """Codes, of each map that was checked against random orders at 95 %: FAITHFUL (replacing what it ranks highest lowers more;
+    `Faithfulness.gain`), UNFAITHFUL (neither that nor putting it back first gains a tenth of what random orders leave), else
+    UNDECIDED; and INCOMPLETE."""
     found = []
+    level: Literal["alert", "notice", "good"]
     for one in maps:
         if (trust := one.faithfulness) is not None:
             own, null = trust.deletion.area, trust.random.deletion
-            better = trust.gain_interval is not None and trust.gain_interval[0] > 0
-            text = (
-                f"The map by {one.method} says {'more' if better else 'no more, as far as was measured,'} than chance: replacing "
-                f"what it ranks highest leaves a mean {judged} of {own:.2g}, random orders {null:.2g}."
-            )
-            code = "FAITHFUL" if better else "UNFAITHFUL"
-            found.append(Finding(code=code, level="good" if better else "alert", sentence=text, value=own - null))
+            out, back = ((ends or (-1.0, 1.0)) for ends in (trust.gain_interval, trust.insertion_gain_interval))
+            text = f"replacing what it ranks highest leaves a mean {judged} of {own:.2g}, random orders {null:.2g}"
+            text += f"; putting it back first gives {trust.insertion.area:.2g}, random orders {trust.random.insertion:.2g}."
+            if out[0] > 0:
+                code, level, said = "FAITHFUL", "good", "says more than chance"
+            elif max(out[1], back[1]) < MARGIN * abs(null):
+                code, level, said = "UNFAITHFUL", "alert", "says no more than chance"
+            else:
+                code, level, said = "UNDECIDED", "notice", "cannot be told from chance by what was measured"
+            found.append(Finding(code=code, level=level, sentence=f"The map by {one.method} {said}: {text}", value=own - null))
         if one.completeness is not None and (gap := max(one.completeness.relative_gap)) > GAP:
             text = f"The scores of {one.method} miss the sum that they must have by {100 * gap:.2g} %."
             found.append(Finding(code="INCOMPLETE", level="alert", sentence=text, value=gap))

@@ -50,6 +50,10 @@ NULLS: Registry[type[NullModel]] = Registry("null", "headscan.comparison.nulls")
 """Every null by its name: headscan/comparison/nulls.py, and those of plug-ins."""
 
 
+WINDOWS = 4
+"""Three windows have six orders, so that no p can be below 1/6; four have 24."""
+
+
 @NULLS.register("permutation")
 class Permutation(NullModel):
     """The second model's windows in random order, position by position: exact where windows are exchangeable."""
@@ -62,7 +66,7 @@ class Permutation(NullModel):
 
     def pairs(self, task: NullTask) -> Iterator[tuple[Prepared, Prepared]]:
         x, y = (Prepared.of(rows, task.measures) for rows in (task.x, task.y))
-        if y.windows < 2:
+        if y.windows < WINDOWS:
             return
         yield x, y
         for _ in range(task.draws):

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headscan.comparison.covariance import SimilarityWords
-from headscan.comparison.nulls import NullWords
+from headscan.comparison.nulls import WINDOWS, NullWords
 from headscan.run import Finding, Interval
 from headscan.run.result import Result
 
@@ -101,6 +101,7 @@ class CompareResult(Result):
 EQUAL = 1e-6  # from 1: float32 sums know no less
 STEP = 0.1  # a fall of CKA from one layer to the next that is worth a sentence
 SPIKE = 0.9  # share of a site's variance on one direction from which on CKA speaks of that direction
+DRAWS = 19  # fewer give no p of .05
 PART = 0.5  # of a model's tokens compared, below which a reader must know
 
 
@@ -145,11 +146,17 @@ def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]
 
 
 def _within(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
+    tests = [cell.tests[0] for cell in cells if cell.tests]
+    if not tests:
+        return
+    null, draws = tests[0].null, max(test.draws for test in tests)
+    if draws < DRAWS:
+        text = f"Whether {a} and {b} are more alike than the null ({null}) makes them cannot be told: a p of .05 needs {DRAWS} "
+        text += f"draws, of at least {WINDOWS} windows of text."
+        yield Finding(code="UNTESTED", level="notice", sentence=text, value=draws)
+        return
     known = [cell for cell in cells if cell.p_adjusted is not None]
     inside = [cell for cell in known if (cell.p_adjusted or 0.0) > 0.05]
-    if not known:
-        return
-    null = known[0].tests[0].null
     share, count = len(inside) / len(known), len(known)
     if not inside:
         text = f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes them (adjusted p ≤ .05)."

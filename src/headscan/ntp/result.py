@@ -211,6 +211,9 @@ def axis_words(words: Floats, spell: Spell, *, count: int = 8, ends: int = 10) -
 
 # ---- What the numbers of a prediction say, in sentences.
 
+LOW = 0.5
+"""A rank below this share of what the distinct supports allow is called low: a convention."""
+
 
 def findings(
     order: int, data: DataNumbers, solution: SolutionNumbers | None, comparisons: Sequence[ModelComparison]
@@ -231,9 +234,11 @@ def findings(
         text = f"about {unseen:.0%} of next occurrences would bring a successor not yet seen"
         say("UNSETTLED", "alert", unseen, f"{text}: the supports are not settled")
     if solution is not None:
-        text = f"the growing part has rank {solution.rank} of at most {data.vocabulary - 1}"
-        text += f", certified to a relative gap of {solution.gap:.0e}"
-        say("LOW RANK", "good" if solution.converged else "notice", solution.rank, text)
+        most = min(data.vocabulary - 1, solution.supports)
+        text = f"the growing part has rank {solution.rank} of the {most:,} that {solution.supports:,} distinct supports of "
+        text += f"{data.vocabulary:,} tokens allow, certified to a relative gap of {solution.gap:.0e}"
+        low = solution.rank < LOW * most
+        say("LOW RANK" if low else "RANK", "good" if low and solution.converged else "notice", solution.rank, text)
     for model in comparisons:
         name, m = model.name, model.metrics
         if m.direction is not None:

@@ -200,7 +200,7 @@ def trust(result: AttributeResult) -> Section:
         ]
         rows = [Line(name, [cell_of(one.deletion, "area"), cell_of(one.insertion, "area")]) for name, one in checked]
         null = [cell_of(first.random, key) for key in ("deletion", "insertion")]
-        rows.append(Line("random order", null, note="three, averaged"))
+        rows.append(Line("random order", null, note="averaged"))
         parts += [Figure("curves", lambda: curves(result), alt, caption), Table(columns, rows)]
         parts += [Prose(first.no_interval)] if first.no_interval else []
     else:
