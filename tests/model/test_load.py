@@ -51,7 +51,8 @@ def test_a_folder_gives_the_model_that_was_saved(saved):
     assert lens.tokenizer is not None
     assert not lens.model.training
     known = lens.provenance()
-    assert known.sha256 == {"model.safetensors": sha256((saved / "model.safetensors").read_bytes()).hexdigest()}
+    named = {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+    assert known.sha256 == {name: sha256((saved / name).read_bytes()).hexdigest() for name in named}
     assert json.loads(json.dumps(asdict(known))) == asdict(known)
 
 
@@ -71,7 +72,7 @@ def test_shards_are_read_and_checked(saved, tmp_path):
     assert len(shards) > 1
     lens = Lens.load(str(tmp_path), device="cpu")
     assert torch.equal(lens.run(ids(), sites="head")["head"], Lens(gpt2()).run(ids(), sites="head")["head"])
-    assert set(lens.provenance().sha256) == {shard.name for shard in shards}
+    assert {shard.name for shard in shards} | {"config.json", "model.safetensors.index.json"} <= set(lens.provenance().sha256)
     shards[1].unlink()
     refuse("is missing, though", str(tmp_path))
 
@@ -99,7 +100,7 @@ def test_random_init_reads_no_weights(folder):
     assert torch.equal(one.input_embeddings, same.input_embeddings)
     assert not torch.equal(one.input_embeddings, other.input_embeddings)
     assert one.provenance().random_init == 1
-    assert one.provenance().sha256 == {}
+    assert "model.safetensors" not in one.provenance().sha256
 
 
 def test_device_map_is_handed_on(saved):
@@ -276,15 +277,20 @@ def test_a_cached_hub_model_loads_offline_with_its_commit(saved, tmp_path, monke
     commit = "0123456789abcdef0123456789abcdef01234567"
     repository = tmp_path / "models--someone--tiny"
     shutil.copytree(saved, repository / "snapshots" / commit)
-    (repository / "refs").mkdir()
+    for part in ("refs", "blobs"):
+        (repository / part).mkdir()
     (repository / "refs" / "main").write_text(commit)
+    for file in (repository / "snapshots" / commit).iterdir():  # as the cache has them: links to its blobs
+        file.rename(repository / "blobs" / file.name)
+        file.symlink_to(Path("../../blobs") / file.name)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     for name in ("someone/tiny", "someone/tiny@main", f"someone/tiny@{commit}"):
         lens = Lens.load(name, device="cpu")
         known = lens.provenance()
         assert known.name == name
         assert known.revision == commit
-        assert known.sha256 == {"model.safetensors": sha256((saved / "model.safetensors").read_bytes()).hexdigest()}
+        named = {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+        assert known.sha256 == {file: sha256((saved / file).read_bytes()).hexdigest() for file in named}
         assert lens.require_tokenizer().encode("b") == [1]
     refuse("cannot be reached|no revision", "someone/tiny@other")
     refuse("is no model: a revision is written", "someone/tiny@../../x")

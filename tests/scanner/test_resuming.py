@@ -1,8 +1,11 @@
 """A scan that was stopped goes on only with what it rests on, and its files are those of an undisturbed one."""
 
 import json
+import shutil
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file
@@ -10,6 +13,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, Lens, scan
 from headscan.model import ByteTokenizer
+from headscan.run import run as run_module
+from headscan.run.run import LIBRARIES
 
 STORY = "Once upon a time there was a hen, and the hen had a cone. " * 60
 
@@ -46,7 +51,7 @@ def test_another_text_of_the_same_name_is_refused(tmp_path, text):
 
 def test_other_weights_are_refused_also_of_models_that_were_built(tmp_path, text):
     stopped(made(), text, tmp_path / "out")
-    with pytest.raises(BadInput, match="the weights of hen was"):
+    with pytest.raises(BadInput, match="the model hen was"):
         scan(made(seed=1), text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
@@ -55,8 +60,78 @@ def test_other_weights_in_the_same_folder_are_refused(tmp_path, text):
     made().model.save_pretrained(folder)
     stopped(str(folder), text, tmp_path / "out", tokenizer="bytes")
     made(seed=1).model.save_pretrained(folder)
-    with pytest.raises(BadInput, match="the weights of"):
+    with pytest.raises(BadInput, match=r"model\.safetensors of the model"):
         scan(str(folder), text, context=32, batch=8, out=tmp_path / "out", resume=True, tokenizer="bytes")
+
+
+@pytest.mark.parametrize("file", ["config.json", "generation_config.json", "tokenizer_config.json", "1_Pooling/config.json"])
+def test_another_byte_of_any_file_that_describes_the_model_is_refused_by_its_name(tmp_path, text, file):
+    folder = tmp_path / "model"
+    made().model.save_pretrained(folder)
+    for name in ("tokenizer_config.json", "1_Pooling/config.json"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("{}")
+    stopped(str(folder), text, tmp_path / "out", tokenizer="bytes")
+    (folder / file).write_text((folder / file).read_text() + " ")
+    with pytest.raises(BadInput, match=rf"cannot be resumed: {file} of the model"):
+        scan(str(folder), text, context=32, batch=8, out=tmp_path / "out", resume=True, tokenizer="bytes")
+
+
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_another_version_of_a_library_is_refused_by_its_name(tmp_path, text, monkeypatch, library):
+    stopped(made(), text, tmp_path / "out")
+    known = run_module._version
+    monkeypatch.setattr(run_module, "_version", lambda name: "0.0" if name == library else known(name))
+    with pytest.raises(BadInput, match=f"the version of {library} was "):
+        scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True)
+
+
+def test_another_precision_is_refused(tmp_path, text):
+    stopped(made(), text, tmp_path / "out")
+    half = made()
+    half.model.to(torch.bfloat16)
+    with pytest.raises(BadInput, match=r"the (model|device and precision of) hen was"):
+        scan(half, text, context=32, batch=8, out=tmp_path / "out", resume=True)
+
+
+@pytest.mark.parametrize("array", ["block.0", "token_ids", "documents"])
+def test_one_byte_of_stored_states_is_seen(tmp_path, array):
+    """One row of 30,000, at a place that no spaced sample comes by."""
+    rng, path = np.random.default_rng(0), tmp_path / "states.npz"
+    arrays = {"block.0": rng.standard_normal((30_000, 4)).astype(np.float32), "token_ids": rng.integers(0, 9, 30_000)}
+    arrays["documents"] = np.arange(30_000) // 100
+    np.savez(path, **arrays)
+    stopped(path, None, tmp_path / "out")
+    arrays[array].reshape(30_000, -1)[5, 0] += 1
+    np.savez(path, **arrays)
+    with pytest.raises(BadInput, match=r"cannot be resumed: the states of states\.npz was"):
+        scan(path, context=32, batch=8, out=tmp_path / "out", resume=True)
+
+
+def test_what_was_hashed_is_all_that_a_model_is_read_from(tmp_path, text):
+    """A folder with these files alone gives the same result, and Python opened no other."""
+    folder, alone, opened = tmp_path / "model", tmp_path / "alone", set()
+    made().model.save_pretrained(folder)
+    (folder / "notes.bin").write_text("not a part of it")
+    sys.addaudithook(lambda event, args: opened.add(str(args[0])) if event == "open" else None)
+    options = {"context": 32, "tokenizer": "bytes", "max_tokens": 256}
+    whole = scan(str(folder), text, **options)
+    named = set(whole.models[0].sha256)
+    assert {Path(one).relative_to(folder).as_posix() for one in opened if one.startswith(f"{folder}/")} <= named
+    for name in named:
+        (alone / name).parent.mkdir(exist_ok=True, parents=True)
+        shutil.copy(folder / name, alone / name)
+    assert scan(str(alone), text, **options).sites[0]["effective_rank"] == whole.sites[0]["effective_rank"]
+
+
+@pytest.mark.parametrize("file", ["model.safetensors", "config.json"])
+def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path, text, file):
+    folder = tmp_path / "model"
+    made().model.save_pretrained(folder)
+    (folder / file).rename(tmp_path / "elsewhere")
+    (folder / file).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadInput, match=f"a link that leads out of it, '{file}'"):
+        scan(str(folder), text, context=32, tokenizer="bytes")
 
 
 @pytest.mark.parametrize("change", [{"skip_first": 1}, {"seed": 5}, {"measures": "drift"}, {"batch": 4}, {"context": 16}])

@@ -26,7 +26,7 @@ from headscan.attribution.target import AttributionTarget, TargetKind, UnitKind,
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.run import BadInput, fingerprint, options_of, running, verb
+from headscan.run import BadInput, options_of, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.run.verbs import Given
 from headscan.text.prompts import PromptLike, read_prompt
@@ -89,7 +89,7 @@ def attribute(
     sentence = asks_for_sentence(lens, asked)
     task = read_task(lens, asked, sentence=sentence)
     record = lens.provenance()
-    run.identify(f"the weights of {lens.name}", fingerprint(record))
+    lens.identify(run)
     run.identify("the prompt", list(task.prompt.ids))
     methods = methods_of(asked, sentence=sentence)
     check_slopes(task.target, methods)

@@ -17,7 +17,7 @@ from headscan.model import Lens
 from headscan.model.lens import ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice
-from headscan.run import BadInput, Finding, Given, ModelRecord, Run, TextRecord, fingerprint, running, verb
+from headscan.run import BadInput, Finding, Given, ModelRecord, Run, TextRecord, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.uncertainty import clustered
 from headscan.text.prompts import PromptsLike, display, read_prompts
@@ -300,8 +300,8 @@ def compare(models: ModelsLike, asked: Given, run: Run) -> FlowComparison:
     shortest = min(int(ids.shape[1]) for ids, _ in read)
     prompts = [ids[:, :shortest] for ids, _ in read]
     records = [lens.provenance() for lens in lenses]
-    for number, (lens, record, ids) in enumerate(zip(lenses, records, prompts, strict=True)):
-        run.identify(f"the weights of model {number}, {lens.name}", fingerprint(record))
+    for number, (lens, ids) in enumerate(zip(lenses, prompts, strict=True)):
+        lens.identify(run)
         run.identify(f"the prompts of model {number}, {lens.name}", ids.tolist())
     return FlowComparison(lenses, prompts, sites, cut_names(asked), read[0][1], records)
 

@@ -129,7 +129,7 @@ def invert(
     allowed = _allowed(lens, vocabulary, prompts)
     record = lens.provenance()
     parameters = Row(plain({"method": chosen.name} | asdict(chosen)))  # type: ignore[arg-type]
-    run.identify(f"the weights of {lens.name}", lens.identity())
+    lens.identify(run)
     run.identify("the prompts", [list(prompt.ids) for prompt in prompts] if leak is None else leak.sha256)
     run.identify("the method", plain(parameters))
     run.identify("the vocabulary", None if allowed is None else allowed.nonzero()[:, 0].tolist())

@@ -157,7 +157,7 @@ def privacy(
     if not texts:
         raise BadInput("The text is empty.")
     record = lens.provenance()
-    run.identify(f"the weights of {lens.name}", lens.identity())
+    lens.identify(run)
     run.identify("the text", plain(texts))
     channel = CHANNELS[release]()
     leak = channel.attack(lens, texts, asked, run)

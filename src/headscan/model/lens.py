@@ -14,12 +14,12 @@ from torch import Tensor, nn
 from headscan.model.inputs import IdsLike, ModelInputs, context_length
 from headscan.model.load import Blank, Preparation, prepare
 from headscan.model.recording import Recorder, find_sites, record
-from headscan.model.settings import Building, Loading, Origin, TokenizerLike, weights_identity
+from headscan.model.settings import Building, Loading, Origin, TokenizerLike, model_identity
 from headscan.model.sites import Tap, match_sites
 from headscan.model.structure import Stack
 from headscan.model.tokenizers import load_tokenizer, require_tokenizer
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
-from headscan.run import BadInput, ModelRecord
+from headscan.run import BadInput, Json, ModelRecord, Run
 from headscan.text.prompts import Limits
 
 
@@ -242,7 +242,7 @@ class Lens(Memo):
 
     def provenance(self) -> ModelRecord:
         """What this model is and where it came from, for the protocol of a result; `sha256` is empty for a model that
-        was built, not loaded. The first call reads the weight files once."""
+        was built, not loaded. The first call reads the files once."""
         model = self.model
         counted = model.num_parameters() if hasattr(model, "num_parameters") else sum(p.numel() for p in model.parameters())
         return ModelRecord(
@@ -255,9 +255,15 @@ class Lens(Memo):
             sha256=dict(self.once("sha256", self.origin.sha256)),
         )  # fmt: skip
 
-    def identity(self) -> str:
-        """A hash of the weights: of their files, or of a model that was built two sums a tensor. Asked once."""
-        return self.once("identity", lambda: weights_identity(self.model, self.provenance().sha256))
+    def identity(self) -> Json:
+        """The hashes of the files that it was read from; of a model that was built, one of what it is made of. Asked once."""
+        return self.once("identity", lambda: model_identity(self.model, self.provenance().sha256))
+
+    def identify(self, run: Run) -> None:
+        """Say that a run rests on this model: on its files, on its device and its precision."""
+        record = self.provenance()
+        run.identify(f"the model {self.name}", self.identity())
+        run.identify(f"the device and precision of {self.name}", f"{record.device}, {record.quantize or record.dtype}")
 
     def __repr__(self) -> str:
         return (

@@ -12,11 +12,11 @@ import torch
 from safetensors import SafetensorError
 
 from headscan.model.inputs import context_length
-from headscan.model.settings import Building, Origin, choose_device, memory_of, quiet, weights_identity
+from headscan.model.settings import Building, Origin, choose_device, memory_of, model_identity, quiet
 from headscan.model.source import Source, auto_class, find_source, reason
 from headscan.model.tokenizers import load_tokenizer
 from headscan.model.weights import quantization, settled
-from headscan.run import BadInput
+from headscan.run import BadInput, Json
 
 DEPTHS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers", "n_layer")
 SIZES = ("vocab_size", "hidden_size", "num_attention_heads", *DEPTHS)
@@ -156,7 +156,7 @@ class Preparation:
     config: Any  # of transformers
     family: Any  # the Auto class that loads it
     tokenizer: Any
-    files: tuple[Path, ...]  # the weight files of a local model
+    files: dict[str, Path]  # of a local model
     size: ModelSize
 
     def __repr__(self) -> str:
@@ -177,7 +177,7 @@ class Preparation:
         origin = Origin(
             source.given,
             snapshot.name if snapshot else source.revision,
-            source.weight_files if seed is None else (),
+            source.files(weights=seed is None),
             settings.quantize,
             seed,
         )
@@ -202,9 +202,9 @@ class Preparation:
     def context_length(self) -> int | None:
         return context_length(hollow(self.family, self.config, self.settings.trusted))
 
-    def identity(self) -> str | None:
-        """What `Lens.identity` will be, read from the weight files; None where they are not there yet."""
-        return weights_identity(None, Origin(files=self.files).sha256()) if self.files else None
+    def identity(self) -> Json:
+        """What `Lens.identity` will be, read from the files; None where they are not there yet."""
+        return model_identity(None, Origin(files=self.files).sha256()) if self.files else None
 
     def check_memory(self) -> None:
         """Raise BadInput where the weights alone are larger than the memory of the device they go to."""
@@ -271,7 +271,7 @@ def prepare(model: str | os.PathLike[str], settings: Building) -> Preparation:
         raise BadInput(f"The weights of a .gguf file are not rounded again: leave out --dtype {settings.dtype}.")
     config = source.config(trust)
     family = auto_class(config)
-    files = source.weight_files if settings.random_init is None and source.folder is not None else ()
+    files = source.files(weights=settings.random_init is None) if source.folder is not None else {}
     tokenizer = load_tokenizer(settings.tokenizer, source, trust)
     size = estimate_size(family, config, source.name, trust)
     ready = Preparation(source, settings, config, family, tokenizer, files, size)

@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Protocol
 import torch
 from torch import nn
 
-from headscan.run import BadInput, Option, Settings
+from headscan.run import BadInput, Json, Option, Settings
 
 
 class TokenizerObject(Protocol):
@@ -131,13 +131,15 @@ class Building(Loading):
 # ---- The identity of weights and tokenizers, for runs that are resumed
 
 
-def weights_identity(model: nn.Module | None, files: Mapping[str, str]) -> str:
-    """A hash of the weight files' hashes; without files, of the sum and the sum of squares of each tensor of `model`."""
+def model_identity(model: nn.Module | None, files: Mapping[str, str]) -> Json:
+    """The hashes of the files that a model was read from; without files, one of its configuration, and of the sum and the sum of
+    squares of each of its tensors."""
     if files:
-        return _hash(sorted(files.items()))
+        return dict(files)
     tensors = () if model is None else model.state_dict().items()
     return _hash(
-        [
+        [str(getattr(model, "config", ""))]
+        + [
             (name, list(tensor.shape), float(tensor.double().sum()), float(tensor.double().square().sum()))
             for name, tensor in tensors
             if isinstance(tensor, torch.Tensor)
@@ -169,14 +171,14 @@ class Origin:
 
     source: str | None = None  # what the user named
     revision: str | None = None  # the resolved commit where known, else the revision asked for
-    files: tuple[Path, ...] = ()  # the weight files that were read
+    files: Mapping[str, Path] = field(default_factory=dict)  # those that it was read from, by their names in its folder
     quantize: str | None = None
     random_init: int | None = None
 
     def sha256(self) -> dict[str, str]:
-        """{file name: hex digest} of the weight files. Reads files that changed since the last call whole."""
-        stats = {path: path.stat() for path in self.files}
-        return {path.name: _sha256(path, stat.st_size, stat.st_mtime_ns) for path, stat in stats.items()}
+        """{file name: hex digest} of the files. Reads files that changed since the last call whole."""
+        stats = {name: (path, path.stat()) for name, path in self.files.items()}
+        return {name: _sha256(path, stat.st_size, stat.st_mtime_ns) for name, (path, stat) in stats.items()}
 
 
 @cache

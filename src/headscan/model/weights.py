@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from headscan.run import BadInput
+from headscan.run.files import leads_out
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -41,8 +42,27 @@ def weight_files(folder: Path) -> list[Path]:
             )
         raise BadInput(f"'{folder}' has no weights: there is neither {SINGLE} nor {INDEX}.")
     for file in files:
+        check_inside(folder, file)
         check_safetensors(file)
     return files
+
+
+DESCRIBING = ("*config*.json", "*token*.json", "vocab*", "merges.txt", "*.model", "*.tiktoken", "*.jinja", "*.py", "modules.json",
+              "*.index.json", "adapter_*", "*/config.json")  # fmt: skip
+"""The files beside the weights that say what a model is: configurations, tokenizer, pooling, adapters, code."""
+
+
+def describing_files(folder: Path) -> list[Path]:
+    """Those of a model's folder; BadInput where one is a link that leads out of it."""
+    files = sorted({file for pattern in DESCRIBING for file in folder.glob(pattern) if file.is_file()})
+    for file in files:
+        check_inside(folder, file)
+    return files
+
+
+def check_inside(folder: Path, file: Path) -> None:
+    if leads_out(folder, file):
+        raise BadInput(f"'{folder}' holds a link that leads out of it, '{file.name}': headscan follows none such.")
 
 
 def _shards(index: Path) -> list[Path]:

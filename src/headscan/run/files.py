@@ -20,6 +20,17 @@ from headscan.run.errors import BadInput
 ASIDE, LOCK = ".unfinished", ".lock"
 
 
+def leads_out(folder: Path, file: Path) -> bool:
+    """Whether a file named in a folder lies outside of it, by its name or by a link; the Hugging Face cache's own links do not.
+
+    >>> leads_out(Path("/a"), Path("/a/../b")), leads_out(Path("/a"), Path("/a/b/c"))
+    (True, False)
+    """
+    home, real = folder.resolve(), file.resolve()
+    cached = home.parent.name == "snapshots" and real.is_relative_to(home.parent.parent / "blobs")
+    return not (real.is_relative_to(home) or cached)
+
+
 def check_writable(folder: str | os.PathLike[str]) -> Path:
     """The folder, made if need be; BadInput where nothing can be written into it.
 

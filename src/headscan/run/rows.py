@@ -153,7 +153,7 @@ class TextRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecord:
-    """What a model is and where it came from. `sha256` has the hex digest of each weight file by its name."""
+    """What a model is and where it came from. `sha256` has the hex digest of each file that it was read from."""
 
     name: str
     source: str | None = None

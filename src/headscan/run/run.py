@@ -65,7 +65,8 @@ class Run:
         self._lock = FolderLock(self.folder, command) if self.folder is not None and self.rank == 0 else None
         self.parts = Parts(self._unfinished, rank=self.rank)
         self._started, self._clock = datetime.now(UTC), time.monotonic()
-        own: dict[str, Json] = {"verb": verb, "headscan": _version("headscan"), "processes": self.processes}
+        own: dict[str, Json] = {"verb": verb, "processes": self.processes}
+        own |= {f"the version of {name}": _version(name) for name in LIBRARIES}
         self._identity: dict[str, Json] = own | {"subject": subject}
         self._identity |= {
             field.flag: plain(value)
@@ -138,6 +139,10 @@ class Run:
                 self._refuse(name, stored[name], value)
 
     def _refuse(self, what: str, was: Json, now: Json) -> None:
+        if isinstance(was, dict) and isinstance(now, dict):
+            what, was, now = next(
+                (f"{key} of {what}", was.get(key), now.get(key)) for key in was | now if was.get(key) != now.get(key)
+            )
         raise BadInput(
             f"The run in {self.folder} cannot be resumed: {what} was {_shown(was)} and is {_shown(now)} now. "
             "Start afresh without --resume, or in another folder."

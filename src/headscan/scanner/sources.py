@@ -46,7 +46,8 @@ class Subject:
             self.lens = Lens.of(self.ready) if isinstance(self.ready, Preparation) else self.ready
         if self.renamed:
             self.lens.name = self.name
-        self._identify(self.lens.identity() if self.run.folder is not None else None)
+        if self.run.folder is not None:
+            self.lens.identify(self.run)
         return self.lens
 
     def release(self) -> None:
@@ -105,13 +106,9 @@ class Subject:
         if longest is not None and context > longest:
             raise BadInput(f"{name} reads at most {longest} tokens at once, less than {context}.")
         if self.run.folder is not None:
-            if isinstance(ready, Preparation):
-                self._identify(ready.identity())
+            if isinstance(ready, Preparation) and (known := ready.identity()) is not None:
+                self.run.identify(f"the model {name}", known)
             self.run.identify(f"the tokenizer of {name}", tokenizer_identity(tokenizer))
-
-    def _identify(self, weights: str | None) -> None:
-        if weights is not None:
-            self.run.identify(f"the weights of {self.name}", weights)
 
 
 def check_all(subjects: Sequence[Subject], text: TextLike | None) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from headscan.run import BadInput
+from headscan.run.files import leads_out
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Location:
         """A file that a description in this folder names; BadInput for a name that leads out of the folder."""
         if "://" in name or "\\" in name or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts:
             raise BadInput(f"{self.path} names a file outside it, '{name}': headscan reads none such.")
+        if not self.remote and leads_out(Path(self.path), Path(self.path) / name):
+            raise BadInput(f"{self.path} holds a link that leads out of it, '{name}': headscan follows none such.")
         return self / name
 
     @property

@@ -62,7 +62,7 @@ class VectorSource(ABC):
         """Call `each` with the vectors [B, T, width] of each site in turn, of the batch that was given last."""
 
     @abstractmethod
-    def identity(self) -> str:
+    def identity(self) -> Json:
         """A hash by which a resumed run knows the source again."""
 
     @abstractmethod
@@ -146,7 +146,7 @@ class ModelSource(VectorSource):
         read = 0 if self._windows is None else self._windows.mark().characters
         return None if not size or not read else max(windows, int(windows * size / read)) * self.context
 
-    def identity(self) -> str:
+    def identity(self) -> Json:
         return self.lens.identity()
 
     def record(self) -> ModelRecord:

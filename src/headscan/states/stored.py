@@ -93,7 +93,7 @@ class StoredSource(VectorSource):
         self._read = self.tokens
 
     def identity(self) -> str:
-        return self.vectors.identity()
+        return self.vectors.identity(self.tokens)
 
     def record(self) -> ModelRecord:
         first = self.vectors.sites[self.sites[0]]

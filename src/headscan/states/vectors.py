@@ -7,7 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, ClassVar, Protocol
 
@@ -27,7 +27,7 @@ DTYPES = {
 TOKENS = ("token_ids", "input_ids", "tokens", "token_id")
 DOCUMENTS = ("documents", "document_ids", "document_id", "document")
 """What arrays of token ids, and of the numbers of documents, are called in files that say no more of themselves."""
-PROBED = 64  # rows that stand for all of them in a store's identity
+HASHED = 2**24  # bytes that are hashed at a time
 
 
 class Rows(Protocol):
@@ -145,7 +145,6 @@ class Vectors:
     vocabulary: int | None = None  # one more than the largest token id, where the store says it
     model: str | None = None  # what the store says of the model that made it
     notes: tuple[str, ...] = ()  # what a reader of its numbers must know
-    whole_identity: str | None = field(default=None, repr=False)  # where the store identifies itself
 
     def __post_init__(self) -> None:
         if not self.sites:
@@ -165,14 +164,16 @@ class Vectors:
     def count(self) -> int:
         return next(iter(self.sites.values())).count
 
-    def identity(self) -> str:
-        """A hash of names, shapes, dtypes and of 64 rows of each site, evenly spaced."""
-        digest = hashlib.sha256((self.whole_identity or "").encode())
-        for site, rows in self.sites.items():
-            digest.update(f"{site}/{rows.count}/{rows.width}/{rows.dtype}/{self.window}".encode())
-            if self.whole_identity is None:
-                for number in range(0, rows.count, max(1, rows.count // PROBED)):
-                    digest.update(rows.read(number, number + 1).contiguous().view(torch.uint8).numpy().tobytes())
+    def identity(self, used: int) -> str:
+        """A hash of names, shapes, dtypes and of the first `used` rows of each site, of their tokens and documents."""
+        digest = hashlib.sha256()
+        for name, rows in [*self.sites.items(), ("token ids", self.ids), ("documents", self.documents)]:
+            if rows is None:
+                continue
+            digest.update(f"{name}/{rows.count}/{rows.width}/{rows.dtype}/{self.window}".encode())
+            step = max(1, HASHED // (rows.width * rows.dtype.itemsize))
+            for first in range(0, used, step):
+                digest.update(rows.read(first, min(first + step, used)).contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     @classmethod

@@ -105,7 +105,7 @@ def run(
     longest = lens.context_length
     if longest is not None and settings.context > longest:
         raise BadInput(f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}.")
-    run.identify(f"the weights of {lens.name}", lens.identity())
+    lens.identify(run)
     writer = _ShardWriter(source, chosen, settings, run, run.folder)
     index = writer.write()
     record = lens.provenance()

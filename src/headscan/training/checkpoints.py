@@ -151,6 +151,6 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
     record = lens.provenance()
     if (folder := Path(model)).is_dir():  # what `train` writes is RUN/model
         record = replace(record, name=(folder.resolve().parent if folder.name == "model" else folder.resolve()).name)
-    run.identify("the weights of the model", lens.identity())
+    lens.identify(run)
     source = find_source(os.fspath(model))
     return Trained(found, lens.tokenizer, None if source.gguf else source.folder, record, found is not lens.model)

@@ -128,12 +128,11 @@ class HeadscanFormat(StateFormat):
         names = [*(site.site for site in index.sites), "token_ids", "documents"]
         shards = [_rows(place.inside(shard.file), shard, index.context, names) for shard in index.shards]
         rows: dict[str, Rows] = {name: JoinedRows([shard[name] for shard in shards]) for name in names}
-        digest = hashlib.sha256("".join(shard.sha256 for shard in index.shards).encode()).hexdigest()
         notes = () if index.complete else ("Its writing was interrupted: this is the beginning of the text.",)
         return Vectors(
             place.name, {name: rows[name] for name in names[:-2]}, ids=rows["token_ids"], documents=rows["documents"],
             window=index.context, vocabulary=index.vocabulary, model=str(index.model.get("name", "")) or None,
-            notes=notes, whole_identity=digest,
+            notes=notes,
         )  # fmt: skip
 
 
