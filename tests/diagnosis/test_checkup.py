@@ -13,7 +13,7 @@ from tests.diagnosis.conftest import TEXT
 
 
 def test_one_run_answers_four_questions(lens, tmp_path):
-    result = headscan.checkup(lens, TEXT, context=16, max_tokens=1200, out=tmp_path)
+    result = headscan.checkup(lens, TEXT * 4, context=16, max_tokens=2400, out=tmp_path)
     seen = {one.code: one for one in result.examinations[0].observations}
     assert {"HS101", "HS102", "HS103", "HS104", "HS201", "HS301", "HS302", "HS303", "HS402"} <= set(seen)
     assert seen["HS201"].present  # random weights predict worse than counting does

@@ -9,7 +9,7 @@ from torch import nn
 from headscan.diagnosis import CONDITIONS, Grid, LeakedBits, ModelEvidence, PromptRead, Seen, TokenFlow, TriedRemedies, condition
 from headscan.diagnosis.measurements import grid_of, levels
 from headscan.diagnosis.run import judged
-from headscan.run import BadInput, Row
+from headscan.run import BadInput, Row, TextRecord
 
 
 def site(name: str, **more: object) -> Row:
@@ -42,6 +42,7 @@ HEALTHY = ModelEvidence(
     cure=TriedRemedies(site="final_norm", length=16, fitted=50, queries=50, rows=tried(0.0, -0.02, 0.01)),
 )  # fmt: skip
 ILL = {
+    "HS205": {"text": TextRecord(source="x", tokens=1024, windows=8, unknown=553)},
     "HS101": {
         "sites": [
             site("block.0"),
@@ -134,6 +135,15 @@ def test_a_condition_is_named_by_its_code_and_no_other_is(code):
     found = next(one for one in judged(ill, []).observations if one.code == code)
     assert found.level == ("notice" if found.known else "alert")
     assert "" not in (found.sentence, found.advice)
+
+
+def test_no_alarm_rests_on_few_tokens_nor_on_a_text_that_the_model_cannot_read():
+    text = TextRecord(source="x", tokens=1024, windows=8, unknown=0)
+    few = next(one for one in judged(replace(HEALTHY, text=text, **ILL["HS101"]), []).observations if one.code == "HS101")
+    assert (few.level, few.known, few.read) == ("notice", True, "1,024 tokens in windows of 128")
+    assert "No alarm rests on fewer than 2,048 tokens." in few.sentence
+    unread = replace(text, unknown=553)
+    assert [one.code for one in judged(replace(HEALTHY, text=unread, **ILL["HS101"]), []).observations] == ["HS205"]
 
 
 def test_checkpoints_are_held_against_the_best_before():

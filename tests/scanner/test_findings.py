@@ -2,8 +2,8 @@
 
 import pytest
 
-from headscan.run import Row
-from headscan.scanner.findings import findings
+from headscan.run import Row, TextRecord
+from headscan.scanner.findings import findings, unread
 
 
 def site(name: str, cosine: float | None, **more: object) -> Row:
@@ -87,3 +87,9 @@ def test_models_that_read_texts_of_unequal_length_are_told_so():
     rows = [site("block.0", 0.05, tokens=2048), site("block.0", 0.05, tokens=1000, model="n")]
     assert "--max-tokens 1000" in next(one.sentence for one in findings(rows, [], {}) if one.code == "UNEQUAL")
     assert "UNEQUAL" not in {one.code for one in findings([rows[0], rows[1] | {"tokens": 2000}], [], {})}
+
+
+@pytest.mark.parametrize(("unknown", "level"), [(0, None), (9, None), (11, "notice"), (50, "notice"), (52, "alert")])
+def test_unknown_tokens_are_said_from_one_in_a_hundred_on(unknown, level):
+    found = unread(TextRecord(source="x", tokens=1024, unknown=unknown), "m")
+    assert (found.level if found else None) == level

@@ -1,7 +1,8 @@
 """`compare`: how alike the representations of two or more models are, site against site, on the same tokens."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from typing import Annotated, Literal
 
@@ -9,11 +10,12 @@ from torch import Tensor
 
 from headscan.comparison.cells import TESTED_RUN, ComparedSources, adjusted, cells_of
 from headscan.comparison.reading import Gathering, SourceReader, aligned, spilled
-from headscan.comparison.result import Alignment, CompareResult, findings
+from headscan.comparison.result import Alignment, CompareResult, SimilarityCell, findings
 from headscan.comparison.settings import ComparisonSettings, compared_subjects
 from headscan.model.settings import Device, Dtype, Sites, TokenizerName, tokenizer_identity
-from headscan.run import BadInput, Given, Run, estimates, running, verb
+from headscan.run import BadInput, Finding, Given, Run, estimates, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.scanner.findings import UNREAD, unread
 from headscan.states import SourcesLike, VectorSource, given_sources
 from headscan.states.estimate import Estimate, expected_reader, operations_a_second
 from headscan.text.source import TEXT, BatchSize, Documents, FieldName, MaxTokens, TextLike
@@ -97,8 +99,19 @@ def compare(
         measures={name: measure.words for name, measure in similarities.items()},
         nulls={name: null.words for name, null in chance.items()}, tokens=gathering.tokens,
         sampled=len(sampled.numbers) * run_length, tested=tested, clusters=gathering.clusters,
-        findings=findings(cells, shares, compared.alignment),
+        findings=_findings(cells, shares, compared),
     )  # fmt: skip
+
+
+def _findings(
+    cells: Sequence[SimilarityCell], shares: Mapping[str, float], compared: ComparedSources
+) -> list[Finding]:  # fmt: skip
+    """Each with what was read; of a text that the first model cannot read, that alone."""
+    text = compared.text
+    missing = unread(text, compared.records[0].name)
+    told = [] if text is not None and text.unknown_share >= UNREAD else findings(cells, shares, compared.alignment)
+    read = None if text is None else text.read
+    return [replace(one, read=read) for one in (*([missing] if missing else []), *told)]
 
 
 def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> ComparedSources:

@@ -5,7 +5,7 @@ import math
 from headscan.diagnosis.evidence import ModelEvidence, interval, value
 from headscan.diagnosis.registry import Seen, condition
 from headscan.run import Row
-from headscan.scanner.findings import LEANING
+from headscan.scanner.findings import LEANING, UNREAD
 
 
 @condition(
@@ -183,7 +183,7 @@ def _factor(scale: float) -> float:
 
 @condition(
     "HS203", "cause", "Weights on a coarse grid", threshold=16.0, least=False, unit="different values in 64 weights",
-    heading="Weights", sentence="Different values among 64 neighbouring weights, in the coarsest matrix.",
+    of_text=False, heading="Weights", sentence="Different values among 64 neighbouring weights, in the coarsest matrix.",
     meaning="The weights were rounded to at most 16 values a group: what these numbers show is the rounded model's.",
     source="definition; groups of 64 and 128: Dettmers and Zettlemoyer 2022, arXiv:2212.09720",
     todo="Say with every number that it is of the rounded model. headscan compare MODEL ORIGINAL tells site by site what "
@@ -225,6 +225,22 @@ def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> S
         value=loss - least, site="output head",
         sentence=f"The loss of {evidence.model} is {loss:.2f} nats a token, that of {name} before it {least:.2f}.",
     )  # fmt: skip
+
+
+@condition(
+    "HS205", "cause", "Text of unknown tokens", threshold=UNREAD, unit="share of the text's tokens", alone=True, of_text=False,
+    source="definition",
+    sentence="Share of the text's tokens that are the tokenizer's unknown token.",
+    meaning="The model did not read this text: its states are of a placeholder, and no other condition is looked for.",
+    todo="Give a text in a script and a language that the model's tokenizer has.",
+    limits="Tokenizers of bytes know every text: of one that the model was not trained on, HS201 tells.",
+)  # fmt: skip
+def unknown_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+    """Of the tokens that were scanned."""
+    text = evidence.text
+    if text is None or text.unknown is None:
+        return None
+    return Seen(value=text.unknown_share, sentence=f"{text.unknown_share:.0%} of {text.tokens or 0:,} tokens are unknown.")
 
 
 @condition(

@@ -46,6 +46,8 @@ class Condition:
     alarm: float | None = None  # many healthy models lie between the threshold and this value: an alarm only beyond it
     brings: tuple[str, ...] = ()  # codes of the conditions that it may bring about
     heading: str = ""  # in the summary, where that of the question does not fit
+    of_text: bool = True  # it rests on the tokens that were read: no alarm on few of them
+    alone: bool = False  # where it is present, no other condition is looked for
     beyond_chance: bool = False  # it is present only where the interval is above 0, too
 
     def __post_init__(self) -> None:

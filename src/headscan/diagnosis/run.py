@@ -19,6 +19,7 @@ from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.run import BadInput, Progress, Row, Run, running, verb, write_atomic
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.scanner.findings import on_few
 from headscan.scanner.result import ScanResult
 from headscan.scanner.run import scan
 from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources, stored_source
@@ -189,20 +190,25 @@ def _names(given: list[SourceLike]) -> list[str]:
 def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination:
     """Every condition that can be looked for in a source, and the summary."""
     found = {code: seen for code, one in CONDITIONS.items() if (seen := one.seen(evidence, earlier)) is not None}
-    alarms, name = alarming({code: seen.value for code, seen in found.items()}), evidence.model
-    rows = [_observation(code, CONDITIONS[code], seen, name, alarm=code in alarms) for code, seen in found.items()]
-    return Examination(model=name, evidence=evidence, observations=rows, summary=summary(evidence, rows))
+    alone = {code: seen for code, seen in found.items() if CONDITIONS[code].alone and CONDITIONS[code].present(seen.value)}
+    found = alone or found
+    alarms = alarming({code: seen.value for code, seen in found.items()})
+    rows = [_observation(code, CONDITIONS[code], seen, evidence, alarm=code in alarms) for code, seen in found.items()]
+    return Examination(model=evidence.model, evidence=evidence, observations=rows, summary=summary(evidence, rows))
 
 
-def _observation(code: str, condition: Condition, seen: Seen, model: str, *, alarm: bool) -> Observation:
+def _observation(code: str, condition: Condition, seen: Seen, evidence: ModelEvidence, *, alarm: bool) -> Observation:
+    few = on_few(evidence.text) if alarm and condition.of_text else ""
+    alarm = alarm and not few
+    seen = replace(seen, sentence=seen.sentence + few)
     present = condition.present(seen.value, seen.interval)
     sure = None if seen.interval is None else all(condition.present(end) == present for end in seen.interval)
     known = not alarm if present else condition.known
     words = ("title", "question", "meaning", "source", "unit", "threshold", "least", "alarm")
     measured = ("sentence", "site", "value", "interval", "null", "null_of")
     return Observation(
-        code=code, level="good" if not present else "notice" if known or sure is False else "alert", model=model,
+        code=code, level="good" if not present else "notice" if known or sure is False else "alert", model=evidence.model,
         present=present, known=known, sure=sure, advice=seen.advice or condition.todo,
-        beside=beside(code, seen.value, least=condition.least),
+        read=evidence.text.read if evidence.text else None, beside=beside(code, seen.value, least=condition.least),
         **{name: getattr(condition, name) for name in words}, **{name: getattr(seen, name) for name in measured},
     )  # fmt: skip

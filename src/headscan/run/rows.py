@@ -148,6 +148,21 @@ class TextRecord:
     dropped: int | None = None
     unknown: int | None = None
     tokenizer: str | None = None
+
+    @property
+    def read(self) -> str | None:
+        """What findings stand on, in words.
+
+        >>> TextRecord(source="x", tokens=2048, windows=16).read
+        '2,048 tokens in windows of 128'
+        """
+        return f"{self.tokens:,} tokens in windows of {self.tokens // self.windows}" if self.tokens and self.windows else None
+
+    @property
+    def unknown_share(self) -> float:
+        """The share of the tokens that are the tokenizer's unknown token."""
+        return (self.unknown or 0) / self.tokens if self.tokens else 0.0
+
     notes: list[str] = field(default_factory=list)
 
 
@@ -183,6 +198,7 @@ class Finding:
     model: str | None = None
     site: str | None = None
     value: float | None = None
+    read: str | None = None  # the text that it stands on: so many tokens, in windows of so many
 
 
 @dataclass(frozen=True, kw_only=True)

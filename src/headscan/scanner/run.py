@@ -6,17 +6,18 @@ import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Literal
 
 from headscan.measures.measure import Measure, group
 from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
 from headscan.model.settings import Device, Dtype, Sites, TokenizerName
-from headscan.run import BadInput, Given, Run, estimates, running, verb
+from headscan.run import BadInput, Finding, Given, Row, Run, estimates, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.differences import differences
 from headscan.scanner.examine import SUFFIXES, Examined, Examiner
-from headscan.scanner.findings import findings
+from headscan.scanner.findings import UNREAD, findings, on_few, unread
 from headscan.scanner.result import ProbeRecord, ScanResult
 from headscan.scanner.settings import Scanning, choose, memory_bound
 from headscan.scanner.sources import subjects
@@ -123,8 +124,24 @@ def _result(found: list[Examined], measures: list[Measure], probes: list[Probe],
         tables=tables, pictures={model.record.name: model.picture for model in found},
         arrays={name: array for model in found for name, array in model.arrays.items()},
         differences=differences([each for model in found for each in model.estimates], list(SUFFIXES.values())),
-        findings=findings(sites, nulls, tables),
+        findings=_findings(found, sites, nulls, tables),
     )  # fmt: skip
+
+
+def _findings(found: list[Examined], sites: list[Row], nulls: list[Row], tables: dict[str, list[Row]]) -> list[Finding]:
+    """Those of all models, each with what was read; none but one of a model that cannot read the text."""
+    texts = {one.record.name: one.text for one in found}
+    missing = [unread(text, name) for name, text in texts.items()]
+    told = findings(sites, nulls, tables)
+    readable = {name for name, text in texts.items() if text.unknown_share < UNREAD}
+    kept = list[Finding]()
+    for one in told:
+        if one.model in readable:
+            few = on_few(texts[one.model]) if one.level == "alert" else ""
+            kept.append(
+                replace(one, level="notice" if few else one.level, sentence=one.sentence + few, read=texts[one.model].read)
+            )
+    return [*(one for one in missing if one is not None), *kept]
 
 
 def _record(probe: Probe, found: list[Examined]) -> ProbeRecord:

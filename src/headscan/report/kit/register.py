@@ -30,6 +30,7 @@ def findings(result: Result) -> list[FindingLine]:
         title, known = getattr(finding, "title", ""), getattr(finding, "known", None)
         where = [finding.model] if len(result.models) > 1 and finding.model else []
         where += [finding.site] if finding.site and finding.site not in finding.sentence else []
+        where += [finding.read] if finding.read else []
         level = finding.level if finding.level in ("alert", "good") else "notice"
         word = level if known is None else "notice" if known else "alarm" if level == "alert" else "alarm, not certain"
         sentence = f"{title}. {finding.sentence}" if title else finding.sentence
