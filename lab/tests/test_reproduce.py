@@ -154,3 +154,11 @@ def test_the_original_commands_can_be_read_and_fit_their_models():
         dry_run("headscan invert huggyllama/llama-7b --prompt 'The sky' --at 'block.0[:, :, :5000]'")
     with pytest.raises(BadInput, match="nonsense"):
         dry_run("headscan invert gpt2 --prompt 'The sky' --nonsense 1")
+
+
+def test_a_given_models_table_is_read_once_and_its_verdict_stands_first(tmp_path):
+    result = reproduce(["7"], on="gpt-vanilla", out=tmp_path)
+    (trial,) = result.claims[0].trials
+    assert (trial.prompts, trial.seeds, trial.tendency) == (4096, 1, "fails here")
+    page = (tmp_path / "report.html").read_text()
+    assert page.index("On the models that were given") < page.index("Claims by document and verdict")

@@ -3,7 +3,7 @@
 import csv
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Literal
 
@@ -151,7 +151,8 @@ def decide(claim: Claim, seen: ExperimentOutcome | None) -> Decision:
 def _tendency(counts: Region, control: Region | None, seen: ExperimentOutcome, power: Power) -> tuple[Tendency, int | None, str]:
     effect = seen.effect
     assert effect is not None
-    short = _shortfall(effect, power)
+    # Of one model that was given there are no seeds to draw: the protocol's tokens alone are asked for.
+    short = _shortfall(effect, replace(power, seeds=1) if len(set(seen.models)) == 1 else power)
     if short:
         return "undecided", short, f"{effect}: fewer seeds or tokens than the protocol asks."
     where = side(effect, counts)

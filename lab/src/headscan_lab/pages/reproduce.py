@@ -69,13 +69,26 @@ def verdicts(result: ReproduceResult) -> Section | None:
         return figure
 
     alt = "Number of claims of each document with each verdict"
+    given = Table(
+        ["claim", Term("model"), Term("verdict"), Term("effect"), "prompts", Term("statement"), Term("why", where="page")],
+        [
+            (row.id, trial.model, f"{SIGNS[trial.tendency]} {trial.tendency}" if trial.tendency else "not tried",
+             _cell(trial.effect, trial.interval), trial.prompts, row.statement, trial.why)
+            for row in result.claims for trial in row.trials
+        ],
+        "On the models that were given",
+    )  # fmt: skip
     table = Table(
         ["claim", Term("verdict"), Term("statement"), Term("why")],
         [(row.id, f"{SIGNS[row.verdict]} {row.verdict}", row.statement, row.why) for row in result.claims],
+        "On the stand-ins" if given.lines else "",
         where="terminal",
     )
     drawn = Figure("verdicts", draw, alt, "Claims by document and verdict.", 90 + 90 * len(documents))
-    return Section("Verdicts", "Each is of what was run here; a tendency is no verdict on a larger model.", [drawn, table])
+    parts = [given] if given.lines else []
+    return Section(
+        "Verdicts", "Each is of what was run here; a tendency is no verdict on a larger model.", [*parts, drawn, table]
+    )
 
 
 @section("reproduce", 20)
