@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from safetensors.numpy import load_file
-from transformers import GPT2Config, GPT2LMHeadModel
+from safetensors.numpy import load_file, save_file
+from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, Lens, scan
 from headscan.model import ByteTokenizer
+from headscan.model.settings import tokenizer_identity
+from headscan.model.source import specimen_path
+from headscan.model.tokenizers import load_tokenizer
 from headscan.run import run as run_module
 from headscan.run.run import LIBRARIES
 
@@ -53,6 +56,53 @@ def test_other_weights_are_refused_also_of_models_that_were_built(tmp_path, text
     stopped(made(), text, tmp_path / "out")
     with pytest.raises(BadInput, match="the model hen was"):
         scan(made(seed=1), text, context=32, batch=8, out=tmp_path / "out", resume=True)
+
+
+def test_weights_in_another_order_are_refused_though_their_sums_are_equal(tmp_path, text):
+    stopped(made(), text, tmp_path / "out")
+    turned = made()
+    with torch.no_grad():
+        turned.model.transformer.wte.weight.copy_(turned.model.transformer.wte.weight.flip(0))
+    with pytest.raises(BadInput, match="the model hen was"):
+        scan(turned, text, context=32, batch=8, out=tmp_path / "out", resume=True)
+
+
+def test_special_tokens_are_part_of_a_tokenizer():
+    folder, known = specimen_path("gpt-vanilla"), set()
+    for options in ({}, {"eos_token": "a"}, {"bos_token": "a"}, {"pad_token": "a"}):
+        known.add(tokenizer_identity(AutoTokenizer.from_pretrained(folder, **options)))
+    assert len(known) == 4
+
+
+def test_a_folder_with_an_adapter_is_refused(tmp_path, text):
+    """Where peft is installed, transformers would read weights beside those that were checked."""
+    made().model.save_pretrained(tmp_path / "model")
+    (tmp_path / "model" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/elsewhere"}))
+    with pytest.raises(BadInput, match="holds an adapter of another model"):
+        scan(str(tmp_path / "model"), text, context=32, tokenizer="bytes")
+
+
+def test_links_out_of_a_tokenizer_or_a_store_are_refused(tmp_path):
+    (tmp_path / "store").mkdir()
+    save_file({"block.0": np.ones((40, 4), np.float32)}, tmp_path / "elsewhere.safetensors")
+    (tmp_path / "store" / "states.safetensors").symlink_to(tmp_path / "elsewhere.safetensors")
+    shutil.copytree(specimen_path("gpt-vanilla"), tmp_path / "tokens")
+    (tmp_path / "tokens" / "tokenizer.json").rename(tmp_path / "elsewhere.json")
+    (tmp_path / "tokens" / "tokenizer.json").symlink_to(tmp_path / "elsewhere.json")
+    with pytest.raises(BadInput, match=r"a link that leads out of it, 'states\.safetensors'"):
+        scan(tmp_path / "store", context=32)
+    with pytest.raises(BadInput, match=r"a link that leads out of it, 'tokenizer\.json'"):
+        load_tokenizer(tmp_path / "tokens")
+
+
+def test_the_caches_own_links_are_followed_in_its_folders_folders_too(tmp_path):
+    store = tmp_path / "datasets--someone--states" / "snapshots" / "0123" / "layers"
+    store.mkdir(parents=True)
+    blob = store.parents[2] / "blobs" / "abcd"
+    blob.parent.mkdir()
+    save_file({"block.0": np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)}, blob)
+    (store / "states.safetensors").symlink_to(blob)
+    assert scan(store, context=8).sites[0]["tokens"] == 40
 
 
 def test_other_weights_in_the_same_folder_are_refused(tmp_path, text):

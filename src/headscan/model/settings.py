@@ -132,15 +132,14 @@ class Building(Loading):
 
 
 def model_identity(model: nn.Module | None, files: Mapping[str, str]) -> Json:
-    """The hashes of the files that a model was read from; without files, one of its configuration, and of the sum and the sum of
-    squares of each of its tensors."""
+    """The hashes of the files that a model was read from; without files, one of its configuration and of each of its tensors."""
     if files:
         return dict(files)
     tensors = () if model is None else model.state_dict().items()
     return _hash(
         [str(getattr(model, "config", ""))]
         + [
-            (name, list(tensor.shape), float(tensor.double().sum()), float(tensor.double().square().sum()))
+            (name, str(tensor.dtype), list(tensor.shape), _tensor_hash(tensor))
             for name, tensor in tensors
             if isinstance(tensor, torch.Tensor)
         ]
@@ -148,17 +147,22 @@ def model_identity(model: nn.Module | None, files: Mapping[str, str]) -> Json:
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
-    """A hash of a tokenizer's rules where it has a `backend_tokenizer`, else of its class and vocabulary.
+    """A hash of a tokenizer's special tokens and rules (its `backend_tokenizer`); without rules, of its class and vocabulary.
 
     >>> from headscan.model import ByteTokenizer
     >>> tokenizer_identity(ByteTokenizer()) == tokenizer_identity(ByteTokenizer())
     True
     """
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
+    special = [getattr(tokenizer, name, None) for name in ("eos_token_id", "bos_token_id", "pad_token_id", "all_special_ids")]
     if backend is not None and hasattr(backend, "to_str"):
-        return _hash(backend.to_str())
+        return _hash([backend.to_str(), special])
     vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
-    return _hash([type(tokenizer).__name__, sorted(vocabulary.items())])
+    return _hash([type(tokenizer).__name__, sorted(vocabulary.items()), special])
+
+
+def _tensor_hash(tensor: torch.Tensor) -> str:
+    return hashlib.sha256(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data).hexdigest()
 
 
 def _hash(value: object) -> str:
@@ -178,11 +182,12 @@ class Origin:
     def sha256(self) -> dict[str, str]:
         """{file name: hex digest} of the files. Reads files that changed since the last call whole."""
         stats = {name: (path, path.stat()) for name, path in self.files.items()}
-        return {name: _sha256(path, stat.st_size, stat.st_mtime_ns) for name, (path, stat) in stats.items()}
+        return {name: _sha256(path, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns) for name, (path, at) in stats.items()}
 
 
 @cache
-def _sha256(path: Path, size: int, changed: int) -> str:
+def _sha256(path: Path, *_: int) -> str:
+    """Kept within a process by inode, size and the times of the last change; the last, ctime, no program can set back."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

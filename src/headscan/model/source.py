@@ -137,6 +137,8 @@ class Source:
             raise self._only_gguf() or self.fault(error) from error
         except Exception as error:  # a configuration checks itself, and raises what it likes
             raise BadInput(f"The configuration of '{self.name}' is at fault: {reason(error)}.") from error
+        if self.folder is None and (cached := self.snapshot) is not None:
+            _check_config(cached / "config.json")
         if self.header is not None:  # transformers leaves out the class with a head and the precision of the weights
             causal: Any = AutoModelForCausalLM._model_mapping
             if not getattr(config, "architectures", None) and type(config) in causal:
@@ -207,6 +209,10 @@ def _check_config(file: Path) -> None:
         raise BadInput(f"'{file}' is not a JSON object.")
     if "transformers_weights" in parsed:
         raise BadInput(f"'{file}' names other weights (transformers_weights) than those that are checked.")
+    if (file.parent / "adapter_config.json").exists():
+        raise BadInput(
+            f"'{file.parent}' holds an adapter of another model (adapter_config.json): merge the two and save them again."
+        )
     if "model_type" not in parsed:
         raise BadInput(f"'{file}' names no model_type, so it describes no Hugging Face model.")
 

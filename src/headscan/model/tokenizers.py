@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from headscan.model.source import Source, find_source, specimens
+from headscan.model.weights import describing_files
 from headscan.run import BadInput
 
 
@@ -92,6 +93,7 @@ def load_tokenizer(wanted: Any, source: Source | None = None, trust_remote_code:
     source = Source(str(wanted), folder.resolve().name, folder, None)  # a tokenizer may live in a folder without a model
     if not source.has_tokenizer:
         raise BadInput(f"The folder '{wanted}' has no tokenizer.")
+    describing_files(folder)  # refuses links that lead out of it
     return _read(source, trust_remote_code)
 
 

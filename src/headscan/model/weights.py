@@ -47,9 +47,9 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-DESCRIBING = ("*config*.json", "*token*.json", "vocab*", "merges.txt", "*.model", "*.tiktoken", "*.jinja", "*.py", "modules.json",
-              "*.index.json", "adapter_*", "*/config.json")  # fmt: skip
-"""The files beside the weights that say what a model is: configurations, tokenizer, pooling, adapters, code."""
+DESCRIBING = ("*config*.json", "*token*.json", "tekken.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.codes", "*.tiktoken",
+              "*.jinja", "*.py", "modules.json", "*.index.json", "*/config.json")  # fmt: skip
+"""The files beside the weights that say what a model is: configurations, tokenizer, pooling, code."""
 
 
 def describing_files(folder: Path) -> list[Path]:

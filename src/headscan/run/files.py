@@ -27,8 +27,8 @@ def leads_out(folder: Path, file: Path) -> bool:
     (True, False)
     """
     home, real = folder.resolve(), file.resolve()
-    cached = home.parent.name == "snapshots" and real.is_relative_to(home.parent.parent / "blobs")
-    return not (real.is_relative_to(home) or cached)
+    caches = (place.parent / "blobs" for place in home.parents if place.name == "snapshots")
+    return not (real.is_relative_to(home) or any(map(real.is_relative_to, caches)))
 
 
 def check_writable(folder: str | os.PathLike[str]) -> Path:

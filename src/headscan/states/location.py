@@ -89,7 +89,7 @@ class Location:
             every = (os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names)
             ours = (file for file in every if file.endswith(ending) and os.path.isfile(file))
             names = [Path(file).relative_to(self.path).as_posix() for file in ours]
-        return [self / name for name in sorted(names) if name.endswith(ending) and not name.startswith(".")]
+        return [self.inside(name) for name in sorted(names) if name.endswith(ending) and not name.startswith(".")]
 
     def folders(self, ending: str) -> dict[str, list[Location]]:
         """The files that end so, by the path of their folder."""
