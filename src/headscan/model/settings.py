@@ -147,18 +147,22 @@ def model_identity(model: nn.Module | None, files: Mapping[str, str]) -> Json:
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
-    """A hash of a tokenizer's special tokens and rules (its `backend_tokenizer`); without rules, of its class and vocabulary.
+    """A hash of a tokenizer's rules where it has a `backend_tokenizer`, else of its class and vocabulary.
 
     >>> from headscan.model import ByteTokenizer
     >>> tokenizer_identity(ByteTokenizer()) == tokenizer_identity(ByteTokenizer())
     True
     """
     backend: Any = getattr(tokenizer, "backend_tokenizer", None)
-    special = [getattr(tokenizer, name, None) for name in ("eos_token_id", "bos_token_id", "pad_token_id", "all_special_ids")]
     if backend is not None and hasattr(backend, "to_str"):
-        return _hash([backend.to_str(), special])
+        return _hash(backend.to_str())
     vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
-    return _hash([type(tokenizer).__name__, sorted(vocabulary.items()), special])
+    return _hash([type(tokenizer).__name__, sorted(vocabulary.items())])
+
+
+def special_tokens(tokenizer: Any) -> Json:
+    """The ids of the tokens that join and pad documents, which two tokenizers of the same rules need not share."""
+    return {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "bos", "pad", "unk")}
 
 
 def _tensor_hash(tensor: torch.Tensor) -> str:

@@ -9,7 +9,7 @@ from typing import cast
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.load import Preparation
-from headscan.model.settings import Loading, tokenizer_identity
+from headscan.model.settings import Loading, special_tokens, tokenizer_identity
 from headscan.model.sites import match_sites, possible_sites
 from headscan.model.tokenizers import load_tokenizer, require_tokenizer
 from headscan.run import BadInput, Run
@@ -109,6 +109,7 @@ class Subject:
             if isinstance(ready, Preparation) and (known := ready.identity()) is not None:
                 self.run.identify(f"the model {name}", known)
             self.run.identify(f"the tokenizer of {name}", tokenizer_identity(tokenizer))
+            self.run.identify(f"the special tokens of {name}", special_tokens(tokenizer))
 
 
 def check_all(subjects: Sequence[Subject], text: TextLike | None) -> None:
