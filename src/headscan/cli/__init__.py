@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
 import signal
 import sys
 import textwrap
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
@@ -165,9 +167,19 @@ def _stop(signum: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
+ENVIRONMENT = {
+    errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EIO,
+    errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ELOOP,
+}  # fmt: skip
+"""What the machine refuses, and no program can mend."""
+
+
 def main() -> NoReturn:
-    """Run the command line: exit 0 when done, 2 on bad input (one sentence), 130 when interrupted, 1 on a fault."""
+    """Run the command line: exit 0 when done, 2 on bad input (one sentence), 74 where the machine refused (a full disk), 130 when
+    interrupted, 1 on a fault."""
     signal.signal(signal.SIGTERM, _stop)  # a polite kill saves its state as Ctrl-C does
+    if sys.stdout is None:  # it was closed
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
@@ -180,6 +192,14 @@ def main() -> NoReturn:
     except BrokenPipeError:  # whoever read the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        if error.errno not in ENVIRONMENT:
+            raise
+        where = f" ({error.filename})" if error.filename else ""
+        print(f"headscan: {error.strerror}{where}.", file=sys.stderr)
+        with suppress(OSError):  # what is left to be written there cannot be
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(74)
     except KeyboardInterrupt:
         resume = "" if words[0] in BARE else " Continue with the same command and --resume."
         print(f"headscan: interrupted.{resume}", file=sys.stderr)

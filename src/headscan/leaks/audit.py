@@ -175,7 +175,9 @@ def audit(exposure: Exposure, texts: list[list[int]], asked: Given, run: Run) ->
     """
     lens = exposure.together.lens
     if not exposure.together.causal:
-        raise BadInput("This release is read from left to right and needs a causal model: choose --release embedding.")
+        raise BadInput(
+            "This release is read from left to right and needs a causal model: choose --release embedding --prior uniform."
+        )
     plan = plan_of(exposure.together, texts, asked, run, sites=len(exposure.names))
     form = read_format(asked["format"]) if asked["format"] else None
     prior = cache(lambda: prior_of(asked["prior"], lens, texts))

@@ -118,7 +118,7 @@ def privacy(
         int | None,
         Option("Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.", low=2),
     ] = None,
-    draws: Annotated[int, Option("Monte Carlo draws a position, for truth and attack.", low=2)] = 64,
+    draws: Annotated[int, Option("Monte Carlo draws a position, for truth and attack.", low=2, high=2**24)] = 64,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,

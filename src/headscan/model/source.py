@@ -203,10 +203,13 @@ class Source:
 def _check_config(file: Path) -> None:
     try:
         parsed = json.loads(file.read_text("utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"'{file}' is not valid JSON.") from error
     if not isinstance(parsed, dict):
         raise BadInput(f"'{file}' is not a JSON object.")
+    named = parsed.get("architectures")
+    if named is not None and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
+        raise BadInput(f"'{file}' names its architectures as {json.dumps(named)[:60]}, which is no list of names.")
     if "transformers_weights" in parsed:
         raise BadInput(f"'{file}' names other weights (transformers_weights) than those that are checked.")
     if (file.parent / "adapter_config.json").exists():

@@ -67,15 +67,18 @@ def check_inside(folder: Path, file: Path) -> None:
 
 def _shards(index: Path) -> list[Path]:
     try:
-        names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        read = json.loads(index.read_text("utf-8"))
+        names = sorted(set(read["weight_map"].values()))
         files = [index.parent / name for name in names]
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise BadInput(f"'{index}' is not a valid index of weight files.") from error
     for file in files:
         if file.parent != index.parent:
             raise BadInput(f"'{index}' names a file outside its folder, '{file}': headscan reads none such.")
         if not file.is_file():
             raise BadInput(f"The weight file '{file}' is missing, though {INDEX} names it.")
+    if not files or not isinstance(read.get("metadata"), dict):
+        raise BadInput(f"'{index}' is not a valid index of weight files: it has no {'metadata' if files else 'weights'}.")
     return files
 
 
@@ -97,7 +100,7 @@ def check_safetensors(file: Path) -> None:
     try:
         header = json.loads(raw)
         end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise BadInput(f"'{file}' is damaged or no safetensors file: its header cannot be read.") from error
     if 8 + length + end != size:
         state = "truncated" if 8 + length + end > size else "damaged"

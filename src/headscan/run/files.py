@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import stat
 import tempfile
 import threading
 import time
@@ -112,7 +113,14 @@ class FolderLock:
             import fcntl
         except ImportError:  # Windows
             return
-        file = self.path.open("a+", encoding="utf-8")
+        try:  # no link is followed, and a pipe does not wait
+            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+        except OSError as error:
+            raise BadInput(f"{self.path} is no file that could be locked: {error.strerror}.") from None
+        file = os.fdopen(handle, "r+", encoding="utf-8") if stat.S_ISREG(os.fstat(handle).st_mode) else None
+        if file is None:
+            os.close(handle)
+            raise BadInput(f"{self.path} is no file that could be locked.")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

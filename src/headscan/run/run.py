@@ -123,7 +123,9 @@ class Run:
     def _take_up(self) -> None:
         try:
             stored = json.loads(self._record.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            if not isinstance(stored, dict):
+                raise ValueError("no identity")
+        except (OSError, ValueError, RecursionError):
             raise BadInput(f"There is nothing to resume in {self.folder}: no interrupted run.") from None
         self.compare(stored)
         self._identity = stored | self._identity

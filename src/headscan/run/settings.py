@@ -157,6 +157,8 @@ def check_value(field: OptionField, value: object) -> None:
         elif isinstance(one, int | float):
             _check_number(option, flag, one)
         elif isinstance(one, str):
+            if not one and field.default != one:
+                raise BadInput(f"{flag} is empty.")
             literal = _literals(field.type)
             if literal and one not in literal:
                 words = " or ".join(filter(None, (", ".join(literal[:-1]), literal[-1])))
@@ -250,6 +252,6 @@ Out = Annotated[
     Option("Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False),
 ]
 Resume = Annotated[bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)]
-Seed = Annotated[int, Option("Random seed.", low=0)]
+Seed = Annotated[int, Option("Random seed.", low=0, high=2**63 - 1)]
 Progressing = Annotated[Progress | None, Option("Called as work goes on.", python=True, identity=False)]
 CommandLine = Annotated[str | None, Option("The command line, for the protocol.", python=True, identity=False)]

@@ -18,6 +18,8 @@ from headscan.states.source import Each, VectorSource
 from headscan.states.vectors import DTYPES, Array, Rows, TensorRows, Vectors, read_states
 from headscan.text import Batch, display
 
+LARGEST = 2**26  # token ids are below this: the largest vocabularies have a quarter of a million
+
 
 class StoredSource(VectorSource):
     """The vectors of a store, cut into windows: its own, or `context` of them.
@@ -48,6 +50,8 @@ class StoredSource(VectorSource):
         self.batch = batch or max(1, 2048 // self.context)
         self.tokens, self._read = self.whole * self.context + self.rest, 0
         self.vocabulary = 0 if vectors.ids is None else vectors.vocabulary or self._largest(vectors.ids) + 1
+        if self.vocabulary > LARGEST:
+            raise BadInput(f"{self.name} holds the token id {self.vocabulary - 1:,}, which is of no vocabulary.")
 
     def _largest(self, ids: Rows) -> int:
         step = 1 << 20
@@ -72,6 +76,8 @@ class StoredSource(VectorSource):
 
         def numbers(rows: Rows | None, absent: int) -> NDArray[np.int64]:
             flat = torch.full((end - begin,), absent) if rows is None else rows.read(begin, end).reshape(-1)
+            if flat.is_floating_point() and not bool((flat == flat.floor()).logical_and(flat.abs() < LARGEST).all()):
+                raise BadInput(f"{self.name} holds token ids or documents that are no whole numbers.")
             values: NDArray[np.int64] = flat.to(torch.int64).numpy().reshape(shape)
             return values
 

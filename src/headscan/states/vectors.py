@@ -157,6 +157,8 @@ class Vectors:
             if rows is not None and rows.count != self.count:
                 raise BadInput(f"{self.name} holds {self.count:,} vectors but {rows.count:,} {what}.")
         for site, rows in self.sites.items():
+            if not rows.dtype.is_floating_point:
+                raise BadInput(f"{self.name} holds whole numbers at {site}, and states are floating point numbers.")
             if rows.count == 0 or rows.width == 0:
                 raise BadInput(f"{self.name} holds no numbers at {site}: its shape is {rows.count} x {rows.width}.")
 

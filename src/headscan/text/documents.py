@@ -70,6 +70,8 @@ def _parquet(file: Any, path: Path, column: str) -> Iterator[tuple[str, str]]:
         schema = table.schema_arrow
         if column not in schema.names:
             raise _no_field(str(path), column, schema.names)
+        if schema.names.count(column) > 1:
+            raise BadInput(f"{path} has {schema.names.count(column)} fields {column!r}: which of them is meant cannot be told.")
         kind = schema.field(column).type
         if arrow.types.is_dictionary(kind):
             kind = kind.value_type

@@ -172,7 +172,7 @@ class TextIdentity:
     def __init__(self, name: str, expected: TextMark | None = None) -> None:
         self.name, self._expected = name, expected
         self.documents = self.characters = 0
-        self._sha256 = hashlib.sha256()
+        self._blank, self._sha256 = True, hashlib.sha256()
 
     def add(self, text: str, *, begins: bool) -> None:
         """Read on; `begins` where a document begins with this piece."""
@@ -193,13 +193,16 @@ class TextIdentity:
                 self._expected = None
         self._sha256.update(text.encode())
         self.characters += len(text)
+        self._blank = self._blank and text.isspace()
 
     def mark(self) -> TextMark:
         """What was read up to now."""
         return TextMark(self.documents, self.characters, self._sha256.hexdigest())
 
     def finish(self) -> None:
-        """The reading has ended; BadInput where it never came as far as the reading before."""
+        """The reading has ended; BadInput where it never came as far as the reading before, or all was white space."""
+        if self.characters and self._blank:
+            raise BadInput(f"The text {self.name} is white space alone.")
         if self._expected is not None and self._expected.documents:
             raise self._changed()
 
@@ -226,7 +229,10 @@ def parse_bytes(size: str | int) -> int:
     word = size.strip().upper()
     unit = next(unit for unit in _UNITS if word.endswith(unit))
     try:
-        return int(float(word.removesuffix(unit)) * _UNITS[unit])
+        amount = int(float(word.removesuffix(unit)) * _UNITS[unit])
+        if 0 < amount < 2**60:
+            return amount
+        raise ValueError
     except (ValueError, OverflowError):
         raise BadInput(f'"{size}" is no amount of memory; write for example 512MiB or 4GiB.') from None
 
@@ -237,7 +243,9 @@ Documents = Annotated[str, Option("How a .txt falls into documents: whole (a fil
 FieldName = Annotated[str, Option("The field of a .jsonl, .parquet or datasets row that is its document.")]
 MaxTokens = Annotated[int | None, Option("Maximum number of tokens to read.", low=1)]
 Context = Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=1)]
-BatchSize = Annotated[int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1)]
+BatchSize = Annotated[
+    int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1, high=2**20)
+]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,7 +123,8 @@ class Windows:
         if not self._identity.characters:
             raise BadInput(f"The text {name} is empty.")
         if not self._windows:
-            raise BadInput(f"The text {name} has {self._dropped} tokens, less than one window of {self.context}.")
+            many = f"The text {name} has {self._dropped} tokens, less than one window of {self.context}"
+            raise BadInput(f"{many}: --context {self._dropped} or less reads it." if self._dropped > 1 else f"{many}.")
         self._identity.finish()
 
     def _tokens(self) -> Iterator[NDArray[np.int64]]:

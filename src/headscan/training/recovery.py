@@ -252,6 +252,11 @@ def recover(
     how = recovery_of(mode)
     check_text(text)
     trained = load_trained(model, asked.chosen(Loading), run, bare=True)
+    if type(trained.model.config) not in AutoModelForCausalLM._model_mapping:
+        raise BadInput(
+            f"'{trained.record.name}' reads both ways ({trained.model.config.model_type} has no causal form), so no head can "
+            "predict its next token: recover is for causal models."
+        )
     notes = [REPLACED] if trained.beheaded else []
     for note in notes:
         run.announce(note)

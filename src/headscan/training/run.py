@@ -117,9 +117,9 @@ def train(
     steps: Annotated[int | None, Option("Steps of the optimizer, in place of the recipe's.", low=1, identity=False)] = None,
     batch: Annotated[int | None, Option("Windows a step and process.", low=1)] = None,
     accumulation: Annotated[int | None, Option("Micro-batches before the weights move.", low=1)] = None,
-    context: Annotated[int | None, Option("Tokens of a window.", low=1)] = None,
+    context: Annotated[int | None, Option("Tokens of a window.", low=2)] = None,
     rate: Annotated[float | None, Option("Peak learning rate.", above=0)] = None,
-    vocabulary: Annotated[int | None, Option("Tokens of the tokenizer that is fitted.", low=1)] = None,
+    vocabulary: Annotated[int | None, Option("Tokens of the tokenizer that is fitted.", low=1, high=2**22)] = None,
     pool: Annotated[
         Literal["batch", "accumulation", "devices", "all"],
         Option("Where a contrastive objective's negatives come from: one micro-batch, those of a step, all processes, both."),

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pickle
 import zipfile
 from dataclasses import dataclass
@@ -73,8 +74,12 @@ class NpzFormat(StateFormat):
                 members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
                 arrays = {name: _member(archive, entry, place) for name, entry in members.items()}
                 return Vectors.of_arrays(place.name, arrays, place.path)
-        except (zipfile.BadZipFile, EOFError, OSError) as error:
-            raise BadInput(f"{place.path} is no .npz file, or is truncated: {str(error).rstrip('.')}.") from error
+        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+            raise BadInput(f"{place.path} is no .npz file, is truncated, or cannot be read: {str(error).rstrip('.')}.") from error
+
+
+UNPACKED = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+"""Bytes that one array of an archive may unpack to."""
 
 
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Location) -> Array:
@@ -84,6 +89,11 @@ def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Location) -
         lengths = np.frombuffer(place.bytes(entry.header_offset + 26, entry.header_offset + 30), dtype="<u2")
         start = entry.header_offset + 30 + int(lengths.sum())
         return _npy(place, start, start + entry.file_size, name)
+    if entry.file_size > UNPACKED:
+        raise BadInput(
+            f"{name} unpacks to {entry.file_size:,} bytes, more than half of this machine's memory: save it with numpy.savez, "
+            "which is read as needed."
+        )
     try:
         whole = np.load(io.BytesIO(archive.read(entry)), allow_pickle=False)
         return tensor_array(tensor_of(whole, f"{place.path}'s {entry.filename}"))
@@ -111,6 +121,9 @@ class PytorchFormat(StateFormat):
             raise BadInput(f"{place.path} holds no tensors, or is damaged: {reason.rstrip('.')}.") from error
         if isinstance(content, dict):
             content = {name: value for name, value in content.items() if isinstance(value, Tensor)}
+        for value in content.values() if isinstance(content, dict) else [content]:
+            if isinstance(value, Tensor) and value.layout is not torch.strided:
+                raise BadInput(f"{place.path} holds a sparse tensor: save it dense (tensor.to_dense()).")
         return of_object(content, place.name)
 
 
@@ -166,9 +179,11 @@ def read_header(place: Location) -> dict[str, StoredTensor]:
         tensors, end = {}, 8 + length
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
             dtype, (first, last) = DTYPES.get(entry["dtype"], torch.bool), entry["data_offsets"]
+            if not 0 <= first <= last:
+                raise ValueError(f"{name} has no place in the file")
             tensors[name] = StoredTensor(place, dtype, tuple(entry["shape"]), 8 + length + first)
             end = max(end, 8 + length + last)
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise BadInput(f"{place.path} is no .safetensors file: its header is damaged.") from error
     if end > size:
         raise BadInput(f"{place.path} is truncated: its header promises {end:,} bytes, and it has {size:,}.")

@@ -1,0 +1,197 @@
+"""Every bad input that was found to end in a traceback: one sentence and exit 2 (74 where the machine refuses)."""
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+from headscan.model import specimen_path
+from tests.command_line import headscan
+
+STATES = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
+TEXT = ("--text", "stories", "--max-tokens", "256")
+
+
+def model(at: Path, file: str, content: str | bytes | Callable[[dict], object]) -> list[str]:
+    """A scan of a copy of the specimen in which one file is another."""
+    shutil.copytree(specimen_path("gpt-vanilla"), at / "model")
+    place = at / "model" / file
+    if callable(content):
+        made = json.loads(place.read_text())
+        content(made)
+        content = json.dumps(made)
+    place.write_bytes(content if isinstance(content, bytes) else content.encode())
+    if file.endswith("index.json"):
+        (at / "model" / "model.safetensors").unlink()
+    return ["scan", str(at / "model"), *TEXT]
+
+
+def safetensors(header: object) -> bytes:
+    raw = json.dumps(header).encode() if isinstance(header, dict) else header
+    return struct.pack("<Q", len(raw)) + raw + STATES.tobytes()
+
+
+def states(at: Path, name: str, content: bytes) -> list[str]:
+    (at / name).write_bytes(content)
+    return ["scan", str(at / name)]
+
+
+def saved(at: Path, **arrays: np.ndarray) -> list[str]:
+    np.savez(at / "a.npz", **arrays)
+    return ["scan", str(at / "a.npz")]
+
+
+def method(at: Path) -> list[str]:
+    """An archive whose member is packed by a method that nobody knows."""
+    saved(at, x=STATES)
+    raw = bytearray((at / "a.npz").read_bytes())
+    raw[8] = raw[raw.rfind(b"PK\x01\x02") + 10] = 99
+    return states(at, "b.npz", bytes(raw))
+
+
+def sparse(at: Path) -> list[str]:
+    torch.save(torch.eye(8).to_sparse(), at / "a.pt")
+    return ["scan", str(at / "a.pt")]
+
+
+def offsets(at: Path) -> list[str]:
+    """An arrow file whose offsets do not ascend."""
+    bounds = pa.py_buffer(np.array([0, 8, 4, 16], dtype=np.int32).tobytes())
+    rows = pa.ListArray.from_buffers(pa.list_(pa.float32()), 3, [None, bounds], children=[pa.array(np.zeros(64, np.float32))])
+    table = pa.table({"x": rows})
+    with pa.OSFile(str(at / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+    return ["scan", str(at / "a.arrow")]
+
+
+def twice(at: Path) -> list[str]:
+    columns = [pa.array(["a" * 300]), pa.array(["b" * 300])]
+    pq.write_table(pa.Table.from_arrays(columns, names=["text", "text"]), at / "a.parquet")
+    return ["scan", "gpt-vanilla", "--text", str(at / "a.parquet"), "--context", "16"]
+
+
+def dataset(at: Path) -> list[str]:
+    (at / "data").mkdir()
+    (at / "data" / "state.json").write_text('{"_data_files": [{}]}')
+    (at / "data" / "dataset_info.json").write_text("{}")
+    return ["scan", str(at / "data")]
+
+
+def blank(at: Path) -> list[str]:
+    (at / "white.txt").write_text(" \n" * 3000)
+    return ["scan", "gpt-vanilla", "--text", str(at / "white.txt")]
+
+
+def lock(kind: Callable[[Path], object]) -> Callable[[Path], list[str]]:
+    def made(at: Path) -> list[str]:
+        (at / "out").mkdir()
+        kind(at / "out" / ".lock")
+        return ["scan", "gpt-vanilla", *TEXT]
+
+    return made
+
+
+def identity(content: str) -> Callable[[Path], list[str]]:
+    def made(at: Path) -> list[str]:
+        (at / "out" / ".resume").mkdir(parents=True)
+        (at / "out" / ".resume" / "identity.json").write_text(content)
+        return ["scan", "gpt-vanilla", *TEXT, "--resume"]
+
+    return made
+
+
+def option(*words: str) -> Callable[[Path], list[str]]:
+    return lambda at: ["scan", "gpt-vanilla", *TEXT, *words]
+
+
+def verb(*words: str) -> Callable[[Path], list[str]]:
+    return lambda at: list(words)
+
+
+NUMBERS = np.zeros(300)
+REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
+    "deep config": (lambda at: model(at, "config.json", "[" * 100_000), "headscan: "),
+    "deep header": (lambda at: model(at, "model.safetensors", safetensors(b'{"a":' * 50_000)), "header cannot be read"),
+    "a number as architecture": (lambda at: model(at, "config.json", lambda c: c.update(architectures=[5])), "no list of names"),
+    "a mapping as architectures": (lambda at: model(at, "config.json", lambda c: c.update(architectures={})), "no list of names"),
+    "no weights": (lambda at: model(at, "model.safetensors.index.json", '{"weight_map": {}}'), "it has no weights"),
+    "no metadata": (
+        lambda at: model(at, "model.safetensors.index.json", '{"weight_map": {"a": "config.json"}}'), "it has no metadata",
+    ),
+    "unknown method of packing": (method, "cannot be read"),
+    "a negative place": (
+        lambda at: states(at, "a.safetensors", safetensors({"x": {"dtype": "F32", "shape": [9, 1], "data_offsets": [-36, 0]}})),
+        "header is damaged",
+    ),
+    "whole numbers as states": (
+        lambda at: states(at, "a.safetensors", safetensors({"x": {"dtype": "I64", "shape": [9, 4], "data_offsets": [0, 9600]}})),
+        "whole numbers at x",
+    ),
+    "NaN among documents": (lambda at: saved(at, x=STATES, documents=np.where(NUMBERS == 0, np.nan, 0)), "no whole numbers"),
+    "a token of 2^62": (lambda at: saved(at, x=STATES, token_ids=np.full(300, 2**62)), "of no vocabulary"),
+    "a sparse tensor": (sparse, "sparse tensor"),
+    "offsets that descend": (offsets, "a.arrow"),
+    "two columns of one name": (twice, "2 fields 'text'"),
+    "a data file without a name": (dataset, "names no data files"),
+    "white space": (blank, "white space alone"),
+    "a folder as lock": (lock(Path.mkdir), "no file that could be locked"),
+    "a pipe as lock": (lock(os.mkfifo), "no file that could be locked"),
+    "a link as lock": (lock(lambda at: at.symlink_to(at.parent.parent / "victim")), "no file that could be locked"),
+    "a list as identity": (identity("[1]"), "nothing to resume"),
+    "null as identity": (identity("null"), "nothing to resume"),
+    "a large seed": (option("--seed", "9" * 20), "--seed must be at most"),
+    "a large batch": (option("--batch", str(2**63)), "--batch must be at most"),
+    "no measure": (option("--measures", ""), "--measures is empty"),
+    "no field": (option("--field", ""), "--field is empty"),
+    "another folder's revision": (verb("scan", "gpt-vanilla@../../x", *TEXT), "has no revisions"),
+    "draws beyond memory": (verb("privacy", "gpt-vanilla", "--text", "stories", "--draws", "9" * 14), "--draws must be at most"),
+    "windows of one token": (verb("train", "gpt", "--text", "stories", "--context", "1"), "--context must be at least 2"),
+    "a vocabulary beyond memory": (
+        verb("train", "gpt", "--text", "stories", "--vocabulary", "9" * 11), "--vocabulary must be at most",
+    ),
+    "memory beyond memory": (
+        verb("ntp", "stories", "--tokenizer", "gpt-vanilla", "--order", "1", "--memory", "1e99GiB"), "no amount of memory",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_bad_input_is_one_sentence_and_exit_2(case, tmp_path):
+    make, sentence = REFUSED[case]
+    words = make(tmp_path)
+    before = set((tmp_path / "out").rglob("*"))
+    said = headscan(*words, "--out", str(tmp_path / "out"))
+    last = said.stderr.strip().splitlines()[-1]
+    assert (said.status, "Traceback" in said.output) == (2, False), said.output[-2000:]
+    assert last.startswith("headscan: ")
+    assert sentence in last
+    assert not (tmp_path / "victim").exists()  # no link was followed
+    assert set((tmp_path / "out").rglob("*")) <= before | {tmp_path / "out" / ".lock"}  # nothing is left behind
+
+
+def test_an_archive_that_unpacks_to_more_than_there_is_room_for_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr("headscan.states.formats.arrays.UNPACKED", 1 << 20)
+    np.savez_compressed(tmp_path / "a.npz", x=np.zeros((1 << 18, 8), np.float32))
+    said = headscan("scan", str(tmp_path / "a.npz"), "--out", str(tmp_path / "out"))
+    assert (said.status, "unpacks to 8,388,736 bytes" in said.stderr) == (2, True), said.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full: a full disk is NOT tried")
+def test_what_the_machine_refuses_is_its_own_sentence_and_exit_74(tmp_path):
+    words = [sys.executable, "-m", "headscan", "scan", "gpt-vanilla", *TEXT, "--out", str(tmp_path / "out")]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run([*words, "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (74, "headscan: No space left on device.")
+    (tmp_path / "folder" / "result.json").mkdir(parents=True)
+    said = headscan("scan", "gpt-vanilla", *TEXT, "--out", str(tmp_path / "folder"))
+    assert (said.status, "Is a directory" in said.stderr) == (74, True)
