@@ -124,7 +124,7 @@ def test_rounded_weights_that_carry_no_gradient_are_refused_for_gradients_only()
 @pytest.mark.parametrize(
     ("prompt", "options", "sentence"),
     [
-        ("", {}, "The prompt is empty"),
+        ("", {}, "prompt is empty"),
         ("   ", {}, "The prompt is empty"),
         ([], {}, "The prompt is empty"),
         ([7], {}, "single token"),

@@ -157,7 +157,7 @@ def check_value(field: OptionField, value: object) -> None:
         elif isinstance(one, int | float):
             _check_number(option, flag, one)
         elif isinstance(one, str):
-            if not one and field.default != one:
+            if not one and not option.content and field.default != one:
                 raise BadInput(f"{flag} is empty.")
             literal = _literals(field.type)
             if literal and one not in literal:
