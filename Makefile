@@ -10,14 +10,15 @@
 # make spark   install Spark (half a gigabyte, Java 17) and test its engines on a cluster of two workers, one killed (some minutes)
 # make wheel   build the packages, weigh them, and try every verb where only they are installed (some minutes)
 # make lowest   run the tests under the lowest versions that pyproject.toml declares; TORCH=2.13.0 takes that torch instead
-# Every target sets up .venv first where it is missing or out of date.
+# make lock    write lock.txt anew from constraints.txt: every package with the hashes of its files (uv)
+# Every target sets up .venv first where it is missing or out of date. LOCKED=1 takes nothing but what lock.txt has hashes of (and torch).
 
 PYTHON ?= python3
 BIN := .venv/bin
 # One test process a core, one thread a process: two threads on two busy cores only wait for each other.
 WORKERS ?= auto
 
-.PHONY: scan test lint bench real gpu reproduce docs attack spark wheel lowest setup browser clean
+.PHONY: scan test lint bench real gpu reproduce docs attack spark wheel lowest lock setup browser clean
 
 scan: setup
 	$(BIN)/headscan checkup gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
@@ -77,12 +78,25 @@ lowest:
 	.venv-lowest/bin/python -m pip install --quiet --constraint .venv-lowest/lowest.txt --editable '.[dev]' --editable lab
 	HEADSCAN_REAL= OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest -n $(WORKERS) --dist worksteal -q tests
 
+# torch and what only its CUDA builds need are left out: their builds for the CPU stand on an index of their own.
+lock: setup
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --extra dev --extra release --constraint constraints.txt --universal --python-version 3.11 \
+	  --generate-hashes --no-header --no-annotate --quiet --default-index https://pypi.org/simple \
+	  | awk '/^[a-z]/ { keep = !/^(torch|triton|nvidia-|cuda-)/ } keep' > lock.txt
+
 setup: .venv/.ready
 
-.venv/.ready: pyproject.toml lab/pyproject.toml constraints.txt
+.venv/.ready: pyproject.toml lab/pyproject.toml constraints.txt lock.txt
 	@$(PYTHON) -c 'import sys; sys.exit(f"headscan needs Python 3.11 to 3.14, this is {sys.version.split()[0]}" if not (3, 11) <= sys.version_info[:2] <= (3, 14) else 0)'
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+ifdef LOCKED
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --only-binary :all: --requirement lock.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps "$$(grep ^torch== constraints.txt)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable . --editable lab
+else
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]' --editable lab
+endif
 	@touch $@
 
 # The pages are tested in Debian's Chromium. Where it cannot be installed, those tests are skipped and say so.

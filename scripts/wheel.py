@@ -44,14 +44,21 @@ def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def built(dist: Path, python: Path) -> tuple[Path, Path, Path]:
-    """The wheels of headscan, of the specimens and of the laboratory, built, weighed and looked into."""
-    command(python, "-m", "pip", "install", "--quiet", "build", "twine")
+def built(dist: Path, tools: Path) -> tuple[Path, Path, Path]:
+    """The wheels of headscan, of the specimens and of the laboratory, built, weighed and looked into.
+
+    What builds them is what this environment has (`make wheel LOCKED=1`: checked against lock.txt), else a new one in `tools`.
+    """
+    python, alone = Path(sys.executable), ["--no-isolation"]
+    if not all(importlib.util.find_spec(name) for name in ("build", "twine", "hatchling", "hatch_fancy_pypi_readme")):
+        command(sys.executable, "-m", "venv", tools)
+        python, alone = tools / "bin" / "python", []
+        command(python, "-m", "pip", "install", "--quiet", "build", "twine")
     for old in [*dist.glob("headscan-*"), *dist.glob("headscan_*-*")]:
         old.unlink()
-    command(python, "-m", "build", "--outdir", dist, ROOT)
+    command(python, "-m", "build", *alone, "--outdir", dist, ROOT)
     for beside in (ROOT / "packaging" / "specimens", ROOT / "lab"):
-        command(python, "-m", "build", "--wheel", "--outdir", dist, beside)
+        command(python, "-m", "build", *alone, "--wheel", "--outdir", dist, beside)
     (wheel,), (archive,) = dist.glob("headscan-*.whl"), dist.glob("headscan-*.tar.gz")
     (specimens,), (laboratory,) = dist.glob("headscan_specimens-*.whl"), dist.glob("headscan_lab-*.whl")
     command(python, "-m", "twine", "check", "--strict", wheel, archive, specimens, laboratory)
@@ -138,8 +145,7 @@ def main() -> None:
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        command(sys.executable, "-m", "venv", place / "tools")
-        wheels = built(options.folder, place / "tools" / "bin" / "python")
+        wheels = built(options.folder, place / "tools")
         wrong = try_all(place, *wheels)
     if wrong:
         sys.exit("\n".join(["", *wrong]))

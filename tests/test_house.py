@@ -4,6 +4,7 @@ import ast
 import re
 import subprocess
 import sys
+import tomllib
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -273,7 +274,26 @@ def test_versions_agree():
     import headscan
 
     assert f"version: {headscan.__version__}" in (ROOT / "CITATION.cff").read_text()
-    assert re.search(r"^torch==2\.13\.0$", (ROOT / "constraints.txt").read_text(), re.M)
+    constraints, lock = ((ROOT / name).read_text() for name in ("constraints.txt", "lock.txt"))
+    assert re.search(r"^torch==2\.13\.0$", constraints, re.M)
+    pinned, locked = (
+        {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.M)}
+        for text in (constraints, lock)
+    )
+    assert {name: pinned[name] for name in locked if name in pinned} == {n: v for n, v in locked.items() if n in pinned}
+    for entry in re.split(r"\n(?=\S)", lock.strip()):
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), f"{entry.splitlines()[0]} has no hash: make lock"
+
+
+def test_a_lock_has_what_the_project_needs_and_actions_are_named_by_their_commit():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"], *project["optional-dependencies"]["release"]]
+    names = {re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", each)[0]).lower() for each in wanted} - {"headscan", "torch"}
+    locked = {re.sub(r"[-_.]+", "-", name).lower() for name in re.findall(r"^([\w.-]+)==", (ROOT / "lock.txt").read_text(), re.M)}
+    assert not names - locked, "make lock"
+    for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
+        for used in re.findall(r"uses: (\S+)", workflow.read_text()):
+            assert used.startswith("./") or re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", used), f"{workflow.name}: {used}"
 
 
 def test_types_ship_with_the_package():

@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from transformers import AutoModel, TrainerCallback
 
 from headscan import BadInput
@@ -90,6 +91,7 @@ def test_another_tokenizer_setting_recipe_or_start_is_refused(text, tmp_path, mo
     for changes, words in (
         ({"context": 8}, "--context was 16 and is 8"),
         ({"seed": 1}, "--seed was 0"),
+        ({"steps": 13}, "--steps was 12 and is 13"),
         ({"objective": "ce"}, "the objective was"),
         ({"regulariser": "cosine:1"}, "--regulariser was null"),
         ({"tokenizer": fit_tokenizer(["ku la ma"] * 9, 290), "vocabulary": None}, "--vocabulary was 300"),
@@ -98,7 +100,7 @@ def test_another_tokenizer_setting_recipe_or_start_is_refused(text, tmp_path, mo
     ):
         with pytest.raises(BadInput, match=re.escape(words)):
             again(**changes)
-    monkeypatch.setattr("headscan.training.run.set_seed", lambda seed: None)
+    monkeypatch.setattr("headscan.training.run.set_seed", lambda seed: torch.manual_seed(seed + 1))
     with pytest.raises(BadInput, match="the weights at the start"):
         again()
 

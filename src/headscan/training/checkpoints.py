@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, TrainerState
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from headscan.model import Lens
@@ -86,6 +86,16 @@ def check_whole(checkpoint: Path) -> None:
                 f"{checkpoint / name} is damaged: it is not what was written. Remove {checkpoint.name} to go on from an "
                 "earlier checkpoint, or start afresh without --resume."
             )
+
+
+def check_steps(checkpoint: Path, steps: int) -> None:
+    """BadInput where a run that was stopped on its way is to end after another number of steps: its rate follows them."""
+    state = TrainerState.load_from_json(str(checkpoint / STATE))
+    if state.global_step < state.max_steps != steps:
+        raise BadInput(
+            f"The run in {checkpoint.parent} cannot be resumed: --steps was {state.max_steps} and is {steps} now. "
+            "Let it end first; a run that is over may go on for more steps."
+        )
 
 
 def _sha256(path: Path) -> str:

@@ -29,7 +29,7 @@ from headscan.run import BadInput, Given, ModelRecord, Run, TextRecord, plain, r
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.text import Windows, documents
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
-from headscan.training.checkpoints import EXTRA, check_whole, clear, is_write_failure, last_checkpoint
+from headscan.training.checkpoints import EXTRA, check_steps, check_whole, clear, is_write_failure, last_checkpoint
 from headscan.training.data import Masker, PackedText, check_fit, check_known, collate
 from headscan.training.heads import capped
 from headscan.training.learner import OPTIMISERS, Learner, Optimiser, optimiser_of
@@ -252,6 +252,7 @@ def _fit(trainer: HeadlessTrainer, run: Run) -> None:
     checkpoint = last_checkpoint(run.folder) if run.resume else None
     if checkpoint:
         check_whole(checkpoint)
+        check_steps(checkpoint, trainer.args.max_steps)
     if not run.resume and trainer.is_world_process_zero():
         clear(run.folder)
     with quiet():
