@@ -91,7 +91,8 @@ def evaluate(
         ),
     ] = None,
     limit: Annotated[
-        int | None, Option("At most so many items of a set. Default: all, or what some minutes have room for.", low=1)
+        int | None,
+        Option("At most so many items of a set, drawn with --seed. Default: all, or what some minutes have room for.", low=1),
     ] = None,
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
@@ -103,8 +104,9 @@ def evaluate(
     """Try the model in a folder (or of an id) on a folder of evaluation sets.
 
     tasks: names of `headscan.training.TASKS`; "lm-eval:NAME" is a task of lm-evaluation-harness, with its data from the
-    Hub. Default: all that the folder holds and the model can do. A headless model is taken as the body it is. A task that
-    is done is kept, so that a resumed run does not do it again. Raises BadInput where model, sets or tasks cannot be used.
+    Hub (with `limit`, its first items). Default: all that the folder holds and the model can do. A headless model is taken
+    as the body it is. A task that is done is kept, so that a resumed run does not do it again. Raises
+    BadInput where model, sets or tasks cannot be used.
     """
     asked, run = running()
     settings = asked.chosen(Evaluating)
@@ -121,7 +123,7 @@ def evaluate(
         check_harness()
     trained = load_trained(model, settings, run)
     pooling = declared_pooling(trained.folder)
-    given = Evaluated(trained.model, trained.tokenizer, Path(settings.text or ""), settings.limit, pooling)
+    given = Evaluated(trained.model, trained.tokenizer, Path(settings.text or ""), settings.limit, pooling, run.seed)
     chosen = [] if own == [] else tasks_for(given, own)
     for place in dict.fromkeys(TASKS[name].place for name in chosen if TASKS[name].place):
         run.identify(f"the set {place}", _content(given.sets / place))
@@ -129,7 +131,7 @@ def evaluate(
     notes = []
     if settings.limit is None and min(items.values(), default=UNTOLD) < UNTOLD:
         said = ", ".join(f"{name} {most:,}" for name, most in items.items())
-        notes = [f"Of each set the first items were tried, at most: {said} (--limit)."]
+        notes = [f"Of each set a sample was tried, at most: {said} (--limit)."]
         run.announce(notes[0])
     if pooling is not None:
         notes.append(f"Sentence vectors are made as the model's folder says: {pooling}, with special tokens.")

@@ -41,7 +41,7 @@ class Translations(Task):
         files = sorted((given.sets / "pud").glob("*.json"))
         if not files:
             raise BadInput(f"{given.sets / 'pud'} holds no .json.")
-        vectors = {name: given.vectors(each) for name, each in read_pud(files[0]).items()}
+        vectors = {name: given.vectors(given.sample(each)[0]) for name, each in read_pud(files[0]).items()}
         if "en" not in vectors:
             raise BadInput(f"{files[0]} has no English sentences.")
         scores: Scores = {}
@@ -75,9 +75,9 @@ class Similarity(Task):
     def scores(self, given: Evaluated) -> Scores:
         found: Scores = {}
         for path in sorted((given.sets / "stsb").glob("stsb-*-test.csv")):
-            one, other, gold = read_stsb(path)
+            one, other, gold = given.sample(*read_stsb(path))
             language = path.stem.split("-")[1]
-            found |= similarity_scores(f"spearman {language}", given.vectors(one), given.vectors(other), gold[: given.limit])
+            found |= similarity_scores(f"spearman {language}", given.vectors(one), given.vectors(other), gold)
         return found
 
 

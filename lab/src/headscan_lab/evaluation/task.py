@@ -176,14 +176,9 @@ Pairs = tuple[list[str], list[str], npt.NDArray[np.int64]]
 """Sentences, sentences, labels."""
 
 
-def probe_pairs(
-    vectors: Callable[[list[str]], npt.NDArray[np.float32]], train: Pairs, test: Pairs, *, limit: int | None = None
-) -> Scores:
-    """A probe on pairs of sentences, trained and tested on at most `limit` of them: `probe`, and `largest_class`, the
-    share of the larger class of the test."""
-    (x, labels), (y, wanted) = (
-        (pair_features(vectors(one), vectors(other)), known[:limit]) for one, other, known in (train, test)
-    )
+def probe_pairs(vectors: Callable[[list[str]], npt.NDArray[np.float32]], train: Pairs, test: Pairs) -> Scores:
+    """A probe on pairs of sentences: `probe`, and `largest_class`, the share of the larger class of the test."""
+    (x, labels), (y, wanted) = ((pair_features(vectors(one), vectors(other)), known) for one, other, known in (train, test))
     chance = max(float(np.mean(wanted)), 1 - float(np.mean(wanted)))
     return {**probe(x, labels, y, wanted), "largest_class": chance}
 
@@ -214,8 +209,9 @@ Labelled = tuple[list[str], npt.NDArray[np.int64]]
 class Evaluated:
     """What a task is tried on: a model with its tokenizer, the folder of the evaluation sets, items a set at most.
 
-    pooling: how the model's folder says that sentence vectors are made (then with special tokens); None: it says nothing,
-    and the mean over the sentence's own tokens is taken.
+    limit: of a set with more items so many are drawn with `seed`, without replacement; they stay in the set's order. Sets
+    are often sorted, so that their first items are no sample. pooling: how the model's folder says that sentence vectors
+    are made (then with special tokens); None: it says nothing, and the mean over the sentence's own tokens is taken.
     """
 
     model: PreTrainedModel
@@ -223,6 +219,18 @@ class Evaluated:
     sets: Path
     limit: int | None = None
     pooling: Pooling | None = None
+    seed: int = 0
+
+    def places(self, count: int) -> list[int]:
+        """Which of so many items are tried; the same for every list of that length."""
+        if self.limit is None or self.limit >= count:
+            return list(range(count))
+        return sorted(np.random.default_rng(self.seed).choice(count, self.limit, replace=False).tolist())
+
+    def sample(self, *lists: Sequence[Any] | npt.NDArray[Any]) -> tuple[Any, ...]:
+        """The items that are tried, of each of several parallel lists or arrays."""
+        places = self.places(len(lists[0]))
+        return tuple(each[places] if isinstance(each, np.ndarray) else [each[i] for i in places] for each in lists)
 
     @property
     def context(self) -> int | None:
@@ -233,9 +241,9 @@ class Evaluated:
         return self.model.get_output_embeddings() is not None
 
     def vectors(self, sentences: list[str]) -> npt.NDArray[np.float32]:
-        """Sentence vectors of the first `limit` sentences."""
+        """Sentence vectors of these sentences, [n, d]."""
         return sentence_vectors(
-            self.model, self.tokenizer, sentences[: self.limit], context=self.context, pooling=self.pooling or "mean",
+            self.model, self.tokenizer, sentences, context=self.context, pooling=self.pooling or "mean",
             special=self.pooling is not None,
         )  # fmt: skip
 

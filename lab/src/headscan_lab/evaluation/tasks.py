@@ -45,8 +45,8 @@ def lines(path: str | Path) -> list[str]:
 # ---- BLiMP: minimal pairs of sentences, of which the grammatical one should be the more probable.
 
 
-def read_blimp(path: str | Path, *, each: int | None = None) -> dict[str, list[tuple[str, str]]]:
-    """(good, bad) pairs by paradigm, from the archive or a folder of its .jsonl files; at most `each` of a paradigm."""
+def read_blimp(path: str | Path) -> dict[str, list[tuple[str, str]]]:
+    """(good, bad) pairs by paradigm, from the archive or a folder of its .jsonl files."""
     path = Path(path)
     try:
         if path.is_dir():
@@ -59,7 +59,7 @@ def read_blimp(path: str | Path, *, each: int | None = None) -> dict[str, list[t
         raise BadInput(f"{path} is neither the BLiMP archive nor a folder of its files.") from None
     found = {}
     for name, text in texts.items():
-        rows = [json.loads(line) for line in text.splitlines() if line.strip()][:each]
+        rows = [json.loads(line) for line in text.splitlines() if line.strip()]
         found[name] = [(row["sentence_good"], row["sentence_bad"]) for row in rows]
     if not found:
         raise BadInput(f"{path} holds no .jsonl file of minimal pairs.")
@@ -92,7 +92,8 @@ class Blimp(Task):
 
     def scores(self, given: Evaluated) -> Scores:
         folder = given.sets / "blimp"
-        pairs = read_blimp(next(iter(sorted(folder.glob("*.zip"))), folder), each=given.limit)
+        paradigms = read_blimp(next(iter(sorted(folder.glob("*.zip"))), folder))
+        pairs = {name: given.sample(each)[0] for name, each in paradigms.items()}
         hits = blimp_hits(given.model, given.tokenizer, pairs, context=given.context)
         scores = mean_of("accuracy", [float(each.mean()) for each in hits.values()])  # pairs of a paradigm are of one template
         for name, each in hits.items():
@@ -116,7 +117,7 @@ def sources(path: str | Path) -> list[str]:
 
 def cola(given: Evaluated) -> list[Labelled]:
     """Sentences with classes to train on, and to test on."""
-    return [read_cola(given.sets / "cola" / f"in_domain_{part}.tsv") for part in ("train", "dev")]
+    return [given.sample(*read_cola(given.sets / "cola" / f"in_domain_{part}.tsv")) for part in ("train", "dev")]
 
 
 @TASKS.register("cola")
@@ -126,8 +127,8 @@ class Cola(Task):
     place: ClassVar[str] = "cola"
 
     def scores(self, given: Evaluated) -> Scores:
-        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in cola(given))
-        return probe(x, y, z, w, groups=sources(given.sets / "cola" / "in_domain_dev.tsv")[: given.limit])
+        (x, y), (z, w) = ((given.vectors(texts), labels) for texts, labels in cola(given))
+        return probe(x, y, z, w, groups=given.sample(sources(given.sets / "cola" / "in_domain_dev.tsv"))[0])
 
 
 # ---- LAMBADA: the last word of a passage, which only the whole passage gives away.
@@ -181,7 +182,7 @@ class Lambada(Task):
         files = sorted((given.sets / "lambada").glob("*.jsonl"))
         if not files:
             raise BadInput(f"{given.sets / 'lambada'} holds no .jsonl.")
-        return lambada(given.model, given.tokenizer, read_lambada(files[0])[: given.limit], context=given.context)
+        return lambada(given.model, given.tokenizer, given.sample(read_lambada(files[0]))[0], context=given.context)
 
 
 # ---- RTE: does the second sentence follow from the first?
@@ -205,9 +206,8 @@ class Entailment(Task):
     place: ClassVar[str] = "rte"
 
     def scores(self, given: Evaluated) -> Scores:
-        return probe_pairs(
-            given.vectors, *(read_rte(given.sets / "rte" / f"{part}.tsv") for part in ("train", "dev")), limit=given.limit
-        )
+        train, test = (given.sample(*read_rte(given.sets / "rte" / f"{part}.tsv")) for part in ("train", "dev"))
+        return probe_pairs(given.vectors, train, test)
 
 
 # ---- SST-2: is a sentence friendly?
@@ -221,7 +221,7 @@ def read_sst2(path: str | Path) -> tuple[list[str], npt.NDArray[np.int64]]:
 
 def sst2(given: Evaluated) -> list[Labelled]:
     """Sentences with classes to train on, and to test on."""
-    return [read_sst2(given.sets / "sst2" / f"stsa.binary.{part}") for part in ("train", "dev")]
+    return [given.sample(*read_sst2(given.sets / "sst2" / f"stsa.binary.{part}")) for part in ("train", "dev")]
 
 
 @TASKS.register("sst2")
@@ -231,7 +231,7 @@ class Sentiment(Task):
     place: ClassVar[str] = "sst2"
 
     def scores(self, given: Evaluated) -> Scores:
-        (x, y), (z, w) = ((given.vectors(texts), labels[: given.limit]) for texts, labels in sst2(given))
+        (x, y), (z, w) = ((given.vectors(texts), labels) for texts, labels in sst2(given))
         return probe(x, y, z, w)
 
 
@@ -248,8 +248,7 @@ def finetuned(
     zero, clip 1. The model that is given stays as it is. Cost: `epochs` passes forward and back, twice the weights and
     Adam's moments. Deterministic in the seed. Raises BadInput where the loss is not finite or a label is missing.
     """
-    texts, labels = train[0][: given.limit], np.asarray(train[1][: given.limit])
-    wanted = np.asarray(test[1][: given.limit])
+    texts, labels, wanted = train[0], np.asarray(train[1]), np.asarray(test[1])
     classes = int(max(labels.max(), wanted.max())) + 1
     if len(set(labels.tolist())) < 2:
         raise BadInput("Fine-tuning needs sentences of two classes at least: raise --limit.")
@@ -272,7 +271,7 @@ def finetuned(
             loss.backward()
             nn.utils.clip_grad_norm_(weights, 1.0)
             optimizer.step()
-        predicted = _predicted(given, body.eval(), layer, test[0][: given.limit], batch)
+        predicted = _predicted(given, body.eval(), layer, test[0], batch)
     largest = float(np.bincount(wanted).max() / len(wanted))
     return {
         **mean_of("finetuned_accuracy", predicted == wanted),
