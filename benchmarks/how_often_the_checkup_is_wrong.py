@@ -168,14 +168,17 @@ def model(name: str) -> str | None:
     return name if name.startswith("gpt-") else str(places[0]) if places else None
 
 
-def text(name: str) -> str | None:
-    if not name.startswith("pud:"):
-        return str(ASSETS / "text" / name if not name.startswith("..") else ASSETS / name)
-    rows = json.loads((ASSETS / "text/pud/pud_parallel_7lang.json").read_text())
-    lines = rows[name[4:]] if isinstance(rows, dict) else [row[name[4:]] for row in rows]
-    file = Path(tempfile.gettempdir()) / f"pud-{name[4:]}.txt"
-    file.write_text("\n".join(map(str, lines)))
-    return str(file)
+def text(name: str) -> str:
+    """A file of the text's first hundred thousand characters, of which a checkup reads fewer."""
+    if name.startswith("pud:"):
+        whole = "\n".join(row[name[4:]] for row in json.loads((ASSETS / "text/pud/pud_parallel_7lang.json").read_text()))
+    else:
+        file = ASSETS / ("" if name.startswith("..") else "text") / name
+        whole = file.read_text()
+        whole = "\n".join(json.loads(line)["text"] for line in whole.splitlines()) if file.suffix == ".jsonl" else whole
+    short = Path(tempfile.gettempdir()) / f"checkup-{name.replace('/', '-').replace(':', '-')}.txt"
+    short.write_text(whole[:100_000])
+    return str(short)
 
 
 def examined(source: Any, reading: str, tokens: int, **more: Any) -> dict[str, Any]:
