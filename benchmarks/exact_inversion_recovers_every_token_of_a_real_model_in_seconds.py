@@ -1,4 +1,4 @@
-"""Exact inversion recovers every token of a model of 1.5 billion parameters, in .4, 3 and 6 s a token at blocks 2, 13 and 27.
+"""Exact inversion recovers every token of a model of 1.5 billion parameters: seconds a token at blocks 2, 13 and 27.
 
 Qwen2.5-Coder-1.5B-Instruct in float32 (V = 151,936, 28 blocks), two threads; five prompts of at most 24 tokens: rare names,
 medicine, Python, German, a rare sentence. The readout of each site is fitted first, in one pass of 8,192 tokens (headscan's own

@@ -1,4 +1,4 @@
-"""How long each verb takes on a model of 1.5 billion parameters: the goal is ten minutes at most.
+"""How long each verb takes on a model of 1.5 billion parameters.
 
     python benchmarks/how_long_each_verb_takes_on_a_real_model.py all | LINE ... [--again]
 

@@ -1,4 +1,4 @@
-"""What a scan of a real model costs beside its forward pass: the goal is a quarter of it, and 1.5 GB beside the model.
+"""What a scan of a real model costs beside its forward pass.
 
 Qwen2.5-Coder-1.5B (28 blocks, d = 1,536, float32, mapped from its files) and all-mpnet-base-v2 (12 blocks, d = 768), in
 windows of 128 tokens of wikitext-2, every default site and measure. Three ways over the same windows, each in a process of

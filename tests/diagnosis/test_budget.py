@@ -3,7 +3,7 @@
 import pytest
 
 import headscan
-from headscan.diagnosis import plan
+from headscan.diagnosis import measurements, plan
 from headscan.diagnosis import run as examine
 from headscan.diagnosis.plan import Deadline, OutOfTime
 from tests.diagnosis.conftest import TEXT
@@ -66,25 +66,35 @@ def test_a_scan_of_random_weights_that_takes_too_long_is_stopped(lens, clock, mo
     assert found.skipped == ["Random weights were not scanned for comparison: there was no time in 2m."]
 
 
-def test_work_is_done_piece_by_piece_as_long_as_there_is_time(clock):
-    until, done = Deadline.of("2m"), []
+def test_a_stage_that_runs_out_of_time_is_left_out_whole(lens, clock, monkeypatch):
+    inverted, read = [], measurements.invert
 
-    def ten():
-        clock.now += 10
-        done.append(clock.now)
+    def slow(*given, **named):
+        clock.now += 60
+        inverted.append(read(*given, **named))
+        return inverted[-1]
 
-    assert len(until.within(35).each([ten] * 9)) == 3  # the fourth would end after the time
-    assert until.left == pytest.approx(115.2 - 30, abs=1e-3)
+    monkeypatch.setattr(measurements, "invert", slow)
+    found = evidence(lens)
+    assert found.read is None
+    assert 1 <= len(inverted) < 4
+    assert "No prompt was inverted: there was no time in 2m." in found.skipped
 
-    def endless():
-        progress = until.kept(lambda *words: None)
-        while True:
-            clock.now += 1
-            progress("searching", 0, None, "tokens")
 
-    assert until.each([ten, endless, ten]) == [None]
-    assert until.left <= 0
-    assert until.each([ten]) == []
+def test_the_plan_is_by_work_and_knows_no_clock(lens, clock, monkeypatch):
+    plans, planned = [], examine.planned
+    monkeypatch.setattr(examine, "planned", lambda *given: plans.append(planned(*given)) or plans[-1])
+    evidence(lens)
+    monkeypatch.setattr(Clock, "perf_counter", lambda self: 50.0)
+    evidence(lens)
+    assert plans[0] == plans[1]
+    linear = 2 * (12 * 32 * 32) + 256 * 32 + 64 * 32  # two blocks, tied table and head, positions
+    assert plan.work(lens) == pytest.approx(2 * linear / plan.SPEED, rel=0.1)
+
+
+def test_a_deadline_stops_what_watches_it(clock):
+    until = Deadline.of("2m")
+    clock.now += 200
     with pytest.raises(OutOfTime):
         until.kept(lambda *words: None)("anything", 0, None, "tokens")
     until.kept(lambda *words: None)("what is done already stays", 9, 9, "tokens")

@@ -1,4 +1,4 @@
-"""What is measured of one model beside its scan: each part until its share of the budget is spent."""
+"""What is measured of one model beside its scan: each part as it was planned, or not at all."""
 
 import time
 from collections.abc import Callable
@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from headscan.diagnosis.evidence import Grid, LeakedBits, PromptRead, TokenFlow, TriedRemedies
-from headscan.diagnosis.plan import BUDGETS, CheckingUp, Deadline, ExaminationPlan, OutOfTime
+from headscan.diagnosis.plan import CheckingUp, Deadline, ExaminationPlan, OutOfTime
 from headscan.flow.verbs import run as measure
 from headscan.inversion import invert
 from headscan.inversion.reconstruction import VERDICTS
@@ -28,8 +28,6 @@ from headscan.text.tokens import tokenise
 
 T = TypeVar("T")
 
-READ, BITS, FLOW, CURE = 0.13, 0.09, 0.05, 0.1
-"""Shares of the budget; the scans have the rest."""
 PROMPT, PASSAGE, CANDIDATES = 12, 16, 256
 """Tokens of a prompt, of a passage, and of a position that the bits are counted over."""
 NOISE = 0.8
@@ -55,13 +53,14 @@ class Measurements:
         self.ids = self._ids(max(TOKENS, PASSAGE * self.plan.passages))
         self.blocks = [site for site in self.lens.default_sites if is_block(site)]
 
-    def attempt(self, lacking: str, share: float, work: Callable[[Deadline], T]) -> T | None:
-        """The result of work that keeps a deadline; None, and the reason in `skipped`, where it ends without."""
-        budget = self.settings.budget
+    def attempt(self, lacking: str, work: Callable[[Progress], T]) -> T | None:
+        """The result of a stage, which is whole; None, and the reason in `skipped`, where the budget was spent before its end."""
         try:
-            return work(self.until.within(share * BUDGETS[budget]))
+            if self.until.left <= 0:
+                raise OutOfTime
+            return work(self.until.kept(self.progress))
         except OutOfTime:
-            self.skipped.append(f"{lacking}: there was no time in {budget}.")
+            self.skipped.append(f"{lacking}: there was no time in {self.settings.budget}.")
         except BadInput as error:
             self.skipped.append(f"{lacking}: {error}")
         return None
@@ -79,14 +78,13 @@ class Measurements:
                 self.skipped.append(f"No prompt was inverted: {reason}.")
                 return None, None
         site = self.blocks[round(self.plan.depth * (len(self.blocks) - 1) - 0.01)]
-        read = self.attempt("No prompt was inverted", READ, partial(self._read, prompts, site))
-        return read, self.attempt("No bits were counted", BITS, partial(self._bits, len(prompts), site))
+        read = self.attempt("No prompt was inverted", partial(self._read, prompts, site))
+        return read, self.attempt("No bits were counted", partial(self._bits, len(prompts), site))
 
-    def _read(self, prompts: list[list[int]], site: str, until: Deadline) -> PromptRead:
+    def _read(self, prompts: list[list[int]], site: str, progress: Progress) -> PromptRead:
         clock = time.perf_counter()
-        search = partial(invert, self.lens, at=site, method="exact", seed=self.settings.seed, progress=until.kept(self.progress))
-        inversions = until.each([partial(search, [prompt]) for prompt in prompts])
-        self._require(len(inversions), len(prompts), "inverted")
+        search = partial(invert, self.lens, at=site, method="exact", seed=self.settings.seed, progress=progress)
+        inversions = [search([prompt]) for prompt in prompts]
         total = PROMPT * len(inversions)
         accuracy = sum(each.token_accuracy or 0.0 for each in inversions) / len(inversions)
         low, high = wilson(round(accuracy * total), total)
@@ -96,8 +94,8 @@ class Measurements:
             seconds=round(time.perf_counter() - clock, 3),
         )  # fmt: skip
 
-    def _bits(self, windows: int, site: str, until: Deadline) -> LeakedBits:
-        settings, progress = self.settings, until.kept(self.progress)
+    def _bits(self, windows: int, site: str, progress: Progress) -> LeakedBits:
+        settings = self.settings
         assert settings.text is not None  # by `examined_model`'s caller
         progress("bits", 0, None, "tokens")
         reading = settings.part(Reading) | {"max_tokens": min(TOKENS, settings.max_tokens or TOKENS)}
@@ -114,14 +112,14 @@ class Measurements:
 
     def flow(self) -> TokenFlow | None:
         """How far other tokens move an output of the last block."""
-        return self.attempt("Flow between tokens was not measured", FLOW, self._flow)
+        return self.attempt("Flow between tokens was not measured", self._flow)
 
-    def _flow(self, until: Deadline) -> TokenFlow:
+    def _flow(self, progress: Progress) -> TokenFlow:
         if not self.plan.flow:
             raise OutOfTime
         if not (self.ids[PROMPT - 1 :] and self.blocks):
             raise BadInput("no blocks, or too short a text.")
-        shares = self._shares(until)
+        shares = self._shares(progress)
         ends = student(shares) if len(shares) > 2 else None
         return TokenFlow(
             site=self.blocks[-1], prompts=len(shares), length=PROMPT, heard=sum(shares) / len(shares),
@@ -131,30 +129,29 @@ class Measurements:
     def flow_of_control(self, control: Lens) -> float:
         """The same movement of random weights, which take the model's place, so that its own can be given back."""
         self.lens = control
-        shares = self._shares(self.until)
+        shares = self._shares(self.until.kept(self.progress))
         return sum(shares) / len(shares)
 
-    def _shares(self, until: Deadline) -> list[float]:
-        """How far other tokens move an output over how far its own does, of each prompt that there is time for."""
+    def _shares(self, progress: Progress) -> list[float]:
+        """How far other tokens move an output over how far its own does, of each prompt."""
         prompts = self._prompts(self.plan.flow)
-        seed, progress = self.settings.seed, until.kept(self.progress)
+        seed = self.settings.seed
         work = partial(measure, self.lens, at=self.blocks[-1], trials=2, recover=False, seed=seed, progress=progress)
-        results = until.each([partial(work, prompt=prompt) for prompt in prompts])
-        self._require(len(results), len(prompts), "examined for flow")
+        results = [work(prompt=prompt) for prompt in prompts]
         flows, causal = [each.parts[0].sites[-1] for each in results], self.lens.traits.causal
         others = [flow.leak_of_earlier if causal else (flow.leak_of_earlier + flow.leak_of_later) / 2 for flow in flows]
         return [other / max(flow.leak_own, 1e-30) for flow, other in zip(flows, others, strict=True)]
 
     def cure(self) -> TriedRemedies | None:
         """Remedies fitted on half of the passages and judged by the others."""
-        return self.attempt("No remedy was tried", CURE, self._cure)
+        return self.attempt("No remedy was tried", self._cure)
 
-    def _cure(self, until: Deadline) -> TriedRemedies:
+    def _cure(self, progress: Progress) -> TriedRemedies:
         if not self.plan.passages:
             raise OutOfTime
         starts = range(0, len(self.ids) - PASSAGE + 1, PASSAGE)
         passages = [self.ids[start : start + PASSAGE] for start in starts][: self.plan.passages]
-        pairs, site, progress = len(passages) // 2, self.lens.default_sites[-1], until.kept(self.progress)
+        pairs, site = len(passages) // 2, self.lens.default_sites[-1]
         if pairs < PAIRS:
             raise BadInput(f"the text has {pairs} pairs of passages, fewer than {PAIRS}.")
         passages, parts = passages[: 2 * pairs], []
@@ -189,14 +186,6 @@ class Measurements:
         ids = self.ids[:TOKENS]
         step = max(PROMPT, len(ids) // max(1, count))
         return [ids[k * step :][:PROMPT] for k in range(count) if len(ids) >= k * step + PROMPT]
-
-    def _require(self, done: int, asked: int, verb: str) -> None:
-        """At least one prompt; fewer than asked are said."""
-        if not done:
-            raise OutOfTime
-        if done < asked:
-            late = f"there was no time for more in {self.settings.budget}"
-            self.skipped.append(f"{done} of {asked} prompts were {verb}: {late}.")
 
 
 GROUP, ROWS = 64, 64

@@ -10,7 +10,7 @@ from typing import Annotated, Literal, cast
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.measurements import Measurements, grid_of
-from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, pace, planned
+from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, planned, work
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, ordered, summary
@@ -31,8 +31,8 @@ SAFE = 1.25
 
 
 def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
-    """A scan, whose size the model's speed sets and whose pass serves shape, anatomy and loss; then leaks, flow and remedies,
-    each until its share of the budget is spent; then, where there is time, the same of random weights.
+    """A scan, whose size the model's size sets and whose pass serves shape, anatomy and loss; then leaks, flow and remedies, each
+    as planned or, once the budget is spent, not at all; then, where there is time, random weights.
 
     The model's weights are given back before random ones are drawn, unless whoever called holds it.
     """
@@ -40,7 +40,7 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
     run.progress(f"{name} · loading", 0, None, "steps")
     lens = open_model(source, settings)
     lens.require_tokenizer()
-    plan = planned(settings.budget, pace(lens, settings.context), settings.max_tokens)
+    plan = planned(settings.budget, work(lens), settings.max_tokens)
     size = "the whole text" if plan.tokens is None else f"at most {plan.tokens:,} tokens"
     run.announce(f"{name}: {size}; {plan.prompts or 'no'} prompt{'s' * (plan.prompts != 1)} to invert.")
     started = time.perf_counter()
@@ -103,8 +103,8 @@ def examined_states(source: VectorSource, name: str, settings: CheckingUp, run: 
 def checkup(
     sources: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *,
     budget: Annotated[Literal["2m", "10m", "full"], Option(
-        "How long a model may take: two or ten minutes, from the speed of its first pass (more tokens are read, and more "
-        "is tried, the longer), or all of the text, the random twin and every search."
+        "What a model may cost: about two or ten minutes on two cores, by its size (the more, the more tokens are read and "
+        "the more is tried), or all of the text, the random twin and every search."
     )] = "2m",
     fail_on: Annotated[str | Sequence[str] | None, Option(
         "Exit with status 3 where one of these was found: globs of codes, comma-separated, such as 'HS101,HS2*'.",

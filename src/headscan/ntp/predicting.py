@@ -83,7 +83,8 @@ def run(
     )] = None,
     gap: Annotated[float, Option("Certified relative gap of the predicted logits.", above=0)] = 1e-6,
     budget: Annotated[float, Option(
-        "Seconds of the solver: the certified gap reached by then is stated; a proxy stands in for what cannot begin.", low=0,
+        "Seconds of the solver on one core, as estimated: they set its iterations, so that the result is the same on every "
+        "machine; the certified gap reached is stated, and a proxy stands in for what cannot begin.", low=0,
     )] = 10.0,
     reading: Annotated[Literal["text", "alone"], Option(
         "How models meet the contexts: where they stand in the text, or each one alone."
@@ -196,12 +197,13 @@ def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Predic
         done = np.log(max(step.gap, gap)) / np.log(gap)
         run.progress("solving", round(1000 * max(float(done), 0.0)), 1000, "thousandths")
 
-    prediction = predict(labels, gap=gap, rank=rank, max_seconds=budget, progress=report)
+    iterations = round(min(5000.0, max(1.0, budget / iteration)))
+    prediction = predict(labels, gap=gap, rank=rank, max_iterations=iterations, progress=report)
     solution = prediction.solution
     assert solution is not None
     note = (
-        f"The solver was stopped at its budget of {budget:g} seconds with a certified relative gap of {solution.gap:.1e}, "
-        f"short of the {gap:g} asked for: about {seconds:.0f} seconds by estimate (--budget)."
+        f"The solver was stopped after {iterations:,} iterations, its budget of {budget:g} estimated seconds, with a certified "
+        f"relative gap of {solution.gap:.1e}, short of the {gap:g} asked for: about {seconds:.0f} seconds by estimate (--budget)."
     )
     return prediction, [] if solution.converged else [note], cost
 
