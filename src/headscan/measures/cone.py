@@ -33,6 +33,7 @@ def _average_cosine_gradient(at: Moments) -> Gradient | None:
         undefined="fewer than two vectors that are not zero", column="average cosine",
     ),
     group="cones", order=1, docs="cones.md", gradient=_average_cosine_gradient,
+    ends=lambda count, width: (-1 / max(count - 1, 1), 1.0),
 )  # fmt: skip
 def average_cosine(cloud: Cloud) -> float | None:
     """Mean cosine over all ordered pairs of distinct vectors, exact.

@@ -238,9 +238,10 @@ def _climbing(last: Row) -> Finding | None:
     half = float(np.exp(np.interp(np.log(lengths[-1] / 2), np.log(lengths), np.log(curve))))
     if abs(value / half - 1) <= CLIMBING:
         return None
+    without = " without sinks" if name.endswith(WITHOUT_SINKS) and last.number("sinks") else ""
     text = (
-        f"The effective rank at {last['site']} is {value:.1f} at {lengths[-1]:,} tokens and was {half:.1f} at half of them: it "
-        f"still changes with the length of the text. Compare it at equal length only, or read more."
+        f"The effective rank at {last['site']} is {value:.1f} at {lengths[-1]:,} tokens{without} and was {half:.1f} at half of "
+        f"them: it still changes with the length of the text. Compare it at equal length only, or read more."
     )
     return _finding("LENGTH", "notice", last, value, text)
 

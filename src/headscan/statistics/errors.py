@@ -90,7 +90,7 @@ class Errors:
             deviation = self.deviation(groups[0], self.influences[groups[0], j]) if known else None
             if estimate is not None and deviation is not None:
                 effective.append(deviation.effective * self.together)
-                ends = measure.ends(cloud.count, cloud.width)
+                ends = measure.ends(cloud.count - cloud.zeros, cloud.width)  # zeros have no direction, and add no rank
                 interval = list(deviation.interval(estimate, bounds=ends, scale=measure.range))
             found[f"{measure.name}_interval"] = interval
         found["effective_clusters"] = min(effective) if effective else None

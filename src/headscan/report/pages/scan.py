@@ -97,7 +97,7 @@ def _subtitle(result: ScanResult) -> str:
     source = f" of {named(text.source)}" if text and text.source else ""
     return (
         f"{grouped(tokens) if tokens else 'The'} tokens{source}, in windows of {result.protocol.settings.get('context') or '—'}, "
-        f"seen from inside {f'{count} models' if count > 1 else 'the model'} at {len(result.sites)} sites."
+        f"{f'{count} models, ' if count > 1 else ''}{len(result.sites)} sites."
     )
 
 
@@ -208,7 +208,9 @@ def certainty(result: ScanResult) -> Section | None:
             counts = [row.number("effective_clusters") or 0.0 for row in rows]
             ends = " to ".join(map(str, dict.fromkeys((round(min(counts)), round(max(counts))))))
             kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
-            parts.append(Prose(f"{named(model)}: intervals are based on {ends} effectively independent {kinds}."))
+            parts.append(
+                Prose(f"{named(model)}: the text counts as {ends} independent {kinds} for the number that it says least of.")
+            )
     lead = "Documents are independent of each other; windows of one text that runs on are not, and are counted as that."
     return Section("What the intervals rest on", lead, parts) if parts else None
 
