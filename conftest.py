@@ -102,6 +102,14 @@ def pytest_collection_modifyitems(items):
                 item.add_marker(getattr(pytest.mark, name))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _intervals_are_held():
+    """Every result of the suite, whatever the test is about: no interval leaves its range or misses its number."""
+    from tests.intervals import hold
+
+    hold()
+
+
 @pytest.fixture(scope="session")
 def asset_folder() -> Path:
     """Where real models and real texts are, if there are any: for tests that have something else to try."""

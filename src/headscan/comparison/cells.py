@@ -246,7 +246,7 @@ def cells_of(
     for name, measure in measures.items():
         for s, site_a in enumerate(compared.sites[models[0]]):
             for t, site_b in enumerate(compared.sites[models[1]]):
-                value = float(values[name][s, t])
+                value = float(np.clip(values[name][s, t], *measure.words.range))  # float32 sums pass an end by 1e-7
                 spread = spreads.get(name)
                 interval, bias = spread.interval(s, t, value, measure.words.range) if spread else (None, None)
                 cells.append(SimilarityCell(
