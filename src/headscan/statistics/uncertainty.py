@@ -34,7 +34,8 @@ def number(cell: Cell) -> float | None:
 def bounded(low: float, high: float, bounds: Bounds) -> tuple[float, float]:
     """An interval cut to the range of its number."""
     least, most = bounds
-    return max(low, -np.inf if least is None else least), min(high, np.inf if most is None else most)
+    ends = np.clip((low, high), -np.inf if least is None else least, np.inf if most is None else most)
+    return float(ends[0]), float(ends[1])
 
 
 def difference_ends(one: Bounds, other: Bounds) -> Bounds:
