@@ -13,8 +13,17 @@ from headscan.statistics import Cloud
 from headscan.statistics.linearisation import Gradient, Moments
 
 
+Floats: TypeAlias = npt.NDArray[np.float64]
+FEW = 10  # vectors a dimension: below, intervals of both cover .70 to .90 (docs/intervals.md), and none is given
+
+
+def _few(at: Moments) -> bool:
+    """Whether the weakest directions, which weigh most here, were seen too rarely for a derivative to tell their error."""
+    return 0 < at.count < FEW * len(at.energies)
+
+
 def _rankme_gradient(at: Moments) -> Gradient | None:
-    entropy = amplitude_entropy(at)
+    entropy = None if _few(at) else amplitude_entropy(at)
     return None if entropy is None else Gradient(energies=float(np.exp(entropy[0])) * entropy[1])
 
 
@@ -42,9 +51,6 @@ def rankme(cloud: Cloud) -> float | None:
 FIRST, LAST, WIDE = 11, 500, 24  # the window of ranks; narrower clouds than WIDE are fitted from rank 2 to the last
 
 
-Floats: TypeAlias = npt.NDArray[np.float64]
-
-
 def _fit(energies: Floats, floor: float) -> tuple[slice, Floats] | None:
     """The window and what the logarithms of its eigenvalues weigh in α, the slope of log λ = c − α log i by least squares;
     None where an eigenvalue there is rounding."""
@@ -58,7 +64,7 @@ def _fit(energies: Floats, floor: float) -> tuple[slice, Floats] | None:
 
 
 def _alpha_req_gradient(at: Moments) -> Gradient | None:
-    fit = _fit(at.energies, 0.0)
+    fit = None if _few(at) else _fit(at.energies, 0.0)
     if fit is None:
         return None
     kept, weight = fit

@@ -69,7 +69,7 @@ class Errors:
             return f"three windows of text are needed, there are {groups}"
         if measure.gradient is None:
             return "its derivative is not known: register the measure with `gradient`"
-        return "it has no derivative here"
+        return "it has no derivative here, or too few vectors were read for it to tell the error (docs/intervals.md)"
 
     def deviation(self, group: int, influences: Floats) -> StandardError | None:
         """The error that influences [C] on a number of a treatment make."""

@@ -22,7 +22,7 @@ class Moments:
     """Averages over a cloud's vectors.
 
     unit Σx/‖x‖/n [d], mean μ [d], zeros (the share of zero vectors), norm Σ‖x‖/n, square Σ‖x‖²/n, energies: the
-    eigenvalues of the second moment M, largest first [d], mean_energy μᵀMμ.
+    eigenvalues of the second moment M, largest first [d], mean_energy μᵀMμ, count: how many vectors, 0 where not known.
     """
 
     unit: Floats
@@ -32,6 +32,7 @@ class Moments:
     square: float
     energies: Floats
     mean_energy: float = 0.0
+    count: int = 0
 
     @classmethod
     def of(cls, cloud: Cloud, *, spectral: bool) -> Self:
@@ -40,7 +41,7 @@ class Moments:
         return cls(
             unit=cloud.unit_sum / n, mean=cloud.mean, zeros=cloud.zeros / n, norm=cloud.norm_sum / n,
             square=cloud.square_sum / n, energies=cloud.energies if spectral else np.zeros(0),
-            mean_energy=float(cloud.mean @ cloud.second_moment @ cloud.mean) if spectral else 0.0,
+            mean_energy=float(cloud.mean @ cloud.second_moment @ cloud.mean) if spectral else 0.0, count=n,
         )  # fmt: skip
 
     @property
