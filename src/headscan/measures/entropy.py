@@ -12,7 +12,6 @@ from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud
 from headscan.statistics.linearisation import Gradient, Moments
 
-
 Floats: TypeAlias = npt.NDArray[np.float64]
 FEW = 10  # vectors a dimension: below, intervals of both cover .70 to .90 (docs/intervals.md), and none is given
 
