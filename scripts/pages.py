@@ -33,7 +33,7 @@ EXAMPLES = {
     "--draws 19",
     "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla --gap 1e-3",
     "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
-    "privacy": "privacy gpt-vanilla --text stories --sites block.1 --noise 0,1.6 --windows 2 --length 6",
+    "privacy": "privacy gpt-vanilla --text stories --sites block.1 --noise 0,1.6 --windows 2 --length 6 --draws 16",
     "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",
     "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
     "channel": "channel gpt-vanilla --prompt 'Once upon' --at block.1 --noise 1",
