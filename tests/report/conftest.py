@@ -1,3 +1,4 @@
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,6 +17,7 @@ class Visit:
     def __init__(self, browser, path: Path, **context):
         self.context = browser.new_context(viewport=context.pop("viewport", {"width": 1100, "height": 800}), **context)
         self.page = self.context.new_page()
+        self.page.wait_for_function = self.until  # playwright's own evaluates text in the page, which the page's policy forbids
         self.errors: list[str] = []
         self.dialogs: list[str] = []
         self.requests: list[str] = []
@@ -28,6 +30,13 @@ class Visit:
         drawn = "[...document.querySelectorAll('.scene')].every((scene) => scene.querySelector('.main-svg'))"
         self.page.wait_for_function(drawn)
         self.path = path
+
+    def until(self, expression: str, arg: object = None, timeout: float = 30_000):
+        """Wait until an expression is true in the page."""
+        end = time.monotonic() + timeout / 1000
+        while not self.page.evaluate(expression, arg):
+            assert time.monotonic() < end, f"never true: {expression}"
+            self.page.wait_for_timeout(20)
 
     def clean(self):
         """Nothing went wrong, nothing was asked of the network, nothing of the data ran."""

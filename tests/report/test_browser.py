@@ -254,3 +254,34 @@ def test_a_page_without_pictures_nulls_or_values_opens(tmp_path, chromium_withou
         assert "the activations are not finite" in opened.page.locator(".footnotes").text_content()
         assert opened.page.locator("td.missing abbr").first.get_attribute("title") == "the activations are not finite"
         opened.clean()
+
+
+INTRUDERS = {
+    "script": "const s = document.createElement('script'); s.textContent = 'window.pwned = 1'; document.head.append(s)",
+    "handler": "document.body.insertAdjacentHTML('beforeend', '<img src=data: onerror=window.pwned=2>')",
+    "address": "const a = document.createElement('a'); a.href = 'javascript:window.pwned=3'; document.body.append(a); a.click()",
+    "text as code": "setTimeout('window.pwned = 4', 0)",
+    "style": "document.body.insertAdjacentHTML('beforeend', '<p id=painted style=\"position:fixed\">')",
+    "styles": "const s = document.createElement('style'); s.textContent = 'p { position: fixed }'; document.head.append(s)",
+}
+
+
+def test_the_policy_runs_and_paints_nothing_but_its_own(two, chromium_without_webgl, visit):
+    made = """async () => { const place = document.querySelector('[data-figure]');
+        await Plotly.react(place, place.data, place.layout, {displayModeBar: true});
+        const pictures = await Promise.all(['svg', 'png'].map((format) => Plotly.toImage(place, {format})));
+        return [getComputedStyle(place.querySelector('.modebar')).position, ...pictures.map((one) => one.slice(0, 14))]; }"""
+    with visit(chromium_without_webgl, two) as opened:
+        assert opened.page.evaluate(made) == ["absolute", "data:image/svg", "data:image/png"]
+        sized = "[...document.querySelectorAll('[data-figure]')].map((place) => place.clientHeight)"
+        assert min(opened.page.evaluate(sized)) >= 150
+        assert "unsafe" not in opened.page.locator("meta[http-equiv]").get_attribute("content")
+        opened.clean()
+        for way, script in INTRUDERS.items():
+            opened.errors.clear()
+            opened.page.evaluate(f"() => {{ {script} }}")
+            opened.page.wait_for_timeout(100)
+            assert opened.page.evaluate("window.pwned") is None, way
+            fixed = "[...document.querySelectorAll('p')].filter((p) => getComputedStyle(p).position === 'fixed').length"
+            assert opened.page.evaluate(fixed) == 0, way
+            assert any("Content Security Policy" in error for error in opened.errors), way

@@ -27,7 +27,7 @@ const Headscan = (() => {
 
   // What is drawn for print is lower than on the screen; the place must follow, or a gap stays below.
   function fit(place) {
-    place.dataset.height ||= place.style.height;
+    place.dataset.height ||= getComputedStyle(place).height;
     place.style.height = state.printing ? `${parseFloat(place.dataset.height) * 0.75}px` : place.dataset.height;
   }
 
@@ -141,6 +141,13 @@ const Headscan = (() => {
     }
     return new Response(new Blob([bytes.buffer.slice(4, 4 + bytes.getUint32(0))]).stream().pipeThrough(new DecompressionStream("deflate"))).text();
   }
+
+  // plotly writes style attributes as text (of <sub>, of colour bars); the page's policy allows them through CSSOM alone.
+  const written = Element.prototype.setAttribute;
+  Element.prototype.setAttribute = function (name, value) {
+    if (name === "style") this.style.cssText = value;
+    else written.call(this, name, value);
+  };
 
   async function load() {
     const packed = document.getElementById("plotly");

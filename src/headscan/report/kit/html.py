@@ -5,9 +5,12 @@ plotly.js is 4.8 MB; it is embedded deflated (1.8 MB as text) and inflated by th
 the tables. What a reader can take away (result.json, the tables as CSV) is embedded in the same way.
 """
 
+import base64
+import hashlib
 import json
+import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from html import escape
 from importlib import resources
@@ -29,11 +32,10 @@ HOMES = ["headscan.report"]
 DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
 CONFIG = {"displayModeBar": False, "displaylogo": False, "responsive": False, "scrollZoom": False, "doubleClick": False}
 POLICY = (
-    # The page is data about untrusted text: whatever slipped through could still neither load nor send anything.
-    # plotly's WebGL part compiles its shaders' attribute setters with `new Function`, hence unsafe-eval.
-    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
-    "base-uri 'none'; form-action 'none'"
+    # The page is data about untrusted text: whatever slipped through could neither run, nor load or send anything.
+    "default-src 'none'; script-src {scripts}; style-src {style}; img-src data: blob:; base-uri 'none'; form-action 'none'"
 )
+STYLED = re.compile(r'(<[a-zA-Z][^<>]*?) style="([^"<>]*)"')
 
 
 def html(page: Page) -> str:
@@ -54,13 +56,15 @@ def html(page: Page) -> str:
     captioned = [part for part in parts if isinstance(part, Figure | Panels) and part.caption and figures_of(part)]
     own = dict.fromkeys(name for raw in raws for name in raw.scripts)
     titles = page.head.titles
+    scripts = [asset(name) for name in ("page.js", *own)]
+    styles = dict.fromkeys(name for raw in raws for name in raw.styles)
     text = environment().get_template("kit.html.j2").render(
-        page=page, policy=Markup(POLICY), payload=script_json(payload), plotly=plotly_packed() if made or own else "",
+        page=page, payload=script_json(payload), plotly=plotly_packed() if made or own else "",
         figures=packed(drawn), files=packed(page.shown.data),
         alt={one.name: f"{one.alt.rstrip('. ')}. {words.describe(made[one.name])}".strip() for one in figures},
         numbers={figures_of(part)[0].name: place for place, part in enumerate(captioned, 1)},
-        styles=[asset(name) for name in ("page.css", *dict.fromkeys(name for raw in raws for name in raw.styles))],
-        scripts=[asset(name) for name in ("page.js", *own)], root=colour_variables(),
+        style=Markup("\n").join([colour_variables(), *map(asset, ("page.css", *styles))]), scripts=scripts,
+        run=[*scripts, get_plotlyjs()], plotly_style=plotly_style(),
         long=len(titles) > 2 or max(map(len, titles), default=0) > 40,
     )  # fmt: skip
     return text.encode("utf-8", "replace").decode("utf-8")
@@ -73,9 +77,43 @@ def environment() -> jinja2.Environment:
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(home, "templates") for home in HOMES]), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    filters: dict[str, Callable[..., object]] = {"number": words.number, "written": words.written, "bounds": bounds}
+    filters: dict[str, Callable[..., object]] = {
+        "number": words.number,
+        "written": words.written,
+        "bounds": bounds,
+        "unstyled": unstyled,
+    }
     made.filters |= filters
+    made.globals["policy"] = policy
     return made
+
+
+def unstyled(markup: str) -> tuple[Markup, Markup]:
+    """The markup with a number in place of each style attribute, which the page's policy forbids; and their rules.
+
+    >>> unstyled('<p style="height:3px">a</p><p style="height:3px">b</p>')[1]
+    Markup('[data-style="0"]{height:3px}')
+    """
+    places: dict[str, int] = {}
+    numbered = STYLED.sub(lambda found: f'{found[1]} data-style="{places.setdefault(found[2], len(places))}"', str(markup))
+    return Markup(numbered), Markup("\n".join(f'[data-style="{place}"]{{{rule}}}' for rule, place in places.items()))
+
+
+def policy(scripts: Sequence[str], style: str) -> Markup:
+    """The Content-Security-Policy of a page: it runs these scripts and this style, by their hashes, and nothing else."""
+    return Markup(POLICY.format(scripts=" ".join(map(_hashed, scripts)), style=_hashed(style)))
+
+
+@cache
+def _hashed(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+@cache
+def plotly_style() -> str:
+    """The name of the style element that plotly's map library makes where the page has none of this name."""
+    found = re.search(r'getElementById\("([0-9a-f]{64})"\)', get_plotlyjs())
+    return found[1] if found else ""
 
 
 def bounds(cell: Cell, term: Term) -> str:
