@@ -1,6 +1,7 @@
 """What users and the systems they work on may do to a command: it ends with one sentence and status 2, never a traceback."""
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import replace
 from unittest import mock
 
+import numpy as np
 import pytest
 
 import headscan
@@ -66,6 +68,41 @@ def test_one_sentence(words, sentence):
     assert sentence in err
     assert "Traceback" not in err
     assert said == ""
+
+
+ESCAPES = "\x1b]0;owned\x07\x1b[2J\x9b31m\u202e\u2066[red]"
+SHORT = "\x1b[2J\x9b\u202e[red]"
+UNSENT = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066")
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        (("scan", f"tiny{ESCAPES}", "--tokenizer", "bytes", "--text", "text.txt", "--context", "16"), 0),
+        (("scan", *TINY, "--text", f"text{ESCAPES}.txt", "--context", "16", "--json"), 0),
+        (("scan", f"states{ESCAPES}.npy"), 0),
+        (("scan", *TINY, "--text", "odd.jsonl"), 2),
+        (("scan", *TINY, "--text", "odd.jsonl", "--context", "16", "--field", ESCAPES), 0),
+        (("scan", *TINY, "--text", "text.txt", "--sites", ESCAPES), 2),
+        (("scan", *TINY, "--text", "text.txt", "--context", "16", "--out", ESCAPES), 0),
+        (("scan", ESCAPES, "--text", "text.txt"), 2),
+        (("invert", f"tiny{ESCAPES}", "--tokenizer", "bytes", "--prompt", SHORT, "--at", "block.0"), 0),
+        ((ESCAPES,), 2),
+        (("scan", *TINY, f"--{ESCAPES}"), 2),
+    ],
+    ids=lambda value: None if isinstance(value, int) else value[0] if len(value) < 4 else f"{value[0]} {value[-1][:8]!r}",
+)
+def test_what_commands_a_terminal_is_shown_and_not_sent(words, status, tmp_path):
+    (tmp_path / "tiny").rename(tmp_path / f"tiny{ESCAPES}")
+    (tmp_path / "tiny").symlink_to(f"tiny{ESCAPES}")
+    (tmp_path / f"text{ESCAPES}.txt").write_text(STORY + ESCAPES)
+    np.save(tmp_path / f"states{ESCAPES}.npy", np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32))
+    (tmp_path / "odd.jsonl").write_text("".join(json.dumps({ESCAPES: STORY}) + "\n" for _ in range(4)))
+    ended, said, err = run(*words)
+    assert (ended, "Traceback" in err) == (status, False), err
+    assert [mark for mark in UNSENT if mark in said + err] == []
+    if "--json" in words:
+        json.loads(said)
 
 
 def test_odd_folders_hold_results_as_others_do(tmp_path):

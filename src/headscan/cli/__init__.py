@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headscan import BadInput, __version__
+from headscan.cli.guard import guarded, print_fault
 from headscan.run.errors import nearest
 
 if TYPE_CHECKING:
@@ -183,7 +184,12 @@ def main() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
-    words = sys.argv[1:]
+    sys.excepthook = print_fault
+    with guarded():
+        _main(sys.argv[1:])
+
+
+def _main(words: Sequence[str]) -> NoReturn:
     try:
         sys.exit(run(words))
     except BadInput as error:

@@ -4,15 +4,17 @@ import os
 import re
 import shlex
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from headscan import Result
+from headscan.cli.guard import console, shown
 
 Progress = Callable[[str, int, int | None, str], None]
-EVERY = 10.0  # seconds between two lines of progress where standard error is no terminal
+EVERY, SILENT = 10.0, 60.0  # seconds: least and most between two lines of progress where standard error is no terminal
 
 
 def command_line() -> str:
@@ -33,17 +35,16 @@ def default_folder(verb: str, *words: str) -> Path:
 def show(result: Result, folder: Path, *, as_json: bool) -> None:
     """Print the result: with `as_json` its result.json alone on standard output, else the table and the page's path."""
     if as_json:
+        text = shown(result.json() + "\n", "\\u{:04x}")
         if hasattr(sys.stdout, "buffer"):
-            sys.stdout.buffer.write((result.json() + "\n").encode("utf-8"))
+            sys.stdout.buffer.write(text.encode("utf-8"))
             sys.stdout.buffer.flush()
         else:
-            sys.stdout.write(result.json() + "\n")
+            sys.stdout.write(text)
         return
-    from rich.console import Console
-
-    console = Console()
-    console.print(result.table())
-    console.print(f"page: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+    screen = console()
+    screen.print(result.table())
+    screen.print(f"page: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager
@@ -53,50 +54,76 @@ def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
     What stands behind " · " in a stage's name may change as the work goes on.
     """
     if visible and not sys.stderr.isatty():
-        yield _lines()
+        with _lines() as lines:
+            yield lines
         return
-    from rich.console import Console
-    from rich.progress import BarColumn, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, ProgressColumn, Task, TaskID, TextColumn
     from rich.progress import Progress as Bar
+    from rich.text import Text
 
-    columns = (
-        TextColumn("{task.description}", markup=False), BarColumn(bar_width=24),
-        TextColumn("{task.percentage:>3.0f} %  {task.completed:,.0f} {task.fields[unit]}  {task.fields[rate]}"),
-        TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn(),
-    )  # fmt: skip
+    class Counted(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            said, unit = _counted(int(task.completed), None, task.fields["unit"]), task.fields["unit"]
+            share = f"{task.percentage:.0f} %  " if task.total and unit != "%" else ""
+            speed = f"  {task.speed:,.0f} {unit}/s" if task.speed and unit != "%" else ""
+            left = "" if task.finished or not task.time_remaining else f", about {_duration(task.time_remaining)} left"
+            return Text(f"{share}{said}{speed}  {_duration(task.elapsed or 0)}{left}")
+
     tasks: dict[str, TaskID] = {}
-    with Bar(*columns, console=Console(stderr=True), transient=True, disable=not visible) as bar:
+    columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), Counted()
+    with Bar(*columns, console=console(stderr=True), transient=True, disable=not visible) as bar:
 
         def update(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
             key = stage.partition(" · ")[0]
             if key not in tasks:
                 for task in tasks.values():
                     bar.update(task, visible=False)
-                tasks[key] = bar.add_task(stage, total=total, rate="", unit=unit)
-            speed = bar.tasks[bar.task_ids.index(tasks[key])].speed
-            rate = f"{speed:,.0f} {unit}/s" if speed else ""
-            bar.update(tasks[key], description=stage, completed=done, total=total, rate=rate)
+                tasks[key] = bar.add_task(stage, total=total, unit=unit)
+            bar.update(tasks[key], description=stage, completed=done, total=total, unit=unit)
 
         yield update
 
 
-def _lines() -> Progress:
-    """A line of progress every ten seconds: work that is done before that says nothing."""
-    last = time.monotonic()
-    begun: dict[str, tuple[float, int]] = {}
+@contextmanager
+def _lines() -> Iterator[Progress]:
+    """A line of progress every ten seconds, and once a minute where the work itself says nothing."""
+    begun = last = time.monotonic()
+    said, over = "at work", threading.Event()
+    stages: dict[str, tuple[float, int]] = {}
+
+    def say(line: str) -> None:
+        nonlocal last
+        last = time.monotonic()
+        print(f"headscan: {line}", file=sys.stderr, flush=True)
 
     def update(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
-        nonlocal last
-        now = time.monotonic()
-        start, before = begun.setdefault(stage.partition(" · ")[0], (now, done))
+        nonlocal said
+        now, left = time.monotonic(), ""
+        start, before = stages.setdefault(stage.partition(" · ")[0], (now, done))
+        if total and done > before and now - start >= EVERY:
+            left = f", about {_duration((now - start) * (total - done) / (done - before))} left"
+        said = f"{stage}: {_counted(done, total, unit)}{left}"
         if now - last >= EVERY:
-            last = now
-            of, left = f" of {total:,}" if total else "", ""
-            if total and done > before and now - start >= EVERY:
-                left = f", about {_duration((now - start) * (total - done) / (done - before))} left"
-            print(f"headscan: {stage}: {done:,}{of} {unit}{left}", file=sys.stderr, flush=True)
+            say(said)
 
-    return update
+    def remind() -> None:
+        while not over.wait(EVERY):
+            if time.monotonic() - last >= SILENT:
+                say(f"{said} ({_duration(time.monotonic() - begun)} so far)")
+
+    threading.Thread(target=remind, daemon=True).start()
+    try:
+        yield update
+    finally:
+        over.set()
+
+
+def _counted(done: int, total: int | None, unit: str) -> str:
+    """
+    >>> _counted(1024, 4096, "tokens"), _counted(17, 100, "%")
+    ('1,024 of 4,096 tokens', '17 %')
+    """
+    return f"{done} %" if unit == "%" else f"{done:,}{f' of {total:,}' if total else ''} {unit}"
 
 
 def _duration(seconds: float) -> str:

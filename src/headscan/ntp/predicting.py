@@ -195,7 +195,7 @@ def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Predic
     def report(step: SvmStep) -> None:
         # Progress of a solver is in digits of its gap: from 1 to the gap asked for.
         done = np.log(max(step.gap, gap)) / np.log(gap)
-        run.progress("solving", round(1000 * max(float(done), 0.0)), 1000, "thousandths")
+        run.progress("solving", round(100 * max(float(done), 0.0)), 100, "%")
 
     iterations = round(min(5000.0, max(1.0, budget / iteration)))
     prediction = predict(labels, gap=gap, rank=rank, max_iterations=iterations, progress=report)

@@ -109,7 +109,10 @@ const Headscan = (() => {
   }
   // All tables as they are shown, one line a value; what is rounded here is whole in result.json.
   function tables() {
-    const quoted = (text) => `"${text.trim().replace(/\u202f/g, "").replace(/^−/, "-").replace(/"/g, '""')}"`;
+    const plain = (text) => text.trim().replace(/\u202f/g, "").replace(/^−/, "-");
+    // What a spreadsheet would take for a formula begins with ' there; numbers, ranges and shares do not.
+    const safe = (text) => (/^[=+\-@]/.test(text) && /[^\d.,\s%to×+-]/.test(text) ? `'${text}` : text);
+    const quoted = (text) => `"${safe(plain(text)).replace(/"/g, '""')}"`;
     const lines = ["section,table,row,column,value,interval"];
     document.querySelectorAll("section table").forEach((table) => {
       const title = table.closest("section").querySelector("h2").textContent;

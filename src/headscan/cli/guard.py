@@ -1,0 +1,65 @@
+"""What stands between foreign text and a terminal: names of models and files, their texts, and what libraries say of them."""
+
+import re
+import sys
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any
+
+# What moves a cursor, colours, turns the direction of writing round, or shows nothing; with a lone surrogate.
+UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+)
+
+
+def shown(text: str, form: str = "<U+{:04X}>") -> str:
+    """The text with its control characters spelt, not sent: a name or a text may hold what commands a terminal.
+
+    >>> shown("a\\x1b[2Jb\\u202e\\n")
+    'a<U+001B>[2Jb<U+202E>\\n'
+    """
+    return UNSEEN.sub(lambda found: form.format(ord(found[0])), text)
+
+
+class Guarded:
+    """A standard stream to which only `shown` text goes; rich, which sends its own controls, has the stream behind it."""
+
+    def __init__(self, stream: Any) -> None:
+        self.rich_proxied_file = stream
+
+    def write(self, text: str) -> int:
+        return int(self.rich_proxied_file.write(shown(text)) or 0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.rich_proxied_file, name)
+
+
+@contextmanager
+def guarded() -> Iterator[None]:
+    """Standard output and error as `Guarded` streams: what is printed, logged and warned of, by whomever."""
+    before = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = Guarded(sys.stdout), Guarded(sys.stderr)
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = before
+
+
+def print_fault(kind: type[BaseException], fault: BaseException, trace: TracebackType | None) -> None:
+    """What Python prints of an error that nobody caught, `shown`: its message may quote a file."""
+    print(shown("".join(traceback.format_exception(kind, fault, trace))), end="", file=sys.stderr)
+
+
+def console(**options: Any) -> Any:
+    """A rich console whose texts are `shown`; its own colours and cursor pass."""
+    from rich.console import Console
+    from rich.segment import Segment
+
+    class Shown(Console):
+        def render(self, *given: Any, **named: Any) -> Iterator[Segment]:
+            for text, style, control in super().render(*given, **named):
+                yield Segment(text if control else shown(text), style, control)
+
+    return Shown(**options)

@@ -1,0 +1,38 @@
+"""What is said while a command works: what, how much and how long; no word without a number, no minute without a word."""
+
+import io
+import time
+from contextlib import redirect_stderr
+
+from headscan.cli import guard, output
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_in_a_pipe_work_that_says_nothing_is_still_told_of(monkeypatch):
+    monkeypatch.setattr(output, "EVERY", 0.02)
+    monkeypatch.setattr(output, "SILENT", 0.05)
+    with redirect_stderr(io.StringIO()) as said, output.progress_bar() as progress:
+        progress("solving", 17, 100, "%")
+        time.sleep(0.3)
+    lines = said.getvalue().splitlines()
+    assert lines[0].startswith("headscan: solving: 17 %")
+    assert lines[0].endswith("s so far)")
+    assert len(lines) >= 2
+
+
+def test_a_bar_has_the_unit_of_its_numbers_and_no_empty_clock(monkeypatch):
+    shown = Terminal()
+    monkeypatch.setattr(output, "console", lambda **_: guard.console(file=shown, force_terminal=True, width=120))
+    with redirect_stderr(Terminal()), output.progress_bar() as progress:
+        progress("gpt · loading", 0, None, "steps")
+        progress("gpt", 512, 1024, "tokens")
+        time.sleep(0.25)
+        progress("gpt", 1024, 1024, "tokens")
+    said = shown.getvalue()
+    assert "1,024 tokens" in said
+    assert "1,024 steps" not in said
+    assert "-:--" not in said
