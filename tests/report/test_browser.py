@@ -1,6 +1,9 @@
 """The scan's page as a reader has it: in a browser, without a network, with hostile text all through it."""
 
+import csv
+import re
 from itertools import pairwise
+from pathlib import Path
 
 import hostile
 import pytest
@@ -285,3 +288,15 @@ def test_the_policy_runs_and_paints_nothing_but_its_own(two, chromium_without_we
             fixed = "[...document.querySelectorAll('p')].filter((p) => getComputedStyle(p).position === 'fixed').length"
             assert opened.page.evaluate(fixed) == 0, way
             assert any("Content Security Policy" in error for error in opened.errors), way
+
+
+def test_no_cell_of_the_tables_is_a_formula_to_a_spreadsheet(tmp_path, chromium_without_webgl, visit):
+    formula = "=cmd|' /C calc'!A0"
+    path = write(tmp_path, *sample.scan((formula, "minilm"), blocks=2, width=8, tokens=60))
+    with visit(chromium_without_webgl, path) as opened:
+        with opened.page.expect_download() as taken:
+            opened.page.locator("[data-take='tables.csv']").click()
+        rows = list(csv.reader(Path(taken.value.path()).read_text(encoding="utf-8").splitlines()))
+    assert any(cell.startswith(f"'{formula}") for row in rows for cell in row)
+    assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row)
+    assert any(float(row[4]) < 0 for row in rows if re.fullmatch(r"-[\d.]+", row[4]))  # and numbers stay numbers
