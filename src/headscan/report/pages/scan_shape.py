@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Words = Mapping[str, MeasureWords] | Mapping[str, Field]
 
 ASIDE = "all columns but the last are of the tokens that are no sinks (longer than 3 times the median of their window)"
+ABOUT = "top share and eff. rank count the common direction; part. ratio and iso-score are about the mean, and may be larger"
 
 
 @section("scan", 35)
@@ -97,6 +98,8 @@ def _in_short(result: ScanResult) -> list[Part]:
         notes = dict.fromkeys(note for row in own for note in row.notes)
         if any(row.number("sinks") for row in own):
             notes = dict.fromkeys([ASIDE, *notes])
+        if name == models(result)[-1] and {"effective_rank", "participation_ratio"} <= {*shown}:
+            notes[ABOUT] = None
         tokens = max((int(row.number("tokens") or 0) for row in own), default=0)
         title = f"{named(name)}  {grouped(tokens)} tokens" if len(models(result)) > 1 else ""
         parts.append(Table(columns, lines, title, footnotes=list(notes), where="terminal"))
