@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-__all__ = ["exit_status", "fork", "status_of", "together"]
+__all__ = ["exit_status", "fork", "start", "status_of", "together"]
 
 
 def fork(work: Callable[[], object], said: Path) -> int:
@@ -53,6 +53,11 @@ def status_of(process: int) -> int:
 
 def together(work: Callable[[], object], processes: int, said: Path) -> list[int]:
     """`work` in so many forks that find in their environment what `torchrun` tells its processes; their exit statuses."""
+    return [status_of(child) for child in start(work, processes, said)]
+
+
+def start(work: Callable[[], object], processes: int, said: Path) -> list[int]:
+    """The same, begun: their numbers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -63,5 +68,4 @@ def together(work: Callable[[], object], processes: int, said: Path) -> list[int
         os.environ.update({name: str(value) for name, value in told.items()})
         work()
 
-    children = [fork(partial(one, rank), said.with_name(f"{said.name}.{rank}")) for rank in range(processes)]
-    return [status_of(child) for child in children]
+    return [fork(partial(one, rank), said.with_name(f"{said.name}.{rank}")) for rank in range(processes)]

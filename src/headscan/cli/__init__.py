@@ -170,7 +170,7 @@ def _stop(signum: int, frame: object) -> NoReturn:
 
 ENVIRONMENT = {
     errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EIO,
-    errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ELOOP,
+    errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ELOOP, errno.ECONNRESET,
 }  # fmt: skip
 """What the machine refuses, and no program can mend."""
 
@@ -202,7 +202,7 @@ def _main(words: Sequence[str]) -> NoReturn:
         if error.errno not in ENVIRONMENT:
             raise
         where = f" ({error.filename})" if error.filename else ""
-        print(f"headscan: {error.strerror}{where}.", file=sys.stderr)
+        print(f"headscan: {(error.strerror or str(error)).rstrip('.')}{where}.", file=sys.stderr)
         with suppress(OSError):  # what is left to be written there cannot be
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(74)

@@ -1,20 +1,26 @@
 """What all verbs share: where results go, how they are shown, and how progress is."""
 
+import errno
 import os
 import re
 import shlex
+import signal
+import socket
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from headscan import Result
 from headscan.cli.guard import console, shown
 
 Progress = Callable[[str, int, int | None, str], None]
 EVERY, SILENT = 10.0, 60.0  # seconds: least and most between two lines of progress where standard error is no terminal
+JOIN = 50.0  # seconds in which all processes of a run begin
 
 
 def command_line() -> str:
@@ -137,19 +143,75 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
+DIED = "Another process of this run has died. Continue with the same command and --resume."
+
+
+@contextmanager
+def _watched(store: Any, rank: int, count: int) -> Iterator[threading.Event]:
+    """Ends this process as SIGTERM does, and sets what is yielded, where another one ends before its time.
+
+    The system closes the connections between process 0 and the others then. Who ends in order says so first.
+    """
+    links, died, leaving = list[socket.socket](), threading.Event(), threading.Event()
+
+    def listen(link: socket.socket) -> None:
+        said = b""
+        with suppress(OSError):
+            said = link.recv(1)
+        if not said and not leaving.is_set():
+            died.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    limit = time.monotonic() + JOIN
+    with socket.create_server(("", 0)) as server:
+        server.settimeout(JOIN)
+        store.set(f"{rank}", str(server.getsockname()[1]))
+        while not store.check([f"{peer}" for peer in range(count)]):
+            if time.monotonic() > limit:
+                raise OSError(errno.ECONNRESET, f"Another process of this run has died: it did not join in {JOIN:.0f} seconds.")
+            time.sleep(0.05)
+        there = (os.environ.get("MASTER_ADDR", "localhost"), int(store.get("0")))
+        with suppress(OSError):  # where no connection can be made, nobody watches
+            for _ in range(1 if rank else count - 1):
+                links.append(socket.create_connection(there, JOIN) if rank else server.accept()[0])
+                links[-1].settimeout(None)
+                threading.Thread(target=listen, args=(links[-1],), daemon=True).start()
+    try:
+        yield died
+        for link in links:
+            with suppress(OSError):
+                link.sendall(b".")
+    finally:
+        leaving.set()
+        for link in links:
+            link.close()
+
+
 @contextmanager
 def joined(*, wanted: bool = True) -> Iterator[bool]:
-    """Join the process group that `torchrun` describes, if there is one; yields whether this process may print."""
+    """Join the process group that `torchrun` describes, if there is one; yields whether this process may print.
+
+    Where another process dies, this one stores its state, and raises OSError (ECONNRESET).
+    """
     if not wanted or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield True
         return
     import torch
     import torch.distributed as dist
+    from torch.distributed.rendezvous import rendezvous
 
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+    died: Any = None
     try:
-        yield dist.get_rank() == 0
+        store, rank, count = next(rendezvous("env://", timeout=timedelta(seconds=JOIN)))
+        with _watched(store, rank, count) as died:
+            if torch.cuda.is_available():
+                torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", store=store, rank=rank, world_size=count)
+            yield rank == 0
+    except (KeyboardInterrupt, RuntimeError) as error:
+        if isinstance(error, dist.DistError) or (died is not None and died.wait(1)):  # what failed, or torchrun, may be faster
+            raise OSError(errno.ECONNRESET, DIED) from error
+        raise
     finally:
-        dist.destroy_process_group()
+        if dist.is_initialized():
+            dist.destroy_process_group()

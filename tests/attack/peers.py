@@ -1,0 +1,100 @@
+"""A scan of two processes, one of which is killed: the other says so and ends within a minute, and --resume goes on.
+
+    python -m tests.attack.peers [KILLS] [SEED]
+
+Both are forks that find what `torchrun` tells its processes in their environment. A process drawn at random is killed at a
+moment drawn from the seconds of an undisturbed run; then both are resumed, and what they end with is held to that run's.
+"""
+
+import os
+import random
+import signal
+import sys
+import tempfile
+import time
+from functools import partial
+from pathlib import Path
+
+from tests.attack.kills import command, contents, difference, story
+from tests.forked import start, status_of
+
+WORDS = "scan gpt-vanilla-early --documents paragraphs --context 16 --batch 4 --sites block.0,block.3 --sample 20"
+LIMIT = 60  # seconds in which the other must have ended
+ENDED = "the run had ended: not counted"
+END = 90  # more, and it is killed: it hangs
+
+
+def run(out: Path, text: Path, *more: str) -> list[int]:
+    """Two processes that have begun; their numbers."""
+    words = [*WORDS.split(), "--text", str(text), "--max-tokens", "3200", "--out", str(out), *more]
+    return start(partial(command, words), 2, out.parent / "said")
+
+
+def wait(process: int, began: float) -> tuple[int, float]:
+    """The exit status of a process, and after how many seconds it had ended."""
+    while not (ended := os.waitpid(process, os.WNOHANG))[0]:
+        if time.monotonic() - began > END:
+            os.kill(process, signal.SIGKILL)
+        time.sleep(0.01)
+    return os.waitstatus_to_exitcode(ended[1]), time.monotonic() - began
+
+
+def kill(folder: Path, victim: int, after: float, text: Path) -> tuple[float, str, str]:
+    """Seconds from a kill to the other's end, what the other said, and what is wrong, if anything; the run is then resumed."""
+    processes = run(folder / "out", text)
+    time.sleep(after)
+    os.kill(processes[victim], signal.SIGKILL)
+    began = time.monotonic()
+    killed = status_of(processes[victim]) == -signal.SIGKILL
+    status, seconds = wait(processes[1 - victim], began)
+    said = (folder / f"said.{1 - victim}").read_text().strip().splitlines()[-1:]
+    if not killed or (folder / "out" / "result.json").exists():
+        return seconds, ENDED, ""
+    wrong = "" if status == 74 and seconds < LIMIT and "has died" in "".join(said) else f"exit {status} after {seconds:.0f} s"
+    resume = ["--resume"] if (folder / "out" / ".resume" / "identity.json").exists() else []
+    again = [status_of(process) for process in run(folder / "out", text, *resume)]
+    return (
+        seconds,
+        "".join(said),
+        wrong or ("" if again == [0, 0] else f"resumed: {again}: {(folder / 'said.0').read_text()[-300:]}"),
+    )
+
+
+def attack(kills: int, seed: int, folder: Path) -> list[str]:
+    """All that went wrong in so many kills."""
+    import torch
+    import transformers.models.auto.modeling_auto  # noqa: F401 (once, here, and not in every fork)
+
+    import headscan
+
+    headscan.scan  # noqa: B018 (imports what the verb needs)
+    torch.set_num_threads(1)
+    text, draw, found = folder / "text.txt", random.Random(seed), list[str]()
+    text.write_text(story(1), encoding="utf-8")
+    (folder / "whole").mkdir()
+    began = time.monotonic()
+    statuses = [status_of(process) for process in run(folder / "whole" / "out", text)]
+    length, wanted = time.monotonic() - began, contents(folder / "whole" / "out")
+    assert statuses == [0, 0], (folder / "whole" / "said.0").read_text()
+    done = 0
+    while done < kills:
+        place = Path(tempfile.mkdtemp(dir=folder))
+        victim, after = draw.randrange(2), draw.random() * length
+        seconds, said, wrong = kill(place, victim, after, text)
+        done += said != ENDED
+        if not wrong and (different := difference(contents(place / "out"), wanted)):
+            wrong = f"another result: {different}"
+        print(
+            f"process {victim} killed after {after:.2f} of {length:.2f} s: ended {seconds:.2f} s later: {said} {wrong}",
+            flush=True,
+        )
+        found += [wrong] if wrong else []
+    return found
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory() as folder:
+        given = [int(word) for word in sys.argv[1:3]]
+        faults = attack(*given, *(10, 0)[len(given) :], Path(folder))
+    print(f"{len(faults)} faults")
+    sys.exit(bool(faults))
