@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
@@ -17,6 +18,10 @@ from headscan.model.source import specimen_path
 from headscan.model.tokenizers import load_tokenizer
 from headscan.run import run as run_module
 from headscan.run.run import LIBRARIES
+from headscan.states.vectors import Vectors
+from tests.attack.mutations import tokenizer as byte_level
+from tests.model.test_gguf import write
+from tests.model.tiny import llama
 
 STORY = "Once upon a time there was a hen, and the hen had a cone. " * 60
 
@@ -128,6 +133,41 @@ def test_another_byte_of_any_file_that_describes_the_model_is_refused_by_its_nam
         scan(str(folder), text, context=32, batch=8, out=tmp_path / "out", resume=True, tokenizer="bytes")
 
 
+@pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
+def test_another_byte_of_what_is_read_beside_a_gguf_file_is_refused_by_its_name(tmp_path, text, file):
+    """transformers takes the tokenizer's files where they lie beside the .gguf file."""
+    gguf = pytest.importorskip("gguf", reason="gguf is not installed: .gguf files are NOT tried")
+    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 2}
+    network = llama(0, **sizes, vocab_size=258, num_key_value_heads=2, tie_word_embeddings=False)
+    model = write(gguf, network, tmp_path / "hen.gguf")
+    byte_level().save_pretrained(tmp_path)
+    stopped(str(model), text, tmp_path / "out")
+    (tmp_path / file).write_text((tmp_path / file).read_text() + " ")
+    with pytest.raises(BadInput, match=rf"cannot be resumed: {file} of the model hen was"):
+        scan(str(model), text, context=32, batch=8, out=tmp_path / "out", resume=True)
+
+
+def test_what_a_link_in_a_folder_of_texts_leads_to_is_watched(tmp_path):
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "elsewhere").write_text(STORY)
+    (tmp_path / "texts" / "hens.txt").symlink_to(tmp_path / "elsewhere")
+    stopped(made(), tmp_path / "texts", tmp_path / "out")
+    (tmp_path / "elsewhere").write_text(STORY.replace("hen", "cat"))
+    with pytest.raises(BadInput, match="texts has changed since the run that is to be resumed"):
+        scan(made(), tmp_path / "texts", context=32, batch=8, out=tmp_path / "out", resume=True)
+
+
+def test_a_scan_that_was_stopped_before_its_text_was_read_goes_on(tmp_path, text, monkeypatch):
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("headscan.text.windows.tokenise", stop)
+        with pytest.raises(KeyboardInterrupt):
+            scan(made(), text, context=32, batch=8, out=tmp_path / "out")
+    assert scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True).sites[0]["tokens"]
+
+
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_another_version_of_a_library_is_refused_by_its_name(tmp_path, text, monkeypatch, library):
     stopped(made(), text, tmp_path / "out")
@@ -160,7 +200,7 @@ def test_one_byte_of_stored_states_is_seen(tmp_path, array):
 
 
 def test_what_was_hashed_is_all_that_a_model_is_read_from(tmp_path, text):
-    """A folder with these files alone gives the same result, and Python opened no other."""
+    """A folder with these files alone gives the same result (safetensors opens weights itself), and Python opened no other."""
     folder, alone, opened = tmp_path / "model", tmp_path / "alone", set()
     made().model.save_pretrained(folder)
     (folder / "notes.bin").write_text("not a part of it")
@@ -173,6 +213,37 @@ def test_what_was_hashed_is_all_that_a_model_is_read_from(tmp_path, text):
         (alone / name).parent.mkdir(exist_ok=True, parents=True)
         shutil.copy(folder / name, alone / name)
     assert scan(str(alone), text, **options).sites[0]["effective_rank"] == whole.sites[0]["effective_rank"]
+
+
+@pytest.mark.parametrize("kind", ["store", "dataset"])
+def test_a_store_is_read_from_its_named_files_alone_all_of_whose_vectors_are_hashed(tmp_path, kind, monkeypatch):
+    """What Python opens, and what it hashes, as each format's rows are asked: the same rows, of no other file."""
+    store, opened = tmp_path / "store", set()
+    store.mkdir()
+    rows = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
+    (store / "notes.bin").write_text("not a part of it")
+    if kind == "store":
+        names = {"a.safetensors", "b.safetensors"}
+        for name in names:
+            save_file({"block.0": rows}, store / name)
+    else:
+        names = {"state.json", "dataset_info.json", "a.arrow"}
+        (store / "state.json").write_text('{"_data_files": [{"filename": "a.arrow"}]}')
+        (store / "dataset_info.json").write_text("{}")
+        table = pa.table({"block.0": list(rows)})
+        for name in ("a.arrow", "decoy.arrow"):
+            with pa.OSFile(str(store / name), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+                writer.write_table(table)
+    sys.addaudithook(lambda event, args: opened.add(str(args[0])) if event == "open" else None)
+    reads = list[tuple[int, int]]()
+    plain = Vectors.identity
+    monkeypatch.setattr(Vectors, "identity", lambda vectors, used: reads.append((used, vectors.count)) or plain(vectors, used))
+    result = scan(store, context=8, out=tmp_path / "out")
+    assert reads[0][0] == reads[0][1] == result.sites[0]["tokens"]
+    assert {Path(one).relative_to(store).as_posix() for one in opened if one.startswith(f"{store}/")} <= names
+    for file in {path.name for path in store.iterdir()} - names:
+        (store / file).unlink()
+    assert scan(store, context=8).sites[0]["effective_rank"] == result.sites[0]["effective_rank"]
 
 
 @pytest.mark.parametrize("file", ["model.safetensors", "config.json"])

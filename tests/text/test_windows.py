@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headscan.run.errors import BadInput
 from headscan.run.rows import TextRecord
-from headscan.text import Windows
+from headscan.text import TextIdentity, Windows
 from tests.text.families import Bytes, made
 
 DOCUMENTS = st.lists(st.text("ab é😀\n", max_size=40), min_size=1, max_size=12).filter(
@@ -193,3 +193,16 @@ def test_a_resumed_reading_finds_the_same_text_or_refuses(texts, context, at, ch
     if len(read) > 1:
         with pytest.raises(BadInput, match=r"has changed|less than one window|is empty|white space"):
             list(Windows(read[:-1].split("\xff"), Bytes(), context, expected=mark))
+
+
+def test_a_reading_that_is_interrupted_within_a_piece_stands_before_it():
+    class Interrupted(str):
+        def isspace(self):
+            raise KeyboardInterrupt
+
+    read = TextIdentity("hens")
+    read.add(" ", begins=True)
+    before = read.mark()
+    with pytest.raises(KeyboardInterrupt):
+        read.add(Interrupted(" and another one"), begins=True)
+    assert read.mark() == before

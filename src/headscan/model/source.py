@@ -11,7 +11,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from headscan.model.settings import quiet
-from headscan.model.weights import Header, describing_files, is_gguf, read_header, weight_files
+from headscan.model.weights import BESIDE, DESCRIBING, Header, describing_files, is_gguf, read_header, weight_files
 from headscan.run import BadInput
 from headscan.run.errors import nearest
 
@@ -78,9 +78,9 @@ class Source:
     def files(self, *, weights: bool) -> dict[str, Path]:
         """The files that the model is read from, by their names in its folder; empty for a hub model that is not in the cache."""
         folder = self.folder or self.snapshot
-        if folder is None or self.gguf is not None:
-            return {path.name: path for path in self.weight_files if weights}
-        read = [*describing_files(folder), *(self.weight_files if weights else ())]
+        if folder is None:
+            return {}
+        read = [*describing_files(folder, BESIDE if self.gguf else DESCRIBING), *(self.weight_files if weights else ())]
         return {path.relative_to(folder).as_posix(): path for path in read}
 
     @property

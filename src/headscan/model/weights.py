@@ -47,14 +47,14 @@ def weight_files(folder: Path) -> list[Path]:
     return files
 
 
-DESCRIBING = ("*config*.json", "*token*.json", "tekken.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.codes", "*.tiktoken",
-              "*.jinja", "*.py", "modules.json", "*.index.json", "*/config.json")  # fmt: skip
-"""The files beside the weights that say what a model is: configurations, tokenizer, pooling, code."""
+BESIDE = ("*token*.json", "tekken.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.codes", "*.tiktoken", "*.jinja")
+DESCRIBING = (*BESIDE, "*config*.json", "*.py", "modules.json", "*.index.json", "*/config.json")
+"""The files beside the weights that say what a model is: its tokenizer (read beside a .gguf file too), configurations, code."""
 
 
-def describing_files(folder: Path) -> list[Path]:
+def describing_files(folder: Path, patterns: Sequence[str] = DESCRIBING) -> list[Path]:
     """Those of a model's folder; BadInput where one is a link that leads out of it."""
-    files = sorted({file for pattern in DESCRIBING for file in folder.glob(pattern) if file.is_file()})
+    files = sorted({file for pattern in patterns for file in folder.glob(pattern) if file.is_file()})
     for file in files:
         check_inside(folder, file)
     return files
@@ -99,12 +99,14 @@ def check_safetensors(file: Path) -> None:
         raw = stream.read(length)
     try:
         header = json.loads(raw)
-        end = max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+        promised = (
+            8 + length + max((entry["data_offsets"][1] for name, entry in header.items() if name != "__metadata__"), default=0)
+        )
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise BadInput(f"'{file}' is damaged or no safetensors file: its header cannot be read.") from error
-    if 8 + length + end != size:
-        state = "truncated" if 8 + length + end > size else "damaged"
-        raise BadInput(f"'{file}' is {state}: it has {size} bytes, its header promises {8 + length + end}.")
+    if promised != size:
+        state = "truncated" if promised > size else "damaged"
+        raise BadInput(f"'{file}' is {state}: it has {size} bytes, its header promises {promised}.")
 
 
 # ---- Models in one .gguf file, as llama.cpp writes them. The header is read here; transformers unpacks the weights.
@@ -156,6 +158,8 @@ def read_header(file: Path) -> Header:
             raise BadInput(f'A .gguf file needs the package {package}: pip install "headscan[gguf]".')
     from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
 
+    if not file.is_file():
+        raise BadInput(f"'{file}' is no file.")
     entries: Counter[str] = Counter()
     end = 0
     try:

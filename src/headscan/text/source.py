@@ -170,40 +170,50 @@ class TextIdentity:
     """
 
     def __init__(self, name: str, expected: TextMark | None = None) -> None:
-        self.name, self._expected = name, expected
-        self.documents = self.characters = 0
-        self._blank, self._sha256 = True, hashlib.sha256()
+        self.name, self._blank = name, True
+        self._expected = expected if expected and expected.documents else None  # of nothing read nothing can have changed
+        self._read = 0, 0, hashlib.sha256()  # documents, characters, and what they said
 
     def add(self, text: str, *, begins: bool) -> None:
-        """Read on; `begins` where a document begins with this piece."""
+        """Read on; `begins` where a document begins with this piece. Where it is interrupted, nothing of the piece is read."""
+        documents, characters, digest = self.documents, self.characters, self._read[2].copy()
         if begins:
-            if self.documents:
-                self._sha256.update(b"\xff")
-            self.documents += 1
+            if documents:
+                digest.update(b"\xff")
+            documents += 1
         wanted = self._expected
         if wanted is not None:
-            missing = wanted.characters - self.characters
-            if self.documents > wanted.documents or (len(text) > missing and self.documents < wanted.documents):
+            missing = wanted.characters - characters
+            if documents > wanted.documents or (len(text) > missing and documents < wanted.documents):
                 raise self._changed()
-            if self.documents == wanted.documents and len(text) >= missing:
-                head = self._sha256.copy()
+            if documents == wanted.documents and len(text) >= missing:
+                head = digest.copy()
                 head.update(text[:missing].encode())
                 if head.hexdigest() != wanted.sha256:
                     raise self._changed()
                 self._expected = None
-        self._sha256.update(text.encode())
-        self.characters += len(text)
+        digest.update(text.encode())
         self._blank = self._blank and text.isspace()
+        self._read = documents, characters + len(text), digest
+
+    @property
+    def documents(self) -> int:
+        return self._read[0]
+
+    @property
+    def characters(self) -> int:
+        return self._read[1]
 
     def mark(self) -> TextMark:
         """What was read up to now."""
-        return TextMark(self.documents, self.characters, self._sha256.hexdigest())
+        documents, characters, digest = self._read
+        return TextMark(documents, characters, digest.hexdigest())
 
     def finish(self) -> None:
         """The reading has ended; BadInput where it never came as far as the reading before, or all was white space."""
         if self.characters and self._blank:
             raise BadInput(f"The text {self.name} is white space alone.")
-        if self._expected is not None and self._expected.documents:
+        if self._expected is not None:
             raise self._changed()
 
     def _changed(self) -> BadInput:
