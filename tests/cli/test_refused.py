@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from headscan.model import specimen_path
+from headscan.run.result import SCHEMA
 from tests.command_line import headscan
 
 STATES = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
@@ -39,6 +40,10 @@ def model(at: Path, file: str, content: str | bytes | Callable[[dict], object]) 
 def safetensors(header: object) -> bytes:
     raw = json.dumps(header).encode() if isinstance(header, dict) else header
     return struct.pack("<Q", len(raw)) + raw + STATES.tobytes()
+
+
+def states_model(at: Path, header: dict) -> list[str]:
+    return model(at, "model.safetensors", safetensors(header))
 
 
 def states(at: Path, name: str, content: bytes) -> list[str]:
@@ -68,10 +73,62 @@ def offsets(at: Path) -> list[str]:
     """An arrow file whose offsets do not ascend."""
     bounds = pa.py_buffer(np.array([0, 8, 4, 16], dtype=np.int32).tobytes())
     rows = pa.ListArray.from_buffers(pa.list_(pa.float32()), 3, [None, bounds], children=[pa.array(np.zeros(64, np.float32))])
-    table = pa.table({"x": rows})
+    return arrow(at, pa.table({"x": rows}))
+
+
+def beyond(at: Path) -> list[str]:
+    """The same, whose lists begin behind the numbers: pyarrow would abort."""
+    words = arrow(at, pa.table({"x": [[0.5] * 8] * 4}))
+    right, wrong = (np.arange(first, first + 33, 8, dtype=np.int32).tobytes() for first in (0, 8000))
+    (at / "a.arrow").write_bytes((at / "a.arrow").read_bytes().replace(right, wrong))
+    return words
+
+
+def arrow(at: Path, table: pa.Table) -> list[str]:
     with pa.OSFile(str(at / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     return ["scan", str(at / "a.arrow")]
+
+
+class Torn:
+    """What torch rebuilds of arguments that are none."""
+
+    def __reduce__(self) -> tuple[object, tuple[int, ...]]:
+        return torch._utils._rebuild_tensor_v2, (1, 2, 3)
+
+
+def torn(at: Path) -> list[str]:
+    torch.save({"x": Torn()}, at / "a.pt")
+    return ["scan", str(at / "a.pt")]
+
+
+def pipe(name: str) -> Callable[[Path], list[str]]:
+    """States in a pipe, which nobody writes into."""
+
+    def made(at: Path) -> list[str]:
+        os.mkfifo(at / name)
+        return ["scan", str(at / name)]
+
+    return made
+
+
+def npy(header: str) -> bytes:
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header.encode()
+
+
+def result(change: Callable[[dict], object]) -> Callable[[Path], list[str]]:
+    """Figures of a saved result that was changed."""
+
+    def made(at: Path) -> list[str]:
+        folder = at / "saved"
+        protocol = {"verb": "scan", "command": None, "settings": {}, "seed": 0, "started": "", "threads": 1, "versions": {}}
+        document = {"kind": "scan", "schema": SCHEMA, "protocol": protocol, "sites": [], "probes": []}
+        change(document)
+        folder.mkdir()
+        (folder / "result.json").write_text(json.dumps(document))
+        return ["figures", str(folder), str(at / "drawn")]
+
+    return made
 
 
 def twice(at: Path) -> list[str]:
@@ -80,9 +137,9 @@ def twice(at: Path) -> list[str]:
     return ["scan", "gpt-vanilla", "--text", str(at / "a.parquet"), "--context", "16"]
 
 
-def dataset(at: Path) -> list[str]:
+def dataset(at: Path, state: str = '{"_data_files": [{}]}') -> list[str]:
     (at / "data").mkdir()
-    (at / "data" / "state.json").write_text('{"_data_files": [{}]}')
+    (at / "data" / "state.json").write_text(state)
     (at / "data" / "dataset_info.json").write_text("{}")
     return ["scan", str(at / "data")]
 
@@ -119,6 +176,7 @@ def verb(*words: str) -> Callable[[Path], list[str]]:
 
 
 NUMBERS = np.zeros(300)
+WORDS = {"type": "WordLevel", "vocab": {"hen": 0}, "unk_token": "<none>"}
 REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "deep config": (lambda at: model(at, "config.json", "[" * 100_000), "headscan: "),
     "deep header": (lambda at: model(at, "model.safetensors", safetensors(b'{"a":' * 50_000)), "header cannot be read"),
@@ -141,7 +199,30 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "a token of 2^62": (lambda at: saved(at, x=STATES, token_ids=np.full(300, 2**62)), "of no vocabulary"),
     "a sparse tensor": (sparse, "sparse tensor"),
     "offsets that descend": (offsets, "a.arrow"),
+    "lists behind the numbers": (beyond, "Arrow file"),
     "two columns of one name": (twice, "2 fields 'text'"),
+    "two sites of one name": (
+        lambda at: arrow(at, pa.Table.from_arrays([pa.array([[0.5] * 8] * 4)] * 2, names=["x", "x"])), "of the same name: x, x",
+    ),
+    "arguments of no tensor": (torn, "holds no tensors, or is damaged"),
+    "a header of brackets": (lambda at: states(at, "a.npy", npy("{'shape': " + "(" * 300)), "no .npy file"),
+    "a shape of truths": (
+        lambda at: states(at, "a.npy", npy("{'descr': '<f4', 'fortran_order': False, 'shape': (True, 8)}")), "",
+    ),
+    "states in a pipe": (pipe("a.npz"), "is no file"),
+    "a document before the first": (lambda at: saved(at, x=STATES, documents=np.full(300, -2)), "documents are counted from 0"),
+    "offsets that are lists": (
+        lambda at: states_model(at, {"x": {"dtype": "F32", "shape": [9], "data_offsets": [0, [36]]}}), "header cannot be read",
+    ),
+    "a number as precision": (lambda at: model(at, "config.json", lambda c: c.update(dtype=5)), "cannot be loaded"),
+    "a tokenizer without its unknown token": (
+        lambda at: model(at, "tokenizer.json", lambda t: t.update(model=WORDS)), "The tokenizer cannot read the text",
+    ),
+    "deep JSON in a dataset": (lambda at: dataset(at, "[" * 100_000), "is no JSON"),
+    "a mapping as verb": (result(lambda d: d.update(kind={})), "no readable result.json"),
+    "a number as probes": (result(lambda d: d.update(probes=0.5)), "probes"),
+    "a mapping as probe": (result(lambda d: d.update(probes=[{"name": {}}])), "probes"),
+    "a result without its columns": (result(lambda d: d.update(sites=[{"x": 1}])), "do not go together"),
     "a data file without a name": (dataset, "names no data files"),
     "white space": (blank, "white space alone"),
     "a folder as lock": (lock(Path.mkdir), "no file that could be locked"),
@@ -170,7 +251,7 @@ def test_bad_input_is_one_sentence_and_exit_2(case, tmp_path):
     make, sentence = REFUSED[case]
     words = make(tmp_path)
     before = set((tmp_path / "out").rglob("*"))
-    said = headscan(*words, "--out", str(tmp_path / "out"))
+    said = headscan(*words, *(["--out", str(tmp_path / "out")] if words[0] != "figures" else []))
     last = said.stderr.strip().splitlines()[-1]
     assert (said.status, "Traceback" in said.output) == (2, False), said.output[-2000:]
     assert last.startswith("headscan: ")

@@ -94,7 +94,14 @@ def figures() -> App:
         result: Annotated[str, Parameter(help="Folder of a saved result.")],
         folder: Annotated[str, Parameter(help="Folder for the files (needs headscan[figures] and Chrome or Chromium).")], /,
     ) -> None:  # fmt: skip
-        for path in headscan.load(result).save_figures(folder):
+        saved = headscan.load(result)
+        try:
+            paths = saved.save_figures(folder)
+        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+            if isinstance(error, headscan.BadInput):
+                raise
+            raise headscan.BadInput(f"{result} holds a result whose parts do not go together: {error}.") from error
+        for path in paths:
             print(path)
 
     return app

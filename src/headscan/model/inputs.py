@@ -164,7 +164,7 @@ _FLAGS: dict[str, Pooling] = {
 def _declared(source: str | Path | None, file: str) -> Any:
     try:
         return json.loads((Path(source or "") / file).read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
 
 

@@ -210,9 +210,13 @@ def read_document(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Array
 
     path = Path(folder)
     try:
+        if not (path / "result.json").is_file():
+            raise FileNotFoundError
         document = json.loads((path / "result.json").read_text(encoding="utf-8"))
-        kind = str(document["kind"])
-    except (OSError, ValueError, KeyError, TypeError):
+        kind = document["kind"]
+        if not isinstance(kind, str):
+            raise TypeError("no name of a verb")
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise BadInput(f"{folder} holds no readable result.json.") from None
     if document.get("schema") != SCHEMA:
         wrote = document.get("headscan") or "another program"

@@ -63,7 +63,9 @@ class ScanResult(Result):
 
     @classmethod
     def of_document(cls, document: dict[str, Any], arrays: Arrays | None = None) -> Self:
-        names = [probe["name"] for probe in document.get("probes", []) if isinstance(probe, dict) and "name" in probe]
+        probes = document.get("probes")
+        named = [probe.get("name") for probe in (probes if isinstance(probes, list) else []) if isinstance(probe, dict)]
+        names = [name for name in named if isinstance(name, str)]
         own = {name: value for name, value in document.items() if name not in names}
         return super().of_document(own | {"tables": {name: document.get(name, []) for name in names}}, arrays)
 

@@ -128,7 +128,7 @@ class Location:
         """The JSON object in the file."""
         try:
             content = json.loads(self.bytes(0, self.size))
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadInput(f"{self.path} is no JSON: it is damaged, or of another format.") from error
         if not isinstance(content, dict):
             raise BadInput(f"{self.path} is no JSON object.")

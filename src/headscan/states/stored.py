@@ -85,7 +85,10 @@ class StoredSource(VectorSource):
         if self.vocabulary and (ids.min() < 0 or ids.max() >= self.vocabulary):
             wrong = ids.min() if ids.min() < 0 else ids.max()
             raise BadInput(f"{self.name} holds the token id {wrong}, of none of its.")
-        return Batch(number, np.arange(first, last), ids, numbers(self.vectors.documents, 0))
+        documents = numbers(self.vectors.documents, 0)
+        if documents.min() < 0:
+            raise BadInput(f"{self.name} holds a document with the number {documents.min()}: documents are counted from 0.")
+        return Batch(number, np.arange(first, last), ids, documents)
 
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
         windows, length = batch.ids.shape

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -186,6 +187,8 @@ class Vectors:
         """
         sites, beside, windows = dict[str, Rows](), dict[str, Rows](), set[int | None]()
         for site, (shape, rows) in arrays.items():
+            if not all(type(size) is int and size >= 0 for size in shape):
+                raise BadInput(f"{where or name}: '{site}' has the shape {list(shape)}, which no array has.")
             if site in TOKENS + DOCUMENTS:
                 beside["ids" if site in TOKENS else "documents"] = rows(math.prod(shape), 1)
                 continue
@@ -255,6 +258,8 @@ def read_states(path: str, field: str | None = None) -> Vectors | None:
     place = Location(whole)
     if place.remote and not place.exists:
         raise BadInput(f"There is nothing at {whole}.")
+    if not place.remote and place.exists and not (place.is_folder or os.path.isfile(whole)):
+        raise BadInput(f"{whole} is no file.")
     formats = sorted(FORMATS.values(), key=lambda kind: -kind.first)
     known: Any = next((kind for kind in formats if kind().recognises(place)), None)
     if known is None:

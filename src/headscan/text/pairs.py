@@ -70,7 +70,7 @@ def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
         sets = readers[path.suffix](path, name)
     except BadInput:
         raise
-    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
         raise BadInput(f"{path} cannot be read as pairs of texts ({path.suffix}).") from None
     sets = [pairs for pairs in sets if len(pairs) > 1]
     if not sets:

@@ -247,7 +247,10 @@ def _plain(tokenizer: Any, text: str) -> NDArray[np.int64]:
 def _encode(tokenizer: Any, texts: list[str]) -> list[Any]:
     """One call for many texts, without special tokens, truncation, padding and warnings."""
     words = ("return_attention_mask", "return_token_type_ids", "truncation", "padding", "verbose")
-    encodings: list[Any] = tokenizer(texts, add_special_tokens=False, **dict.fromkeys(words, False)).encodings
+    try:
+        encodings: list[Any] = tokenizer(texts, add_special_tokens=False, **dict.fromkeys(words, False)).encodings
+    except Exception as error:  # the tokenizers library raises bare Exception
+        raise BadInput(f"The tokenizer cannot read the text: {' '.join(str(error).split())[:200]}.") from error
     return encodings
 
 

@@ -61,7 +61,7 @@ def trainer_options(given: str | Mapping[str, object]) -> dict[str, object]:
             raise BadInput(f"--trainer is written KEY=VALUE,..., as in save_steps=100,bf16=true, not {part!r}.")
         try:
             found[key.strip()] = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             found[key.strip()] = value.strip()
     return found
 

@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import pickle
 import zipfile
 from dataclasses import dataclass
 from typing import Any
@@ -37,7 +36,7 @@ def _npy(place: Location, start: int, end: int, name: str) -> Array:
         version = np.lib.format.read_magic(head)
         read: Any = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, kind = read(head)
-    except ValueError as error:
+    except Exception as error:  # numpy's reader parses Python, and raises what that raises
         raise BadInput(f"{name} is no .npy file, or is damaged: {str(error).split('.')[0]}.") from error
     if fortran and len(shape) > 1:
         raise BadInput(f"{name} is stored column by column (Fortran order): save numpy.ascontiguousarray of it.")
@@ -97,8 +96,8 @@ def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Location) -
     try:
         whole = np.load(io.BytesIO(archive.read(entry)), allow_pickle=False)
         return tensor_array(tensor_of(whole, f"{place.path}'s {entry.filename}"))
-    except ValueError as error:
-        raise BadInput(f"{name}.npy is no array of numbers: {error}.") from error
+    except Exception as error:  # as above
+        raise BadInput(f"{name}.npy cannot be read as an array of numbers: {str(error).rstrip('.')}.") from error
 
 
 @FORMATS.register("pytorch")
@@ -116,7 +115,7 @@ class PytorchFormat(StateFormat):
                     content = torch.load(file, map_location="cpu", weights_only=True)
             else:
                 content = torch.load(place.path, map_location="cpu", weights_only=True, mmap=True)
-        except (RuntimeError, pickle.UnpicklingError, EOFError, OSError, ValueError) as error:
+        except Exception as error:  # torch rebuilds what the file says, and raises what that raises
             reason = " ".join(str(error).split())[:120]
             raise BadInput(f"{place.path} holds no tensors, or is damaged: {reason.rstrip('.')}.") from error
         if isinstance(content, dict):

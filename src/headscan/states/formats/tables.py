@@ -151,6 +151,14 @@ def _refusal(place: Location, kind: str, error: BaseException) -> BadInput:
     return BadInput(f"{place.path} is no {kind} file, or is truncated: {reason[:160].rstrip('.')}.")
 
 
+def _types(place: Location, schema: Any) -> dict[str, Any]:
+    """The type of each column; BadInput where two have the same name."""
+    types = {one.name: one.type for one in schema}
+    if len(types) < len(schema):
+        raise BadInput(f"{place.path} has several columns of the same name: {', '.join(schema.names)}.")
+    return types
+
+
 @FORMATS.register("arrow")
 class ArrowFormat(StateFormat):
     title, tried = "Arrow and Feather", "pyarrow"
@@ -172,9 +180,14 @@ def _arrow(place: Location, field: str | None) -> Vectors:
         raise _refusal(place, "Arrow", error) from error
 
     def read(column: str, first: int, last: int) -> Any:
-        return table.column(column).slice(first, last - first)
+        values = table.column(column).slice(first, last - first)
+        try:
+            values.validate(full=True)  # pyarrow believes offsets, and aborts the process where they lead nowhere
+        except pa.ArrowInvalid as error:
+            raise _refusal(place, "Arrow", error) from error
+        return values
 
-    return table_vectors(place.path, {one.name: one.type for one in table.schema}, table.num_rows, read, field)
+    return table_vectors(place.path, _types(place, table.schema), table.num_rows, read, field)
 
 
 @FORMATS.register("datasets")
@@ -247,8 +260,8 @@ def _parquet(place: Location, field: str | None) -> Vectors:
         file = ParquetFile(place.path if not place.remote else place.open())
     except (pa.ArrowException, OSError) as error:
         raise _refusal(place, "Parquet", error) from error
-    schema = {one.name: one.type for one in file.schema_arrow}
-    return table_vectors(place.path, schema, file.metadata.num_rows, _Columns(file, place.path).read, field)
+    types = _types(place, file.schema_arrow)
+    return table_vectors(place.path, types, file.metadata.num_rows, _Columns(file, place.path).read, field)
 
 
 class _Columns:
