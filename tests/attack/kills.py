@@ -2,10 +2,11 @@
 
     python -m tests.attack.kills [KILLS] [SEED] [VERB...]
 
-Each verb runs on a text in a process of its own, is killed by SIGKILL at a random moment, and goes on with --resume, one to
-three times before it may end; until every verb was killed KILLS times. Between two kills the text is sometimes exchanged for
-another of the same name and size, and what was stored is sometimes damaged (in a copy): then the run must refuse, or end with
-exactly what the text says. State is stored at every chance, not from the tenth second on, so that kills fall into storing.
+Each verb that has --resume runs on a text in a process of its own, is killed by SIGKILL at a moment drawn from one tenth of its
+run after the other, and goes on with --resume, one to three times before it may end; until it was killed KILLS times. Between two
+kills the text is sometimes exchanged for another of the same name and size, and what was stored is sometimes damaged (in a copy):
+then the run must refuse, or end with exactly what the text says. State is stored at every chance, not from the tenth second on,
+so that kills fall into storing.
 """
 
 import json
@@ -21,6 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 CASES = {
@@ -30,8 +33,27 @@ CASES = {
     "--gap 0.5 --budget 1000",
     "train": "train gpt --text TEXT --documents paragraphs --size tiny --vocabulary 300 --context 16 --batch 2 --steps 20 "
     "--trainer save_steps=2 --geometry-every 6 --max-tokens 20000",
+    "compare": "compare gpt-vanilla-early gpt-headless-early --text TEXT --documents paragraphs "
+    "--context 16 --batch 4 --max-tokens 1600 "
+    "--sites block.0,block.3 --draws 20",
+    "states": "states gpt-vanilla-early --text TEXT --documents paragraphs --context 16 --batch 4 "
+    "--max-tokens 6400 --sites block.0,block.3",
+    "checkup": "checkup gpt-vanilla-early --text TEXT --documents paragraphs --max-tokens 1024 --budget 2m",
+    "flow": "flow gpt-vanilla-early --text TEXT --windows 1 --length 6 --at block.1 --trials 1",
+    "channel": "channel gpt-vanilla-early --text TEXT --windows 1 --length 6 --at block.1",
+    "invert": "invert gpt-vanilla-early --prompt PROMPT --at block.1",
+    "privacy": "privacy gpt-vanilla-early --text TEXT --sites block.0 --noise 0.8 --windows 1 --length 4 --draws 20",
+    "attribute": "attribute gpt-vanilla-early --prompt PROMPT --method occlusion",
+    "remedy": "remedy VECTORS --export standardise",
+    "recover": "recover gpt-headless-early --text TEXT --documents paragraphs --max-tokens 4096 --context 16",
+    "evaluate": "evaluate gpt-vanilla-early --text SETS",
+    "reproduce": "reproduce 401 402",
+    "tournament": "tournament --text TEXT --documents paragraphs --arms ce,ce+unigram --seeds 1 "
+    "--steps 3 --cells 300/8 --rates 0.01 "
+    "--matched-loss 5.5 --processes 1 --max-tokens 20000",
 }
-TIMES = ("started", "seconds", "command")
+TIMES = ("started", "seconds", "seconds_a_step", "command")
+PLACES = 10
 LIMIT = 600  # seconds after which a run is taken for one that hangs
 
 
@@ -52,6 +74,10 @@ class Tally:
     refused: int = 0
     lost: list[str] = field(default_factory=list)
     mixed: list[str] = field(default_factory=list)
+
+    def moment(self, draw: random.Random) -> float:
+        """Seconds after which a run is killed: in the first tenth of it, in the second, and so on."""
+        return (self.kills % PLACES + draw.random()) / PLACES * self.seconds
 
     def row(self) -> str:
         """A line of the table."""
@@ -79,8 +105,7 @@ class Verb:
 
     def start(self, out: Path, *, resume: bool = False, text: int = 0) -> int:
         """Begin a run; the process's number."""
-        self.text.write_text(self.texts[text], encoding="utf-8")
-        words = shlex.split(CASES[self.name].replace("TEXT", str(self.text)))
+        words = self.words(text)
         process = os.fork()
         if not process:
             try:
@@ -91,6 +116,21 @@ class Verb:
             finally:
                 os._exit(70)
         return process
+
+    def words(self, text: int) -> list[str]:
+        """The command line that reads one of the two texts, which lies at the place of the other from now on."""
+        self.text.write_text(self.texts[text], encoding="utf-8")
+        (self.place / "sets" / "lambada").mkdir(parents=True, exist_ok=True)
+        rows = [json.dumps({"text": part}) for part in self.texts[text].split("\n\n")[:40]]
+        (self.place / "sets" / "lambada" / "l.jsonl").write_text("\n".join(rows), encoding="utf-8")
+        np.save(self.place / "vectors.npy", np.random.default_rng(text).standard_normal((4000, 32)).astype(np.float32))
+        given = {
+            "TEXT": self.text,
+            "SETS": self.place / "sets",
+            "VECTORS": self.place / "vectors.npy",
+            "PROMPT": self.texts[text][:60],
+        }
+        return [str(given.get(word, word)) for word in shlex.split(CASES[self.name])]
 
     def finish(self, process: int) -> int:
         """Wait for a run to end; its exit status."""
@@ -135,6 +175,7 @@ def command(words: list[str]) -> None:
     except SystemExit as leaving:
         status = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
     sys.stdout.flush()
+    sys.stderr.flush()
     os._exit(status)
 
 
@@ -157,10 +198,10 @@ def contents(folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"files": sorted(path.name for path in folder.iterdir())}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
-        if name.startswith("checkpoint-") or not path.is_file():
+        if name.startswith(("checkpoint-", ".resume")) or not path.is_file():
             continue
         if path.suffix == ".json":
-            found[name] = timeless(json.loads(path.read_text(encoding="utf-8")))
+            found[name] = timeless(json.loads(path.read_text(encoding="utf-8").replace(str(folder), "OUT")))
         elif path.suffix in (".safetensors", ".bin", ".npy", ".jsonl") and path.name != "training_args.bin":
             found[name] = path.read_bytes()
     return found
@@ -189,9 +230,9 @@ def rounds(verb: Verb, kills: int, draw: random.Random) -> Tally:
     """Runs of one verb until it was killed so many times and the last run has ended."""
     one, seconds = verb.undisturbed(0)
     other, _ = verb.undisturbed(1)
-    assert one != other, "the two texts give the same"
+    assert one != other or (verb.words(0) == verb.words(1) and "TEXT" not in CASES[verb.name]), "the two texts give the same"
     tally, wanted = Tally(verb.name, seconds), (one, other)
-    while tally.kills < kills:
+    while tally.kills < kills:  # at each tenth of a run in turn
         out = verb.place / f"run-{tally.ends}"
         disturb(verb, out, tally, wanted, draw, min(kills - tally.kills, draw.randint(1, 3)))
         shutil.rmtree(out, ignore_errors=True)
@@ -200,7 +241,7 @@ def rounds(verb: Verb, kills: int, draw: random.Random) -> Tally:
 
 def disturb(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Random, kills: int) -> None:
     """One run that is killed so many times, and what it ends with."""
-    status: int | None = verb.kill(verb.start(out), draw.random() * tally.seconds)
+    status: int | None = verb.kill(verb.start(out), tally.moment(draw))
     for number in range(kills):
         if status is not None:
             break
@@ -209,7 +250,7 @@ def disturb(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Rando
             tally.storing += 1
             if draw.random() < 0.4:
                 attacked(verb, out, tally, wanted, draw)
-        moment = draw.random() * tally.seconds if number + 1 < kills else LIMIT
+        moment = tally.moment(draw) if number + 1 < kills else LIMIT
         tally.resumes += 1
         status = verb.kill(verb.start(out, resume=True), moment)
         if status == 2 and "nothing to resume" in verb.said and not stored(out):
@@ -253,13 +294,13 @@ def attack(kills: int, seed: int, verbs: list[str] | None = None) -> list[Tally]
     import torch
     import transformers.models.auto.modeling_auto  # noqa: F401 (once, here, and not in every fork)
 
-    import headscan
+    from headscan.cli import command_of
 
     torch.set_num_threads(1)
     found = []
     with tempfile.TemporaryDirectory() as folder:
         for name in verbs or list(CASES):
-            getattr(headscan, name)  # imports what the verb needs
+            command_of(name)  # imports what the verb needs
             tally = rounds(Verb(name, Path(folder) / name), kills, random.Random(f"{seed} {name}"))
             for fault in tally.lost + tally.mixed:
                 print(fault, flush=True)
