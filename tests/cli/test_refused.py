@@ -218,6 +218,7 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "a tokenizer without its unknown token": (
         lambda at: model(at, "tokenizer.json", lambda t: t.update(model=WORDS)), "The tokenizer cannot read the text",
     ),
+    "a data file whose name ends early": (lambda at: dataset(at, '{"_data_files": [{"filename": "a\\u0000b"}]}'), "outside it"),
     "deep JSON in a dataset": (lambda at: dataset(at, "[" * 100_000), "is no JSON"),
     "a mapping as verb": (result(lambda d: d.update(kind={})), "no readable result.json"),
     "a number as probes": (result(lambda d: d.update(probes=0.5)), "probes"),

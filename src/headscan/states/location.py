@@ -33,7 +33,7 @@ class Location:
 
     def inside(self, name: str) -> Location:
         """A file that a description in this folder names; BadInput for a name that leads out of the folder."""
-        if "://" in name or "\\" in name or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts:
+        if "://" in name or "\\" in name or "\0" in name or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts:
             raise BadInput(f"{self.path} names a file outside it, '{name}': headscan reads none such.")
         if not self.remote and leads_out(Path(self.path), Path(self.path) / name):
             raise BadInput(f"{self.path} holds a link that leads out of it, '{name}': headscan follows none such.")
