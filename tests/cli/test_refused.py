@@ -6,17 +6,20 @@ import shutil
 import struct
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 import torch
 
 from headscan.model import specimen_path
 from headscan.run.result import SCHEMA
+from headscan.states.vectors import read_states
 from tests.command_line import headscan
 
 STATES = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
@@ -261,11 +264,35 @@ def test_bad_input_is_one_sentence_and_exit_2(case, tmp_path):
     assert set((tmp_path / "out").rglob("*")) <= before | {tmp_path / "out" / ".lock"}  # nothing is left behind
 
 
-def test_an_archive_that_unpacks_to_more_than_there_is_room_for_is_refused_before_it_is_unpacked(tmp_path, monkeypatch):
-    monkeypatch.setattr("headscan.states.formats.arrays.UNPACKED", 1 << 20)
-    np.savez_compressed(tmp_path / "a.npz", x=np.zeros((1 << 18, 8), np.float32))
-    said = headscan("scan", str(tmp_path / "a.npz"), "--out", str(tmp_path / "out"))
-    assert (said.status, "unpacks to 8,388,736 bytes" in said.stderr) == (2, True), said.stderr
+def test_a_table_that_unpacks_to_more_than_there_is_room_for_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("headscan.states.formats.tables.UNPACKED", 1 << 20)
+    feather.write_feather(pa.table({"x": zeros(1 << 16, 8)}), tmp_path / "a.feather", compression="zstd", chunksize=1 << 12)
+    said = headscan("scan", str(tmp_path / "a.feather"), "--out", str(tmp_path / "out"))
+    assert (said.status, "unpacks to more than 1,048,576 bytes" in said.stderr) == (2, True), said.stderr
+
+
+def zeros(rows: int, width: int) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array(np.zeros(rows * width, np.float32)), width)
+
+
+def test_a_large_packed_array_is_unpacked_as_it_is_read(tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).standard_normal((3000, 8)).astype(np.float32)
+    np.savez_compressed(tmp_path / "a.npz", x=rows, token_ids=np.arange(3000))
+    held = read_states(str(tmp_path / "a.npz"))
+    monkeypatch.setattr("headscan.states.formats.arrays.HELD", 1 << 10)
+    monkeypatch.setattr(zipfile.ZipFile, "read", None)
+    read = read_states(str(tmp_path / "a.npz"))
+    for first, last in ((0, 1000), (2000, 3000), (500, 1500)):  # back, too
+        assert np.array_equal(read.sites["x"].read(first, last).numpy(), rows[first:last])
+        assert read.ids.read(first, last).flatten().tolist() == [*range(first, last)]
+    assert read.identity(3000) == held.identity(3000)
+
+
+def test_rows_that_a_table_keeps_once_are_not_all_unpacked_at_once(tmp_path):
+    pq.write_table(pa.table({"x": zeros(1 << 18, 128)}), tmp_path / "a.parquet")  # 128 MiB in a few KB
+    before = pa.total_allocated_bytes()
+    read_states(str(tmp_path / "a.parquet")).sites["x"].read(0, 1)
+    assert pa.total_allocated_bytes() - before < 1 << 26
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full: a full disk is NOT tried")

@@ -2,8 +2,8 @@
 
 import io
 import json
-import os
 import zipfile
+import zlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headscan.run import BadInput
 from headscan.states.location import Location, by_depth
-from headscan.states.stored import of_object, tensor_array, tensor_of
+from headscan.states.stored import of_object
 from headscan.states.vectors import DTYPES, FORMATS, Array, FlatRows, StateFormat, Vectors
 
 
@@ -60,7 +60,7 @@ def _npy(place: Location, start: int, end: int, name: str) -> Array:
 class NpzFormat(StateFormat):
     title, tried = "numpy .npz", "numpy"
     sentence = (
-        "Arrays by site, beside them `token_ids` and `documents`; read as needed (numpy.savez), or whole where they are "
+        "Arrays by site, beside them `token_ids` and `documents`; read as needed, unpacked as they are read where they are "
         "compressed (numpy.savez_compressed)."
     )
 
@@ -73,12 +73,29 @@ class NpzFormat(StateFormat):
                 members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
                 arrays = {name: _member(archive, entry, place) for name, entry in members.items()}
                 return Vectors.of_arrays(place.name, arrays, place.path)
-        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError, zlib.error) as error:
             raise BadInput(f"{place.path} is no .npz file, is truncated, or cannot be read: {str(error).rstrip('.')}.") from error
 
 
-UNPACKED = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-"""Bytes that one array of an archive may unpack to."""
+HELD = 2**28
+"""Bytes to which the packed arrays of an archive are unpacked and held; of larger ones only the rows that are asked for."""
+
+
+class Unpacked:
+    """A packed member of an archive as a place whose bytes are read in order; a reader that goes back unpacks it anew."""
+
+    remote = True
+
+    def __init__(self, archive: zipfile.ZipFile, entry: zipfile.ZipInfo, path: str, *, held: bool) -> None:
+        self.path, self.size = path, entry.file_size
+        self._file: Any = io.BytesIO(archive.read(entry)) if held else archive.open(entry)
+
+    def bytes(self, start: int, end: int) -> bytes:
+        try:
+            self._file.seek(start)
+            return bytes(self._file.read(end - start))
+        except (zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
+            raise BadInput(f"{self.path} cannot be unpacked: {str(error).rstrip('.')}.") from error
 
 
 def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Location) -> Array:
@@ -88,16 +105,8 @@ def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Location) -
         lengths = np.frombuffer(place.bytes(entry.header_offset + 26, entry.header_offset + 30), dtype="<u2")
         start = entry.header_offset + 30 + int(lengths.sum())
         return _npy(place, start, start + entry.file_size, name)
-    if entry.file_size > UNPACKED:
-        raise BadInput(
-            f"{name} unpacks to {entry.file_size:,} bytes, more than half of this machine's memory: save it with numpy.savez, "
-            "which is read as needed."
-        )
-    try:
-        whole = np.load(io.BytesIO(archive.read(entry)), allow_pickle=False)
-        return tensor_array(tensor_of(whole, f"{place.path}'s {entry.filename}"))
-    except Exception as error:  # as above
-        raise BadInput(f"{name}.npy cannot be read as an array of numbers: {str(error).rstrip('.')}.") from error
+    packed: Any = Unpacked(archive, entry, name, held=sum(one.file_size for one in archive.infolist()) <= HELD)
+    return _npy(packed, 0, packed.size, name)
 
 
 @FORMATS.register("pytorch")

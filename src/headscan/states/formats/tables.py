@@ -1,5 +1,6 @@
 """Tables whose columns are lists of numbers: Arrow, Feather, Parquet, and the folders of the library `datasets`."""
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -15,6 +16,8 @@ from headscan.run import BadInput
 from headscan.states.location import Location, site_of_hook
 from headscan.states.vectors import DOCUMENTS, DTYPES, FORMATS, TOKENS, Rows, StateFormat, Vectors
 
+UNPACKED = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+"""Bytes to which an Arrow file may be unpacked."""
 Reader = Callable[[str, int, int], Any]
 """The values of a column in the rows first ... last − 1 of a table, as an Arrow array."""
 
@@ -171,11 +174,23 @@ class ArrowFormat(StateFormat):
         return _arrow(place, field)
 
 
+def _whole(reader: Any, name: str) -> Any:
+    """The table of an Arrow file or stream: mapped where it is not packed; BadInput where it unpacks to more than UNPACKED."""
+    many, before, batches = getattr(reader, "num_record_batches", None), pa.total_allocated_bytes(), list[Any]()
+    for batch in reader if many is None else map(reader.get_batch, range(many)):
+        batches.append(batch)
+        if pa.total_allocated_bytes() - before > UNPACKED:
+            raise BadInput(
+                f"{name} unpacks to more than {UNPACKED:,} bytes, half of this machine's memory: write it uncompressed."
+            )
+    return pa.Table.from_batches(batches, reader.schema)
+
+
 def _arrow(place: Location, field: str | None) -> Vectors:
     try:
         source = pa.memory_map(place.path) if not place.remote else pa.BufferReader(place.bytes(0, place.size))
         is_file = place.bytes(0, 6) == b"ARROW1"
-        table = (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).read_all()
+        table = _whole((pa.ipc.open_file if is_file else pa.ipc.open_stream)(source), place.path)
     except (pa.ArrowException, OSError) as error:
         raise _refusal(place, "Arrow", error) from error
 
@@ -278,7 +293,9 @@ class _Columns:
         number = next(number for number in range(len(self.starts)) if self.starts[number + 1] > first)
         group = self.meta.row_group(number)
         parts = (group.column(k) for k in range(self.meta.num_columns))
-        size = sum(part.total_uncompressed_size for part in parts if part.path_in_schema.split(".")[0] == column)
+        # What is the same in many rows is kept once in the file, and in each row here.
+        own = (part for part in parts if part.path_in_schema.split(".")[0] == column)
+        size = sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in own)
         rows = max(1, int(MEMORY / max(1.0, size / max(1, group.num_rows))))
         groups = list(range(number, self.meta.num_row_groups))
         batches = self.file.iter_batches(batch_size=rows, row_groups=groups, columns=[column])
