@@ -29,6 +29,11 @@ def here(tmp_path, monkeypatch):
     (tmp_path / f"{ODD}.txt").write_text(STORY)
 
 
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
 def run(*words: str, out: io.TextIOBase | None = None) -> tuple[int, str, str]:
     """Status, standard output and error of a command in this process."""
     said, err = out or io.StringIO(), io.StringIO()
@@ -101,8 +106,19 @@ def test_what_commands_a_terminal_is_shown_and_not_sent(words, status, tmp_path)
     ended, said, err = run(*words)
     assert (ended, "Traceback" in err) == (status, False), err
     assert [mark for mark in UNSENT if mark in said + err] == []
+    if status:
+        assert "[red]" in err
     if "--json" in words:
         json.loads(said)
+
+
+@pytest.mark.parametrize("words", [("--help",), ("scan", "--help")], ids=" ".join)
+@pytest.mark.parametrize("terminal", [False, True])
+def test_what_a_plug_in_says_of_itself_commands_no_terminal(words, terminal, monkeypatch):
+    monkeypatch.setattr("headscan.cli.verbs", lambda: {"scan": f"about {ESCAPES} [/] it"})
+    _, said, err = run(*words, out=Terminal() if terminal else None)
+    assert [mark for mark in ("\x1b]", *UNSENT[1:]) if mark in said + err] == []
+    assert "[/] it" in said
 
 
 def test_odd_folders_hold_results_as_others_do(tmp_path):

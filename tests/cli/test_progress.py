@@ -1,6 +1,7 @@
 """What is said while a command works: what, how much and how long; no word without a number, no minute without a word."""
 
 import io
+import sys
 import time
 from contextlib import redirect_stderr
 
@@ -26,13 +27,16 @@ def test_in_a_pipe_work_that_says_nothing_is_still_told_of(monkeypatch):
 
 def test_a_bar_has_the_unit_of_its_numbers_and_no_empty_clock(monkeypatch):
     shown = Terminal()
-    monkeypatch.setattr(output, "console", lambda **_: guard.console(file=shown, force_terminal=True, width=120))
+    monkeypatch.setattr(output, "console", lambda _: guard.console(shown, force_terminal=True, width=120))
     with redirect_stderr(Terminal()), output.progress_bar() as progress:
         progress("gpt · loading", 0, None, "steps")
         progress("gpt", 512, 1024, "tokens")
         time.sleep(0.25)
+        print("a library says \x1b]0;owned\x07", file=sys.stderr)
         progress("gpt", 1024, 1024, "tokens")
     said = shown.getvalue()
     assert "1,024 tokens" in said
     assert "1,024 steps" not in said
     assert "-:--" not in said
+    assert "a library says <U+001B>]0;owned<U+0007>" in said
+    assert "\x1b]0;" not in said

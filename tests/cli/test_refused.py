@@ -240,6 +240,11 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "no field": (option("--field", ""), "--field is empty"),
     "another folder's revision": (verb("scan", "gpt-vanilla@../../x", *TEXT), "has no revisions"),
     "draws beyond memory": (verb("privacy", "gpt-vanilla", "--text", "stories", "--draws", "9" * 14), "--draws must be at most"),
+    "draws beyond patience": (
+        verb("compare", "gpt-vanilla", "gpt-headless", "--text", "stories", "--draws", "9" * 14),
+        "--draws must be at most 16,777,216, not 99,999,",
+    ),
+    "a step beyond memory": (verb("train", "gpt", "--text", "stories", "--batch", "9" * 9), "--batch must be at most"),
     "windows of one token": (verb("train", "gpt", "--text", "stories", "--context", "1"), "--context must be at least 2"),
     "a vocabulary beyond memory": (
         verb("train", "gpt", "--text", "stories", "--vocabulary", "9" * 11), "--vocabulary must be at most",

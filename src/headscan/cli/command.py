@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Group, Parameter
 
 import headscan
+from headscan.cli.guard import console
 from headscan.cli.output import command_line, default_folder, joined, progress_bar, show
 
 DOCS = "https://github.com/headscan/headscan/blob/main/docs/"
@@ -78,7 +79,7 @@ class Command:
             name=f"headscan {name}", help=about,
             usage=" ".join(filter(None, ("Usage: headscan", name, self.subject, "[OPTIONS]"))),
             help_epilogue="\n\n".join(lines), help_format="markdown", version_flags=[], result_action="return_value",
-            suppress_keyboard_interrupt=False, default_parameter=Parameter(negative=()),
+            suppress_keyboard_interrupt=False, default_parameter=Parameter(negative=()), console=console(),
         )  # fmt: skip
         made.default(self.function(name))
         made["--help"].show = False

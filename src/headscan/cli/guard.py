@@ -3,14 +3,14 @@
 import re
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any
 
 # What moves a cursor, colours, turns the direction of writing round, or shows nothing; with a lone surrogate.
 UNSEEN = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff]"
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb\ud800-\udfff\U000e0000-\U000e007f]"
 )
 
 
@@ -24,16 +24,19 @@ def shown(text: str, form: str = "<U+{:04X}>") -> str:
 
 
 class Guarded:
-    """A standard stream to which only `shown` text goes; rich, which sends its own controls, has the stream behind it."""
+    """A standard stream to which only `shown` text goes; `console`, which moves the cursor, has the one behind."""
 
     def __init__(self, stream: Any) -> None:
-        self.rich_proxied_file = stream
+        self.behind = stream
 
     def write(self, text: str) -> int:
-        return int(self.rich_proxied_file.write(shown(text)) or 0)
+        return int(self.behind.write(shown(text)) or 0)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        self.write("".join(lines))
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.rich_proxied_file, name)
+        return getattr(self.behind, name)
 
 
 @contextmanager
@@ -52,8 +55,8 @@ def print_fault(kind: type[BaseException], fault: BaseException, trace: Tracebac
     print(shown("".join(traceback.format_exception(kind, fault, trace))), end="", file=sys.stderr)
 
 
-def console(**options: Any) -> Any:
-    """A rich console whose texts are `shown`; its own colours and cursor pass."""
+def console(stream: Any = None, **options: Any) -> Any:
+    """A rich console, on standard output unless a stream is given, whose texts are `shown`; its own colours and cursor pass."""
     from rich.console import Console
     from rich.segment import Segment
 
@@ -62,4 +65,5 @@ def console(**options: Any) -> Any:
             for text, style, control in super().render(*given, **named):
                 yield Segment(text if control else shown(text), style, control)
 
-    return Shown(**options)
+    stream = stream or sys.stdout
+    return Shown(file=getattr(stream, "behind", stream), **options)

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from headscan import Result
-from headscan.cli.guard import console, shown
+from headscan.cli.guard import console, guarded, shown
 
 Progress = Callable[[str, int, int | None, str], None]
 EVERY, SILENT = 10.0, 60.0  # seconds: least and most between two lines of progress where standard error is no terminal
@@ -77,7 +77,7 @@ def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
 
     tasks: dict[str, TaskID] = {}
     columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), Counted()
-    with Bar(*columns, console=console(stderr=True), transient=True, disable=not visible) as bar:
+    with Bar(*columns, console=console(sys.stderr), transient=True, disable=not visible) as bar, guarded():
 
         def update(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
             key = stage.partition(" · ")[0]

@@ -36,7 +36,7 @@ def compare(
     nulls: Annotated[
         str, Option("What chance would give, comma-separated; the first is the one of p: permutation, random-init.")
     ] = "permutation",
-    draws: Annotated[int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19)] = 99,
+    draws: Annotated[int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19, high=2**24)] = 99,
     sample: Annotated[int, Option("Tokens of the sample, for RSA, neighbours and nulls.", low=64)] = 1024,
     against: Annotated[
         Literal["8bit", "4bit"] | None,

@@ -176,7 +176,11 @@ def _check_number(option: Option, flag: str, value: float) -> None:
     bounds = ("at least", option.low, lt), ("at most", option.high, gt), ("greater than", option.above, le)
     for words, bound, beyond in bounds:
         if bound is not None and beyond(value, bound):
-            raise BadInput(f"{flag} must be {words} {bound:g}, not {value:g}.")
+            raise BadInput(f"{flag} must be {words} {_written(bound)}, not {_written(value)}.")
+
+
+def _written(value: float) -> str:
+    return f"{value:,}" if isinstance(value, int) else f"{value:g}"
 
 
 def _members(kind: Any) -> Iterable[Any]:

@@ -195,7 +195,7 @@ class Finetuning(HeadRecovery):
     """The biased rows as a start, then everything trained by cross-entropy (published: from the rows, at 1e-4)."""
 
     steps: Annotated[int, Option("Steps of the training of a recovered head.", low=0)] = 300
-    batch: Annotated[int, Option("Windows a step of the training of a recovered head.", low=1)] = 16
+    batch: Annotated[int, Option("Windows a step of the training of a recovered head.", low=1, high=2**20)] = 16
     rate: Annotated[float, Option("Learning rate of a recovered head; probe: 0.001, finetune: 0.0001.", above=0)] = 1e-4
 
     @property

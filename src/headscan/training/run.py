@@ -115,7 +115,7 @@ def train(
     ] = None,
     tied: Annotated[bool | None, Option("Tie the head of a model that has one. Default: as the recipe does.")] = None,
     steps: Annotated[int | None, Option("Steps of the optimizer, in place of the recipe's.", low=1, identity=False)] = None,
-    batch: Annotated[int | None, Option("Windows a step and process.", low=1)] = None,
+    batch: Annotated[int | None, Option("Windows a step and process.", low=1, high=2**20)] = None,
     accumulation: Annotated[int | None, Option("Micro-batches before the weights move.", low=1)] = None,
     context: Annotated[int | None, Option("Tokens of a window.", low=2)] = None,
     rate: Annotated[float | None, Option("Peak learning rate.", above=0)] = None,
