@@ -236,6 +236,8 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "null as identity": (identity("null"), "nothing to resume"),
     "a large seed": (option("--seed", "9" * 20), "--seed must be at most"),
     "a large batch": (option("--batch", str(2**63)), "--batch must be at most"),
+    "a fraction as seed": (option("--seed", "1.5"), "--seed"),
+    "a fraction as context": (option("--context=15.5"), "--context"),
     "no measure": (option("--measures", ""), "--measures is empty"),
     "no field": (option("--field", ""), "--field is empty"),
     "another folder's revision": (verb("scan", "gpt-vanilla@../../x", *TEXT), "has no revisions"),

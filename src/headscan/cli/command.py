@@ -178,11 +178,20 @@ def _parameter(
         name=(metavar or name,) if by_place else (flag,), group=GROUPS[group],
         help=help + (f" Default: {default}." if default else ""), show_default=False,
         negative="--no-" + flag.removeprefix("--") if negative else (), allow_leading_hyphen=kind is not bool and not by_place,
+        converter=_whole if kind is int else None,
     )  # fmt: skip
     return inspect.Parameter(
         name, kinds, default=inspect.Parameter.empty if required else None,
         annotation=Annotated[kind if required else kind | None, info],
     )  # fmt: skip
+
+
+def _whole(kind: Any, tokens: Any) -> int:
+    """A whole number, where cyclopts would round another one."""
+    try:
+        return int(tokens[0].value)
+    except ValueError:
+        raise ValueError(f"{tokens[0].value!r} is no whole number.") from None
 
 
 def _option(one: Any) -> inspect.Parameter:
