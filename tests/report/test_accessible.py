@@ -1,10 +1,16 @@
-"""Every kind of page, made by a small real run: light and dark, wide and on a phone, axe-core finds nothing against it."""
+"""Every kind of page, made by a small real run: light and dark, wide and on a phone, axe-core finds nothing against it, and names
+of models and texts that would be markup and scripts are text."""
 
 import importlib.util
+import shlex
+import shutil
 import warnings
 from pathlib import Path
 
 import pytest
+
+from headscan.model import specimen_path
+from headscan.text.source import embedded
 
 # By its place: a folder of scripts on the path would hide installed packages that have a script's name.
 _SPEC = importlib.util.spec_from_file_location("pages", Path(__file__).resolve().parents[2] / "scripts" / "pages.py")
@@ -26,8 +32,40 @@ def test_no_kind_is_left_out():
     assert {path.stem for path in schemas.glob("*.json")} == set(pages.EXAMPLES)
 
 
+NAME = '"><img src=x onerror=window.pwned=1><a href=javascript:window.pwned=2>{}<' + "/script><script>window.pwned=3"
+SAID = "Once <img src=x onerror=window.pwned=4> </script><script>window.pwned=5</script> \"'` {{7*7}} ${x}$ "
+CLICKED = """() => { const found = "button:not([data-take]), summary, [data-figure], td, th, mark, input, select, [tabindex]";
+    for (const one of document.querySelectorAll(found)) {
+      one.dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
+      one.click();
+    }
+    return document.querySelectorAll("img[onerror], a[href^=javascript]").length; }"""
+
+
+def intruded(command: str) -> str:
+    """The command, its models and its text under names that are markup, beside it in a folder; the text has markup as well."""
+    words = []
+    for word in shlex.split(command):
+        if word in ("gpt-vanilla", "gpt-headless", "stories"):
+            place = Path(NAME.format(word) + ".txt" * (word == "stories"))
+            if word != "stories":
+                shutil.copytree(specimen_path(word), place, dirs_exist_ok=True)
+            else:
+                place.parent.mkdir(parents=True)
+                told = embedded("stories").read_text(encoding="utf-8").split("\n")
+                place.write_text(
+                    "\n".join(f"{line} {SAID}" if k % 7 == 0 else line for k, line in enumerate(told)), encoding="utf-8"
+                )
+            word = str(place)
+        words.append(word)
+    return shlex.join(words)
+
+
 @pytest.mark.parametrize("kind", pages.EXAMPLES)
-def test_a_page_keeps_nobody_out(kind, tmp_path, chromium_without_webgl, axe, visit):
+def test_a_page_keeps_nobody_out_and_runs_nothing_of_the_data(kind, tmp_path, chromium_without_webgl, axe, visit, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    command = intruded(pages._command(kind, tmp_path))
+    monkeypatch.setattr(pages, "_command", lambda *_: command)
     path = pages.make(kind, tmp_path)
     assert path.stat().st_size < 2_500_000
     with visit(chromium_without_webgl, path) as opened:
@@ -41,4 +79,7 @@ def test_a_page_keeps_nobody_out(kind, tmp_path, chromium_without_webgl, axe, vi
             assert page.locator(wanted).count() == 1
         assert not page.locator("h1").inner_text().startswith(("/", "."))
         assert page.locator("text=cannot be shown").count() == 0
+        assert page.evaluate(CLICKED) == 0
+        page.wait_for_timeout(50)
+        assert page.evaluate("window.pwned") is None
         opened.clean()
