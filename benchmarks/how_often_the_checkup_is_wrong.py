@@ -50,10 +50,12 @@ PAIRS = (
 """Healthy models, and a text that no threshold has seen with them: of the kind that a model was trained on, or another."""
 HELD_OUT = (
     ("babyllama-tok105", "tinystories/tinystories_lowercase_4.19MB.txt", "its kind"),
-    ("babyllama-tok105", "tinyshakespeare.txt", "another kind"), ("gpt-vanilla", "tinyshakespeare.txt", "another kind"),
+    ("babyllama-tok105", "tinyshakespeare.txt", "another kind"),
+    ("gpt-vanilla", "tinyshakespeare.txt", "another kind"),
     ("SmolLM2-135M-Instruct", "wikitext-2/valid.txt", "its kind"),
     ("SmolLM2-135M-Instruct", "lambada/lambada_test.jsonl", "its kind"),
-    ("SmolLM2-135M-Instruct", "pud:de", "another kind"), ("qwen", "pud:ar", "its kind"),
+    ("SmolLM2-135M-Instruct", "pud:de", "another kind"),
+    ("qwen", "pud:ar", "its kind"),
 )
 """Pairs that were listed when the first ones had been tried, and a second set of conditions was made in their sight; with the
 ten faults in gpt-headless and babyllama-tok105 they are the held-out half."""

@@ -1,13 +1,16 @@
 """Each condition comes out both ways, from rows as a scan writes them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 from headscan.diagnosis import CONDITIONS, Grid, LeakedBits, ModelEvidence, PromptRead, Seen, TokenFlow, TriedRemedies, condition
-from headscan.diagnosis.measurements import grid_of, levels
+from headscan.diagnosis.evidence import BlockRemoved
+from headscan.diagnosis.measurements import grid_of, levels, vocabulary_order
+from headscan.diagnosis.result import ordered
 from headscan.diagnosis.run import judged
 from headscan.run import BadInput, Row, TextRecord
 
@@ -22,8 +25,8 @@ def site(name: str, **more: object) -> Row:
 
 
 def loss(**more: object) -> Row:
-    return Row({"loss": 2.0, "loss_interval": [1.9, 2.1], "unigram_entropy": 5.0, "best_scale": 1.1,
-                "best_scale_interval": [0.95, 1.2]}, **more)  # fmt: skip
+    return Row({"loss": 2.0, "loss_interval": [1.9, 2.1], "best_loss": more.get("loss", 2.0), "counting_loss": 5.0,
+                "best_scale": 1.1, "best_scale_interval": [0.95, 1.2]} | more)  # fmt: skip
 
 
 def tried(gain: float, low: float, high: float) -> list[Row]:
@@ -39,8 +42,11 @@ HEALTHY = ModelEvidence(
     bits=LeakedBits(site="block.0", noise=0.8, tokens=11, prior_bits=4.0, lower=0.5, upper=1.0, interval=(0.3, 1.2),
                     candidates=64, guessed=0.2, named=0.3),
     flow=TokenFlow(site="block.1", prompts=3, length=12, heard=0.2, interval=(0.1, 0.3), null=0.1),
+    removed=[BlockRemoved(site="block.0", tokens=2048, change=0.3, interval=(0.2, 0.4), loss=2.0)],
+    order=20.0,
     cure=TriedRemedies(site="final_norm", length=16, fitted=50, queries=50, rows=tried(0.0, -0.02, 0.01)),
 )  # fmt: skip
+UNTOLD = replace(HEALTHY, loss=None, removed=[])  # no loss says that the model predicts well
 ILL = {
     "HS205": {"text": TextRecord(source="x", tokens=1024, windows=8, unknown=553)},
     "HS101": {
@@ -59,6 +65,8 @@ ILL = {
     "HS104": {"sites": [site("block.0", sink_energy=0.97), site("block.1")]},
     "HS201": {"loss": loss(loss=9.0, loss_interval=[8.0, 10.0])},
     "HS202": {"loss": loss(best_scale=0.25, best_scale_interval=[0.2, 0.3])},
+    "HS207": {"removed": [replace(HEALTHY.removed[0], change=-0.2, interval=(-0.3, -0.1))]},
+    "HS206": {"order": 0.5},
     "HS203": {"grid": Grid(levels=64, groups=100, coarsest="w", coarsest_levels=15)},
     "HS301": {"read": replace(HEALTHY.read, recovered=1.0)},
     "HS302": {"bits": replace(HEALTHY.bits, lower=3.0, upper=3.5, interval=(2.5, 3.8))},
@@ -75,18 +83,18 @@ def present(evidence: ModelEvidence, earlier: list[ModelEvidence] = ()) -> set[s
 def test_a_healthy_model_has_none():
     assert present(HEALTHY) == set()
     assert (
-        judged(HEALTHY, []).summary[-1].startswith("No alarm: none of the 7 alarms that were looked for is raised; all 8 healthy")
+        judged(HEALTHY, []).summary[-1].startswith("No alarm: none of the 9 alarms that were looked for is raised; all 7 healthy")
     )
 
 
 def test_what_brings_others_about_is_named_first():
     cone = ILL["HS101"]["sites"] + ILL["HS102"]["sites"]
-    result = judged(replace(HEALTHY, sites=[cone[2], cone[1]]), [])
+    result = judged(replace(UNTOLD, sites=[cone[2], cone[1]]), [])
     assert result.summary[-1].startswith(
         "What to do first: Standardise coordinates, or set coordinates 7, 9 aside, before vectors are compared"
     )
     assert (
-        " 2 of 7 alarms are raised: rogue coordinates (HS102); narrow cone (HS101) may follow from it. All 8"
+        " 2 of 6 alarms are raised: rogue coordinates (HS102); narrow cone (HS101) may follow from it. All 7"
         in result.summary[-1]
     )
     assert result.summary[0].startswith("Shape, alarm HS102 (rogue coordinates): Two tokens have a cosine of 0.70")
@@ -97,14 +105,15 @@ def test_what_brings_others_about_is_named_first():
 
 
 def test_each_sentence_has_its_number_and_what_stands_beside_it():
-    shape, cause, leak, cure, _ = judged(replace(HEALTHY, **ILL["HS101"]), []).summary
+    shape, *_ = judged(replace(UNTOLD, **ILL["HS101"]), []).summary
+    _, cause, leak, cure, _ = judged(HEALTHY, []).summary
     assert "average cosine 0.9, 95% interval 0.85 to 0.95; higher than all" in shape
     assert "factor to the best scale of the logits 1.1, 95% interval 1 to 1.2" in cause
     assert "told, at least 0.125, 95% interval 0.075 to 0.3; tokens guessed without a state 0.2" in leak
     assert cure.startswith("Remedy, no finding: There is hardly one")
     assert shape.startswith("Shape, alarm HS101 (narrow cone): ")
     assert all("healthy models" in one and one.endswith(").") for one in (shape, cause, leak, cure))
-    assert "higher than 2 of 6 healthy models that have this number" in cause
+    assert "higher than 1 of 5 healthy models that have this number" in cause
 
 
 @pytest.mark.parametrize("code", CONDITIONS)
@@ -139,11 +148,59 @@ def test_a_condition_is_named_by_its_code_and_no_other_is(code):
 
 def test_no_alarm_rests_on_few_tokens_nor_on_a_text_that_the_model_cannot_read():
     text = TextRecord(source="x", tokens=1024, windows=8, unknown=0)
-    few = next(one for one in judged(replace(HEALTHY, text=text, **ILL["HS101"]), []).observations if one.code == "HS101")
+    few = next(one for one in judged(replace(UNTOLD, text=text, **ILL["HS101"]), []).observations if one.code == "HS101")
     assert (few.level, few.known, few.read) == ("notice", True, "1,024 tokens in windows of 128")
     assert "No alarm rests on fewer than 2,048 tokens." in few.sentence
     unread = replace(text, unknown=553)
     assert [one.code for one in judged(replace(HEALTHY, text=unread, **ILL["HS101"]), []).observations] == ["HS205"]
+
+
+BAD = {"loss": 9.0, "loss_interval": [8.0, 10.0]}
+BLOCK = replace(HEALTHY.removed[0], change=-6.0, interval=(-7.0, -5.0), loss=9.0)
+DEAD = replace(BLOCK, change=0.0, interval=(0.0, 0.0))
+SHUFFLED = {"sites": ILL["HS101"]["sites"], "loss": loss(**BAD), "order": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("ill", "codes"),
+    [
+        # One scale of the logits mends it: the scale alone was lost.
+        ({"loss": loss(**BAD, best_loss=2.0, best_scale=0.1, best_scale_interval=[0.09, 0.11])}, ["HS202"]),
+        ({"loss": loss(**BAD, best_scale=0.1, best_scale_interval=[0.09, 0.11])}, ["HS201", "HS202"]),
+        ({"loss": loss(**BAD), "removed": [BLOCK]}, ["HS207", "HS201"]),
+        # Without the block it predicts no better than counting either: the blocks are not to blame.
+        ({"loss": loss(**BAD), "removed": [replace(BLOCK, change=-1.0)]}, ["HS201"]),
+        # One that changes nothing is dead, whatever the rest is.
+        ({"loss": loss(**BAD), "removed": [DEAD]}, ["HS207", "HS201"]),
+        # Of many blocks each does less.
+        ({"removed": [replace(BLOCK, loss=2.0, change=0.02, interval=(0.01, 0.03))] * 3}, ["HS207"]),
+        ({"removed": [replace(BLOCK, loss=2.0, change=0.02, interval=(0.01, 0.03))] * 30}, []),
+        (SHUFFLED, ["HS206", "HS101", "HS201"]),
+        ({"order": 0.5}, []),
+    ],
+)  # fmt: skip
+def test_a_cause_comes_before_its_consequence(ill, codes):
+    assert [one.code for one in ordered(judged(replace(HEALTHY, **ill), []).observations) if one.level == "alert"] == codes
+
+
+@pytest.mark.parametrize("code", ["HS101", "HS103"])
+def test_the_shape_of_a_model_that_predicts_well_is_no_alarm(code):
+    alarms = [
+        next(one.level for one in judged(replace(each, **ILL[code]), []).observations if one.code == code)
+        for each in (HEALTHY, UNTOLD, replace(HEALTHY, loss=loss(**BAD)))
+    ]
+    assert alarms == ["notice", "alert", "alert"]
+
+
+def test_the_order_of_a_vocabulary_is_seen_in_its_table():
+    torch.manual_seed(0)
+    table = torch.randn(500, 16) + 2 * torch.linspace(-1, 1, 500)[:, None] * torch.randn(16)
+    lens = SimpleNamespace(model=SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(weight=table)))
+    assert vocabulary_order(lens) > 10
+    table = table[torch.randperm(500)]
+    assert abs(vocabulary_order(lens)) < 3
+    table = table[:40]
+    assert vocabulary_order(lens) is None
 
 
 def test_checkpoints_are_held_against_the_best_before():
@@ -163,7 +220,7 @@ def test_what_healthy_models_have_too_is_present_and_no_alarm_until_it_is_beyond
     result = judged(replace(HEALTHY, sites=[row]), [])
     found = next(one for one in result.observations if one.code == "HS101")
     assert (found.present, found.known, found.level) == (True, True, "notice")
-    assert result.summary[-1].startswith("No alarm: none of the 7")
+    assert result.summary[-1].startswith("No alarm: none of the 9")
 
 
 def test_a_gain_that_may_be_chance_is_no_remedy():

@@ -1,3 +1,4 @@
+import copy
 import math
 
 import numpy as np
@@ -6,7 +7,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import headscan
 from headscan.measures import head_spectrum, w_error
+from headscan.measures.head import counting_loss
+from headscan.model import Lens
 
 
 @settings(deadline=None, max_examples=25)
@@ -29,3 +33,29 @@ def test_a_zero_head_has_no_measures():
     found = head_spectrum(torch.zeros(4, 3))
     assert found["singular_entropy"] is None
     assert w_error([0.0, 0.0]).tolist() == [0.0] * 3
+
+
+def test_the_counter_expects_every_token_once():
+    torch.manual_seed(0)
+    text, sums = torch.randint(5, (40,)).tolist(), []
+    for end in (1, 2, 10, 39):
+        before = (end - 1) * counting_loss(torch.tensor([text[:end]]), 5)
+        sums.append(sum(math.exp(before - end * counting_loss(torch.tensor([[*text[:end], token]]), 5)) for token in range(5)))
+    assert sums == pytest.approx([1.0] * 4)
+
+
+def test_the_loss_at_the_best_scale_is_that_of_the_logits_without_their_factor():
+    healthy = Lens.load("gpt-vanilla")
+    sharp = Lens(copy.deepcopy(healthy.model), healthy.tokenizer, name="sharp")
+    norms = [module for module in sharp.model.modules() if isinstance(module, torch.nn.LayerNorm)]
+    with torch.no_grad():
+        norms[-1].weight *= 8
+        norms[-1].bias *= 8
+    rows = [
+        headscan.scan(each, "stories", measures="loss", max_tokens=2048, context=64, sample=0).tables["loss"][0]
+        for each in (healthy, sharp)
+    ]
+    assert rows[1]["loss"] > 3 * rows[0]["loss"]
+    assert rows[1]["best_loss"] == pytest.approx(rows[0]["best_loss"], rel=0.02)
+    assert rows[0]["best_loss"] <= rows[0]["loss"]
+    assert rows[0]["counting_loss"] == rows[1]["counting_loss"]

@@ -280,6 +280,8 @@ KNOWN: dict[str, Known] = {
     ),
     "loss.loss": Known("—", "depends on the head and the text"),
     "loss.unigram_entropy": Known("—", COUNTS),
+    "loss.counting_loss": Known("—", COUNTS),
+    "loss.best_loss": Known("—", "depends on the head and the text"),
     "loss.predicted": Known("—", A_COUNT),
     "collapse.classes": Known("—", A_COUNT),
     "collapse.cdnv": Known(

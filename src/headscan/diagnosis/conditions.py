@@ -9,7 +9,8 @@ from headscan.scanner.findings import LEANING, UNREAD
 
 
 @condition(
-    "HS101", "shape", "Narrow cone", threshold=0.5, alarm=0.7, unit="average cosine", brings=("HS201", "HS401"),
+    "HS101", "shape", "Narrow cone", threshold=0.5, alarm=0.7, unit="average cosine", brings=("HS201", "HS207", "HS401"),
+    unless="HS201",
     sentence="Average cosine of the last block's tokens, without sinks.",
     meaning="Any two tokens of the last block point much the same way, so cosines between them say little.",
     source="Ethayarajh 2019, arXiv:1909.00512; Godey et al. 2024, arXiv:2401.12143",
@@ -76,7 +77,7 @@ def _rogue_cosine(row: Row) -> float:
 
 @condition(
     "HS103", "shape", "Collapsed layer", threshold=3.0, least=False, unit="directions in use (participation ratio)",
-    brings=("HS101", "HS102", "HS201", "HS202", "HS401"),
+    brings=("HS101", "HS102", "HS201", "HS202", "HS207", "HS401"), unless="HS201",
     sentence="Participation ratio of the block where it is least, without sinks: it is centred, so a cone alone does not lower "
     "it.",
     meaning="All tokens of a layer differ along a handful of directions only: little of the text passes it.",
@@ -124,29 +125,28 @@ def sink_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
 
 @condition(
     "HS201", "cause", "Predictions no better than counting", threshold=1.0, brings=("HS202",), source="definition",
-    unit="loss over that of word frequencies",
-    sentence="Loss over the entropy of the text's tokens, which is what knowing their frequencies alone loses.",
-    meaning="The loss is not below what word frequencies give: the head was not trained, or head, tokenizer, weights and text "
-    "do not belong together.",
+    unit="loss over that of counting",
+    sentence="Loss at the best scale of the logits, over that of a counter of pairs of tokens which learns from this text alone.",
+    meaning="The predictions know no more than counting the same text tells: the head was not trained, or head, tokenizer, "
+    "weights and text do not belong together.",
     todo="See that the tokenizer is the model's own and that the checkpoint has the head's weights (a warning of missing keys "
     "on loading). A body that was trained without a head gets one from headscan recover.",
-    limits="It compares with the frequencies of the very text that was read, which no model knew beforehand: on a short or "
-    "foreign text a healthy model may come near, or beyond (docs/checkup.md: gpt-vanilla and stories260K on wikitext-2). It "
-    "does not say whether head, body or tokenizer is at fault.",
+    limits="On a foreign text a healthy model may come near, or beyond (docs/checkup.md: gpt-headless on wikitext-2). The longer "
+    "the text the better the counter. It does not say whether head, body or tokenizer is at fault.",
 )  # fmt: skip
 def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Of models that predict a next token."""
-    row = evidence.loss
-    loss, counted = (row.number("loss"), row.number("unigram_entropy")) if row is not None else (None, None)
-    if row is None or loss is None or not counted:
+    row, null = evidence.loss, evidence.loss_of_null
+    if row is None or (seen := evidence.best_over_counting) is None:
         return None
-    ends = row.interval("loss")
-    null = evidence.loss_of_null.number("loss") if evidence.loss_of_null is not None else None
+    loss, best, counted = (row.number(name) or 0.0 for name in ("loss", "best_loss", "counting_loss"))
+    ends, random = row.interval("loss"), null.number("best_loss") if null is not None else None
+    scaled = f" ({best:.2f} at the best scale of its logits)" if loss - best >= 0.01 else ""
     return Seen(
-        value=loss / counted, site="output head", interval=(ends[0] / counted, ends[1] / counted) if ends else None,
-        null=null / counted if null is not None else None,
-        sentence=f"The loss is {loss:.2f} nats a token, {'worse' if loss >= counted else 'better'} than the {counted:.2f} of "
-        "word frequencies alone.",
+        value=seen, site="output head", null=random / counted if random is not None else None,
+        interval=(max(0.0, ends[0] - loss + best) / counted, (ends[1] - loss + best) / counted) if ends else None,
+        sentence=f"The loss is {loss:.2f} nats a token{scaled}, {'worse' if seen >= 1 else 'better'} than the {counted:.2f} of "
+        "counting pairs of tokens.",
     )  # fmt: skip
 
 
@@ -205,7 +205,7 @@ def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> See
 
 @condition(
     "HS204", "cause", "Checkpoints out of order", threshold=0.1, unit="nats a token above the best checkpoint before",
-    brings=("HS101", "HS102", "HS201", "HS202"), source="definition",
+    brings=("HS101", "HS102", "HS201", "HS202", "HS207"), source="definition",
     sentence="Loss minus the least loss of the checkpoints before.",
     meaning="A later checkpoint predicts worse than an earlier one: they are not in order, or training went wrong there.",
     todo="Sort checkpoints by their step. Where they are in order, look at the run between these two: learning rate, data, a "
@@ -241,6 +241,55 @@ def unknown_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> See
     if text is None or text.unknown is None:
         return None
     return Seen(value=text.unknown_share, sentence=f"{text.unknown_share:.0%} of {text.tokens or 0:,} tokens are unknown.")
+
+
+@condition(
+    "HS206", "cause", "Vocabulary out of order", threshold=4.0, least=False, unit="standard errors above chance", of_text=False,
+    brings=("HS101", "HS102", "HS103", "HS201", "HS202", "HS207"), unless="HS201", source="definition",
+    sentence="How much more alike tokens of neighbouring ids are than others, in the table that the model reads them from.",
+    meaning="Tokenizers number tokens by frequency or by alphabet, so that trained neighbours are alike: here they are not. The "
+    "rows were permuted, or never trained.",
+    todo="Compare the tokenizer's vocabulary, id by id, with the one that the model was trained with.",
+    limits="Of the table alone; a vocabulary that was numbered at random has it, too, and it is a notice where the model "
+    "predicts well. A tokenizer that was permuted beside an intact table is not seen here (HS201 tells).",
+)  # fmt: skip
+def vocabulary_out_of_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+    """Of models with a table of tokens."""
+    if evidence.order is None:
+        return None
+    more = "no more alike" if evidence.order <= 4 else "more alike"
+    return Seen(
+        value=evidence.order, site="input embeddings", null=0.0, null_of="permuted rows",
+        sentence=f"Tokens of neighbouring ids are {more} than others, by {evidence.order:.1f} standard errors.",
+    )  # fmt: skip
+
+
+@condition(
+    "HS207", "cause", "A block that does not help", threshold=0.1, least=False,
+    unit="nats a token lost without the block, times the number of blocks",
+    brings=("HS201", "HS202"), source="definition; layers that can go: Men et al. 2024, arXiv:2403.03853",
+    sentence="Rise of the loss where a block's input stands in for its output, of the block where it is least, times the number "
+    "of blocks: the more there are, the less each does.",
+    meaning="The model predicts no worse without this block: its weights are not those that training left there, or it was "
+    "put in the wrong place.",
+    todo="Compare the block's weights with the checkpoint's: was it loaded, in its place, and with its own norm? Leave it out "
+    "only where the loss on your own texts says so, too.",
+    limits="Of one text's beginning, a block at a time. A very deep model may have a block that it can do without. Where a model "
+    "predicts no better than counting, and no better without the block, nothing is said of it unless it changes nothing at all.",
+)  # fmt: skip
+def unhelpful_block(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
+    """The block whose removal costs least."""
+    counted, over = evidence.loss.number("counting_loss") if evidence.loss is not None else None, evidence.best_over_counting
+    if not evidence.removed or counted is None or over is None:
+        return None
+    row, blocks = min(evidence.removed, key=lambda row: row.change), len(evidence.removed)
+    if over >= 1 and row.loss + row.change >= counted and row.interval != (0.0, 0.0):
+        return None
+    does = f"rises by {row.change:.2g} nats a token" if row.change > 0 else f"falls by {-row.change:.2g} nats a token"
+    return Seen(
+        value=row.change * blocks, site=row.site, interval=(row.interval[0] * blocks, row.interval[1] * blocks),
+        sentence=f"Without {row.site} the loss {does if row.change else 'stays the same'}, on {row.tokens:,} tokens.",
+    )  # fmt: skip
 
 
 @condition(
@@ -302,7 +351,7 @@ def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
 
 @condition(
     "HS303", "leak", "Tokens that know nothing of each other", threshold=0.01, least=False, heading="Flow",
-    unit="movement by another token over that by its own", brings=("HS201", "HS202"), source="docs/flow.md",
+    unit="movement by another token over that by its own", brings=("HS201", "HS202", "HS207"), source="docs/flow.md",
     sentence="How far an output moves when another token is replaced, over how far when its own is.",
     meaning="Nothing flows between tokens: attention is cut off or broken, and each token is read for itself.",
     todo="Look at the attention: its mask, its output projection, a norm before it. headscan flow --cut attention,mlp shows "

@@ -71,6 +71,17 @@ class TokenFlow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BlockRemoved:
+    """What a block does for the loss: how much it rises where the block's input stands in for its output."""
+
+    site: str
+    tokens: int  # of the text's beginning
+    change: float  # of the loss, in nats a token, with its 95 % interval by windows
+    interval: Interval
+    loss: float  # with all blocks
+
+
+@dataclass(frozen=True, kw_only=True)
 class TriedRemedies:
     """Do passages of the text find the passage that follows them, by the vectors as they are and after each remedy?"""
 
@@ -122,6 +133,8 @@ class ModelEvidence:
     bits: LeakedBits | None = None
     flow: TokenFlow | None = None
     cure: TriedRemedies | None = None
+    removed: list[BlockRemoved] = field(default_factory=list)
+    order: float | None = None  # of the token table: how much more alike neighbouring rows are, in standard errors
     skipped: list[str] = field(default_factory=list)  # what was not done, and why, as sentences
     seconds: float = 0.0
 
@@ -151,6 +164,12 @@ class ModelEvidence:
         """95 % of what the bias takes away, at least: the ends of both intervals put against each other."""
         before, after = (self._common(None).interval(name) for name in ("cosine", "cosine_after"))
         return None if before is None or after is None else (before[0] - after[1], before[1] - after[0])
+
+    @property
+    def best_over_counting(self) -> float | None:
+        """The loss at the best scale of the logits over that of counting pairs of tokens."""
+        best, counted = (self.loss.number(name) if self.loss else None for name in ("best_loss", "counting_loss"))
+        return best / counted if best is not None and counted else None
 
     def null(self, site: str) -> Row | None:
         """The row of random weights at a site."""

@@ -4,13 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import nn
 
-from headscan.diagnosis.evidence import Grid, LeakedBits, PromptRead, TokenFlow, TriedRemedies
+from headscan.diagnosis.evidence import BlockRemoved, Grid, LeakedBits, PromptRead, TokenFlow, TriedRemedies
 from headscan.diagnosis.plan import CheckingUp, Deadline, ExaminationPlan, OutOfTime
 from headscan.flow.verbs import run as measure
 from headscan.inversion import invert
@@ -34,6 +34,8 @@ NOISE = 0.8
 """Of the audit in bits, in the rms of the states' centred coordinates; it costs a model about a nat a token."""
 TOKENS = 4096
 """Of the text's beginning, that prompts are taken of."""
+WINDOW, LEAST_REMOVED, MOST_REMOVED = 64, 512, 2048
+"""Tokens of a window, and of all windows, that go through the model without a block."""
 TRIED, PAIRS, BATCH = "centre,standardise,all-but-the-top,whiten-softly", 32, 64
 """The remedies, the pairs of passages that they need at least, and passages of a forward pass."""
 
@@ -142,6 +144,45 @@ class Measurements:
         others = [flow.leak_of_earlier if causal else (flow.leak_of_earlier + flow.leak_of_later) / 2 for flow in flows]
         return [other / max(flow.leak_own, 1e-30) for flow, other in zip(flows, others, strict=True)]
 
+    def removed(self) -> list[BlockRemoved]:
+        """What each block's removal does to the loss, of models that predict a next token."""
+        return self.attempt("No block was taken out", self._removed) or [] if self.blocks else []
+
+    def _removed(self, progress: Progress) -> list[BlockRemoved]:
+        length, blocks = min(WINDOW, self.lens.context_length or WINDOW), len(self.blocks)
+        tokens = min(MOST_REMOVED, self.plan.removed // blocks, len(self.ids)) // length * length
+        if tokens < min(LEAST_REMOVED, MOST_REMOVED):
+            raise OutOfTime if self.plan.removed // blocks < LEAST_REMOVED else BadInput("the text is too short.")
+        windows = torch.tensor(self.ids[:tokens]).reshape(-1, length)
+        plain, rows = self._losses(windows), list[BlockRemoved]()
+        for done, site in enumerate(self.blocks):
+            progress("blocks", done, blocks, "blocks")
+            hook = self.lens.tap(site).module.register_forward_hook(_passed_through, with_kwargs=True)
+            try:
+                change = self._losses(windows) - plain
+            finally:
+                hook.remove()
+            rows.append(
+                BlockRemoved(
+                    site=site, tokens=tokens, change=float(change.mean()), interval=student(change), loss=float(plain.mean())
+                )
+            )
+        return rows
+
+    def _losses(self, windows: torch.Tensor) -> np.ndarray:
+        """The mean loss of each window, in nats."""
+
+        def lose(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+            wanted = ids[:, 1:].to(logits.device)
+            return torch.nn.functional.cross_entropy(logits[:, :-1].float().mT, wanted, reduction="none").mean(1).cpu()
+
+        parts = windows.split(max(1, 2**25 // (windows.shape[1] * self.lens.vocabulary_size)))
+        return (
+            torch.cat([lose(self.lens.run(ids.to(self.lens.device), sites="head")["head"], ids) for ids in parts])
+            .double()
+            .numpy()
+        )
+
     def cure(self) -> TriedRemedies | None:
         """Remedies fitted on half of the passages and judged by the others."""
         return self.attempt("No remedy was tried", self._cure)
@@ -188,7 +229,13 @@ class Measurements:
         return [ids[k * step :][:PROMPT] for k in range(count) if len(ids) >= k * step + PROMPT]
 
 
-GROUP, ROWS = 64, 64
+def _passed_through(module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any) -> Any:
+    """A block's input in place of its output."""
+    states = given[0] if given else named["hidden_states"]
+    return (states, *output[1:]) if isinstance(output, tuple) else states
+
+
+GROUP, ROWS, NEIGHBOURS = 64, 64, 8192
 
 
 def levels(weight: torch.Tensor) -> torch.Tensor:
@@ -218,3 +265,19 @@ def grid_of(model: nn.Module) -> Grid | None:
     coarsest = min(medians, key=medians.__getitem__)
     every = torch.cat([counts[name] for name in medians])
     return Grid(levels=float(every.median()), groups=len(every), coarsest=coarsest, coarsest_levels=medians[coarsest])
+
+
+def vocabulary_order(lens: Lens) -> float | None:
+    """By how many standard errors neighbouring rows of the token table are more alike, in cosine, than rows far apart.
+
+    About 0 for permuted or untrained rows; of at most 8,192 evenly spaced neighbours.
+    """
+    weight = getattr(lens.model.get_input_embeddings(), "weight", None)
+    if weight is None or weight.ndim != 2 or len(weight) < GROUP:
+        return None
+    first = torch.linspace(0, len(weight) - 2, min(NEIGHBOURS, len(weight) - 1)).long()
+    rows, following = weight.detach()[first].float(), weight.detach()[first + 1].float()
+    mean = rows.mean(0)
+    rows, following = (torch.nn.functional.normalize(some - mean) for some in (rows, following))
+    more = (rows * following).sum(1) - (rows * following.roll(len(first) // 2, 0)).sum(1)
+    return float(more.mean() / more.std().clamp_min(1e-12) * len(more) ** 0.5)

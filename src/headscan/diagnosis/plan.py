@@ -22,6 +22,8 @@ SPEED = 1.5e11
 FEWEST, SCAN = 256, 20
 """Tokens that are always scanned; the scan's part of all tokens that could go through the model. As many as an alarm needs
 (`FEW`) are scanned where they take no more than two fifths of the budget."""
+REMOVED = 10
+"""The share of a budget's passes, as one over it, that blocks are taken out in turn with, on 512 tokens at least."""
 PAGE = 0.04
 """The share of a budget that is kept for writing the result."""
 
@@ -76,6 +78,7 @@ class ExaminationPlan:
     depth: float = 0.5  # at which share of the blocks
     flow: int = 0  # prompts whose tokens are replaced
     passages: int = 0  # of 16 tokens, that remedies are tried on
+    removed: int = 0  # tokens that go through the model without each of its blocks, over the number of blocks
     tokens: int | None = None  # of the text that are scanned at most; None for all
 
 
@@ -100,9 +103,9 @@ def planned(budget: str, seconds: float, tokens: int | None = None) -> Examinati
     passes = BUDGETS[budget] / seconds
     preset = next(plan for plan in PRESETS if passes >= plan.passes)
     if budget == "full":
-        return replace(preset, tokens=tokens)
+        return replace(preset, tokens=tokens, removed=2**62)
     size = max(FEWEST, passes / SCAN, FEW if passes * 2 / 5 >= FEW else 0)
-    return replace(preset, tokens=round(min(size, MOST[budget], tokens or MOST[budget])))
+    return replace(preset, tokens=round(min(size, MOST[budget], tokens or MOST[budget])), removed=round(passes / REMOVED))
 
 
 def work(lens: Lens) -> float:

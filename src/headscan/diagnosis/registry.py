@@ -44,6 +44,7 @@ class Condition:
     least: bool = True  # it is present from the threshold on; otherwise down to the threshold
     known: bool = False  # many healthy models have it: a notice, unless it may have brought an alarm about
     alarm: float | None = None  # many healthy models lie between the threshold and this value: an alarm only beyond it
+    unless: str = ""  # a code: where its number is there and sound, this is no alarm but a notice
     brings: tuple[str, ...] = ()  # codes of the conditions that it may bring about
     heading: str = ""  # in the summary, where that of the question does not fit
     of_text: bool = True  # it rests on the tokens that were read: no alarm on few of them
@@ -83,10 +84,11 @@ def condition(code: str, question: Question, title: str, **words: Any) -> Callab
 def alarming(values: Mapping[str, float]) -> list[str]:
     """The codes whose values are alarms: by themselves, or as known conditions that may have brought such an alarm about.
 
-    >>> alarming({"HS101": 0.9, "HS102": 0.8}), alarming({"HS101": 0.6, "HS102": 0.8})
-    (['HS101', 'HS102'], [])
+    >>> alarming({"HS101": 0.9, "HS102": 0.8}), alarming({"HS101": 0.6, "HS102": 0.8}), alarming({"HS101": 0.9, "HS201": 0.5})
+    (['HS101', 'HS102'], [], [])
     """
-    plain = {code for code, value in values.items() if CONDITIONS[code].alarms(value)}
+    sound = {code for code, value in values.items() if not CONDITIONS[code].present(value)}
+    plain = {code for code, value in values.items() if CONDITIONS[code].alarms(value) and CONDITIONS[code].unless not in sound}
 
     def brought(kind: Condition, value: float) -> bool:
         return kind.known and kind.present(value) and not plain.isdisjoint(kind.brings)

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Annotated, Literal, cast
 
 from headscan.diagnosis.evidence import ModelEvidence
-from headscan.diagnosis.measurements import Measurements, grid_of
+from headscan.diagnosis.measurements import Measurements, grid_of, vocabulary_order
 from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, planned, work
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
@@ -31,8 +31,8 @@ SAFE = 1.25
 
 
 def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
-    """A scan, whose size the model's size sets and whose pass serves shape, anatomy and loss; then leaks, flow and remedies, each
-    as planned or, once the budget is spent, not at all; then, where there is time, random weights.
+    """A scan, whose size the model's size sets and whose pass serves shape, anatomy and loss; then blocks taken out, leaks, flow
+    and remedies, each as planned or, once the budget is spent, not at all; then, where there is time, random weights.
 
     The model's weights are given back before random ones are drawn, unless whoever called holds it.
     """
@@ -47,7 +47,8 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
     scanned = _scanned(lens, settings, run.progress, plan.tokens, MEASURES)
     took = time.perf_counter() - started
     measurements = Measurements(lens, plan, settings, run.progress, until)
-    grid = grid_of(lens.model)
+    grid, order = grid_of(lens.model), vocabulary_order(lens)
+    removed = measurements.removed() if scanned.tables["loss"] else []
     read, bits = measurements.leak()
     flow, cure = measurements.flow(), measurements.cure()
     control, random = lens.twin(settings.seed), None
@@ -75,7 +76,7 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
         model=name, record=scanned.models[0], text=scanned.protocol.text, sites=scanned.sites,
         nulls=nulls, anatomy=[row for row in scanned.tables["anatomy"] if row["kind"] == "branch"],
         common=[*scanned.tables["common_direction"], *common], loss=loss, loss_of_null=next(iter(losses), None),
-        grid=grid, read=read, bits=bits, flow=flow, cure=cure, skipped=skipped,
+        grid=grid, read=read, bits=bits, flow=flow, cure=cure, removed=removed, order=order, skipped=skipped,
         seconds=round(time.perf_counter() - clock, 3),
     )  # fmt: skip
 

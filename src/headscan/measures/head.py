@@ -144,6 +144,31 @@ def best_scale(losses: npt.ArrayLike) -> float | None:
     return float(2.0 ** (SCALES[least] + shift * (SCALES[1] - SCALES[0])))
 
 
+def counting_loss(ids: Int[Tensor, "N T"], vocabulary: int) -> float:
+    """Mean loss in nats of the next token in windows [N, T], for one who knew nothing and counts pairs while reading.
+
+    Before each token: its count after the token before it, less 0.75, and for the rest its share of all tokens so far
+    (absolute discounting, Ney et al. 1994), in which every token of the vocabulary begins with a tenth. O(NT).
+
+    >>> round(counting_loss(torch.zeros(1, 101, dtype=torch.long), 2), 3), round(counting_loss(torch.tensor([[0, 1]]), 2), 3)
+    (0.002, 2.485)
+    """
+    seen: dict[int, int] = {}
+    after: dict[int, dict[int, int]] = {}
+    total, lost = 0, 0.0
+    for row in ids.tolist():
+        for place, token in enumerate(row):
+            alone = (seen.get(token, 0) + 0.1) / (total + 0.1 * vocabulary)
+            if place:
+                pairs = after.setdefault(row[place - 1], {})
+                count = sum(pairs.values())
+                chance = (max(pairs.get(token, 0) - 0.75, 0.0) + 0.75 * len(pairs) * alone) / count if count else alone
+                lost -= math.log(chance)
+                pairs[token] = pairs.get(token, 0) + 1
+            seen[token], total = seen.get(token, 0) + 1, total + 1
+    return lost / max(1, ids.numel() - len(ids))
+
+
 class LossProbe(Probe):
     """How well does the model predict?"""
 
@@ -159,6 +184,14 @@ class LossProbe(Probe):
             "unigram_entropy": Field("unigram entropy",
                 "Of the text's tokens: what a model that knows frequencies only would lose.", "−Σ p log p", range=(0, None),
                 unit="nats a token", interval="of this text's own counts"),
+            "counting_loss": Field("loss of counting",
+                "What a counter of pairs of tokens loses that begins with nothing and learns while it reads the same tokens "
+                "(docs/measures/head.md).", "−mean log p(next | token, all read so far)", range=(0, None),
+                unit="nats a token", interval="of this text's own counts"),
+            "best_loss": Field("loss at the best scale",
+                "The loss with all logits times the best of the factors tried: what is gained by it on the first 1,024 tokens, "
+                "taken off the loss.", "minₛ −mean log softmax(s·z)[next]", range=(0, None), unit="nats a token",
+                interval="that of the loss, moved"),
             "best_scale": Field("best scale",
                 "The factor on all logits with which the loss would be least: 1 where the model is as sure as it may be, less "
                 "where it is too sure (Guo et al. 2017, arXiv:1706.04599). On the first 1,024 of these tokens.",
@@ -204,7 +237,10 @@ class LossProbe(Probe):
         others = [best_scale(by_scale.sum(0) - group.sum(0)) for group in groups]
         sizes, bounds = [len(group) for group in groups], self.fields["best_scale"].range
         within = None if scale is None else jackknife(scale, others, sizes, bounds=bounds)
+        gained = by_scale.sum(0)[len(SCALES) // 2] - by_scale.sum(0).min()
         return [{
-            "site": "head", "loss": loss, "loss_interval": interval, "unigram_entropy": unigram, "best_scale": scale,
+            "site": "head", "loss": loss, "loss_interval": interval, "unigram_entropy": unigram,
+            "counting_loss": counting_loss(ids, setup.lens.vocabulary_size),
+            "best_loss": max(0.0, loss - float(gained) / (len(by_scale) * length)), "best_scale": scale,
             "best_scale_interval": within, "predicted": len(sums) * length,
         }]  # fmt: skip
