@@ -1,4 +1,4 @@
-"""Write docs/registries.md: everything that is registered, with its parameters, from the code.
+"""Write docs/registries.md (everything that is registered, with its parameters) and docs/findings.md (every code), from the code.
 
 python scripts/registries.py [--check | --print]
 """
@@ -23,6 +23,7 @@ from headscan.leaks.run import CHANNELS
 from headscan.measures import PROBES
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
+from headscan.run.findings import KINDS
 from headscan.states import FORMATS
 from headscan.training.learner import OPTIMISERS
 from headscan.training.monitor import ALARMS
@@ -30,6 +31,7 @@ from headscan.training.objective import OBJECTIVES, REGULARISERS
 from headscan.training.recovery import RECOVERIES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
+CODES = PAGE.with_name("findings.md")
 SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Formats of stored states", "`headscan scan PATH`, `headscan invert MODEL --states PATH`", FORMATS),
     ("Probes", "`headscan scan --measures NAME`; `collapse` and `zipf` come with headscan-lab", PROBES),
@@ -63,6 +65,34 @@ def sentence(name: str, item: object) -> str:
     return " ".join(text.split("\n\n")[0].split()).replace("|", "\\|")
 
 
+def codes() -> str:
+    """docs/findings.md: every code of every verb."""
+    lines = [
+        "# Findings by code", "",
+        "Written by `scripts/registries.py` from `headscan/run/findings.py` and the conditions of a checkup; a test fails when",
+        "it is out of date. HS1.. is shape, HS2.. cause, HS3.. leak, HS4.. cure; a phenomenon has one code in all verbs.",
+        "`--ignore HS101,SINK` (codes or names, with `*`) takes findings out of what counts: they stay on the page, marked.",
+        "`--baseline last.json` does so with those that an earlier result of the same verb has at the same model and site, and",
+        "ends with status 3 where an alarm is new. `checkup --fail-on CODES` ends with status 3 where one of these was found",
+        "and counts.", "",
+    ]  # fmt: skip
+    conditions = dict(CONDITIONS.items())
+    for code in sorted({*conditions, *(kind.code for kind in KINDS)}):
+        kinds, one = [kind for kind in KINDS if kind.code == code], conditions.get(code)
+        title = ", ".join(filter(None, [one.title if one else "", *(kind.name for kind in kinds)]))
+        lines += [f"## {code} {title}", ""]
+        for kind in kinds:
+            lines += [f"`{kind.verb}`: {kind.meaning} Threshold: {kind.threshold} ({kind.ground}). False: {kind.wrong}.", ""]
+        if one is not None:
+            beyond = f", an alarm at {'least' if one.least else 'most'} {one.alarm:g}" if one.alarm is not None else ""
+            lines += [
+                f"`checkup`: {one.meaning} {one.sentence} Threshold: at {'least' if one.least else 'most'} {one.threshold:g} "
+                f"({one.unit}){beyond}; source: {one.source.rstrip('.')}. {one.todo} *Limits:* {one.limits} The reference models "
+                "that it was set beside, and how often it was false: [checkup](checkup.md).", "",
+            ]  # fmt: skip
+    return "\n".join(lines).rstrip() + "\n"
+
+
 def page() -> str:
     """The whole page as Markdown."""
     parts = ["# What is registered\n\nWritten by `scripts/registries.py`; a test fails when it is out of date. Measures have", ""]
@@ -80,10 +110,10 @@ def page() -> str:
 
 
 if __name__ == "__main__":
-    text = page()
-    if "--print" in sys.argv:
-        print(text)
-    elif "--check" in sys.argv:
-        sys.exit(0 if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == text else f"{PAGE} is out of date: run {__file__}")
-    else:
-        PAGE.write_text(text, encoding="utf-8")
+    for path, text in ((PAGE, page()), (CODES, codes())):
+        if "--print" in sys.argv:
+            print(text)
+        elif "--check" not in sys.argv:
+            path.write_text(text, encoding="utf-8")
+        elif not path.is_file() or path.read_text(encoding="utf-8") != text:
+            sys.exit(f"{path} is out of date: run {__file__}")

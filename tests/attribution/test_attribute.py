@@ -196,7 +196,7 @@ def test_a_method_of_ones_own_is_found_everywhere(gpt2, tmp_path):
     assert again.maps[0].words.title == "From the end"
     assert "From the end" in (tmp_path / "report.html").read_text()
     assert list(again.frame().columns) == ["token", "id", "from-the-end", "occlusion"]
-    assert {finding.code for finding in again.findings} <= {"FAITHFUL", "UNFAITHFUL", "UNDECIDED"}
+    assert {finding.name for finding in again.findings} <= {"FAITHFUL", "UNFAITHFUL", "UNDECIDED"}
 
 
 def test_maps_that_an_interrupted_run_had_finished_are_read_back(gpt2, tmp_path, monkeypatch):

@@ -157,7 +157,7 @@ def trusted(gain: tuple[float, float], insertion: tuple[float, float]) -> str:
     own = Faithfulness(curve, curve, RandomOrders(0.5, 0.5), "zero", 1, 0.0, gain, 0.0, insertion)
     record = SimpleNamespace(method="occlusion", faithfulness=own, completeness=None)
     (found,) = findings([record], "probability")
-    return found.code
+    return found.name
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_a_model_is_as_like_itself_as_can_be(same):
     for cell in own:
         assert cell.value == pytest.approx(1.0, abs=1e-9), cell
         assert cell.p == 0.05
-    assert "SAME" in {finding.code for finding in result.findings}
+    assert "SAME" in {finding.name for finding in result.findings}
     assert {cell.model_b for cell in result.cells} == {"gpt-vanilla (2)"}
 
 
@@ -83,7 +83,7 @@ def test_tokens_of_two_tokenizers_are_matched_by_where_they_end():
     # Windows that are not full are dropped at the end, the joints between documents end nowhere.
     assert len(ends) - 16 <= result.tokens <= len(ends)
     assert by_model["bytes"].tokens > 3 * result.tokens
-    assert "PARTLY-ALIGNED" in {finding.code for finding in result.findings}
+    assert "PARTLY-ALIGNED" in {finding.name for finding in result.findings}
 
 
 def test_a_tokenizer_that_says_no_ends_is_refused():
@@ -184,6 +184,6 @@ def test_stored_states_are_compared_with_the_model_that_made_them():
 def test_a_text_of_few_windows_is_not_tested(windows, code):
     text = "The quick brown fox jumps over the lazy dog. A cat sat on the mat and slept. " * 6
     options = {"context": 16, "draws": 39, "measures": "cka", "nulls": "permutation", "max_tokens": 16 * windows}
-    codes = {found.code for found in headscan.compare([tiny(5), tiny(5, name="again")], text, **options).findings}
+    codes = {found.name for found in headscan.compare([tiny(5), tiny(5, name="again")], text, **options).findings}
     assert {"SAME", code} <= codes
     assert "WITHIN-NULL" not in codes

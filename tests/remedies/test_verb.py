@@ -78,7 +78,7 @@ def test_a_column_is_cured_and_rewritten(cone, tmp_path):
     assert plain.number("recall_at_1") < 0.3
     row = result.row(best)
     assert row.interval("recall_at_1_gain")[0] > 0
-    assert result.findings[0].code == "HELPS"
+    assert result.findings[0].name == "HELPS"
     assert row.number("recall_at_1") - plain.number("recall_at_1") == pytest.approx(row.number("recall_at_1_gain"))
     assert result.fitted + result.held_out == 900
     remedy = Remedy.load(tmp_path / "out" / "remedy")
@@ -152,7 +152,7 @@ def test_a_model_is_judged_by_pairs_that_nothing_was_fitted_on(tmp_path):
     assert plain["items"] > plain["queries"], "the scored pairs that are no paraphrases are in the way"
     assert plain.interval("spearman") is not None
     assert result.held_out + result.fitted == 240
-    assert {one.code for one in result.findings} <= {"HELPS", "NO_HELP", "HARMS", "FEW"}
+    assert {one.name for one in result.findings} <= {"HELPS", "NO_HELP", "HARMS", "FEW"}
     assert "nothing was fitted on any of them" in result.page()
 
 

@@ -229,7 +229,7 @@ def test_findings_are_shown_in_the_repr():
     result = CountResult(
         protocol=Run.quiet().protocol(), squares=[], rows=[], findings=[Finding(code="CONE", level="alert", sentence="a cone")]
     )
-    assert "CONE: a cone" in repr(result)
+    assert "HS101 CONE: a cone" in repr(result)
 
 
 def test_pieces_are_halved_until_they_fit():

@@ -14,8 +14,8 @@ def site(name: str, cosine: float | None, **more: object) -> Row:
 def codes(*cosines: float, random: tuple[float, ...] = ()) -> dict[str, str]:
     nulls = [site(f"block.{k}", value, null="random-init") for k, value in enumerate(random)]
     found = findings([site(f"block.{k}", value) for k, value in enumerate(cosines)], nulls, {})
-    assert len(found) == len({one.code for one in found})
-    return {one.code: one.sentence for one in found}
+    assert len(found) == len({one.name for one in found})
+    return {one.name: one.sentence for one in found}
 
 
 @pytest.mark.parametrize(
@@ -48,45 +48,45 @@ def test_findings_speak_of_the_tokens_that_are_no_sinks():
     sink = {"sinks": 16, "tokens": 2048, "sink_energy": 0.98, "sink_length": 82.0, "sink_positions": [[0, 15], [1, 1]]}
     massive = {"massive_coordinates": [4, 7], "massive_ratio": 2500.0}
     row = site("block.0", None, **own, **sink, **massive)
-    found = {one.code: one.sentence for one in findings([row], [], {})}
+    found = {one.name: one.sentence for one in findings([row], [], {})}
     assert set(found) == {"ROUND", "SINK"}
     assert "16 of 2,048 tokens, mostly at position 0, carry 98% of the energy at block.0" in found["SINK"]
     assert "With them the effective rank is 1.2, without 8" in found["SINK"]
     assert "coordinates 4, 7, up to 2,500 times" in found["SINK"]
-    assert {one.code for one in findings([row | {"sinks": 0, "sink_energy": 0.0}], [], {})} == {"ROUND"}
+    assert {one.name for one in findings([row | {"sinks": 0, "sink_energy": 0.0}], [], {})} == {"ROUND"}
 
 
 def test_coordinates_that_make_a_cone_are_named_with_what_is_left():
     rest = {"average_cosine": 0.18, "top_direction_share": 0.2, "effective_rank": 7.0}
     left = {f"{name}_without_rogue": value for name, value in rest.items()}
     row = site("block.0", 0.6, rogue_coordinates=[3, 9], rogue_share=0.7, **left)
-    said = {one.code: one.sentence for one in findings([row], [], {})}["ROGUE"]
+    said = {one.name: one.sentence for one in findings([row], [], {})}["ROGUE"]
     assert said.startswith("Coordinates 3, 9 make 70% of the average cosine at block.0; without them 0.18 is left")
-    assert "ROGUE" not in {one.code for one in findings([row | {"average_cosine": 0.1}], [], {})}
+    assert "ROGUE" not in {one.name for one in findings([row | {"average_cosine": 0.1}], [], {})}
 
 
 def test_random_weights_stand_beside_every_finding():
     own = {"top_direction_share": 0.9, "effective_rank": 1.2, "mean_vector_norm": 0.9}
     row, null = site("block.0", 0.9, **own), site("block.0", 0.9, **own, null="random-init")
-    said = {one.code: one for one in findings([row], [null], {})}
+    said = {one.name: one for one in findings([row], [null], {})}
     named = {code for code, one in said.items() if "random weights" in one.sentence}
     assert named == {"CONE", "SPIKE", "DRIFT", "FLAT"}
     assert said["SPIKE"].level == "notice"
-    assert {one.code: one.level for one in findings([row], [], {})}["SPIKE"] == "alert"
+    assert {one.name: one.level for one in findings([row], [], {})}["SPIKE"] == "alert"
 
 
 @pytest.mark.parametrize(("curve", "said"), [([20.0, 25.0, 30.0], True), ([29.0, 29.5, 30.0], False), ([40.0, 35.0, 30.0], True)])
 def test_a_number_that_moves_with_the_length_of_the_text_is_called_one_at_a_length(curve, said):
     row = site("block.0", 0.05, effective_rank=30.0, effective_rank_curve=curve, lengths=[512, 1024, 2048])
-    found = {one.code: one.sentence for one in findings([row], [], {})}
+    found = {one.name: one.sentence for one in findings([row], [], {})}
     assert ("LENGTH" in found) == said
     assert not said or f"30.0 at 2,048 tokens and was {curve[1]:.1f} at half" in found["LENGTH"]
 
 
 def test_models_that_read_texts_of_unequal_length_are_told_so():
     rows = [site("block.0", 0.05, tokens=2048), site("block.0", 0.05, tokens=1000, model="n")]
-    assert "--max-tokens 1000" in next(one.sentence for one in findings(rows, [], {}) if one.code == "UNEQUAL")
-    assert "UNEQUAL" not in {one.code for one in findings([rows[0], rows[1] | {"tokens": 2000}], [], {})}
+    assert "--max-tokens 1000" in next(one.sentence for one in findings(rows, [], {}) if one.name == "UNEQUAL")
+    assert "UNEQUAL" not in {one.name for one in findings([rows[0], rows[1] | {"tokens": 2000}], [], {})}
 
 
 @pytest.mark.parametrize(("unknown", "level"), [(0, None), (9, None), (11, "notice"), (50, "notice"), (52, "alert")])

@@ -27,7 +27,7 @@ from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.run import BadInput, options_of, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.run.verbs import Given
 from headscan.text.prompts import PromptLike, read_prompt
 
@@ -60,6 +60,7 @@ def attribute(
     chat: Annotated[bool, Option("Put the prompt into the model's chat template.")] = False,
     faithfulness: Annotated[bool, Option("Measure how far each map can be trusted: deletion and insertion curves.")] = True,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
+    ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> AttributeResult:  # fmt: skip
     """Colour a prompt by what its prediction rests on, and measure how far the map can be trusted.

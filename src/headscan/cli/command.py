@@ -14,6 +14,7 @@ from cyclopts import App, Group, Parameter
 import headscan
 from headscan.cli.guard import console
 from headscan.cli.output import command_line, default_folder, joined, progress_bar, show
+from headscan.run.findings import new_alarms
 
 DOCS = "https://github.com/headscan/headscan/blob/main/docs/"
 MODEL_HELP = "Hugging Face id, local folder, .gguf file, or an embedded specimen (see `headscan models`)."
@@ -117,7 +118,8 @@ class Command:
                 result = call(*subject, **chosen, **known)
             if speaks:
                 show(result, chosen["out"], as_json=as_json)
-            return (self.after(result, extra) or 0) if self.after is not None else 0
+            status = (self.after(result, extra) or 0) if self.after is not None else 0
+            return status or (3 if given.get("baseline") and new_alarms(result.findings) else 0)
 
         signature = inspect.Signature(list(self._parameters(fields)))
         run.__name__, run.__annotations__, run.__signature__ = name, {}, signature  # type: ignore[attr-defined]

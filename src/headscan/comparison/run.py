@@ -14,7 +14,7 @@ from headscan.comparison.result import Alignment, CompareResult, SimilarityCell,
 from headscan.comparison.settings import ComparisonSettings, compared_subjects
 from headscan.model.settings import Device, Dtype, Sites, TokenizerName, tokenizer_identity
 from headscan.run import BadInput, Finding, Given, Run, estimates, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.findings import UNREAD, unread
 from headscan.states import SourcesLike, VectorSource, given_sources
 from headscan.states.estimate import Estimate, expected_reader, operations_a_second
@@ -45,6 +45,7 @@ def compare(
     batch: BatchSize = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
+    ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> CompareResult:  # fmt: skip
     """How alike two or more models' representations are: every site of one against every site of the other.

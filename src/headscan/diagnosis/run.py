@@ -18,7 +18,7 @@ from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.run import BadInput, Progress, Row, Run, running, verb, write_atomic
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.findings import on_few
 from headscan.scanner.result import ScanResult
 from headscan.scanner.run import scan
@@ -117,6 +117,7 @@ def checkup(
     context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
+    ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> CheckupResult:  # fmt: skip
     """What shape a model's states have, what caused it, what they give away and what would help, in one run.

@@ -18,7 +18,7 @@ from headscan.model.lens import ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice
 from headscan.run import BadInput, Finding, Given, ModelRecord, Run, TextRecord, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.uncertainty import clustered
 from headscan.text.prompts import PromptsLike, display, read_prompts
 from headscan.text.source import TEXT, TextLike
@@ -193,6 +193,7 @@ def run(
         Option("Tokens tried for recovery. Default: the vocabulary, or as many as some minutes have room for.", low=2),
     ] = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
+    ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> FlowResult:  # fmt: skip
     """Measure which outputs move with which tokens, and which tokens a single output gives away.
@@ -242,6 +243,7 @@ def channel(
         float | Sequence[float], Option("Standard deviations of noise, in those of a feature; several with commas.", above=0)
     ] = (0.25, 0.5, 1.0, 2.0),
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
+    ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> ChannelResult:  # fmt: skip
     """Measure how narrow and noisy the channel from a token to its output may be: width, noise, capacity.

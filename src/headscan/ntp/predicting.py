@@ -28,7 +28,7 @@ from headscan.ntp.result import (
 )
 from headscan.ntp.svm import SvmStep, certificate, estimate_cost
 from headscan.run import BadInput, Run, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.text.counts import ContextCounts, TokenStore, count_tokens, grouped_counts, store_text
 from headscan.text.prompts import display
 from headscan.text.source import (
@@ -93,6 +93,7 @@ def run(
     min_count: MinCount = 1, memory: CountingMemory = "4GiB", engine: CountingEngine = "here", master: Master = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
+    ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> NtpResult:  # fmt: skip
     """Count a text, predict the geometry that next-token prediction on it reaches, and hold models against it.

@@ -14,7 +14,7 @@ from headscan.remedies.remedy import REMEDIES, RemedyMethod
 from headscan.remedies.result import ExportedRemedy, RemedyResult, RemedySettings
 from headscan.remedies.retrieval import drift
 from headscan.run import BadInput, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.states import SourceLike, stored_source
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
 
@@ -51,6 +51,7 @@ def remedy(
     )] = "dense",
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
+    ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> RemedyResult:  # fmt: skip
     """Try remedies on a sentence encoder, or on a column of embeddings: which of them make texts find their partners?

@@ -137,7 +137,7 @@ class Result:
         return presenter().snippet(self)
 
     def __repr__(self) -> str:
-        said = [f"  {finding.code}: {finding.sentence}" for finding in self.findings[:3]]
+        said = [f"  {f'{one.code} {one.name}'.strip()}: {one.sentence}" for one in self.findings[:3]]
         names = ", ".join(model.name for model in self.models)
         head = f"{type(self).__name__}({names})" if names else f"{type(self).__name__}()"
         return "\n".join([head, *said, "  .frame() .plot() .page() .save(folder)"])

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from headscan.run.findings import NAMED
+
 if TYPE_CHECKING:
     from pydantic import GetCoreSchemaHandler
     from pydantic_core import CoreSchema
@@ -190,15 +192,26 @@ class ModelRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What numbers say in words: a code, how telling it is, a sentence, where it was seen, and the number itself."""
+    """What numbers say in words: a code, how telling it is, a sentence, where it was seen, and the number itself.
 
-    code: str
+    >>> found = Finding(code="CONE", level="notice", sentence="Tokens lean towards a common direction.")
+    >>> found.code, found.name
+    ('HS101', 'CONE')
+    """
+
+    code: str  # as in docs/findings.md; made from its name where that is given
     level: Literal["alert", "notice", "good"]
     sentence: str
     model: str | None = None
     site: str | None = None
     value: float | None = None
     read: str | None = None  # the text that it stands on: so many tokens, in windows of so many
+    name: str = ""  # of the code, in capitals; a checkup's conditions have a title
+    passed: Literal["", "ignored", "known"] = ""  # it does not count: by --ignore, or because --baseline has it, too
+
+    def __post_init__(self) -> None:
+        if kind := NAMED.get(self.code):
+            vars(self).update(code=kind.code, name=kind.name)
 
 
 @dataclass(frozen=True, kw_only=True)

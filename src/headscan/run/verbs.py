@@ -10,6 +10,7 @@ from dataclasses import fields
 from typing import Any, ParamSpec, TypeVar, cast
 
 from headscan.run.errors import BadInput, disk_is_full, nearest
+from headscan.run.findings import Passed
 from headscan.run.result import Result
 from headscan.run.rows import Json
 from headscan.run.run import Run
@@ -115,10 +116,11 @@ def verb(name: str, *, continues: bool = False) -> Callable[[Callable[P, R]], Ca
         @functools.wraps(function)
         def called(*places: P.args, **named: P.kwargs) -> R:
             given = record.given(places, named)
+            passed = Passed.of(given, name)
             with record.run(given) as run:
                 token = _GIVEN.set((given, run))
                 try:
-                    return run.finish(function(**given))  # type: ignore[call-arg]
+                    return run.finish(passed.mark(function(**given)))  # type: ignore[call-arg]
                 except BadInput:
                     run.refused()
                     raise

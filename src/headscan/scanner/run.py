@@ -14,7 +14,7 @@ from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
 from headscan.model.settings import Device, Dtype, Sites, TokenizerName
 from headscan.run import BadInput, Finding, Given, Row, Run, estimates, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.differences import differences
 from headscan.scanner.examine import SUFFIXES, Examined, Examiner
 from headscan.scanner.findings import UNREAD, findings, on_few, unread
@@ -57,6 +57,7 @@ def scan(
     master: Master = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
+    ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> ScanResult:  # fmt: skip
     """Scan the representations of one or more models on a text, or stored states: cones, spectra, norms, site by site.

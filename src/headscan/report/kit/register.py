@@ -32,10 +32,13 @@ def findings(result: Result) -> list[FindingLine]:
         where += [finding.site] if finding.site and finding.site not in finding.sentence else []
         where += [finding.read] if finding.read else []
         level = finding.level if finding.level in ("alert", "good") else "notice"
+        if finding.passed:
+            level, where = "notice", [*where, "in the baseline" if finding.passed == "known" else "ignored"]
         word = level if known is None else "notice" if known else "alarm" if level == "alert" else "alarm, not certain"
         sentence = f"{title}. {finding.sentence}" if title else finding.sentence
         advice, unit = getattr(finding, "advice", ""), getattr(finding, "unit", "")
-        shown.append(FindingLine(finding.code, level, sentence, finding.value, where, advice, unit, word))
+        code = f"{finding.code} {finding.name}".strip()
+        shown.append(FindingLine(code, level, sentence, finding.value, where, advice, unit, word))
     return shown
 
 
