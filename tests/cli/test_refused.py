@@ -87,6 +87,13 @@ def beyond(at: Path) -> list[str]:
     return words
 
 
+def unreadable(at: Path) -> list[str]:
+    """A column whose name is no UTF-8."""
+    words = arrow(at, pa.table({"abcdefgh": [[0.5] * 8] * 4}))
+    (at / "a.arrow").write_bytes((at / "a.arrow").read_bytes().replace(b"abcdefgh", b"\x80bcdefgh"))
+    return words
+
+
 def arrow(at: Path, table: pa.Table) -> list[str]:
     with pa.OSFile(str(at / "a.arrow"), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
@@ -202,6 +209,7 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "a token of 2^62": (lambda at: saved(at, x=STATES, token_ids=np.full(300, 2**62)), "of no vocabulary"),
     "a sparse tensor": (sparse, "sparse tensor"),
     "offsets that descend": (offsets, "a.arrow"),
+    "a name that is no text": (unreadable, "a.arrow is no table file"),
     "lists behind the numbers": (beyond, "Arrow file"),
     "two columns of one name": (twice, "2 fields 'text'"),
     "two sites of one name": (

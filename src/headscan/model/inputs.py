@@ -42,7 +42,7 @@ def probe_inputs(model: Any, context: int | None, seed: int) -> tuple[dict[str, 
     special = {getattr(model.config, f"{name}_token_id", None) for name in ("pad", "bos", "eos")}
     plain = next((i for i in range(table.shape[0]) if i not in special), 0)
     for token in special:
-        if isinstance(token, int):
+        if isinstance(token, int) and 0 <= token < table.shape[0]:
             ids[ids == token] = plain
     ids = ids.to(table.device)
     inputs: dict[str, Any] = {"input_ids": ids, **_without_cache(model)}

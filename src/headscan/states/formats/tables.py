@@ -156,7 +156,10 @@ def _refusal(place: Location, kind: str, error: BaseException) -> BadInput:
 
 def _types(place: Location, schema: Any) -> dict[str, Any]:
     """The type of each column; BadInput where two have the same name."""
-    types = {one.name: one.type for one in schema}
+    try:
+        types = {one.name: one.type for one in schema}
+    except UnicodeDecodeError as error:
+        raise _refusal(place, "table", error) from None
     if len(types) < len(schema):
         raise BadInput(f"{place.path} has several columns of the same name: {', '.join(schema.names)}.")
     return types
