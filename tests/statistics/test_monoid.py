@@ -251,3 +251,18 @@ def test_a_bad_vector_is_named_and_nothing_is_added(bad):
         s.update(x, [10, 11, 12])
     assert (error.value.window, error.value.position) == (11, 2)
     assert s.all.count == 0
+
+
+@pytest.mark.parametrize("stop", [1, 2, 3, 7, 12, 19])
+def test_sums_that_were_stored_at_any_batch_go_on_to_the_last_bit(stop):
+    states = torch.randn(40, 16, 128, generator=torch.Generator().manual_seed(0)) + 0.3
+    ends = []
+    for stored in (None, stop):
+        sums = SiteStatistics(128, intervals=True, lengths=4)
+        for batch in range(20):
+            if batch == stored:
+                sums = SiteStatistics.restore({name: tensor.clone() for name, tensor in sums.state().items()})
+            sums.update(states[2 * batch : 2 * batch + 2], [2 * batch, 2 * batch + 1])
+        ends.append(sums.state())
+    assert {*ends[0]} == {*ends[1]}
+    assert [name for name, tensor in ends[0].items() if not torch.equal(tensor, ends[1][name])] == []
