@@ -35,8 +35,9 @@ LITERATURE = {
     "all-MiniLM-L6-v2": (
         "BERT-base, last layer: 0.37 to 0.48 (Ethayarajh 2019, on STS sentences, one word each)",
         "a *sentence* encoder, trained contrastively: that objective spreads sentences over the sphere, so two tokens of "
-        "different windows are nearly unrelated while those of one window share much (within − between). No special tokens "
-        "are fed in the scan.",
+        "different windows are nearly unrelated while those of one window share much (within − between). These scans read "
+        "packed windows without special tokens; headscan now reads each text by itself (see "
+        "[stored states](states.md#sentence-encoders)).",
     ),
     "stories260K": (
         "GPT-2 small, last layer: 0.83 (Pile) to 0.98 (STS); Pythia up to 160M 0.97 to 1.0 (Godey et al. 2024)",

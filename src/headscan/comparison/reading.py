@@ -18,6 +18,7 @@ from torch import Tensor
 from headscan.comparison.covariance import principal
 from headscan.comparison.settings import ComparisonSettings
 from headscan.model import Lens
+from headscan.model.inputs import SENTENCE
 from headscan.run import BadInput, ModelRecord, TextRecord
 from headscan.scanner.sources import Subject
 from headscan.statistics import Blocks, Reservoir, Sums
@@ -78,13 +79,21 @@ class SourceReader:
 
     def batches(self) -> Generator[Passed, None, None]:
         """The pass; nothing is read or loaded before its first batch. BadInput where a vector is NaN or infinite."""
-        source = self.subject.source(self.settings.text, ends=self.by_text)
-        self.sites = self.subject.sites(source)
+        sentences = self.settings.sites == SENTENCE  # by document, whatever cuts it into tokens
+        by_text = self.by_text and not sentences
+        source = self.subject.source(self.settings.text, ends=by_text)
+        self.sites = tuple(site for site in self.subject.sites(source) if sentences or not source.pooled(site))
+        if sentences and not source.pooled(SENTENCE):
+            raise BadInput(f"{source.name} has no vectors of texts at the site {SENTENCE}: choose other --sites.")
+        if not self.sites:
+            raise BadInput(f"Vectors of texts are compared by themselves: --sites {SENTENCE}.")
+        before = -1
         self.record = replace(source.record(), name=self.subject.name)
-        if source.lens is not None:
+        if source.lens is not None and not sentences:
             seeds = range(self.settings.seed + 1, self.settings.seed + 1 + self.draws)
             self.controls = [source.lens.twin(seed) for seed in seeds]
-        skipped = self.settings.skip_first if source.context > 1 else 0
+        skipped = self.settings.skip_first if source.context > 1 and not sentences else 0
+        reach = 1 << REACH // 2 if source.alone else source.context
         try:
             for batch in source.batches():
                 rows_of: dict[str, Tensor] = {}
@@ -97,14 +106,28 @@ class SourceReader:
                         raise BadInput(f"{source.name} gives NaN or infinite values {place}.")
 
                 source.visit(batch, self.sites, keep)
+                if sentences:  # the first window of each document: encode reads no further
+                    first = np.flatnonzero(np.diff(batch.documents[:, 0], prepend=before))
+                    before, numbers = int(batch.documents[-1, 0]), batch.documents[first, 0]
+                    states, self.tokens = (
+                        [rows_of[site][torch.from_numpy(first)] for site in self.sites],
+                        self.tokens + len(first),
+                    )
+                    yield Passed(
+                        np.stack([numbers, numbers, 0 * numbers, numbers], axis=1), states, numbers, np.full((len(first), 1), -1)
+                    )
+                    continue
                 places = np.arange(skipped, batch.ids.shape[1])
                 windows, positions = (grid.ravel() for grid in np.meshgrid(batch.indices, places, indexing="ij"))
                 documents = batch.documents[:, skipped:].ravel()
-                keys = windows * source.context + positions
+                keys = windows * reach + positions
                 table = np.stack([keys, windows, positions, documents], axis=1).astype(np.int64)
                 self.tokens += len(table)
-                whole = Passed(table, [rows_of[site] for site in self.sites], batch.indices, batch.ids)
-                if self.by_text:
+                ids = np.pad(
+                    batch.ids, ((0, 0), (0, source.context - batch.ids.shape[1] if source.alone else 0)), constant_values=-1
+                )
+                whole = Passed(table, [rows_of[site] for site in self.sites], batch.indices, ids)
+                if by_text:
                     assert batch.ends is not None
                     ends = batch.ends[:, skipped:].ravel()
                     table[:, 0] = (documents << REACH) + ends
@@ -119,8 +142,9 @@ class SourceReader:
         """The sampled vectors of each site with fresh random weights."""
         lens = self.controls[draw]()
         held: list[list[Tensor]] = [[] for _ in self.sites]
-        for ids, at in zip(sample.ids.split(16), sample.positions.split(16), strict=True):
-            states = lens.run(ids.to(lens.device), sites=self.sites)
+        step = 1 if bool((sample.ids < 0).any()) else 16
+        for ids, at in zip(sample.ids.split(step), sample.positions.split(step), strict=True):
+            states = lens.run(ids[:, (ids >= 0).all(0)].to(lens.device), sites=self.sites)
             for rows, site in zip(held, self.sites, strict=True):
                 rows.append(states[site].float().cpu().gather(1, at[..., None].expand(-1, -1, states[site].shape[2])))
         return [torch.cat(parts) for parts in held]

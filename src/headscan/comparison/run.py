@@ -12,6 +12,7 @@ from headscan.comparison.cells import TESTED_RUN, ComparedSources, adjusted, cel
 from headscan.comparison.reading import Gathering, SourceReader, aligned, spilled
 from headscan.comparison.result import Alignment, CompareResult, SimilarityCell, findings
 from headscan.comparison.settings import ComparisonSettings, compared_subjects
+from headscan.model.inputs import SENTENCE
 from headscan.model.settings import Device, Dtype, Sites, TokenizerName, tokenizer_identity
 from headscan.run import BadInput, Finding, Given, Run, estimates, running, verb
 from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
@@ -121,7 +122,7 @@ def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> Compare
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     together = sum(subject.bytes for subject in subjects) <= SIDE_BY_SIDE * memory
     models = [subject.ready for subject in subjects if not isinstance(subject.ready, VectorSource)]
-    by_text = len({tokenizer_identity(model.tokenizer) for model in models}) > 1
+    by_text = settings.sites != SENTENCE and len({tokenizer_identity(model.tokenizer) for model in models}) > 1
     if by_text and len(models) < len(subjects):
         why = "compare them with models of one tokenizer"
         raise BadInput(f"Stored vectors say nothing of where their tokens end: {why}.")

@@ -17,6 +17,7 @@ from headscan.model import Lens
 from headscan.model.lens import ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice
+from headscan.model.slicing.prefix import can_cache
 from headscan.run import BadInput, Finding, Given, ModelRecord, Run, TextRecord, running, verb
 from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.uncertainty import clustered
@@ -174,7 +175,8 @@ def affordable_tokens(lens: Lens, cut: Slice, length: int, asked: Given) -> Int[
     pairs = affordable(lens, pair, 0.25)
     if lens.vocabulary_size <= min(affordable(lens, length * body, 0.25), pairs**0.5):
         return None
-    count = max(2, min(affordable(lens, body, 0.25), int(pairs**0.5), lens.vocabulary_size))
+    row = 1 if can_cache(cut.but(tokens="-1").on(lens)) else length
+    count = max(2, min(affordable(lens, row * body, 0.25), int(pairs**0.5), lens.vocabulary_size))
     generator = torch.Generator().manual_seed(asked["seed"])
     return torch.randperm(lens.vocabulary_size, generator=generator)[:count].sort().values
 

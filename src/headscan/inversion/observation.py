@@ -91,6 +91,10 @@ def leaked(cut: SlicedModel, given: object) -> LeakedStates:
         raise BadInput(
             f"{name} has no states of {site}; it has: {', '.join(vectors.sites)} (choose one with #SITE behind its name)."
         )
+    if source.pooled(site):
+        raise BadInput(
+            f"{name} holds one vector a text at {site}, and prompts are recovered from those of tokens: choose another site."
+        )
     rows = vectors.sites[site]
     if rows.width != cut.width:
         raise BadInput(
@@ -112,6 +116,9 @@ def leaked(cut: SlicedModel, given: object) -> LeakedStates:
 
 
 def _spans(vectors: Vectors) -> list[tuple[int, int]]:
+    if vectors.lengths is not None:
+        ends = np.cumsum(vectors.lengths.read(0, vectors.lengths.count).flatten().long().numpy()).tolist()
+        return list(pairwise([0, *ends]))
     if vectors.window:
         return [(first, first + vectors.window) for first in range(0, vectors.count, vectors.window)]
     if vectors.documents is None:

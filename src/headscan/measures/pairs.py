@@ -1,6 +1,6 @@
 """The probe `alignment`: alignment of pairs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import torch
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.model import Lens
-from headscan.model.inputs import Pooling, pooled
+from headscan.model.inputs import Pooling, SentenceHead, pooled
 from headscan.run import BadInput
 from headscan.statistics.uncertainty import Cells, with_intervals
 
@@ -39,10 +39,11 @@ def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) 
 
 
 def mean_states(
-    lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64, pooling: Pooling = "mean"
+    lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64,
+    pooling: Pooling | Callable[[torch.Tensor], torch.Tensor] = "mean",
 ) -> dict[str, npt.NDArray[np.float64]]:  # fmt: skip
-    """The mean over its tokens of each text's states (or the first or last one), by site, float64 [n, width]; texts are lists of
-    token ids."""
+    """The mean over its tokens of each text's states (or the first or last one, or another `pooling` of states [B, T, width]), by
+    site, float64 [n, width]; texts are lists of token ids."""
     groups: dict[int, list[int]] = {}
     for k, tokens in enumerate(ids):
         groups.setdefault(len(tokens), []).append(k)
@@ -53,10 +54,22 @@ def mean_states(
             rows = torch.tensor([list(ids[k]) for k in part], device=lens.device)
 
             def take(site: str, states: torch.Tensor, part: list[int] = part) -> None:
-                means[site][part] = pooled(states.detach().double(), pooling).cpu().numpy()
+                doubled = states.detach().double()
+                made = pooled(doubled, pooling) if isinstance(pooling, str) else pooling(doubled)
+                if made.shape[1] != means[site].shape[1]:
+                    means[site] = np.zeros((len(ids), made.shape[1]))
+                means[site][part] = made.cpu().numpy()
 
             lens.run(rows, sites=sites, each=take)
     return means
+
+
+def encode(lens: Lens, head: SentenceHead, sentences: Sequence[str]) -> npt.NDArray[np.float64]:
+    """The vectors that a sentence encoder is shipped for, float64 [n, width]: those of sentence-transformers' `encode`."""
+    cut = {} if head.length is None else {"truncation": True, "max_length": head.length}
+    ids = [lens.require_tokenizer().encode(sentence, **cut) for sentence in sentences]
+    site = lens.default_sites[-1]
+    return mean_states(lens, ids, [site], pooling=head)[site]
 
 
 def aligned(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], *, blocks: int = 16) -> Cells:

@@ -98,7 +98,7 @@ class ProbeSetup:
     @cached_property
     def last(self) -> str:
         """The site that the head reads: the final norm, or the last block where there is none."""
-        return self.source.default_sites[-1]
+        return [site for site in self.source.default_sites if not self.source.pooled(site)][-1]
 
 
 @dataclass(frozen=True)

@@ -2,19 +2,22 @@
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from headscan.model.traits import embedding_table
 from headscan.run import BadInput
+from headscan.run.files import leads_out
 
 PROBE_SHAPE = (2, 7)
 IdsLike = Tensor | npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Sequence[int]]
@@ -150,15 +153,36 @@ def _without_cache(model: Any) -> dict[str, Any]:
     return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
-# ---- Pooling of token vectors to one sentence vector, as declared in the files that sentence-transformers writes
+# ---- From token vectors to the one vector of a sentence, as declared in the files that sentence-transformers writes
 
+SENTENCE = "sentence"
+"""The site of the vector that a sentence encoder is shipped for; sentence-transformers calls it its sentence embedding."""
 Pooling = Literal["mean", "first", "last"]
-
-_FLAGS: dict[str, Pooling] = {
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_cls_token": "first",
-    "pooling_mode_lasttoken": "last",
+POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
+    "cls": lambda states: states[:, 0],
+    "max": lambda states: states.amax(1),
+    "mean": lambda states: states.mean(1),
+    "mean_sqrt_len_tokens": lambda states: states.sum(1) / states.shape[1] ** 0.5,
+    "lasttoken": lambda states: states[:, -1],
 }
+"""What sentence-transformers pools by, of states [B, T, d] without padding; several are put side by side in this order."""
+_NAMES: dict[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SentenceHead:
+    """Last hidden states [B, T, d] of B texts without padding to their sentence vectors [B, width], as `encode` makes them."""
+
+    pooling: tuple[str, ...]
+    steps: tuple[Callable[[Tensor], Tensor], ...]  # dense layers and normalisation, in their order
+    width: int
+    length: int | None  # tokens of the longest text, special ones included
+
+    def __call__(self, states: Float[Tensor, "B T d"]) -> Float[Tensor, "B width"]:
+        found = torch.cat([POOLINGS[name](states) for name in self.pooling], dim=-1)
+        for step in self.steps:
+            found = step(found)
+        return found
 
 
 def _declared(source: str | Path | None, file: str) -> Any:
@@ -168,27 +192,87 @@ def _declared(source: str | Path | None, file: str) -> Any:
         return None
 
 
+def _modes(options: Any) -> tuple[str, ...]:
+    """The poolings that a Pooling's config.json names, in its newer or its older way."""
+    if not isinstance(options, dict):
+        return ()
+    named = options.get("pooling_mode")
+    old = {name: f"pooling_mode_{name}{'' if 'token' in name else '_tokens'}" for name in (*POOLINGS, "weightedmean")}
+    old |= {"cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
+    chosen = [name for name, flag in old.items() if options.get(flag)]
+    return (named,) if isinstance(named, str) else tuple(named or chosen)
+
+
 def declared_pooling(source: str | Path | None) -> Pooling | None:
-    """The pooling that a model's folder declares (`1_Pooling/config.json`); None where it declares none.
+    """The pooling that a model's folder declares (`1_Pooling/config.json`); None where it declares none, or another one.
 
     >>> declared_pooling("no/such/folder") is None
     True
     """
-    options = _declared(source, "1_Pooling/config.json")
-    chosen = [name for flag, name in _FLAGS.items() if options.get(flag)] if isinstance(options, dict) else []
-    return chosen[0] if len(chosen) == 1 else None
+    modes = _modes(_declared(source, "1_Pooling/config.json"))
+    return _NAMES.get(modes[0]) if len(modes) == 1 else None
 
 
-def declares_unit_length(source: str | Path | None) -> bool:
-    """Whether a model's folder declares sentence vectors of length 1 (the last module of `modules.json`).
+def sentence_head(folder: str | Path | None, name: str, width: int, context: int | None) -> SentenceHead | None:
+    """What the folder of a sentence encoder (`modules.json`) says of its sentence vectors; None of any other model.
 
-    >>> declares_unit_length("no/such/folder")
-    False
+    Raises BadInput where it declares what is not made here: `encode` would give another vector.
+
+    >>> sentence_head("no/such/folder", "none", 8, None) is None
+    True
     """
+    modules, steps, pooling = _declared(folder, "modules.json"), list[Callable[[Tensor], Tensor]](), tuple[str, ...]()
+    if folder is None or modules is None:
+        return None
     try:
-        return str(_declared(source, "modules.json")[-1]["type"]).endswith("Normalize")
-    except (LookupError, TypeError):
-        return False
+        places = [(str(module["type"]).rpartition(".")[2], Path(folder) / str(module["path"])) for module in modules]
+    except (TypeError, KeyError):
+        raise BadInput(f"The file '{folder}/modules.json' names no modules of sentence-transformers.") from None
+    for kind, place in places:
+        options = _declared(place, "config.json")
+        if kind in ("Pooling", "Dense") and (leads_out(Path(folder), place) or not isinstance(options, dict)):
+            raise BadInput(f"The folder '{place}', which modules.json names, has no config.json inside the model's folder.")
+        if kind == "Pooling":
+            pooling = _modes(options) or ("mean",)
+            width *= len(pooling)
+            if unknown := [mode for mode in pooling if mode not in POOLINGS]:
+                raise _unmade(name, f"pools by {unknown[0]}")
+        elif kind == "Dense":
+            steps.append(_dense(name, place, options))
+            width = int(options.get("out_features", 0))
+        elif kind == "Normalize":
+            steps.append(partial(torch.nn.functional.normalize, dim=-1))
+        elif kind not in ("Transformer", "Dropout"):
+            raise _unmade(name, f"has a module {kind}")
+    reading = _declared(folder, "sentence_bert_config.json") or {}
+    if reading.get("do_lower_case"):
+        raise _unmade(name, "writes its texts in small letters first")
+    if prompt := (_declared(folder, "config_sentence_transformers.json") or {}).get("default_prompt_name"):
+        raise _unmade(name, f"puts the prompt '{prompt}' before its texts")
+    lengths = [length for length in (reading.get("max_seq_length"), context) if length]
+    return SentenceHead(pooling, tuple(steps), width, min(lengths, default=None)) if pooling else None
+
+
+def _dense(name: str, place: Path, options: Any) -> Callable[[Tensor], Tensor]:
+    activation = getattr(nn, str(options.get("activation_function") or "Tanh").rpartition(".")[2], None)
+    weights = place / "model.safetensors"
+    if options.get("use_residual") or not isinstance(activation, type) or not weights.is_file():
+        raise _unmade(name, f"has a dense layer, {place.name}, of another kind than activation(linear) in safetensors")
+    held = load_file(weights)
+    weight, bias, act = held["linear.weight"], held.get("linear.bias"), activation()
+
+    def dense(pooled: Tensor) -> Tensor:
+        moved = weight.to(pooled), None if bias is None else bias.to(pooled)
+        return cast(Tensor, act(torch.nn.functional.linear(pooled, *moved)))
+
+    return dense
+
+
+def _unmade(name: str, what: str) -> BadInput:
+    return BadInput(
+        f"The sentence encoder '{name}' {what}, which headscan does not do: to look at its tokens alone, copy its folder "
+        "without modules.json."
+    )
 
 
 def pooled(states: Float[Tensor, "B T d"], pooling: Pooling, mask: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B d"]:

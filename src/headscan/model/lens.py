@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from headscan.model.inputs import IdsLike, ModelInputs, context_length
+from headscan.model.inputs import IdsLike, ModelInputs, SentenceHead, context_length, sentence_head
 from headscan.model.load import Blank, Preparation, prepare
 from headscan.model.recording import Recorder, find_sites, record
 from headscan.model.settings import Building, Loading, Origin, TokenizerLike, model_identity
@@ -189,6 +189,13 @@ class Lens(Memo):
     def traits(self) -> Traits:
         return Traits(self)
 
+    @cached_property
+    def sentence(self) -> SentenceHead | None:
+        """Of a sentence encoder, what makes a text's vector of the states at the last default site; None of other models."""
+        files = self.origin.files.get("config.json")
+        folder = self.origin.source if files is None else files.parent
+        return sentence_head(folder, self.name, self.width(self.default_sites[-1]), self.context_length)
+
     @property
     def inputs(self) -> ModelInputs:
         return ModelInputs(self.model, self.name, self.context_length)
@@ -230,12 +237,13 @@ class Lens(Memo):
         """A function that makes `random_init(seed)`. It holds none of this model's weights, so that the model and its
         random-weight control need not be in memory at once."""
         blank, tokenizer, source = Blank.of(self.model), self.tokenizer, self.origin.source
-        name = f"{self.name} (random weights, seed {seed})"
+        name, sentence = f"{self.name} (random weights, seed {seed})", self.sentence
         blank = blank.first_block() if first_block else blank
 
         def made() -> Lens:
             fresh = Lens(blank.drawn(seed), tokenizer, name=name)
             fresh.origin = Origin(source, random_init=seed)
+            fresh.sentence = sentence
             return fresh
 
         return made

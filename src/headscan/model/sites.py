@@ -63,7 +63,7 @@ def possible_sites(blocks: int) -> tuple[str, ...]:
     """
     branches = ("", *(f".{kind}" for kind in KINDS))
     tower = ("embedding", *(f"block.{number}{kind}" for number in range(blocks) for kind in branches), "final_norm")
-    return (*tower, *(f"{stack}.{site}" for stack in STACKS for site in tower), "head")
+    return (*tower, *(f"{stack}.{site}" for stack in STACKS for site in tower), "head", "sentence")
 
 
 def _matches(glob: str, site: str) -> bool:

@@ -48,8 +48,9 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 BESIDE = ("*token*.json", "tekken.json", "vocab*", "merges.txt", "*.model", "*.spm", "*.codes", "*.tiktoken", "*.jinja")
-DESCRIBING = (*BESIDE, "*config*.json", "*.py", "modules.json", "*.index.json", "*/config.json")
-"""The files beside the weights that say what a model is: its tokenizer (read beside a .gguf file too), configurations, code."""
+DESCRIBING = (*BESIDE, "*config*.json", "*.py", "modules.json", "*.index.json", "*/config.json", "*_Dense/model.safetensors")
+"""The files beside the weights that say what a model is: its tokenizer (read beside a .gguf file too), configurations, code,
+pooling."""
 
 
 def describing_files(folder: Path, patterns: Sequence[str] = DESCRIBING) -> list[Path]:

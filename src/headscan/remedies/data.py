@@ -13,8 +13,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor, nn
 
-from headscan.measures.pairs import mean_states, sentence_ids
-from headscan.model.inputs import declared_pooling, declares_unit_length
+from headscan.measures.pairs import encode, mean_states, sentence_ids
+from headscan.model.inputs import SENTENCE, declared_pooling
 from headscan.model.lens import ModelLike, open_model
 from headscan.remedies.result import RemedySettings
 from headscan.remedies.retrieval import HeldOutPairs
@@ -87,23 +87,28 @@ def data_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> Remed
 
 
 class _TextEmbedder:
-    """Texts to vectors as a sentence encoder does it: tokens' states at a site, pooled, at unit length where it says so."""
+    """Texts to vectors as a sentence encoder does it, or tokens' states at a site, pooled."""
 
     def __init__(self, given: ModelLike, settings: RemedySettings) -> None:
         self.live: Any = given if isinstance(given, nn.Module) and hasattr(given, "encode") else None
         self.lens = open_model(given, settings)
         self.name, self.record = self.lens.name, self.lens.provenance()
         self.folder = self.lens.origin.source
-        self.site = self.lens.match(settings.site)[-1] if settings.site else self.lens.default_sites[-1]
+        self.head = None if settings.pooling or settings.site not in (None, SENTENCE) else self.lens.sentence
+        own = self.lens.match(settings.site)[-1] if settings.site and self.head is None else self.lens.default_sites[-1]
+        self.site = own if self.head is None else SENTENCE
         self.pooling = settings.pooling or declared_pooling(self.folder) or "mean"
-        self.unit = settings.site is None and declares_unit_length(self.folder)
         self.live = None if settings.site or settings.pooling else self.live
-        sentence = f"{self.site}, {self.pooling} of a text's tokens{', at unit length' if self.unit else ''}"
-        self.sentence = f"Vectors: {sentence}." if self.live is None else "Vectors: the model's own encode."
+        way = (
+            f"{self.site}, {self.pooling} of a text's tokens" if self.head is None else "as the model's folder says how to encode"
+        )
+        self.sentence = f"Vectors: {way}." if self.live is None else "Vectors: the model's own encode."
 
     def vectors(self, texts: Sequence[str]) -> Floats:
         if self.live is not None:
             vectors = np.asarray(self.live.encode(list(texts), convert_to_numpy=True), dtype=np.float64)
+        elif self.head is not None:
+            vectors = encode(self.lens, self.head, texts)
         else:
             ids = sentence_ids(self.lens, texts)
             if empty := next((text for text, tokens in zip(texts, ids, strict=True) if not tokens), None):
@@ -111,8 +116,6 @@ class _TextEmbedder:
             vectors = mean_states(self.lens, ids, [self.site], pooling=self.pooling)[self.site]
         if not np.isfinite(vectors).all():
             raise BadInput(f"{self.name} gives NaN or infinite values at {self.site}.")
-        if self.unit and self.live is None:
-            vectors = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
         return vectors
 
 

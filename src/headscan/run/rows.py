@@ -138,7 +138,8 @@ class TextRecord:
 
     `sha256` is over the characters that were read (documents parted by the byte 0xFF), None where nothing was read again
     after a resume; `tokens` counts those that entered the statistics, `unknown` how many of
-    them are the tokenizer's unknown token, `dropped` those at the end that filled no window.
+    them are the tokenizer's unknown token, `dropped` those at the end that filled no window. `alone`: each window is a
+    document, or a part of a long one, with special tokens, as sentence encoders read.
     """
 
     source: str
@@ -150,6 +151,7 @@ class TextRecord:
     dropped: int | None = None
     unknown: int | None = None
     tokenizer: str | None = None
+    alone: bool = False
 
     @property
     def read(self) -> str | None:
@@ -158,7 +160,13 @@ class TextRecord:
         >>> TextRecord(source="x", tokens=2048, windows=16).read
         '2,048 tokens in windows of 128'
         """
-        return f"{self.tokens:,} tokens in windows of {self.tokens // self.windows}" if self.tokens and self.windows else None
+        if not self.tokens or not self.windows:
+            return None
+        return f"{self.tokens:,} tokens in " + (
+            f"{self.windows:,} text{'s' * (self.windows > 1)}, each read by itself"
+            if self.alone
+            else f"windows of {self.tokens // self.windows}"
+        )
 
     @property
     def unknown_share(self) -> float:

@@ -46,10 +46,11 @@ class Accumulation(Accumulator):
     def __init__(
         self, widths: dict[str, int], vocabulary: int, *, skip_first: int = 0, sample: int = 600,
         extras: Mapping[str, Accumulator] | None = None, sample_bytes: int = SAMPLE_BYTES, seed: int = 0,
-        device: torch.device | str = "cpu", intervals: bool = False, lengths: int = 1,
+        device: torch.device | str = "cpu", intervals: bool = False, lengths: int = 1, pooled: Sequence[str] = (),
     ):  # fmt: skip
+        statistics = partial(SiteStatistics, device=device, intervals=intervals, lengths=lengths)
         self.sites = {
-            site: SiteStatistics(width, skip_first=skip_first, device=device, intervals=intervals, lengths=lengths)
+            site: statistics(width, lead=0) if site in pooled else statistics(width, skip_first=skip_first)
             for site, width in widths.items()
         }
         self.counts = TokenCounts(vocabulary)
@@ -75,6 +76,7 @@ def empty_pass(source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner
         widths, source.vocabulary, skip_first=settings.skip_first, lengths=affordable_lengths(widths.values()),
         sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
         extras=runner.accumulators, seed=settings.seed, device=runner.setup.device, intervals=True,
+        pooled=[site for site in sites if source.pooled(site)],
     )  # fmt: skip
 
 
@@ -100,7 +102,7 @@ def accumulate(
         if batch.ids.shape[1] <= skip_first:
             continue
         ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
-        windows, rest = batch.indices.tolist(), batch.ids.shape[1] < source.context
+        windows, rest = batch.indices.tolist(), batch.ids.shape[1] < source.context and not source.alone
         chosen = result.sample.offer(windows, ids.shape[1])
         columns = {"id": chosen.of(ids), "context": _contexts(ids, chosen.rows, chosen.positions)}
 
@@ -108,6 +110,9 @@ def accumulate(
             site: str, states: Tensor, windows: list[int] = windows, ids: Tensor = ids, chosen: Chosen = chosen,
             batch: Batch = batch, columns: dict[str, Tensor] = columns, rest: bool = rest,
         ) -> None:  # fmt: skip
+            if source.pooled(site):  # one vector a window, of no token
+                whole = batch._replace(documents=batch.documents[:, :1])
+                return _count(source, result.sites[site], site, states, whole, None, rest=rest)
             if site in result.sites:
                 known = ids if source.vocabulary else None
                 _count(source, result.sites[site], site, states, batch, known, rest=rest)
@@ -178,8 +183,9 @@ class ProbeRunner:
         announce: Callable[[str], None],
     ):  # fmt: skip
         device = torch.device("cpu") if source.device.type == "mps" else source.device
+        tokens = tuple(site for site in sites if not source.pooled(site))
         self.setup = ProbeSetup(
-            source, sites, source.context, source.tokens, settings.skip_first, settings.seed, device,
+            source, tokens, source.context, source.tokens, settings.skip_first, settings.seed, device,
             pairs=settings.pair_sets(),
         )  # fmt: skip
         self.reasons: dict[str, str] = {}
@@ -235,7 +241,7 @@ class ProbeRunner:
         sample |= {"id": columns["id"]} if "id" in columns else {}
         kept, counted = accumulated.extras.get(WINDOWS), accumulated.extras.get(COUNTS)
         places, counts = accumulated.sample.places.numpy(), accumulated.counts.counts.numpy()
-        windows = kept.ids if isinstance(kept, FirstWindows) else torch.zeros(0, 0, dtype=torch.int64)
+        windows = kept.alike if isinstance(kept, FirstWindows) else torch.zeros(0, 0, dtype=torch.int64)
         parts = [part.numpy() for part in counted.parts()] if isinstance(counted, BlockedCounts) else []
         blocks = places[:, 0] * SAMPLE_BLOCKS // max(1, accumulated.next)
         first = (places[:, 1] == 0) & (self.setup.skip_first == 0)

@@ -274,7 +274,7 @@ class Examiner:
                 parts.write(name, state, note=source.mark())
 
         def after(batch: Batch) -> None:
-            self.run.progress(label, accumulated.next * source.context, source.expects(accumulated.next), "tokens")
+            self.run.progress(label, source.read(accumulated.next), source.expects(accumulated.next), "tokens")
             if parts.due():
                 store()
 

@@ -7,6 +7,7 @@ from typing import Literal
 import numpy as np
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
+from headscan.model.inputs import SENTENCE
 from headscan.model.sites import is_block
 from headscan.run.rows import Finding, Row, TextRecord
 from headscan.scanner.differences import SAME_LENGTH
@@ -81,10 +82,11 @@ FEW = 2048
 """No alarm rests on fewer tokens: all-mpnet-base-v2's average cosine is .41 on 256, .36 on 1,024, .24 on 2,048 of one text."""
 
 
-def on_few(text: TextRecord | None) -> str:
-    """The caution of a text of few tokens; nothing of others."""
-    few = text is not None and text.tokens is not None and text.tokens < FEW
-    return f" No alarm rests on fewer than {FEW:,} tokens." if few else ""
+def on_few(text: TextRecord | None, site: str | None = None) -> str:
+    """The caution of a text of few tokens, at the site of sentence vectors of few of those; nothing of others."""
+    read = None if text is None else text.windows if site == SENTENCE else text.tokens
+    few = read is not None and read < FEW
+    return f" No alarm rests on fewer than {FEW:,} {'sentences' if site == SENTENCE else 'tokens'}." if few else ""
 
 
 UNREAD, UNREAD_SAID = 0.05, 0.01
@@ -117,7 +119,8 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
     """
     found: list[Finding | None] = []
     for model in dict.fromkeys(row.text("model") for row in sites):
-        mine = [row for row in sites if row["model"] == model]
+        rows = [row for row in sites if row["model"] == model]
+        mine = [row for row in rows if row["site"] != SENTENCE] or rows  # vectors of tokens and of sentences are not ranked
         blocks = [row for row in mine if ".block." in f".{row['site']}" and is_block(row.text("site"))]
         last = (blocks or mine)[-1]
         random = {row.text("site"): row for row in nulls if row["model"] == model and row["null"] == "random-init"}
@@ -154,10 +157,15 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
     elsewhere = where is last and top is not last and peak >= max(LEANING, number + FINDINGS_APART)
     null = _of_random(where, random, "average_cosine")
     at = f"at {where['site']}, mean cosine {number:.2f}{_beside(null, '.2f')}"
+    things = "sentences" if last["site"] == SENTENCE else "tokens"
     if peak < LEANING:
-        return _finding("ROUND", "good", where, number, f"No cone: two tokens are nearly unrelated in direction {at}.")
+        return _finding("ROUND", "good", where, number, f"No cone: two {things} are nearly unrelated in direction {at}.")
     strong = max(number, peak) >= NARROW
-    way = "Any two tokens point much the same way" if number >= NARROW else "Tokens lean towards a common direction"
+    way = (
+        f"Any two {things} point much the same way"
+        if number >= NARROW
+        else f"{things.capitalize()} lean towards a common direction"
+    )
     text = f"{way} {at}"
     if elsewhere:
         text += f"; most at {top['site']}, {peak:.2f}"
@@ -199,7 +207,7 @@ def _drift(last: Row, random: Mapping[str, Row]) -> Finding | None:
     value, null = drift(last), drift(random.get(last.text("site")))
     if value is None or value < 0.5:
         return None
-    text = f"The cloud sits off the origin at {last['site']}: its mean is {value:.2f} of the average token's length"
+    text = f"The cloud sits off the origin at {last['site']}: its mean is {value:.2f} of the average vector's length"
     return _finding("DRIFT", "notice", last, value, text + _beside(null, ".2f") + ".")
 
 

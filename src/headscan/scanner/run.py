@@ -138,7 +138,7 @@ def _findings(found: list[Examined], sites: list[Row], nulls: list[Row], tables:
     kept = list[Finding]()
     for one in told:
         if one.model in readable:
-            few = on_few(texts[one.model]) if one.level == "alert" else ""
+            few = on_few(texts[one.model], one.site) if one.level == "alert" else ""
             kept.append(
                 replace(one, level="notice" if few else one.level, sentence=one.sentence + few, read=texts[one.model].read)
             )

@@ -72,7 +72,7 @@ class Subject:
         make = source.lens.twin(self.settings.seed)
         return lambda: self.reading(make(), text)
 
-    def sites(self, source: VectorSource | Lens) -> tuple[str, ...]:
+    def sites(self, source: VectorSource) -> tuple[str, ...]:
         return source.default_sites if self.settings.sites is None else source.match(self.settings.sites)
 
     @property
@@ -99,7 +99,7 @@ class Subject:
         name, wanted, context = self.name, self.settings.sites, self.settings.context
         tokenizer = require_tokenizer(ready.tokenizer, name)
         if isinstance(ready, Lens):
-            self.sites(ready)
+            self.sites(self.reading(ready, self.name))  # a source of its sites, whose text is not read
         elif wanted is not None:
             match_sites(wanted, possible_sites(ready.size.blocks), name)
         longest = ready.context_length

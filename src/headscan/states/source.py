@@ -9,11 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headscan.model.inputs import SENTENCE
 from headscan.model.lens import Lens
 from headscan.model.sites import match_sites
 from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display
-from headscan.text.source import Reading, TextLike, TextMark
+from headscan.text.source import CONTEXT, Reading, TextLike, TextMark
 
 Each = Callable[[str, Tensor], object]
 """Called with a site and its states [B, T, width]; the tensor is the live one: copy it before keeping or changing it."""
@@ -35,6 +36,7 @@ class VectorSource(ABC):
     tokens: int | None  # vectors of a site in all, as far as it is known
     device: torch.device  # where the vectors are
     lens: Lens | None = None  # the model, where there is one
+    alone: bool = False  # whether windows are documents, of lengths of their own up to `context`
 
     @property
     def default_sites(self) -> tuple[str, ...]:
@@ -85,6 +87,14 @@ class VectorSource(ABC):
         """Tokens in all, when so many windows have been read."""
         return self.tokens
 
+    def pooled(self, site: str) -> bool:
+        """Whether a site has one vector a window, that of a sentence, and not one a token."""
+        return site == SENTENCE and (self.alone or self.context == 1)
+
+    def read(self, windows: int) -> int:
+        """Tokens up to now, when so many windows have been read."""
+        return windows * self.context
+
     def __repr__(self) -> str:
         many = "" if self.tokens is None else f"{self.tokens:,} vectors at "
         return f"{type(self).__name__}({self.name!r}: {many}{len(self.sites)} sites)"
@@ -95,6 +105,9 @@ class ModelSource(VectorSource):
 
     Every call of `batches` reads the text anew; a rest of the text that fills no window is dropped. Any batch can be
     visited. With `ends` its batches say where in their documents tokens end.
+
+    A sentence encoder reads each document alone, with its special tokens, and has one more site, `sentence`: one
+    vector a window, [B, 1, width] (but with `ends`, which compares tokens).
     """
 
     lens: Lens
@@ -105,34 +118,52 @@ class ModelSource(VectorSource):
     ) -> None:  # fmt: skip
         self.lens, self.given, self.reading, self.context, self.ends = lens, text, reading, context, ends
         self.name, self.sites, self.device = lens.name, lens.sites, lens.device
+        self.alone = lens.sentence is not None and not ends
+        if lens.sentence is not None and self.alone:
+            self.sites += (SENTENCE,)
+            longest = lens.sentence.length or context
+            self.context = context = longest if context == CONTEXT else min(context, longest)
         self.vocabulary, self.tokens = lens.vocabulary_size, reading.max_tokens
         self.batch = batch or max(1, (2048 if lens.device.type == "cpu" else 16384) // context)
         self._windows: Windows | None = None
 
     @property
     def default_sites(self) -> tuple[str, ...]:
-        return self.lens.default_sites
+        return self.lens.default_sites + self.sites[len(self.lens.sites) :]
 
     def width(self, site: str) -> int:
-        return self.lens.width(site)
+        sentence = self.lens.sentence if site == SENTENCE else None
+        return self.lens.width(site) if sentence is None else sentence.width
 
     def batches(self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None) -> Iterator[Batch]:
         self._windows = Windows(
             self.given, self.lens.require_tokenizer(), self.context, documents=self.reading.documents,
             field=self.reading.field, max_tokens=self.reading.max_tokens, start=start, expected=_mark(expected),
-            ends=self.ends,
+            ends=self.ends, alone=self.alone,
         )  # fmt: skip
         return batches(self._windows, self.batch, process=process, processes=processes)
 
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
-        ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
-        self.lens.run(ids.to(self.lens.device), sites=sites, each=each)
+        ids = torch.from_numpy(np.ascontiguousarray(batch.ids)).to(self.lens.device)
+        sentence, last = self.lens.sentence if SENTENCE in sites else None, self.lens.default_sites[-1]
+        wanted = [site for site in sites if site != SENTENCE]
+
+        def take(site: str, states: Tensor) -> None:
+            if site in wanted:
+                each(site, states)
+            if sentence is not None and site == last:
+                each(SENTENCE, sentence(states)[:, None])
+
+        self.lens.run(ids, sites=[*wanted, last] if sentence is not None else wanted, each=take)
 
     def mark(self) -> Json:
         return None if self._windows is None else asdict(self._windows.mark())
 
     def text(self) -> TextRecord:
         return TextRecord(source=str(self.given)) if self._windows is None else self._windows.record()
+
+    def read(self, windows: int) -> int:
+        return self.text().tokens or 0 if self.alone else super().read(windows)
 
     def expects(self, windows: int) -> int | None:
         """`max_tokens`, or what the share of the file that has been read lets expect."""
@@ -144,7 +175,8 @@ class ModelSource(VectorSource):
         except (ValueError, OSError):
             return None
         read = 0 if self._windows is None else self._windows.mark().characters
-        return None if not size or not read else max(windows, int(windows * size / read)) * self.context
+        known = self.read(windows)
+        return None if not size or not read else max(known, int(known * size / read))
 
     def identity(self) -> Json:
         return self.lens.identity()

@@ -16,13 +16,14 @@ from headscan.model.weights import is_gguf
 from headscan.run import BadInput, Json, ModelRecord, TextRecord
 from headscan.states.source import Each, VectorSource
 from headscan.states.vectors import DTYPES, Array, Rows, TensorRows, Vectors, read_states
-from headscan.text import Batch, display
+from headscan.text import Batch, batches, display
+from headscan.text.windows import Window
 
 LARGEST = 2**26  # token ids are below this: the largest vocabularies have a quarter of a million
 
 
 class StoredSource(VectorSource):
-    """The vectors of a store, cut into windows: its own, or `context` of them.
+    """The vectors of a store, cut into windows: its own, or `context` of them, or texts of lengths of their own (`alone`).
 
     Vectors that fill no window come in one shorter window at the end, but where `max_tokens` ends the reading. Any batch
     can be visited, also again.
@@ -43,12 +44,21 @@ class StoredSource(VectorSource):
         self.sites, self.device, self.tokenizer = tuple(vectors.sites), torch.device("cpu"), tokenizer
         self.context = vectors.window or min(context, vectors.count)
         self.whole, self.rest = divmod(vectors.count, self.context)
+        self.alone = vectors.lengths is not None
+        if vectors.lengths is not None:
+            lengths = vectors.lengths.read(0, vectors.lengths.count).long().flatten()
+            if lengths.min() < 1 or lengths.max() > self.context or lengths.sum() != vectors.count:
+                raise BadInput(f"{self.name} holds lengths of texts that are not those of its {vectors.count:,} vectors.")
+            self.whole, self.rest = len(lengths), 0
+            self.starts = np.concatenate([[0], np.cumsum(lengths.numpy())])
         if max_tokens is not None and max_tokens < vectors.count:
             self.whole, self.rest = max_tokens // self.context, 0
+            if self.alone:
+                self.whole = int(np.searchsorted(self.starts, max_tokens, side="right")) - 1
             if not self.whole:
                 raise BadInput(f"--max-tokens must be at least one window of {self.context} vectors, not {max_tokens}.")
         self.batch = batch or max(1, 2048 // self.context)
-        self.tokens, self._read = self.whole * self.context + self.rest, 0
+        self.tokens, self._read = self.read(self.whole) + self.rest, 0
         self.vocabulary = 0 if vectors.ids is None else vectors.vocabulary or self._largest(vectors.ids) + 1
         if self.vocabulary > LARGEST:
             raise BadInput(f"{self.name} holds the token id {self.vocabulary - 1:,}, which is of no vocabulary.")
@@ -62,6 +72,10 @@ class StoredSource(VectorSource):
 
     def batches(self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None) -> Iterator[Batch]:
         windows, first = self.whole + (1 if self.rest else 0), start
+        if self.alone:
+            yield from batches(map(self._text, range(start, windows)), self.batch, process=process, processes=processes)
+            self._read = self.tokens
+            return
         while first < windows:
             number = first // self.batch if first < self.whole else -(-self.whole // self.batch)
             last = min((number + 1) * self.batch, self.whole) if first < self.whole else windows
@@ -70,8 +84,17 @@ class StoredSource(VectorSource):
             first = last
             self._read = min(last * self.context, self.tokens)
 
+    def read(self, windows: int) -> int:
+        return int(self.starts[windows]) if self.alone else super().read(windows)
+
+    def _text(self, number: int) -> Window:
+        """A text of its own length."""
+        self._read = self.read(number + 1)
+        batch = self._batch(number, number, number + 1)
+        return Window(number, batch.ids[0], batch.documents[0])
+
     def _batch(self, number: int, first: int, last: int) -> Batch:
-        begin, end = first * self.context, min(last * self.context, self.tokens)
+        begin, end = self.read(first), min(self.read(last), self.tokens)
         shape = (last - first, (end - begin) // (last - first))
 
         def numbers(rows: Rows | None, absent: int) -> NDArray[np.int64]:
@@ -92,10 +115,12 @@ class StoredSource(VectorSource):
 
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
         windows, length = batch.ids.shape
-        first = int(batch.indices[0]) * self.context
+        number = int(batch.indices[0])
         for site in sites:
-            rows = self.vectors.sites[site].read(first, first + windows * length)
-            each(site, rows.reshape(windows, length, -1))
+            pooled = self.pooled(site)
+            first, many = (number, windows) if pooled else (self.read(number), windows * length)
+            rows = self.vectors.sites[site].read(first, first + many)
+            each(site, rows.reshape(windows, 1 if pooled else length, -1))
 
     def passed(self) -> None:
         """Take it as read, by others."""
@@ -106,7 +131,8 @@ class StoredSource(VectorSource):
 
     def record(self) -> ModelRecord:
         first = self.vectors.sites[self.sites[0]]
-        notes = [*self.vectors.notes, f"Stored states, in windows of {self.context} vectors."]
+        kind = f"of {self.whole:,} texts, each read by itself" if self.alone else f"in windows of {self.context} vectors"
+        notes = [*self.vectors.notes, f"Stored states, {kind}."]
         if self.vectors.model:
             notes.append(f"Made by {self.vectors.model}.")
         if self.rest:
@@ -119,8 +145,8 @@ class StoredSource(VectorSource):
         )  # fmt: skip
 
     def text(self) -> TextRecord:
-        windows = -(-self._read // self.context)
-        return TextRecord(source=self.where or self.name, tokens=self._read, windows=windows, dropped=0)
+        windows = int(np.searchsorted(self.starts, self._read)) if self.alone else -(-self._read // self.context)
+        return TextRecord(source=self.where or self.name, tokens=self._read, windows=windows, dropped=0, alone=self.alone)
 
     def words(self, ids: Sequence[int]) -> list[str]:
         return display(self.tokenizer, ids)

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from headscan.model.inputs import SENTENCE
 from headscan.run import BadInput, Registry
 from headscan.states.location import Location
 
@@ -135,6 +136,8 @@ def of_shape(name: str, what: str, shape: Sequence[int]) -> tuple[int, int, int 
 class Vectors:
     """The vectors of a store: row k of every site is of token k.
 
+    With `lengths` (of width 1) windows differ in length, and row k of the site `sentence` is of window k.
+
     Raises BadInput where there are no vectors, or not the same number at every site.
     """
 
@@ -146,11 +149,12 @@ class Vectors:
     vocabulary: int | None = None  # one more than the largest token id, where the store says it
     model: str | None = None  # what the store says of the model that made it
     notes: tuple[str, ...] = ()  # what a reader of its numbers must know
+    lengths: Rows | None = None
 
     def __post_init__(self) -> None:
         if not self.sites:
             raise BadInput(f"{self.name} holds no vectors.")
-        counts = {site: rows.count for site, rows in self.sites.items()}
+        counts = {site: rows.count for site, rows in self.sites.items() if self.lengths is None or site != SENTENCE}
         if len(set(counts.values())) > 1:
             listed = ", ".join(f"{site} {count:,}" for site, count in list(counts.items())[:4])
             raise BadInput(f"{self.name} holds different numbers of vectors at different sites: {listed}.")
@@ -165,18 +169,19 @@ class Vectors:
 
     @property
     def count(self) -> int:
-        return next(iter(self.sites.values())).count
+        return (self.ids if self.lengths is not None and self.ids is not None else next(iter(self.sites.values()))).count
 
     def identity(self, used: int) -> str:
         """A hash of names, shapes, dtypes and of the first `used` rows of each site, of their tokens and documents."""
         digest = hashlib.sha256()
-        for name, rows in [*self.sites.items(), ("token ids", self.ids), ("documents", self.documents)]:
+        beside = {"token ids": self.ids, "documents": self.documents, "lengths": self.lengths}
+        for name, rows in [*self.sites.items(), *beside.items()]:
             if rows is None:
                 continue
             digest.update(f"{name}/{rows.count}/{rows.width}/{rows.dtype}/{self.window}".encode())
             step = max(1, HASHED // (rows.width * rows.dtype.itemsize))
-            for first in range(0, used, step):
-                digest.update(rows.read(first, min(first + step, used)).contiguous().view(torch.uint8).numpy().data)
+            for first in range(0, last := min(used, rows.count), step):
+                digest.update(rows.read(first, min(first + step, last)).contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
     @classmethod

@@ -114,7 +114,7 @@ def run(
     index.write(run.folder)
     return StatesResult(
         protocol=protocol, models=[record], folder=str(run.folder), sites=index.sites, context=index.context,
-        windows=index.windows, tokens=index.windows * index.context, bytes=sum(one.bytes for one in index.shards),
+        windows=index.windows, tokens=index.tokens, bytes=sum(one.bytes for one in index.shards),
         shards=index.shards,
     )  # fmt: skip
 
@@ -125,7 +125,7 @@ class _ShardWriter:
     def __init__(self, source: ModelSource, sites: tuple[str, ...], settings: Storing, run: Run, folder: Path) -> None:
         self.source, self.sites, self.store, self.run, self.folder = source, sites, settings.store, run, folder
         self.held: dict[str, list[Tensor]] = {}
-        self.index = StoredIndex([], source.context, source.vocabulary, model=asdict(source.record()))
+        self.index = StoredIndex([], source.context, source.vocabulary, model=asdict(source.record()), alone=source.alone)
 
     def write(self) -> StoredIndex:
         """Write all of the text, or what is left of it."""
@@ -142,7 +142,7 @@ class _ShardWriter:
             last = int(batch.indices[-1]) + 1
             if sum(tensor.nbytes for parts in self.held.values() for tensor in parts) >= SHARD_BYTES:
                 self._close(last)
-            self.run.progress(self.source.name, last * self.source.context, self.source.expects(last), "tokens")
+            self.run.progress(self.source.name, self.source.read(last), self.source.expects(last), "tokens")
         if last > self.index.windows:
             self._close(last)
         return self.index
@@ -157,18 +157,21 @@ class _ShardWriter:
             copy = states.detach().to("cpu", stored or states.dtype, copy=True)
             if not bool(torch.isfinite(copy).all()):
                 raise BadInput(f"Values at site {site} are too large for {self.store}: choose --store float32.")
-            self.held.setdefault(site, []).append(copy)
+            self.held.setdefault(site, []).append(copy.flatten(0, 1) if self.source.alone else copy)
 
         self.source.visit(batch, self.sites, keep)
         for name, values in (("token_ids", batch.ids), ("documents", batch.documents)):
-            self.held.setdefault(name, []).append(torch.from_numpy(values).int())
+            numbers = torch.from_numpy(values).int()
+            self.held.setdefault(name, []).append(numbers.flatten() if self.source.alone else numbers)
+        if self.source.alone:
+            self.held.setdefault("lengths", []).append(torch.full((len(batch.ids),), batch.ids.shape[1], dtype=torch.int32))
 
     def _close(self, last: int) -> None:
         """Write what is held as a shard that ends before window `last`."""
         tensors = {name: torch.cat(parts) for name, parts in self.held.items()}
         if not self.index.sites:
             dtypes = {site: str(tensors[site].dtype).removeprefix("torch.") for site in self.sites}
-            sites = [StoredSite(site, tensors[site].shape[2], dtype) for site, dtype in dtypes.items()]
+            sites = [StoredSite(site, tensors[site].shape[-1], dtype) for site, dtype in dtypes.items()]
             self.index = replace(self.index, sites=sites)
         with uninterrupted():
             self.index = self.index.shard(self.folder, self.index.windows, last, tensors, self.source.mark())

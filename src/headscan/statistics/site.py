@@ -141,17 +141,20 @@ class SiteStatistics(Accumulator):
     positions. `sink_positions`, `sink_tokens`: where sinks stand and which ids they are. With `intervals`, what each
     document and stretch of windows adds is kept (`clusters`), too.
 
+    `lead`: how many first positions are kept apart, 1 or, where a window is one vector, 0.
+
     With `lengths` of 2 to 4 the sums of windows up to 2, 4, 8, ... are kept apart, as many of the last as that says, of the
     tokens that are no sinks: what the text had been had it ended there (`prefixes`). Each takes as much memory as the whole.
     """
 
-    arguments = ("width", "skip_first")
+    arguments = ("width", "skip_first", "lead")
     fields = ("fine", "octaves", "sinks", "squared_unit", "sink_positions", "sink_tokens")
 
     def __init__(
-        self, width: int, *, skip_first: int = 0, device: torch.device | str = "cpu", intervals: bool = False, lengths: int = 1
+        self, width: int, *, skip_first: int = 0, lead: int = 1, device: torch.device | str = "cpu", intervals: bool = False,
+        lengths: int = 1,
     ):  # fmt: skip
-        self.width, self.skip_first, self.device = width, skip_first, torch.device(device)
+        self.width, self.skip_first, self.device, self.lead = width, skip_first, torch.device(device), lead
         zero = partial(Sums, width, gram=False, device=self.device)
         self.fine: dict[str, Blocks[Sums]] = {group: Blocks(FINE_BLOCKS, zero) for group in ("all", "first")}
         self.octaves = Octaves(lengths, partial(CellSums, width, CELLS[:2], few=lengths > 1, device=self.device))
@@ -162,7 +165,7 @@ class SiteStatistics(Accumulator):
 
     @property
     def _lead(self) -> int:
-        return 1 if self.skip_first == 0 else 0
+        return self.lead if self.skip_first == 0 else 0
 
     def _aside(self, states: Tensor, norms: Tensor | None = None) -> Tensor:
         """Masks [2, B, T] of the tokens that further treatments leave out: position 0, and sinks."""

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from headscan.statistics.accumulator import Accumulator, Blocks
 
@@ -231,7 +232,10 @@ def _windows(tokens: Tensor, unit: Tensor, total: Tensor) -> dict[str, Tensor]:
 
 
 class FirstWindows(Accumulator):
-    """Ids of the windows with the smallest numbers, at most `tokens` tokens of them; merging keeps the smallest of both."""
+    """Ids of the windows with the smallest numbers, at most `tokens` tokens of them; merging keeps the smallest of both.
+
+    Shorter windows end with −1; `alike` are those of the commonest length, without.
+    """
 
     arguments, fields = ("tokens",), ("numbers", "ids")
 
@@ -242,13 +246,21 @@ class FirstWindows(Accumulator):
 
     def update(self, ids: Tensor, windows: list[int]) -> None:
         """Add windows [B, T] with their numbers."""
-        limit = self.tokens // ids.shape[1]
+        longest = max(ids.shape[1], self.ids.shape[1])
+        limit = self.tokens // longest
         if len(self.numbers) >= limit and min(windows) > int(self.numbers[-1]):
             return
-        mine = self.ids if len(self.ids) else ids.new_zeros(0, ids.shape[1]).cpu()
+        mine, ids = (pad(rows.cpu(), (0, longest - rows.shape[1]), value=-1) for rows in (self.ids, ids))
         numbers = torch.cat([self.numbers, torch.tensor(windows)])
         order = torch.argsort(numbers)[:limit]
-        self.numbers, self.ids = numbers[order], torch.cat([mine, ids.cpu()])[order]
+        self.numbers, self.ids = numbers[order], torch.cat([mine, ids])[order]
+
+    @property
+    def alike(self) -> Tensor:
+        lengths = (self.ids >= 0).sum(1)
+        many, where = torch.unique(lengths, return_counts=True)
+        most = int(many[where.argmax()]) if len(many) else 0
+        return self.ids[lengths == most, :most]
 
     def merge(self, other: FirstWindows) -> None:
         if len(other.numbers):

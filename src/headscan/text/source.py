@@ -252,7 +252,14 @@ def parse_bytes(size: str | int) -> int:
 Documents = Annotated[str, Option("How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator.")]
 FieldName = Annotated[str, Option("The field of a .jsonl, .parquet or datasets row that is its document.")]
 MaxTokens = Annotated[int | None, Option("Maximum number of tokens to read.", low=1)]
-Context = Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=1)]
+CONTEXT = 128
+Context = Annotated[
+    int,
+    Option(
+        "Tokens of a window; one window is one row of a forward pass. Of a sentence encoder each document is a window, by "
+        "default as long as its encode reads.", low=1,
+    ),
+]  # fmt: skip
 BatchSize = Annotated[
     int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1, high=2**20)
 ]

@@ -179,6 +179,14 @@ def unknown_token(tokenizer: Any) -> int | None:
     return None if unknown in duties else unknown
 
 
+def special_frame(tokenizer: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The special tokens that the tokenizer puts before and after a text; none where it adds none."""
+    plain, whole = (list(tokenizer.encode("a", add_special_tokens=special)) for special in (False, True))
+    at = next((k for k in range(len(whole) - len(plain) + 1) if whole[k : k + len(plain)] == plain), None)
+    before, after = ([], []) if at is None else (whole[:at], whole[at + len(plain) :])
+    return np.asarray(before, dtype=np.int64), np.asarray(after, dtype=np.int64)
+
+
 def tokenizer_identity(tokenizer: Any) -> str:
     """A tokenizer by its content: its class, and the hash of its vocabulary and rules (how it pads and cuts aside)."""
     backend = getattr(tokenizer, "backend_tokenizer", None)

@@ -1,4 +1,4 @@
-"""Windows: consecutive, non-overlapping stretches of `context` tokens over a stream of documents."""
+"""Windows: stretches of `context` tokens over a stream of documents, or each document by itself."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from headscan.run.errors import BadInput
 from headscan.run.rows import TextRecord
 from headscan.text.documents import documents
 from headscan.text.source import TextIdentity, TextLike, TextMark, source_name
-from headscan.text.tokens import end_of_text, tokenise, unknown_token
+from headscan.text.tokens import end_of_text, special_frame, tokenise, unknown_token
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +44,9 @@ class Windows:
     it ends. Iterating raises `BadInput` for what `headscan.text.documents` raises, and for a text that is empty, shorter than
     one window, or not the one that was expected.
 
+    With `alone`, what a sentence encoder reads: every document is a window of its own length between the special tokens
+    that the tokenizer puts around a text; one that is longer than `context` becomes several.
+
     >>> class Letters:
     ...     eos_token_id, splits_anywhere = 0, True
     ...     def encode(self, text, add_special_tokens=False):
@@ -57,24 +60,23 @@ class Windows:
 
     def __init__(
         self, source: TextLike, tokenizer: Any, context: int, *, documents: str = "whole", field: str = "text",
-        max_tokens: int | None = None, start: int = 0, expected: TextMark | None = None, ends: bool = False,
+        max_tokens: int | None = None, start: int = 0, expected: TextMark | None = None, ends: bool = False, alone: bool = False,
     ) -> None:  # fmt: skip
         if context < 1:
             raise BadInput(f"A window has at least one token, not {context}.")
-        if max_tokens is not None and max_tokens < context:
+        if max_tokens is not None and max_tokens < context and not alone:
             raise BadInput(f"At most {max_tokens} tokens are asked for, less than one window of {context}.")
         if start < 0:
             raise BadInput(f"The first window has the number 0, so none can start at {start}.")
         self.source, self.tokenizer, self.context = source, tokenizer, context
         self.documents, self.field, self.start, self.expected = documents, field, start, expected
-        self.ends = ends
-        self.limit = None if max_tokens is None else max_tokens // context
+        self.ends, self.alone, self.most = ends, alone, max_tokens
         self._consumed = False  # standard input
         self._reset()
 
     def _reset(self) -> None:
         self._identity = TextIdentity(source_name(self.source), self.expected)
-        self._windows = self._dropped = self._unknown = 0
+        self._windows = self._read = self._dropped = self._unknown = 0
 
     def mark(self) -> TextMark:
         """How far the text has been read, and what it said."""
@@ -90,7 +92,7 @@ class Windows:
         read = self.mark()
         return TextRecord(
             source=self._identity.name, sha256=read.sha256, documents=read.documents, characters=read.characters,
-            tokens=self._windows * self.context, windows=self._windows, dropped=self._dropped, unknown=self._unknown,
+            tokens=self._read, windows=self._windows, dropped=self._dropped, unknown=self._unknown, alone=self.alone,
         )  # fmt: skip
 
     def __iter__(self) -> Iterator[Window]:
@@ -99,33 +101,58 @@ class Windows:
                 raise BadInput("Standard input can be read only once.")
             self._consumed = True
         self._reset()
-        unknown = unknown_token(self.tokenizer)
-        rows = 3 if self.ends else 2
-        held = np.empty((rows, 0), dtype=np.int64)  # ids, documents, ends
-        for part in self._tokens():
-            held = np.concatenate([held, part], axis=1) if held.size else part
-            whole = held.shape[1] // self.context
-            if self.limit is not None:
-                whole = min(whole, self.limit - self._windows)
-            for row, owners, *ends in held[:, : whole * self.context].reshape(rows, whole, self.context).swapaxes(0, 1):
-                index = self._windows
-                self._windows += 1
-                if unknown is not None:
-                    self._unknown += int(np.count_nonzero(row == unknown))
-                if index >= self.start:
-                    yield Window(index, row.copy(), owners.copy(), ends[0].copy() if ends else None)
-            held = held[:, whole * self.context :]
-            if self._windows == self.limit:
-                self._identity.finish()
-                return
-        self._dropped = held.shape[1]
+        unknown, least = unknown_token(self.tokenizer), 0 if self.alone else self.context
+        for index, (row, owners, *ends) in enumerate(self._alone() if self.alone else self._packed()):
+            if self.most is not None and self._read + len(row) > self.most:
+                break
+            self._windows, self._read = index + 1, self._read + len(row)
+            if unknown is not None:
+                self._unknown += int(np.count_nonzero(row == unknown))
+            if index >= self.start:
+                yield Window(index, row.copy(), owners.copy(), ends[0].copy() if ends else None)
+            if least and self.most is not None and self._read + least > self.most:  # read no further
+                break
         name = self._identity.name
         if not self._identity.characters:
             raise BadInput(f"The text {name} is empty.")
         if not self._windows:
+            if self.alone:
+                raise BadInput(f"The text {name} has no document of at most {self.most} tokens: give more to --max-tokens.")
             many = f"The text {name} has {self._dropped} tokens, less than one window of {self.context}"
             raise BadInput(f"{many}: --context {self._dropped} or less reads it." if self._dropped > 1 else f"{many}.")
         self._identity.finish()
+
+    def _packed(self) -> Iterator[NDArray[np.int64]]:
+        """Windows [2 or 3, context] of ids, documents and ends; what is left at the end is dropped."""
+        held = np.empty((3 if self.ends else 2, 0), dtype=np.int64)
+        for part in self._tokens():
+            held = np.concatenate([held, part], axis=1) if held.size else part
+            whole = held.shape[1] // self.context
+            yield from held[:, : whole * self.context].reshape(len(held), whole, self.context).swapaxes(0, 1)
+            held = held[:, whole * self.context :]
+        self._dropped = held.shape[1]
+
+    def _alone(self) -> Iterator[NDArray[np.int64]]:
+        """Windows [2, n] of ids and documents, each with the tokenizer's special tokens around it."""
+        before, after = special_frame(self.tokenizer)
+        room, held, owner = max(1, self.context - len(before) - len(after)), np.empty(0, dtype=np.int64), 0
+
+        def framed(ids: NDArray[np.int64]) -> NDArray[np.int64]:
+            row = np.concatenate([before, ids, after])
+            return np.stack([row, np.full_like(row, owner)])
+
+        for stretch in tokenise(documents(self.source, documents=self.documents, field=self.field), self.tokenizer):
+            if stretch.begins:
+                if len(held):
+                    yield framed(held)
+                held, owner = held[:0], self._identity.documents
+            self._identity.add(stretch.text, begins=stretch.begins)
+            held = np.concatenate([held, stretch.ids])
+            while len(held) > room:
+                yield framed(held[:room])
+                held = held[room:]
+        if len(held):
+            yield framed(held)
 
     def _tokens(self) -> Iterator[NDArray[np.int64]]:
         """The token stream in parts [2 or 3, n] of ids, documents and ends, these joined; the identity follows each part."""
@@ -165,7 +192,7 @@ def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes
 
     Batch k holds the windows k * size ... (k + 1) * size - 1 (the last one may hold fewer) and belongs to process
     k mod `processes`. So the same batches exist whatever the number of processes, and also when the windows
-    start at a multiple of `size`.
+    start at a multiple of `size`. Where windows differ in length, there are several batches of one number.
 
     >>> row = np.arange(2)
     >>> [batch.indices.tolist() for batch in batches([Window(i, row, row) for i in range(5)], 2, process=0, processes=2)]
@@ -173,7 +200,7 @@ def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes
     """
     if size < 1 or not 0 <= process < processes:
         raise ValueError("A batch has at least one window, and processes are numbered from 0.")
-    for number, group in groupby(windows, lambda window: window.index // size):
+    for (number, _), group in groupby(windows, lambda window: (window.index // size, len(window.ids))):
         if number % processes == process:
             held = list(group)
             ends = [window.ends for window in held if window.ends is not None]

@@ -20,6 +20,7 @@ from jaxtyping import Int
 from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from headscan.model import Lens
 from headscan.model.settings import Device, Loading, TokenizerName
 from headscan.model.traits import embedding_table
 from headscan.run import BadInput, Progress, Registry, Settings, no_progress, running, verb
@@ -261,6 +262,11 @@ def recover(
     for note in notes:
         run.announce(note)
     body, words = trained.model, trained.tokenizer
+    if not Lens(body).traits.causal:
+        raise BadInput(
+            f"{trained.record.name} is no causal model: every state sees all tokens, so that no head on them predicts the next. "
+            "`headscan recover` is for causal bodies that were trained without a head, such as gpt-headless."
+        )
     context = context or min(128, getattr(body.config, "max_position_embeddings", None) or 128)
     windows = Windows(text, words, context, documents=documents, field=field, max_tokens=max_tokens)
     data, kept = PackedText.of(windows).split(held_out)

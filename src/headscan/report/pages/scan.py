@@ -95,8 +95,11 @@ def _subtitle(result: ScanResult) -> str:
     tokens = next((int(count) for count in counts if count is not None), None)
     count = len(models(result))
     source = f" of {named(text.source)}" if text and text.source else ""
+    windows = f"windows of {result.protocol.settings.get('context') or '—'}"
+    if text and text.alone:
+        windows = f"{grouped(text.windows or 0)} texts, each read by itself"
     return (
-        f"{grouped(tokens) if tokens else 'The'} tokens{source}, in windows of {result.protocol.settings.get('context') or '—'}, "
+        f"{grouped(tokens) if tokens else 'The'} tokens{source}, in {windows}, "
         f"{f'{count} models, ' if count > 1 else ''}{len(result.sites)} sites."
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from headscan.model.inputs import SENTENCE
 from headscan.run import BadInput, Json
 from headscan.run.files import write_atomic
 from headscan.states.formats.arrays import read_header
@@ -31,13 +33,14 @@ class StoredSite:
 
 @dataclass(frozen=True)
 class StateShard:
-    """A file: the windows first ... last − 1, its size in bytes and its SHA-256."""
+    """A file: the windows first ... last − 1, its size in bytes and its SHA-256; its tokens where windows differ in length."""
 
     file: str
     first: int
     last: int
     bytes: int
     sha256: str
+    tokens: int | None = None
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class StoredIndex:
     Each shard holds, by site, tensors [windows, context, width], and `token_ids` and `documents` [windows, context].
     The index is replaced in one step after each shard is on the disk, so that what it names is whole at any moment;
     `complete` says whether the text was read to its end, `mark` how far it was read before.
+
+    `alone`, of a sentence encoder: windows are texts of lengths of their own, at most `context`. A shard then holds tensors
+    [tokens, width], `token_ids` and `documents` [tokens], `lengths` [windows], and at the site `sentence` [windows, width].
     """
 
     sites: list[StoredSite]
@@ -58,6 +64,12 @@ class StoredIndex:
     shards: list[StateShard] = field(default_factory=list)
     complete: bool = False
     mark: Json = None
+    alone: bool = False
+
+    @property
+    def tokens(self) -> int:
+        """Tokens in all shards."""
+        return sum(shard.tokens or 0 for shard in self.shards) if self.alone else self.windows * self.context
 
     @property
     def windows(self) -> int:
@@ -66,7 +78,7 @@ class StoredIndex:
 
     def write(self, folder: Path) -> None:
         """Replace the index in the folder."""
-        head = {"format": LAYOUT, "version": VERSION, "tokens": self.windows * self.context}
+        head = {"format": LAYOUT, "version": VERSION, "tokens": self.tokens}
         write_atomic(folder / INDEX, json.dumps(head | asdict(self), indent=1, ensure_ascii=False))
 
     def shard(self, folder: Path, first: int, last: int, tensors: Mapping[str, Tensor], mark: Json) -> StoredIndex:
@@ -76,7 +88,8 @@ class StoredIndex:
         data = save({name: tensor.contiguous() for name, tensor in tensors.items()}, {"format": LAYOUT})
         name = f"states-{len(self.shards):05d}.safetensors"
         write_atomic(folder / name, data)
-        shard = StateShard(name, first, last, len(data), hashlib.sha256(data).hexdigest())
+        shard = StateShard(name, first, last, len(data), hashlib.sha256(data).hexdigest(),
+                           tokens=len(tensors["token_ids"]) if self.alone else None)  # fmt: skip
         index = replace(self, shards=[*self.shards, shard], mark=mark)
         index.write(folder)
         return index
@@ -109,7 +122,7 @@ def verify(folder: str) -> int:
             digest.update(file.bytes(start, min(start + (1 << 24), shard.bytes)))
         if file.size != shard.bytes or digest.hexdigest() != shard.sha256:
             raise BadInput(f"{file.path} is damaged: it is not what was written.")
-    return index.windows * index.context
+    return index.tokens
 
 
 @FORMATS.register("headscan")
@@ -126,21 +139,25 @@ class HeadscanFormat(StateFormat):
         if not index.shards:
             raise BadInput(f"{place.path} holds no states yet: `headscan states` was interrupted at once.")
         names = [*(site.site for site in index.sites), "token_ids", "documents"]
-        shards = [_rows(place.inside(shard.file), shard, index.context, names) for shard in index.shards]
+        sites, names = names[:-2], [*names, *(["lengths"] if index.alone else [])]
+        shards = [_rows(place.inside(shard.file), shard, index, names) for shard in index.shards]
         rows: dict[str, Rows] = {name: JoinedRows([shard[name] for shard in shards]) for name in names}
         notes = () if index.complete else ("Its writing was interrupted: this is the beginning of the text.",)
         return Vectors(
-            place.name, {name: rows[name] for name in names[:-2]}, ids=rows["token_ids"], documents=rows["documents"],
+            place.name, {name: rows[name] for name in sites}, ids=rows["token_ids"], documents=rows["documents"],
             window=index.context, vocabulary=index.vocabulary, model=str(index.model.get("name", "")) or None,
-            notes=notes,
+            notes=notes, lengths=rows.get("lengths"),
         )  # fmt: skip
 
 
-def _rows(file: Location, shard: StateShard, context: int, names: list[str]) -> dict[str, Rows]:
+def _rows(file: Location, shard: StateShard, index: StoredIndex, names: list[str]) -> dict[str, Rows]:
     if not file.exists or file.size != shard.bytes:
         raise BadInput(f"{file.path} is missing or truncated: {shard.bytes:,} bytes were written.")
     tensors, windows = read_header(file), shard.last - shard.first
-    for name in names:
-        if name not in tensors or tensors[name].shape[:2] != (windows, context):
-            raise BadInput(f"{file.path} does not hold {windows} windows of {context} at '{name}'.")
-    return {name: tensors[name].rows(windows * context, (*tensors[name].shape, 1)[2]) for name in names}
+    whole = (shard.tokens or 0,) if index.alone else (windows, index.context)
+    leads = {name: (windows,) if index.alone and name in (SENTENCE, "lengths") else whole for name in names}
+    for name, lead in leads.items():
+        if name not in tensors or tuple(tensors[name].shape[: len(lead)]) != lead:
+            of = f"{shard.tokens} tokens of {windows} texts" if index.alone else f"{windows} windows of {index.context}"
+            raise BadInput(f"{file.path} does not hold {of} at '{name}'.")
+    return {name: tensors[name].rows(math.prod(lead), (*tensors[name].shape, 1)[len(lead)]) for name, lead in leads.items()}

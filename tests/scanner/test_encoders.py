@@ -1,0 +1,202 @@
+"""A sentence encoder is read as its users read it: a text by itself, and the vector that `encode` gives is a site."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+import headscan
+from headscan import BadInput, Lens
+from headscan.measures.pairs import encode
+from headscan.model.inputs import sentence_head
+from headscan.states import ModelSource
+from headscan.text.source import Reading
+from tests.model.tiny import minilm
+
+LINES = [
+    "A dog.", "The cat sat on the mat, and nobody knew why.", "Rain fell.", "It rained.", "She reads an old book by the river.",
+    "No.", "Two men play chess in the park while a child looks on.", "The cat sat on the mat, and nobody knew how.", "A cat.",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lines(tmp_path_factory):
+    path = tmp_path_factory.mktemp("text") / "lines.txt"
+    path.write_text("\n".join(LINES) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def lens():
+    return Lens.load(str(minilm()))
+
+
+@pytest.fixture(scope="module")
+def scanned(lines):
+    return headscan.scan(str(minilm()), text=lines, documents="lines")
+
+
+def encoded() -> torch.Tensor:
+    """What all-MiniLM-L6-v2's folder says: the mean over the tokens, special ones included, at unit length."""
+    folder = minilm()
+    assert json.loads((folder / "1_Pooling/config.json").read_text())["pooling_mode_mean_tokens"]
+    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+    batch = tokenizer(LINES, padding=True, return_tensors="pt")  # padded: the way that is not the instrument's
+    with torch.no_grad():
+        states = model(**batch).last_hidden_state
+    mask = batch["attention_mask"][..., None]
+    return torch.nn.functional.normalize((states * mask).sum(1) / mask.sum(1), dim=1)
+
+
+def source_of(lens, lines, **more):
+    return ModelSource(lens, lines, Reading(documents="lines", field="text", max_tokens=None), **({"context": 128} | more))
+
+
+def vectors(source, site):
+    found = []
+    for batch in source.batches():
+        source.visit(batch, [site], lambda _, states: found.append(states.detach().clone().flatten(0, 1)))
+    return torch.cat(found)
+
+
+def test_the_site_sentence_is_what_encode_gives(lens, lines):
+    found = vectors(source_of(lens, lines), "sentence")
+    torch.testing.assert_close(found, encoded(), atol=1e-6, rtol=0)
+    assert lens.sentence is not None
+    np.testing.assert_allclose(encode(lens, lens.sentence, LINES), encoded().numpy(), atol=1e-6)
+
+
+@pytest.mark.parametrize("site", ["block.3", "sentence"])
+def test_batches_of_unequal_lengths_are_the_texts_one_by_one(lens, lines, site):
+    one = vectors(source_of(lens, lines, batch=1), site)
+    for size in (2, 5, 64):
+        source = source_of(lens, lines, batch=size)
+        assert all(len(batch.ids) <= size for batch in source.batches())
+        torch.testing.assert_close(vectors(source, site), one, atol=2e-6, rtol=1e-5)
+    counts = [len(lens.tokenizer.encode(line)) for line in LINES]
+    assert len(one) == (len(LINES) if site == "sentence" else sum(counts))  # no padding is among them
+
+
+def test_a_text_longer_than_encode_reads_becomes_several_windows(lens, tmp_path):
+    (tmp_path / "long.txt").write_text("one two three four five six seven eight nine ten " * 9)
+    source = source_of(lens, tmp_path / "long.txt", context=20)
+    rows = [row.tolist() for batch in source.batches() for row in batch.ids]
+    frame = lens.tokenizer.encode("")
+    assert {(row[0], row[-1]) for row in rows} == {tuple(frame)}
+    plain = lens.tokenizer.encode((tmp_path / "long.txt").read_text(), add_special_tokens=False)
+    assert [token for row in rows for token in row[1:-1]] == plain
+    assert {len(row) for row in rows[:-1]} == {20}
+
+
+def test_a_scan_has_one_vector_a_text(scanned, lines):
+    row = scanned.site("sentence")
+    made = encoded().double()
+    cosines = made @ made.T
+    many = len(LINES)
+    assert row["average_cosine"] == pytest.approx(float((cosines.sum() - many) / (many * (many - 1))), abs=1e-6)
+    assert row["tokens"] == many
+    text = scanned.protocol.text
+    assert (text.windows, text.alone, text.dropped) == (many, True, 0)
+    assert scanned.site("block.5")["tokens"] == text.tokens
+
+
+def test_stored_states_of_texts_give_the_numbers_of_the_model(scanned, lines, tmp_path, monkeypatch):
+    monkeypatch.setattr(headscan.states.writing, "SHARD_BYTES", 60_000)  # several shards
+    result = headscan.states.run(str(minilm()), lines, documents="lines", out=tmp_path / "all")
+    assert (result.windows, result.tokens) == (len(LINES), scanned.protocol.text.tokens)
+    assert len(result.shards) > 1
+    assert headscan.states.verify(str(tmp_path / "all")) == result.tokens
+    found = headscan.scan(tmp_path / "all")
+    for row in found.sites:
+        live = scanned.site(row.text("site"))
+        assert {key: row[key] for key in row if key != "model"} == {key: live[key] for key in live if key != "model"}
+    index = json.loads((tmp_path / "all/states.json").read_text())
+    assert (index["alone"], sum(shard["tokens"] for shard in index["shards"])) == (True, result.tokens)
+    few = headscan.scan(f"{tmp_path / 'all'}#sentence", context=16, max_tokens=result.tokens - 1)
+    assert few.site("sentence")["tokens"] == len(LINES) - 1  # whole texts only
+
+    index["shards"][0]["tokens"] += 1
+    (tmp_path / "all/states.json").write_text(json.dumps(index))
+    with pytest.raises(BadInput, match="does not hold"):
+        headscan.scan(tmp_path / "all")
+
+
+def test_an_interrupted_storing_of_texts_goes_on_to_the_same_files(lines, tmp_path, monkeypatch):
+    monkeypatch.setattr(headscan.states.writing, "SHARD_BYTES", 1)
+    take, calls = headscan.states.writing._ShardWriter._take, []
+
+    def interrupted(self, batch):
+        calls.append(batch)
+        if len(calls) == 4:
+            raise KeyboardInterrupt
+        take(self, batch)
+
+    options = {"documents": "lines", "sites": "block.5,sentence"}
+    headscan.states.run(str(minilm()), lines, out=tmp_path / "whole", **options)
+    monkeypatch.setattr(headscan.states.writing._ShardWriter, "_take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        headscan.states.run(str(minilm()), lines, out=tmp_path / "parts", **options)
+    monkeypatch.undo()
+    monkeypatch.setattr(headscan.states.writing, "SHARD_BYTES", 1)
+    headscan.states.run(str(minilm()), lines, out=tmp_path / "parts", resume=True, **options)
+    whole, parts = (json.loads((tmp_path / name / "states.json").read_text())["shards"] for name in ("whole", "parts"))
+    assert parts == whole
+
+
+def test_a_bert_without_modules_is_read_as_before(tmp_path, lines):
+    shutil.copytree(minilm(), tmp_path / "plain", ignore=shutil.ignore_patterns("modules.json"))
+    plain = Lens.load(str(tmp_path / "plain"))
+    source = source_of(plain, lines, context=8)
+    assert plain.sentence is None
+    assert "sentence" not in source.sites
+    assert {batch.ids.shape[1] for batch in source.batches()} == {8}
+
+
+DENSE = {"in_features": 8, "out_features": 3, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
+REFUSED = {
+    "a module": ({"modules.json": [{"path": "x", "type": "sentence_transformers.models.LSTM"}]}, "has a module LSTM"),
+    "a pooling": ({"1_Pooling/config.json": {"pooling_mode_weightedmean_tokens": True}}, "pools by weightedmean"),
+    "small letters": ({"sentence_bert_config.json": {"do_lower_case": True}}, "small letters"),
+    "a prompt": ({"config_sentence_transformers.json": {"default_prompt_name": "query"}}, "the prompt 'query'"),
+    "outside": ({"modules.json": [{"path": "../x", "type": "a.Pooling"}]}, "inside the model's folder"),
+    "no modules": ({"modules.json": 7}, "names no modules"),
+}
+
+
+def folder_of(path, files):
+    own = {"modules.json": [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}],
+           "1_Pooling/config.json": {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}}  # fmt: skip
+    for name, content in (own | files).items():
+        (path / name).parent.mkdir(parents=True, exist_ok=True)
+        (path / name).write_text(json.dumps(content))
+    return path
+
+
+@pytest.mark.parametrize(("files", "sentence"), REFUSED.values(), ids=REFUSED)
+def test_what_is_not_made_is_refused(tmp_path, files, sentence):
+    with pytest.raises(BadInput, match=sentence):
+        sentence_head(folder_of(tmp_path / "model", files), "m", 4, 32)
+
+
+def test_poolings_stand_side_by_side_before_a_dense_layer(tmp_path):
+    from safetensors.torch import save_file
+
+    torch.manual_seed(0)
+    states, linear = torch.randn(5, 6, 4), torch.nn.Linear(8, 3)
+    modules = [{"path": name, "type": f"a.{kind}"} for name, kind in (
+        ("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"), ("3", "Normalize"),
+    )]  # fmt: skip
+    folder = folder_of(
+        tmp_path, {"modules.json": modules, "2_Dense/config.json": DENSE, "sentence_bert_config.json": {"max_seq_length": 16}}
+    )
+    save_file(
+        {f"linear.{name}": value.detach() for name, value in linear.named_parameters()}, folder / "2_Dense/model.safetensors"
+    )
+    head = sentence_head(folder, "m", 4, 32)
+    assert head is not None
+    assert (head.width, head.length, head.pooling) == (3, 16, ("cls", "max"))
+    expected = torch.tanh(linear(torch.cat([states[:, 0], states.amax(1)], 1)))
+    torch.testing.assert_close(head(states), expected / expected.norm(dim=1, keepdim=True))
