@@ -50,7 +50,8 @@ def found():
         for site in sites:
             each(site, torch.randn(*batch.ids.shape, SHAPE.d, generator=generator))
 
-    source = SimpleNamespace(visit=noise, name="noise", vocabulary=SHAPE.rows, context=SHAPE.window, batch=256, device="cpu")
+    source = SimpleNamespace(visit=noise, name="noise", vocabulary=SHAPE.rows, context=SHAPE.window, batch=256, device="cpu",
+                             pooled=lambda site: False)  # fmt: skip
     ids = np.random.default_rng(0).integers(0, SHAPE.classes, (SHAPE.n // SHAPE.window, SHAPE.window))
     batches = [
         Batch(k, np.arange(256 * k, 256 * k + 256), rows, np.zeros_like(rows))
