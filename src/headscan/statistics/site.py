@@ -280,7 +280,8 @@ class SiteStatistics(Accumulator):
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
         new = super().restore(state)
-        new.octaves.zero = partial(new.octaves.zero, few=new.octaves.limit > 1)  # as it was made: blocks to come add up alike
+        few = new.octaves.limit > 1  # as it was made: blocks to come add up alike
+        new.octaves.zero = partial(CellSums, new.width, CELLS[:2], few=few, device=new.device)
         clusters = unprefixed("clusters", state)
         new.clusters = Clusters.restore(clusters) if clusters else None
         return new
