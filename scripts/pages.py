@@ -25,21 +25,21 @@ FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-3d-apis",
          "--disable-background-networking"]  # fmt: skip
 PROMPT = "'Once upon a time there was a little girl named Lily.'"
 EXAMPLES = {
-    "checkup": "checkup gpt-vanilla --text stories --context 32 --max-tokens 960",
-    "scan": "scan gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 --null --sample 100 "
+    "checkup": "checkup gpt-vanilla --text stories --context 32 --max-tokens 320",
+    "scan": "scan gpt-vanilla --text stories --context 32 --max-tokens 960 --null --sample 100 "
     "--sites embedding,block.4 --measures rogue",
     "states": "states gpt-vanilla --text stories --context 32 --max-tokens 320 --sites block.0,block.1",
     "compare": "compare gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 --sites embedding,block.* "
     "--draws 19",
     "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla --gap 1e-3",
     "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
-    "privacy": "privacy gpt-vanilla --text stories --sites block.1 --noise 0,1.6 --windows 2 --length 6 --draws 16",
+    "privacy": "privacy gpt-vanilla --text stories --sites block.1 --noise 0,1.6 --windows 2 --length 6 --candidates 128",
     "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",
     "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
     "channel": "channel gpt-vanilla --prompt 'Once upon' --at block.1 --noise 1",
     "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4 --geometry-every 10",
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
-    "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 4 --cells 300/8,260/8 --rates 0.01,0.03 "
+    "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 2 --cells 300/8 --rates 0.01,0.03 "
     "--matched-loss 5.5 --processes 1",
     "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats dense,column",
     "evaluation": "evaluate gpt-vanilla --text {sets} --tasks blimp,synonyms",

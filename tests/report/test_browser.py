@@ -148,18 +148,18 @@ def test_the_slider_turns_the_layers_of_all_models_by_keyboard(two, chromium, vi
         opened.clean()
 
 
-def test_play_goes_through_the_layers_and_stops(two, chromium_without_webgl, visit):
-    with visit(chromium_without_webgl, two) as opened:
-        page = opened.page
-        before = page.locator("#layer").input_value()
-        page.locator("#play").press("Enter")
-        page.wait_for_function(f"document.getElementById('layer').value !== '{before}'")
-        assert page.locator("#play").get_attribute("aria-pressed") == "true"
-        page.locator("#play").press("Enter")
-        still = page.locator("#layer").input_value()
-        page.wait_for_timeout(1000)
-        assert page.locator("#layer").input_value() == still
-        opened.clean()
+def test_play_goes_through_the_layers_and_stops(looked_at):
+    page = looked_at.page
+    before = page.locator("#layer").input_value()
+    page.locator("#play").press("Enter")
+    page.wait_for_function(f"document.getElementById('layer').value !== '{before}'")
+    assert page.locator("#play").get_attribute("aria-pressed") == "true"
+    page.locator("#play").press("Enter")
+    still = page.locator("#layer").input_value()
+    page.wait_for_timeout(1000)
+    assert page.locator("#layer").input_value() == still
+    page.locator("#layer").press("End")
+    looked_at.clean()
 
 
 def test_a_token_is_found_and_followed(two, chromium_without_webgl, visit):

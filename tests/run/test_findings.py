@@ -78,7 +78,7 @@ def test_a_baseline_takes_what_it_has_and_fails_on_a_new_alarm(scanned, tmp_path
 
 
 def test_a_checkup_fails_on_what_counts_alone(tmp_path):
-    of = ("checkup", "gpt-vanilla", "--text", "stories", "--max-tokens", "512", "--context", "32", "--fail-on", "HS3*")
+    of = ("checkup", "gpt-vanilla", "--text", "stories", "--max-tokens", "256", "--context", "32", "--fail-on", "HS3*")
     assert typed(*of, "--out", str(tmp_path / "all")).status == 3
     assert typed(*of, "--ignore", "HS3*", "--out", str(tmp_path / "less")).status == 0
 

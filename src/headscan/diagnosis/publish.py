@@ -11,7 +11,7 @@ def markdown(result: CheckupResult) -> str:
     """The five sentences of each source and a table of every condition that was looked for, between two comments.
 
     >>> from headscan.diagnosis import checkup
-    >>> print(markdown(checkup("gpt-vanilla", "stories", max_tokens=1024, context=64)).splitlines()[1])
+    >>> print(markdown(checkup("gpt-vanilla", "stories", max_tokens=256, context=32)).splitlines()[1])
     ## Checkup
     """
     text = result.protocol.text
