@@ -104,6 +104,8 @@ def _of_positions(attack: Attack, entry: PromptInversion, table: Tensor) -> list
             faults.append(f"{place}: {verdict}, and {sorted(missing)[:5]} were tried")
         if verdict == UNIQUE and (not whole or proof.equivalent[place]):
             faults.append(f"{place}: unique on a sample, or with equivalents")
+        if verdict == UNIQUE and len(table[place]) > 1 and (gap := float(table[place].sort()[0][1]) - own) <= proof.noise:
+            faults.append(f"{place}: unique, but another token is only {gap:.1e} farther, and rounding makes {proof.noise:.1e}")
         if verdict == AMBIGUOUS and any(float(table[place, one]) > 2 * proof.tolerance for one in named):
             faults.append(f"{place}: an equivalent that is none")
         if verdict == "information absent" and float(table[place].max() - table[place].min()) > 10 * proof.noise:

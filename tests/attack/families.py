@@ -1,6 +1,7 @@
 """The families of adversarial inversions: what is done to which outputs of which model."""
 
 import copy
+import random
 from collections.abc import Callable, Iterator
 from itertools import count as numbers
 from itertools import islice, product
@@ -102,6 +103,27 @@ def duplicate(seed: int, kind: str, site: str, way: str) -> Attack:
     ids = (torch.tensor(prompts(lens, seed)) % 40).tolist()
     ask = ("auto", "sampled")[seed % 2]
     return Attack("duplicate rows", lens, site, outputs(lens, site, ids), ids, clean=True, way=way, ask=ask)
+
+
+@family("equal rows, elsewhere")
+def twins(seed: int, kind: str, site: str, way: str) -> Attack:
+    """Equal and nearly equal rows, and of each prompt something else: nothing, another order, scale or site, a stretch, noise."""
+    lens = fresh(kind, seed)
+    table = lens.model.get_input_embeddings().weight.data
+    table[20:30], table[30:40] = table[:10], table[:10] * (1 + 10.0 ** -(3 + seed % 7))
+    ids = (torch.tensor(prompts(lens, seed)) % 40).tolist()
+    states, other = outputs(lens, site, ids), "embedding" if site != "embedding" else "block.0"
+    changes: tuple[Callable[[Tensor], Tensor], ...] = (
+        lambda one: one, lambda one: one.flip(0), lambda one: one * (2.0, 1 + 1e-6, 0.0)[seed % 3],
+        lambda one: one.roll(1, 1), lambda one: one + 0.6 * one.norm() / one.numel() ** 0.5 * noise(seed, one),
+    )  # fmt: skip
+    picked = [(seed + number) % 6 for number in range(4)]
+    states = [
+        changes[pick](one) if pick < 5 else outputs(lens, other, [row])[0]
+        for pick, one, row in zip(picked, states, ids, strict=True)
+    ]
+    truth = [row if pick == 0 else None for pick, row in zip(picked, ids, strict=True)]
+    return Attack("equal rows, elsewhere", lens, site, states, truth, way=way, unknown=bool(seed // 2 % 2))
 
 
 @family("the wrong model")
@@ -299,13 +321,19 @@ def unknown(seed: int, kind: str, site: str, way: str) -> Attack:
 
 
 def attacks(count: int) -> Iterator[Attack]:
-    """`count` inversions, four an attack, all families in turn over kinds, sites and ways to search."""
+    """`count` inversions, four an attack, all families in turn over kinds, sites and ways to search.
+
+    Every other attack that names no tolerance is given one between 1e-12 and 10: then nothing need come back of it.
+    """
     settings = list(product(SITES, [*ORDERS, *OTHERS], KINDS))
 
     def every() -> Iterator[Attack]:
         for seed in numbers():
             for place, make in enumerate(FAMILIES.values()):
                 site, way, kind = settings[(5 * seed + 7 * place) % len(settings)]
-                yield make(seed, kind, site, way)
+                one, draw = make(seed, kind, site, way), random.Random(1000 * seed + place)
+                if one.tolerance is None and (seed + place) % 2:
+                    one.tolerance, one.clean = 10.0 ** draw.uniform(-12, 1), False
+                yield one
 
     yield from islice(every(), (count + 3) // 4)

@@ -1,5 +1,6 @@
 """Each condition comes out both ways, from rows as a scan writes them."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from headscan.diagnosis.evidence import BlockRemoved
 from headscan.diagnosis.measurements import grid_of, levels, vocabulary_order
 from headscan.diagnosis.result import ordered
 from headscan.diagnosis.run import judged
-from headscan.run import BadInput, Row, TextRecord
+from headscan.run import BadInput, ModelRecord, Row, TextRecord
 
 
 def site(name: str, **more: object) -> Row:
@@ -176,6 +177,8 @@ SHUFFLED = {"sites": ILL["HS101"]["sites"], "loss": loss(**BAD), "order": 0.5}
         ({"removed": [replace(BLOCK, loss=2.0, change=0.02, interval=(0.01, 0.03))] * 3}, ["HS207"]),
         ({"removed": [replace(BLOCK, loss=2.0, change=0.02, interval=(0.01, 0.03))] * 30}, []),
         (SHUFFLED, ["HS206", "HS101", "HS201"]),
+        # Not trained yet: worse than counting, and no worse than guessing.
+        (SHUFFLED | {"record": ModelRecord(name="m", vocabulary=round(math.exp(9.0)))}, ["HS101", "HS201"]),
         ({"order": 0.5}, []),
     ],
 )  # fmt: skip

@@ -200,3 +200,12 @@ def test_poolings_stand_side_by_side_before_a_dense_layer(tmp_path):
     assert (head.width, head.length, head.pooling) == (3, 16, ("cls", "max"))
     expected = torch.tanh(linear(torch.cat([states[:, 0], states.amax(1)], 1)))
     torch.testing.assert_close(head(states), expected / expected.norm(dim=1, keepdim=True))
+
+
+def test_what_looks_at_tokens_leaves_the_vector_of_a_text_to_the_scan(lens, lines):
+    """It is no token's: these were asked for it, and failed, in the checkup, too."""
+    measures = "anatomy,rogue,words,dimension,sphere,axis"
+    scanned = headscan.scan(lens, text=lines, documents="lines", measures=measures, sample=20, sites="block.5,sentence")
+    assert {row["site"] for row in scanned.sites} == {"block.5", "sentence"}
+    assert scanned.tables["anatomy"]
+    assert all(row.get("site") != "sentence" for rows in scanned.tables.values() for row in rows)

@@ -21,6 +21,7 @@ class Seen:
     interval: Interval | None = None  # 95 %
     null: float | None = None  # the value that `null_of` gives
     null_of: str = "with random weights"
+    notice: bool = False  # another condition explains the number as well: no alarm, whatever the value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from headscan.diagnosis.evidence import ModelEvidence
-from headscan.diagnosis.registry import CONDITIONS, Question, alarming
+from headscan.diagnosis.registry import CONDITIONS, Question, Seen, alarming
 from headscan.run import BadInput, Finding, Interval, Result, Term
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def _elsewhere(looked: Sequence[Observation]) -> list[str]:
     if (healthy := healthy_without(codes)) is not None:
         many = f"all {healthy[1]}" if healthy[0] == healthy[1] else f"{healthy[0]} of {healthy[1]}"
         said.append(f"{many} healthy reference models raise none")
-    if nulls := {one.code: one.null for one in looked if one.null is not None}:
+    if nulls := {one.code: one.null for one in looked if one.null is not None and one.null_of == Seen.null_of}:
         random = [one for one in looked if one.code in alarming(nulls)]
         which = f"{len(random)}: {_named(random)}" if random else "none"
         said.append(f"the same architecture with random weights raises {which}")

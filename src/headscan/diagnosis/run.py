@@ -194,7 +194,7 @@ def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination
     found = {code: seen for code, one in CONDITIONS.items() if (seen := one.seen(evidence, earlier)) is not None}
     alone = {code: seen for code, seen in found.items() if CONDITIONS[code].alone and CONDITIONS[code].present(seen.value)}
     found = alone or found
-    alarms = alarming({code: seen.value for code, seen in found.items()})
+    alarms = alarming({code: seen.value for code, seen in found.items() if not seen.notice})
     rows = [_observation(code, CONDITIONS[code], seen, evidence, alarm=code in alarms) for code, seen in found.items()]
     return Examination(model=evidence.model, evidence=evidence, observations=rows, summary=summary(evidence, rows))
 

@@ -191,7 +191,7 @@ class Examiner:
             model.estimates.append(Estimates(source.name, sites[depth], cells, errors))
             model.arrays |= arrays
         model.picture = _picture(source, accumulated, self.settings.sample)
-        model.tables = runner.rows(accumulated, Clouds(accumulated.sites, sites), {"model": source.name})
+        model.tables = runner.rows(accumulated, Clouds(accumulated.sites, runner.setup.sites), {"model": source.name})
         model.seconds, model.reasons = runner.seconds, runner.reasons
         return model, subject.control(source, self.text)
 
@@ -233,7 +233,7 @@ class Examiner:
             found.estimates.append(Estimates(model, site, cells, errors, null=True))
             found.nulls.append(gaussians[depth])
         place = {"model": model, "null": "random-init"}
-        for name, rows in runner.rows(accumulated, Clouds(accumulated.sites, sites), place).items():
+        for name, rows in runner.rows(accumulated, Clouds(accumulated.sites, runner.setup.sites), place).items():
             found.tables.setdefault(name, []).extend(rows)
         for name, seconds in runner.seconds.items():
             found.seconds[name] = found.seconds.get(name, 0.0) + seconds
