@@ -37,7 +37,7 @@ CASES = {
     "--context 16 --batch 4 --max-tokens 1600 "
     "--sites block.0,block.3 --draws 20",
     "states": "states gpt-vanilla-early --text TEXT --documents paragraphs --context 16 --batch 4 "
-    "--max-tokens 6400 --sites block.0,block.3",
+    "--max-tokens 40000 --sites block.0,block.3",
     "checkup": "checkup gpt-vanilla-early --text TEXT --documents paragraphs --max-tokens 1024 --budget 2m",
     "flow": "flow gpt-vanilla-early --text TEXT --windows 1 --length 6 --at block.1 --trials 1",
     "channel": "channel gpt-vanilla-early --text TEXT --windows 1 --length 6 --at block.1",
@@ -166,8 +166,9 @@ def command(words: list[str]) -> None:
     """The command line in a fork; state is stored at every chance."""
     from headscan.cli import main
     from headscan.run.parts import Parts
+    from headscan.states import writing
 
-    Parts.FIRST, Parts.SHARE = 0.0, 1e9
+    Parts.FIRST, Parts.SHARE, writing.SHARD_BYTES = 0.0, 1e9, 2**20
     sys.argv = ["headscan", *words]
     try:
         main()
@@ -210,7 +211,7 @@ def contents(folder: Path) -> dict[str, Any]:
 def stored(out: Path) -> list[Path]:
     """Files of state that an interrupted run left, but for the record of what it rests on."""
     inside = [path for path in (out / ".resume").rglob("*") if path.is_file() and path.name != "identity.json"]
-    return inside + [path for path in out.glob("checkpoint-*/*") if path.suffix == ".safetensors"]
+    return [*inside, *out.glob("checkpoint-*/*.safetensors"), *out.glob("states-*.safetensors")]
 
 
 def damage(out: Path, draw: random.Random) -> str:

@@ -16,6 +16,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 import torch
+import zstandard
 
 from headscan.model import specimen_path
 from headscan.run.result import SCHEMA
@@ -279,11 +280,32 @@ def test_bad_input_is_one_sentence_and_exit_2(case, tmp_path):
     assert set((tmp_path / "out").rglob("*")) <= before | {tmp_path / "out" / ".lock"}  # nothing is left behind
 
 
-def test_a_table_that_unpacks_to_more_than_there_is_room_for_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("headscan.states.formats.tables.UNPACKED", 1 << 20)
-    feather.write_feather(pa.table({"x": zeros(1 << 16, 8)}), tmp_path / "a.feather", compression="zstd", chunksize=1 << 12)
-    said = headscan("scan", str(tmp_path / "a.feather"), "--out", str(tmp_path / "out"))
-    assert (said.status, "unpacks to more than 1,048,576 bytes" in said.stderr) == (2, True), said.stderr
+@pytest.mark.parametrize("kind", ["zstd", "lz4", "stream", "dictionary", "text.zst"])
+def test_a_file_that_unpacks_to_more_than_there_is_room_for_is_refused_before_it_is_unpacked(tmp_path, monkeypatch, kind):
+    """Half of the memory that is free is the room; --memory makes it less, where a verb has it."""
+    monkeypatch.setattr("headscan.run.memory.memory", lambda: (1 << 40, 1 << 22))
+    path, words = tmp_path / "a.feather", ["scan"]
+    table = pa.table({"x": zeros(1 << 17, 8), "kind": pa.array(["a", "b"] * (1 << 16)).dictionary_encode()})
+    if kind == "text.zst":
+        path, words = tmp_path / "a.txt.zst", ["ntp", "--order", "1", "--tokenizer", "bytes", "--memory", "1MiB"]
+        monkeypatch.setattr("headscan.run.memory.memory", lambda: (1 << 40, 1 << 40))
+        packer = zstandard.ZstdCompressor(compression_params=zstandard.ZstdCompressionParameters(window_log=28)).compressobj()
+        path.write_bytes(packer.compress(b"Once upon a time. " * 1000) + packer.flush())
+    elif kind == "stream":
+        with pa.ipc.new_stream(path, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_table(table)
+    elif kind == "dictionary":
+        words_of_zeros = pa.DictionaryArray.from_arrays(pa.array([0], pa.int32()), pa.array(["\0" * (1 << 22)]))
+        feather.write_feather(pa.table({"x": zeros(1, 8), "kind": words_of_zeros}), path, compression="zstd")
+    else:
+        feather.write_feather(table, path, compression=kind, chunksize=1 << 12)
+    monkeypatch.setattr(pa.ipc, "open_file", None)
+    monkeypatch.setattr(pa.ipc, "open_stream", None)
+    before = pa.total_allocated_bytes()
+    said = headscan(*words, str(path), "--out", str(tmp_path / "out"))
+    sentence = "takes more than 134,217,728 bytes to unpack" if kind == "text.zst" else "unpacks to more than 2,097,152 bytes"
+    assert (said.status, sentence in said.stderr) == (2, True), said.output
+    assert pa.total_allocated_bytes() - before < 1 << 20
 
 
 def zeros(rows: int, width: int) -> pa.Array:

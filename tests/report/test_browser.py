@@ -292,11 +292,16 @@ def test_the_policy_runs_and_paints_nothing_but_its_own(two, chromium_without_we
 
 def test_no_cell_of_the_tables_is_a_formula_to_a_spreadsheet(tmp_path, chromium_without_webgl, visit):
     formula = "=cmd|' /C calc'!A0"
-    path = write(tmp_path, *sample.scan((formula, "minilm"), blocks=2, width=8, tokens=60))
+    odd = 'a,b;"c"|d\\e$f\ng\x1bh\u2028'
+    path = write(tmp_path, *sample.scan((formula, odd), blocks=2, width=8, tokens=60))
     with visit(chromium_without_webgl, path) as opened:
         with opened.page.expect_download() as taken:
             opened.page.locator("[data-take='tables.csv']").click()
-        rows = list(csv.reader(Path(taken.value.path()).read_text(encoding="utf-8").splitlines()))
+        with Path(taken.value.path()).open(encoding="utf-8", newline="") as file:
+            rows = list(csv.reader(file))
+    assert {len(row) for row in rows} == {6}
+    assert any('a,b;"c"|d\\e$f' in cell for row in rows for cell in row)
+    assert not any(letter in cell for row in rows for cell in row for letter in "\x1b\u2028")
     assert any(cell.startswith(f"'{formula}") for row in rows for cell in row)
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row)
     assert any(float(row[4]) < 0 for row in rows if re.fullmatch(r"-[\d.]+", row[4]))  # and numbers stay numbers

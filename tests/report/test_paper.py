@@ -1,14 +1,17 @@
 """Figures as files and tables as LaTeX: what a paper takes from a result."""
 
+import re
 import warnings
 
 import numpy as np
 import pytest
 
 import headscan
-from headscan.report.kit.parts import Figure, Head, Page, Section, Shown
-from headscan.report.kit.terminal import write_figures
+from headscan.diagnosis import publish
+from headscan.report.kit.parts import Cell, Figure, Head, Line, Page, Section, Shown, Table
+from headscan.report.kit.terminal import latex, write_figures
 from headscan.run import BadInput
+from headscan.run.vocabulary import Term
 
 
 def page(*figures):
@@ -49,3 +52,28 @@ def test_what_cannot_be_written_is_said(tmp_path):
         write_figures(page(), tmp_path)
     with pytest.raises(BadInput, match="not as tiff"):
         write_figures(page(Figure("x", lambda: None, "x")), tmp_path, ["tiff"])
+
+
+NAMES = [
+    "a|b", "`x`", "C:\\new\\table", "$x$ and $", "a & b % c # d", "a\nb\r\n\nc", "[5pt]", "*[red]*",
+    "{}~^_", "<b>&lt;", "\x1b[2J\x07\x00",
+    "\u202eright\u2028", "~~gone~~", "=cmd|' /C calc'!A0", "<!-- headscan checkup -->",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_stays_a_cell_of_its_own_in_latex_and_markdown(name):
+    table = latex(Table(["site", Term("CKA", places=2)], [Line(name, [Cell(0.5, (0.4, 0.6))])] * 2))
+    rows = table.partition("\\midrule\n")[2].partition("\\bottomrule")[0].splitlines()
+    assert len(rows) == 2, table
+    for row in rows:
+        bare = re.sub(r"\\(text\w+\{\}|[&%$#_{}])", "", row)  # what is left of it commands nothing but its two cells
+        assert re.fullmatch(r"(\{\})?[^\\&%$#_{}^~|<>\x00-\x1f]* & 0\.50 \[0\.40, 0\.60\] \\\\", bare), row
+        assert not row.startswith(("[", "*"))
+    markdown = pytest.importorskip("markdown_it").MarkdownIt("gfm-like", {"linkify": False})
+    tokens = markdown.parse(f"| {publish._escaped(name)} | 1 |\n|---|---|\n| {publish._escaped(name)} | 2 |\n")
+    cells = [token.children for token in tokens if token.type == "inline"]
+    assert len(cells) == 4
+    assert {child.type for cell in cells for child in cell} <= {"text", "text_special"}
+    shown = "".join(child.content for child in cells[0])
+    assert shown == " ".join(re.sub("[\x00\x07\x1b\u202e]", "\ufffd", name).split())

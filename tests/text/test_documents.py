@@ -213,6 +213,19 @@ def test_an_unreadable_file(tmp_path):
         texts(tmp_path / "a.txt")
 
 
+def test_links_among_texts_are_followed_to_files_and_passed_over_where_they_lead_to_folders(tmp_path):
+    (tmp_path / "away" / "deep").mkdir(parents=True)
+    (tmp_path / "away" / "hen").write_text("a hen")
+    (tmp_path / "away" / "deep" / "b.txt").write_text("a fox")
+    (tmp_path / "texts").mkdir()
+    links = {"a.txt": "../away/hen", "deep": "../away/deep", "ring": ".", "lost.txt": "nowhere", "loop.txt": "loop.txt"}
+    for name, target in links.items():
+        (tmp_path / "texts" / name).symlink_to(target)
+    (tmp_path / "named").symlink_to("texts")
+    assert texts(tmp_path / "texts") == texts(tmp_path / "named") == ["a hen"]
+    assert texts(tmp_path / "texts" / "deep") == ["a fox"]
+
+
 def test_an_empty_folder(tmp_path):
     with pytest.raises(BadInput, match=r"holds no text: no file ends in \.txt, \.jsonl, \.parquet"):
         texts(tmp_path)

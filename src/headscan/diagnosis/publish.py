@@ -37,5 +37,5 @@ def _table(observations: list[Observation]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    text = re.sub(r"([\\`*_\[\]|])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
-    return " ".join(text.split())
+    text = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
+    return re.sub(r"([\\`*_\[\]|$~#&])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")

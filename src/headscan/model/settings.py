@@ -5,7 +5,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
 from importlib import import_module
@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from headscan.run import BadInput, Json, Option, Settings
+from headscan.run.memory import memory
 
 
 class TokenizerObject(Protocol):
@@ -226,11 +227,7 @@ def memory_of(device: torch.device) -> int:
     """The memory of a device in bytes; of the CPU, what this process may use of it."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).total_memory)
-    limits = [os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")] if hasattr(os, "sysconf") else [1 << 62]
-    for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with suppress(OSError, ValueError):
-            limits.append(int(Path(file).read_text()))
-    return min(limits)
+    return memory()[0]
 
 
 @contextmanager

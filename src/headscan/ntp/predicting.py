@@ -28,6 +28,7 @@ from headscan.ntp.result import (
 )
 from headscan.ntp.svm import SvmStep, certificate, estimate_cost
 from headscan.run import BadInput, Run, running, verb
+from headscan.run.memory import within
 from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.text.counts import ContextCounts, TokenStore, count_tokens, grouped_counts, store_text
 from headscan.text.prompts import display
@@ -44,6 +45,7 @@ from headscan.text.source import (
     Reading,
     TextLike,
     check_text,
+    parse_bytes,
 )
 from headscan.text.tokens import tokenizer_identity
 
@@ -119,7 +121,8 @@ def run(
     tokenizer, lenses = _open(settings)
     run.identify("the tokenizer", tokenizer_identity(tokenizer))
     work: Path | None = None if run.parts.folder is None else run.parts.folder / "counts"
-    store, record = store_text(text, tokenizer, Reading(**settings.part(Reading)), work, progress=run.progress)
+    with within(parse_bytes(settings.memory)):
+        store, record = store_text(text, tokenizer, Reading(**settings.part(Reading)), work, progress=run.progress)
     run.identify("the text", record.sha256)
     counts = count_tokens(store, Counting(**settings.part(Counting)), work=work, progress=run.progress)
     if run.folder is not None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from headscan.run.errors import BadInput
+from headscan.run.memory import unpackable
 
 PACKINGS = (".gz", ".zst")
 CHUNK = 1 << 16  # bytes read at a time
@@ -77,7 +78,7 @@ def _zstd_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
     # zstandard's own stream_reader ends a truncated file without a word; the decompression object says where it stands.
     import zstandard
 
-    frames = zstandard.ZstdDecompressor(max_window_size=1 << 31)
+    frames = zstandard.ZstdDecompressor(max_window_size=(room := min(1 << 31, unpackable())))
     frame = None
     while chunk := file.read(PACKED):
         while chunk:
@@ -85,6 +86,8 @@ def _zstd_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
             try:
                 unpacked = frame.decompress(chunk)
             except zstandard.ZstdError as fault:
+                if "too much memory" in str(fault):
+                    raise BadInput(f"{path} takes more than {room:,} bytes to unpack: its window is larger.") from fault
                 raise BadInput(f"{path} is not a whole zstd file: {fault}.") from fault
             if unpacked:
                 yield unpacked

@@ -138,7 +138,8 @@ FORMATS = ("svg", "pdf")
 WIDTH = 640  # pixels; SVG and PDF have no resolution
 ESCAPES = {
     "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
-    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "×": r"$\times$", "–": "--", "—": "---",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "−": "$-$", "×": r"$\times$", "–": "--", "—": "---", "\ufffd": "?",
+    "|": r"\textbar{}", "<": r"\textless{}", ">": r"\textgreater{}", "\u202f": r"\,", "σ": r"$\sigma$", "‖": r"$\|$",
 }  # fmt: skip
 SUPERSCRIPTS = dict(zip("⁻⁰¹²³⁴⁵⁶⁷⁸⁹", "-0123456789", strict=True))
 
@@ -198,7 +199,8 @@ def latex(table: Table) -> str:
             cell = line.cells[place - 1] if place <= len(line.cells) else Cell(None)
             ends = [written(end, term) for end in cell.interval or ()]
             cells.append(written(cell.value, term) + (f" [{', '.join(ends)}]" if ends else ""))
-        lines.append(" & ".join(map(_escaped, cells)) + r" \\")
+        row = " & ".join(map(_escaped, cells)) + r" \\"
+        lines.append("{}" * row.startswith(("[", "*")) + row)  # TeX would take these for an argument of the row before
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 

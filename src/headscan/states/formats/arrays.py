@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headscan.run import BadInput
+from headscan.run.memory import unpackable
 from headscan.states.location import Location, by_depth
 from headscan.states.stored import of_object
 from headscan.states.vectors import DTYPES, FORMATS, Array, FlatRows, StateFormat, Vectors
@@ -78,7 +79,7 @@ class NpzFormat(StateFormat):
 
 
 HELD = 2**28
-"""Bytes to which the packed arrays of an archive are unpacked and held; of larger ones only the rows that are asked for."""
+"""Bytes to which the packed arrays of an archive are unpacked and held where that much is free; else only the rows asked for."""
 
 
 class Unpacked:
@@ -105,7 +106,7 @@ def _member(archive: zipfile.ZipFile, entry: zipfile.ZipInfo, place: Location) -
         lengths = np.frombuffer(place.bytes(entry.header_offset + 26, entry.header_offset + 30), dtype="<u2")
         start = entry.header_offset + 30 + int(lengths.sum())
         return _npy(place, start, start + entry.file_size, name)
-    packed: Any = Unpacked(archive, entry, name, held=sum(one.file_size for one in archive.infolist()) <= HELD)
+    packed: Any = Unpacked(archive, entry, name, held=sum(one.file_size for one in archive.infolist()) <= min(HELD, unpackable()))
     return _npy(packed, 0, packed.size, name)
 
 

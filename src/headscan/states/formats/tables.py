@@ -1,8 +1,9 @@
 """Tables whose columns are lists of numbers: Arrow, Feather, Parquet, and the folders of the library `datasets`."""
 
-import os
 import re
+import struct
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,11 +14,10 @@ from pyarrow.parquet import ParquetFile
 from torch import Tensor
 
 from headscan.run import BadInput
+from headscan.run.memory import unpackable
 from headscan.states.location import Location, site_of_hook
 from headscan.states.vectors import DOCUMENTS, DTYPES, FORMATS, TOKENS, Rows, StateFormat, Vectors
 
-UNPACKED = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-"""Bytes to which an Arrow file may be unpacked."""
 Reader = Callable[[str, int, int], Any]
 """The values of a column in the rows first ... last − 1 of a table, as an Arrow array."""
 
@@ -177,23 +177,42 @@ class ArrowFormat(StateFormat):
         return _arrow(place, field)
 
 
-def _whole(reader: Any, name: str) -> Any:
-    """The table of an Arrow file or stream: mapped where it is not packed; BadInput where it unpacks to more than UNPACKED."""
-    many, before, batches = getattr(reader, "num_record_batches", None), pa.total_allocated_bytes(), list[Any]()
-    for batch in reader if many is None else map(reader.get_batch, range(many)):
-        batches.append(batch)
-        if pa.total_allocated_bytes() - before > UNPACKED:
-            raise BadInput(
-                f"{name} unpacks to more than {UNPACKED:,} bytes, half of this machine's memory: write it uncompressed."
-            )
-    return pa.Table.from_batches(batches, reader.schema)
+def _unpacked_size(message: Any) -> int:
+    """Bytes to which the buffers of a packed batch or dictionary unpack, as it says itself (Arrow's Message.fbs)."""
+    data, body = memoryview(message.metadata), memoryview(message.body)
+
+    def number(kind: str, at: int) -> int:
+        return int(struct.unpack_from(kind, data, at)[0])
+
+    def child(table: int, index: int) -> int:  # where an entry of a flatbuffer's table leads; 0 where it has none
+        entries = table - number("<i", table)
+        place = number("<H", entries + 4 + 2 * index) if 4 + 2 * index < number("<H", entries) else 0
+        return place and table + place + number("<I", table + place)
+
+    header = child(number("<I", 0), 2)
+    batch = child(header, 1) if message.type == "dictionary" else header
+    buffers = child(batch, 2)
+    places = struct.iter_unpack("<qq", data[buffers + 4 : buffers + 4 + 16 * number("<I", buffers)])
+    return sum(max(0, *struct.unpack_from("<q", body, place)) for place, size in places if size) if child(batch, 3) else 0
+
+
+def _whole(source: Any, name: str, *, is_file: bool) -> Any:
+    """The table of an Arrow file or stream, mapped where it is not packed; BadInput where it says it unpacks to too much."""
+    room, size = unpackable(), 0
+    source.seek(8 * is_file)  # a file is a stream, too, between a head and a foot
+    with suppress(pa.ArrowException, OSError, struct.error):  # who reads it says what is damaged
+        for message in pa.ipc.MessageReader.open_stream(source):
+            size += _unpacked_size(message) if message.type in ("record batch", "dictionary") else 0
+    if size > room:
+        raise BadInput(f"{name} unpacks to more than {room:,} bytes, half of the memory that is free: write it uncompressed.")
+    source.seek(0)
+    return (pa.ipc.open_file if is_file else pa.ipc.open_stream)(source).read_all()
 
 
 def _arrow(place: Location, field: str | None) -> Vectors:
     try:
         source = pa.memory_map(place.path) if not place.remote else pa.BufferReader(place.bytes(0, place.size))
-        is_file = place.bytes(0, 6) == b"ARROW1"
-        table = _whole((pa.ipc.open_file if is_file else pa.ipc.open_stream)(source), place.path)
+        table = _whole(source, place.path, is_file=place.bytes(0, 6) == b"ARROW1")
     except (pa.ArrowException, OSError) as error:
         raise _refusal(place, "Arrow", error) from error
 
