@@ -12,6 +12,11 @@ def joined(*depths: int) -> dict:
     return first | {key: [entry for one in documents for entry in one[key]] for key in ("models", "sites", "nulls")}
 
 
+def axis_of(document: dict) -> Axis:
+    result = sample.shown(document)
+    return Axis(result.sites, result.models)
+
+
 def ticks(figure) -> dict[float, str]:
     return dict(zip(figure.layout.xaxis.tickvals, figure.layout.xaxis.ticktext, strict=True))
 
@@ -31,7 +36,7 @@ def test_unequal_depths_share_the_ends_and_no_block_is_called_a_norm():
     named = ticks(figure)
     assert named == {0: "emb", 0.25: "¼", 0.5: "½", 0.75: "¾", 1: "last", 1.08: "norm"}
     assert figure.layout.xaxis.title.text == "share of the blocks"
-    axis = Axis(sample.shown(document))
+    axis = axis_of(document)
     places = [axis.place(Row(entry)) for entry in document["sites"]]
     labels = {place.x: place.label for place in places}
     assert [x for x, label in labels.items() if label == "norm"] == [1.08]
@@ -58,18 +63,18 @@ def test_a_few_sites_of_a_deep_model_stand_at_their_true_share():
     document = joined(4)
     deep = document["sites"][1] | {"model": "deep", "site": "block.5", "depth": 6}
     both = document | {"sites": [*document["sites"], deep], "models": [*document["models"], {"name": "deep", "depth": 24}]}
-    assert Axis(sample.shown(both)).place(Row(deep)).x == 0.25
+    assert axis_of(both).place(Row(deep)).x == 0.25
 
 
 def test_parts_stand_before_their_block_and_unknown_sites_at_their_depth():
-    axis = Axis(sample.shown(joined(6)))
+    axis = axis_of(joined(6))
     assert axis.place(Row(site="block.3.mlp", model="m6")) == Place("", "mlp", 3.75, "3.mlp")
     assert axis.place(Row(site="somewhere.else", model="m6", depth=3)) == Place("", "", 3.0, "somewhere.else")
 
 
 def test_places_in_a_stack():
     sites = [{"model": "m", "site": f"{s}.block.1", "depth": 9} for s in ("encoder", "decoder")]
-    axis = Axis(sample.shown({"sites": sites}))
+    axis = axis_of({"sites": sites})
     names = ("embedding", "decoder.block.0.attention", "final_norm", "head", "decoder.block.1", "encoder.final_norm")
     found = [axis.place(Row(site=name, depth=9, model="m")) for name in names]
     assert [place.x for place in found] == [0, 0.5, 3, 4, 2, 3]

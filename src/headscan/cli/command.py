@@ -117,7 +117,7 @@ class Command:
                 known = {key: value for key, value in told.items() if key in record.signature.parameters}
                 result = call(*subject, **chosen, **known)
             if speaks:
-                show(result, chosen["out"], as_json=as_json)
+                show(result, chosen["out"], as_json=as_json, whole=bool(extra.get("verbose")))
             status = (self.after(result, extra) or 0) if self.after is not None else 0
             return status or (3 if given.get("baseline") and new_alarms(result.findings) else 0)
 
@@ -155,7 +155,7 @@ class Command:
             if name not in self.arguments:
                 yield _option(option)
         for name, (kind, help) in self.extra.items():
-            yield _parameter(name, kind, help, group=GROUP_OF.get(name, "How"))
+            yield _parameter(name, kind, help, group=GROUP_OF.get(name, "How"), short="-v" if name == "verbose" else "")
         if self.estimate is not None:
             help = "Print what it would take in memory and time, and stop: no weights are read, nothing is written."
             yield _parameter(DRY_RUN, bool, help, group="How much")
@@ -172,12 +172,12 @@ def _words(subject: Any, chosen: dict[str, Any], arguments: Mapping[str, str]) -
 
 def _parameter(
     name: str, kind: Any, help: str, metavar: str | None = None, *, by_place: bool = False, required: bool = False,
-    group: str = "What it examines", flag: str | None = None, default: str = "", negative: bool = False,
+    group: str = "What it examines", flag: str | None = None, default: str = "", negative: bool = False, short: str = "",
 ) -> inspect.Parameter:  # fmt: skip
     kinds = inspect.Parameter.POSITIONAL_ONLY if by_place else inspect.Parameter.KEYWORD_ONLY
     flag = flag or f"--{name.replace('_', '-')}"
     info = Parameter(
-        name=(metavar or name,) if by_place else (flag,), group=GROUPS[group],
+        name=(metavar or name,) if by_place else (flag, short) if short else (flag,), group=GROUPS[group],
         help=help + (f" Default: {default}." if default else ""), show_default=False,
         negative="--no-" + flag.removeprefix("--") if negative else (), allow_leading_hyphen=kind is not bool and not by_place,
         converter=_whole if kind is int else None,

@@ -34,7 +34,8 @@ def _after_checkup(result: headscan.Result, options: dict[str, Any]) -> int | No
 COMMANDS = {
     "checkup": Command(
         verb=lambda: headscan.checkup, subject="SOURCE...", subject_help=SOURCE_HELP, docs="checkup.md",
-        example="gpt-vanilla --text stories --budget 30s", after=_after_checkup,
+        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", after=_after_checkup,
+        extra={"verbose": (bool, "Print all tables and findings of the page, too (-v).")},
     ),
     "scan": Command(
         verb=lambda: headscan.scan, subject="SOURCE...", subject_help=SOURCE_HELP, distributed=True, docs="01-first-scan.md",

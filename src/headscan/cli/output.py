@@ -38,7 +38,7 @@ def default_folder(verb: str, *words: str) -> Path:
     return Path("headscan-results") / "-".join([verb, *(part for part in parts if part)])[:120]
 
 
-def show(result: Result, folder: Path, *, as_json: bool) -> None:
+def show(result: Result, folder: Path, *, as_json: bool, whole: bool = False) -> None:
     """Print the result: with `as_json` its result.json alone on standard output, else the table and the page's path."""
     if as_json:
         text = shown(result.json() + "\n", "\\u{:04x}")
@@ -49,8 +49,8 @@ def show(result: Result, folder: Path, *, as_json: bool) -> None:
             sys.stdout.write(text)
         return
     screen = console()
-    screen.print(result.table())
-    screen.print(f"page: {folder / 'report.html'}", markup=False, highlight=False, soft_wrap=True)
+    screen.print(result.table(whole=True) if whole else result.table())
+    screen.print(f"page: {(folder / 'report.html').resolve().as_uri()}", markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

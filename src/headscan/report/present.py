@@ -35,11 +35,11 @@ class Report:
 
         return html(_page(result))
 
-    def table(self, result: Result) -> RenderableType:
-        """The result for the terminal, with characters that the terminal can show."""
+    def table(self, result: Result, *, whole: bool = False) -> RenderableType:
+        """The result for the terminal, with characters that the terminal can show; `whole` with all the page's tables."""
         from headscan.report.kit.terminal import terminal
 
-        return terminal(_page(result))
+        return terminal(_page(result), whole=whole)
 
     def figures(self, result: Result, folder: Path, formats: Sequence[str]) -> list[Path]:
         """The page's figures as files of these formats in a folder."""

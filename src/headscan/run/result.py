@@ -38,8 +38,8 @@ class Presenter(Interface):
     def plot(self, result: Any, what: str | None, **options: Any) -> go.Figure:
         """A picture of the result: the one of this name, or its first."""
 
-    def table(self, result: Any) -> RenderableType:
-        """The result for the terminal."""
+    def table(self, result: Any, *, whole: bool = False) -> RenderableType:
+        """The result for the terminal; `whole` with all the page's tables."""
 
     def figures(self, result: Any, folder: Path, formats: Sequence[str]) -> list[Path]:
         """The page's figures as files of these formats in a folder."""
@@ -117,9 +117,9 @@ class Result:
         """The result as one self-contained HTML page."""
         return presenter().page(self)
 
-    def table(self) -> RenderableType:
-        """The result as a `rich` table for the terminal."""
-        return presenter().table(self)
+    def table(self, *, whole: bool = False) -> RenderableType:
+        """The result as a `rich` table for the terminal; `whole` with all the page's tables and findings."""
+        return presenter().table(self, whole=whole)
 
     def save_figures(self, folder: str | os.PathLike[str], formats: Sequence[str] = ("svg", "pdf")) -> list[Path]:
         """Write the page's figures into a folder, one file a figure and format (svg, pdf, png); the paths.

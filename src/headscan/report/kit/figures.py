@@ -57,7 +57,7 @@ def lines(
             x=[literal(value) if isinstance(value, str) else value for value in across], y=values,
             name=literal(name), mode="lines+markers" if markers else "lines",
             line={"color": depths[index][0]} if by_depth else palette.model_line(index),
-            error_y=_reach(values, intervals[0]) if intervals else None,
+            error_y=reach(values, intervals[0]) if intervals else None,
         )  # fmt: skip
     if any(isinstance(value, str) for across, *_ in series.values() for value in across):
         figure.update_xaxes(type="category")
@@ -69,15 +69,13 @@ def lines(
     return figure
 
 
-def _reach(values: Sequence[float | None], intervals: Sequence[Any]) -> dict[str, Any] | None:
+def reach(values: Sequence[float | None], intervals: Sequence[Any]) -> go.scatter.ErrorY | None:
     """Error bars from values to the ends of their intervals; None where none has one."""
     ends = [(b[1] - v, v - b[0]) if b and v is not None else (0, 0) for v, b in zip(values, intervals, strict=True)]
     if not any(any(pair) for pair in ends):
         return None
-    return {
-        "type": "data", "symmetric": False, "array": [up for up, _ in ends], "arrayminus": [down for _, down in ends],
-        "thickness": 1, "width": 2,
-    }  # fmt: skip
+    above, below = zip(*ends, strict=True)
+    return go.scatter.ErrorY(type="data", symmetric=False, array=above, arrayminus=below, thickness=1, width=2)
 
 
 def heat(

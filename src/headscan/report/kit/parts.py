@@ -270,6 +270,7 @@ class Head:
     Several `titles` are parted by ampersands. `top` stands under them before the findings. `switch` offers to count
     sink tokens, too; figures' traces then carry `meta = {"first": "with" | "without"}`. `plots` are figures that
     `result.plot(name)` knows and the page does not show. `words` are for the glossary. `alarm` makes the sentence red.
+    `listed`: the findings stand below the top.
     """
 
     titles: Sequence[str]
@@ -279,6 +280,7 @@ class Head:
     plots: Mapping[str, Callable[..., go.Figure]] = field(default_factory=dict)
     words: Sequence[Term] = ()
     alarm: bool = False
+    listed: bool = True
 
 
 @dataclass(frozen=True)

@@ -57,8 +57,8 @@ def _has(encoding: str, text: str) -> bool:
     return True
 
 
-def terminal(page: Page) -> RenderableType:
-    """A rich renderable: `rich.print(terminal(page))`.
+def terminal(page: Page, *, whole: bool = False) -> RenderableType:
+    """A rich renderable: `rich.print(terminal(page))`; `whole` has what only the page shows, too.
 
     Control characters of untrusted text are shown as U+FFFD, and square brackets are no markup.
     """
@@ -66,16 +66,16 @@ def terminal(page: Page) -> RenderableType:
     head.append(f"\n{clean(page.head.subtitle)}", style="bold red" if page.head.alarm else "not bold dim")
     shown: list[RenderableType] = [head]
     for part in page.parts():
-        shown += _part(part)
-    if page.findings:
+        shown += _part(part, whole)
+    if page.findings and (page.head.listed or whole):
         shown += [Text(), *(_finding(found) for found in page.findings)]
     return Legible(Group(*shown))
 
 
-def _part(part: Part) -> list[RenderableType]:
+def _part(part: Part, whole: bool = False) -> list[RenderableType]:
     if isinstance(part, Raw):
         return [] if part.terminal is None else [part.terminal]
-    if isinstance(part, Table | Facts | Prose) and part.where != "page":
+    if isinstance(part, Table | Facts | Prose) and (whole or part.where != "page"):
         if isinstance(part, Table):
             return _table(part)
         if isinstance(part, Facts):

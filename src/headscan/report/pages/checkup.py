@@ -1,4 +1,4 @@
-"""The page of a checkup: five sentences, the four questions with a figure each, what was looked for, what would help."""
+"""The page of a checkup: the sheet, one picture, what each finding means and what to do, the figures of the questions."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
+from headscan.diagnosis.registry import CONDITIONS
+from headscan.diagnosis.result import population
 from headscan.measures.measure import leading
-from headscan.report.kit import Facts, Figure, Head, Prose, Section, Table, Term, figures, page, palette, section, table
+from headscan.report.kit import Facts, Figure, Head, Raw, Section, Table, Term, figures, page, palette, section, table
 from headscan.report.kit.parts import Part
-from headscan.report.kit.words import literal
+from headscan.report.kit.words import literal, named
+from headscan.report.pages.checkup_sheet import SIGNS, rows_of, sheet
+from headscan.report.pages.scan_layers import Axis
+from headscan.run import Row
 
 if TYPE_CHECKING:
     from headscan.diagnosis.result import CheckupResult, Examination, Observation
-    from headscan.run import Row
 
 LEAK = "Leak: what of the text is still in the states"
 RETRIEVAL = {
@@ -28,28 +32,51 @@ BRANCHES = {"part": Term("branch"), "share": Term("share of the average cosine",
 
 @page("checkup")
 def head(result: CheckupResult) -> Head:
-    """Names of the sources, the alarms in words, and the five sentences of each source."""
-    parts: list[Prose] = []
-    for one in result.examinations:
-        parts += [Prose(one.model, heading=True)] if len(result.examinations) > 1 else []
-        for sentence in one.summary:
-            strong, _, rest = sentence.partition(": ")
-            parts.append(Prose(rest, strong=f"{strong}:") if rest else Prose(strong))
-    alarm = any(not one.known for one in result.findings)
-    return Head([one.model for one in result.examinations], _verdict(result), parts, alarm=alarm)
+    """How many models have an alarm, which and of what, what was read, and the sheet."""
+    ill = _alarms(result)
+    several, first = len(result.examinations) > 1, result.examinations[0].model
+    if several:
+        title = (
+            f"{len(ill)} of {len(result.examinations)} models need{'s' * (len(ill) == 1)} attention"
+            if ill
+            else f"No alarm in {len(result.examinations)} models"
+        )
+    else:
+        title = f"{first}: {len(ill[first])} alarm{'s' * (len(ill[first]) > 1)}" if ill else f"{first}: no alarm"
+    return Head([title], f"{_verdict(result)} {_read(result)}".strip(), [sheet(result)], alarm=bool(ill), listed=False)
+
+
+def _alarms(result: CheckupResult) -> dict[str, list[Observation]]:
+    """The alarms that count, by model."""
+    found: dict[str, list[Observation]] = {}
+    for one in result.findings:
+        if not one.known and not one.passed:
+            found.setdefault(one.model or "", []).append(one)
+    return found
 
 
 def _verdict(result: CheckupResult) -> str:
     """The alarms of each source by name; without any, what is known of leaks all the same."""
-    said, several = [], len(result.examinations) > 1
-    for each in result.examinations:
-        names = [f"{one.title.lower()} ({one.code})" for one in result.findings if one.model == each.model and not one.known]
-        if names:
-            said.append(f"{each.model if several else 'Alarm'}: {', '.join(names)}.")
+    several, ill = len(result.examinations) > 1, _alarms(result)
+    said = [(f"{model}: " if several else "") + ", ".join(one.title.lower() for one in found) for model, found in ill.items()]
     if not said:
-        return f"No alarm{' in any of them' * several}. {_leak(result)}"
+        return f"None of the alarms is raised{' in any of them' * several}. {_leak(result)}".strip()
     healthy = len(result.examinations) - len(said)
-    return "Alarms. " * several + " ".join(said) + (f" The other{'s' * (healthy > 1)}: no alarm." if healthy else "")
+    named = "; ".join(said)
+    return f"{named[:1].upper() if not several else named[:1]}{named[1:]}." + (
+        f" The other{'s' * (healthy > 1)}: no alarm." if healthy else ""
+    )
+
+
+def _read(result: CheckupResult) -> str:
+    """The text and its tokens, and beside how many reference models."""
+    text, settings = result.protocol.text, result.protocol.settings
+    healthy = sum(one.kind == "healthy" for one in population())
+    beside = f"beside {healthy} healthy reference models"
+    if text is None or not text.tokens:
+        return f"Read {beside}."
+    alone = " each text by itself" if text.alone else f" in windows of {settings['context']}" if settings.get("context") else ""
+    return f"{text.tokens:,} tokens of {named(str(text.source))}{alone}, {beside}."
 
 
 def _leak(result: CheckupResult) -> str:
@@ -63,33 +90,69 @@ def _leak(result: CheckupResult) -> str:
     return "" if "HS301" in seen else "Whether the states give their text away was not examined."
 
 
-@section("checkup", 20)
+@section("checkup", 10)
 def shape(result: CheckupResult) -> Section:
     """Average cosine and directions in use over depth."""
 
     def draw() -> go.Figure:
         figure = make_subplots(rows=2, cols=1, shared_xaxes=True, vertical_spacing=0.06)
         figure.update_layout(figures.empty("", "").layout)
+        every = [Row(row | {"model": one.model}) for one in result.examinations for row in one.evidence.sites]
+        axis = Axis(every, result.models)
         measures = (("average_cosine", "average cosine"), ("participation_ratio", "directions in use"))
         for panel, (measure, title) in enumerate(measures, 1):
             for index, one in enumerate(result.examinations):
                 random = [row for row in one.evidence.nulls if row["null"] == "random-init"]
                 for rows, dash in ((one.evidence.sites, "solid"), (random, "dot")):
-                    if rows:
+                    line = sorted((axis.place(Row(row | {"model": one.model})).x, row) for row in rows)
+                    line = [(x, row) for x, row in line if not axis.place(Row(row | {"model": one.model})).part]
+                    if line:
                         name = one.model if dash == "solid" else f"{one.model}, random weights"
+                        values = [row.number(leading(row, measure)) for _, row in line]
+                        ends = [row.interval(leading(row, measure)) if dash == "solid" else None for _, row in line]
                         figure.add_scatter(
-                            x=[row.text("site") for row in rows], y=[row.number(leading(row, measure)) for row in rows],
-                            name=literal(name), mode="lines+markers", showlegend=panel == 1, legendgroup=f"{index}{dash}",
+                            x=[x for x, _ in line], y=values, text=[row.text("site") for _, row in line],
+                            hovertemplate="%{text}: %{y:.3g}", name=literal(name), mode="lines+markers",
+                            showlegend=panel == 1, legendgroup=f"{index}{dash}", error_y=figures.reach(values, ends),
                             line={"color": palette.model_colour(index), "dash": dash}, row=panel, col=1,
                         )  # fmt: skip
             figure.update_yaxes(title_text=title, row=panel, col=1)
-        figure.update_yaxes(type="log", row=2, col=1)
+        ticks = axis.ticks(every)
+        figure.update_xaxes(tickvals=list(ticks), ticktext=list(ticks.values()))
+        figure.update_xaxes(title_text=axis.title, row=2, col=1)
+        figure.update_yaxes(type="log", dtick=1, row=2, col=1)
+        figure.update_xaxes(title_font_size=12, color=palette.ROLES["muted"][0], fixedrange=True)
+        figure.update_yaxes(
+            title_font_size=12, color=palette.ROLES["muted"][0], gridcolor=palette.ROLES["hairline"][0], fixedrange=True
+        )
         return figure
 
     lead = "How the tokens lie at each site, sinks left out: how alike in direction, along how many directions they differ."
-    caption = "Average cosine, and below it directions in use (participation ratio), site by site."
+    caption = (
+        "Average cosine between two tokens, and below it directions in use (participation ratio), from the embedding to the last "
+        "site; dotted: the same architecture with random weights. Bars: 95 % intervals."
+    )
     drawn = Figure("shape", draw, "Average cosine and directions in use by site", caption, 520)
-    return Section("Shape: how the tokens lie", lead, [drawn, _table(result, "shape")])
+    return Section("Shape: how the tokens lie", lead, [drawn])
+
+
+@section("checkup", 20)
+def conditions(result: CheckupResult) -> Section:
+    """What each number means, what was found, what to do, and how it was measured; folded."""
+    several, shown = len(result.examinations) > 1, []
+    for row in rows_of(result):
+        every = [(each.model, one) for each in result.examinations for one in each.observations if one.code == row.code]
+        states = {cell.model: cell.state for cell in row.cells}
+        worst = min(states.values(), key=list(SIGNS).index)
+        found = [(model if several else "", one.sentence, one.advice if one.present else "") for model, one in every]
+        known = CONDITIONS.get(row.code)  # a plug-in that had it may be gone
+        shown.append({
+            "code": row.code, "title": row.title, "state": worst, "sign": SIGNS[worst], "meaning": every[0][1].meaning,
+            "found": found, "table": _table(every), "source": every[0][1].source, "limits": known.limits if known else "",
+            "measured": known.sentence if known else "",
+        })  # fmt: skip
+    lead = "Every number of the sheet: what it means, what was found, what to do, how it was measured. Open one by a click."
+    return Section("What was looked for", lead, [Raw("checkup_conditions.html.j2", {"conditions": shown})])
 
 
 @section("checkup", 30)
@@ -104,18 +167,16 @@ def cause(result: CheckupResult) -> Section | None:
         caption = "Loss, and what knowing the tokens' frequencies loses."
         parts.append(_bars("loss", list(losses), values, "nats a token", alt, caption))
     parts += [one for each in result.examinations if (one := _branches(each, several=len(result.examinations) > 1))]
-    conditions = _table(result, "cause")
     lead = "How well the next token is predicted, and how much each branch adds to the average cosine."
-    return Section("Cause: what made the shape", lead, [*parts, conditions]) if parts or conditions.rows else None
+    return Section("Cause: what made the shape", lead, parts) if parts else None
 
 
 @section("checkup", 40)
 def leak(result: CheckupResult) -> Section | None:
     """What the states of one block give away: tokens guessed without them, read through noise, read by exact search."""
     shown = [one for one in result.examinations if one.evidence.read or one.evidence.bits]
-    conditions = _table(result, "leak")
     if not shown:
-        return Section(LEAK, "What outputs know of other tokens.", [conditions]) if conditions.rows else None
+        return None
     every = [(one.evidence.read, one.evidence.bits) for one in shown]
     values = {
         "guessed without states": [bits.guessed if bits else None for _, bits in every],
@@ -130,7 +191,7 @@ def leak(result: CheckupResult) -> Section | None:
     caption = "Tokens named from the states of one block." + (f" Noise: {noise} of the states' rms." if noise else "")
     alt = "Share of tokens that are named without states, through noise, and by exact search"
     figure = _bars("leak", [one.model for one in shown], values, "share of tokens", alt, caption, most=1.0)
-    return Section(LEAK, lead, [figure, conditions])
+    return Section(LEAK, lead, [figure])
 
 
 @section("checkup", 50)
@@ -146,18 +207,14 @@ def cure(result: CheckupResult) -> Section | None:
         axis = "average cosine at the output head's input"
         alt = "Average cosine at the output head's input before and after a bias of the output head"
         parts.append(_bars("cure", list(gauges), values, axis, alt, "The same logits, with and without a bias."))
-    parts += [Prose(one.advice, strong=f"{one.code} {one.title}.") for one in result.findings if one.advice]
     for one in result.examinations:
         if (tried := one.evidence.cure) is not None:
             title = f"{tried.queries} passages of {tried.length} tokens look for the one that follows"
             title += f", {one.model}" * (len(result.examinations) > 1)
             columns = ("remedy", "recall_at_1", "recall_at_1_gain", "recall_at_10", "average_cosine", "hubness")
-            parts.append(table(tried.rows, *columns, terms=RETRIEVAL, title=title))
-    lead = (
-        "What would help, if wanted: with what was found, against what all tokens have in common, and for search; with its "
-        "effect on this very model where that was measured."
-    )
-    return Section("Cure: what would help", lead, [*parts, _table(result, "cure")]) if parts else None
+            parts.append(table(tried.rows, *columns, terms=RETRIEVAL, title=title, where="page"))
+    lead = "What would help against what all tokens have in common, and for search, as far as it was measured on this model."
+    return Section("Cure: what would help", lead, parts) if parts else None
 
 
 @section("checkup", 60)
@@ -165,17 +222,7 @@ def not_done(result: CheckupResult) -> Section | None:
     """What there was no time for, or what the source has not."""
     rows = [(one.model, reason) for one in result.examinations for reason in one.evidence.skipped]
     lead = "What these sources lack, or the budget did not allow."
-    return Section("Not examined", lead, [Facts("", rows)]) if rows else None
-
-
-@section("checkup", 70)
-def looked_for(result: CheckupResult) -> Section:
-    """Every condition, in words."""
-    words = {one.code: one for each in result.examinations for one in each.observations}
-    rows = [words[code] for code in sorted(words)]
-    columns = (Term("condition"), lambda one: one.title), (Term("what it is"), lambda one: one.meaning)
-    shown = table(rows, "code", *columns, "source", folded=True, title="Conditions", where="page")
-    return Section("What was looked for", "", [shown])
+    return Section("Not examined", lead, [Facts("", rows, where="page")]) if rows else None
 
 
 def _bars(
@@ -198,16 +245,14 @@ def _threshold(one: Observation) -> str:
     return f"at {'least' if one.least else 'most'} {one.threshold:g}{alarm}"
 
 
-def _table(result: CheckupResult, question: str) -> Table:
-    """The conditions of a question."""
-    rows = [one for each in result.examinations for one in each.observations if one.question == question]
-    owner = {id(one): each.model for each in result.examinations for one in each.observations}
-    several = len(result.examinations) > 1
+def _table(every: Sequence[tuple[str, Observation]]) -> Table:
+    """One condition, a row a model."""
+    owner = {id(one): model for model, one in every}
     return table(
-        rows, "code", (Term("condition"), lambda one: one.title),
+        [one for _, one in every], (Term("model"), lambda one: owner[id(one)]),
         (Term("found", "Alarm; notice, where many healthy models have it; no."), _found),
-        "value", "null", (Term("threshold", "From here on, or down to here, the condition is named."), _threshold),
-        "unit", "site", "beside", note=lambda one: owner[id(one)] if several else "",
+        "value", "null", (Term("limit", "From here on, or down to here, the condition is named."), _threshold),
+        "unit", "site", "beside", where="page",
     )  # fmt: skip
 
 
@@ -220,4 +265,4 @@ def _branches(one: Examination, *, several: bool) -> Table | None:
     rows.sort(key=lambda row: -(row.number("share") or 0.0))
     shown: Sequence[Row] = rows if len(rows) <= 8 else [*rows[:5], *rows[-3:]]
     title = f"Which branches add to the average cosine of {last}" + (f" in {one.model}" if several else "")
-    return table(shown, "part", "share", terms=BRANCHES, title=title)
+    return table(shown, "part", "share", terms=BRANCHES, title=title, where="page")

@@ -17,7 +17,7 @@ from headscan.report.kit.words import literal
 from headscan.report.kit.words import number as written
 
 if TYPE_CHECKING:
-    from headscan.run import Interval, Row
+    from headscan.run import Interval, ModelRecord, Row
     from headscan.scanner.result import ScanResult
 
 NULLS = {"random-init": "random weights", "gaussian": "Gaussian"}
@@ -46,16 +46,16 @@ class Axis:
     is the share of the blocks passed, 0 at the embedding and 1 after the last block, with the norm and the head beyond.
     """
 
-    def __init__(self, result: ScanResult) -> None:
+    def __init__(self, rows: Iterable[Row], records: Iterable[ModelRecord]) -> None:
         self.blocks: dict[tuple[str, str], int] = {}
         self.deepest: dict[str, float] = {}
-        for row in result.sites:
+        for row in rows:
             model, match = row.text("model"), NAME.match(row.text("site"))
             self.deepest[model] = max(self.deepest.get(model, 1.0), depth_of(row))
             if match and match["index"] is not None:
                 key = model, match["stack"] or ""
                 self.blocks[key] = max(self.blocks.get(key, 0), int(match["index"]) + 1)
-        for record in result.models:  # a scan of a few sites does not show how deep the model is
+        for record in records:  # a scan of a few sites does not show how deep the model is
             if (record.name, "") in self.blocks:
                 self.blocks[record.name, ""] = max(self.blocks[record.name, ""], record.depth or 0)
         self.counts = len(set(self.blocks.values())) <= 1
@@ -145,7 +145,7 @@ def by_layer(result: ScanResult, measure: str, first: First = "without", *, null
 
     Sites inside a block (attention, mlp) get a thinner line of their own; values that are not defined leave a gap.
     """
-    figure, axis, names = empty(), Axis(result), models(result)
+    figure, axis, names = empty(), Axis(result.sites, result.models), models(result)
     for index, name in enumerate(names):
         strands = [("", literal(name), of_model(result.sites, name))]
         for null, words in NULLS.items() if nulls else ():

@@ -1,0 +1,189 @@
+"""The sheet of a checkup: models by conditions at a glance, and each number beside its limit and the reference models."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from headscan.diagnosis.registry import Question
+from headscan.diagnosis.result import population
+from headscan.report.kit import Raw
+from headscan.report.kit.terminal import LEVELS
+from headscan.report.kit.words import clean, number
+
+if TYPE_CHECKING:
+    from headscan.diagnosis.result import CheckupResult, Observation
+
+SIGNS = {"alarm": "!", "notice": "·", "fine": "+", "none": "–"}
+STYLES = {"alarm": LEVELS["alert"][1], "notice": LEVELS["notice"][1], "fine": "", "none": "dim"}
+WORDS = {"alarm": "alarm", "notice": "notice", "fine": "no finding", "none": "not examined"}
+QUESTIONS: dict[Question, str] = {"shape": "Shape", "cause": "Prediction", "leak": "Leak", "cure": "Remedy"}
+WIDE = 5  # models beside one another in a terminal
+SPREAD = 30.0  # numbers that differ by more than this factor are shown on a logarithmic axis
+
+
+@dataclass(frozen=True)
+class SheetCell:
+    """One model's number of a condition: `state` is a key of `SIGNS`; `why` says what the number alone does not."""
+
+    model: str
+    state: str
+    value: float | None = None
+    ends: tuple[float, float] | None = None
+    null: float | None = None
+    why: str = ""
+
+    @property
+    def word(self) -> str:
+        return WORDS[self.state]
+
+
+@dataclass(frozen=True)
+class SheetRow:
+    """A condition in all models. `reference` are the numbers of healthy and of ill reference models."""
+
+    code: str
+    title: str
+    unit: str
+    question: str
+    limit: float
+    least: bool
+    cells: list[SheetCell]
+    healthy: list[float]
+    ill: list[float]
+
+    @property
+    def sign(self) -> str:
+        return "≥" if self.least else "≤"
+
+    def axis(self) -> tuple[float, float, bool]:
+        """The ends of the strips, and whether they are logarithmic; ill reference models beyond stand at the end."""
+        own = [value for cell in self.cells for value in (cell.value, cell.null, *(cell.ends or ())) if value is not None]
+        shown = [value for value in [*own, *self.healthy, self.limit] if math.isfinite(value)]
+        low, high = min(shown), max(shown)
+        log = low > 0 and high > SPREAD * low
+        ends = (math.log(low), math.log(high)) if log else (low, high)
+        return *ends, log
+
+    def place(self, value: float) -> float:
+        """Where a number stands on the strip, in per cent, inside its ends."""
+        low, high, log = self.axis()
+        at = (math.log(value) if value > 0 else low) if log else value
+        return round(min(100.0, max(0.0, 4 + 92 * ((at - low) / (high - low) if high > low else 0.5))), 2)
+
+
+def rows_of(result: CheckupResult) -> list[SheetRow]:
+    """The conditions that were looked for in any model: those with an alarm first, then notices, then the others, by code."""
+    passed = {(one.model, one.code): one.passed for one in result.findings}
+    seen = {(one.model, one.code): one for each in result.examinations for one in each.observations}
+    rows = []
+    for code in sorted({code for _, code in seen}):
+        models = [each.model for each in result.examinations]
+        cells = [_cell(model, seen.get((model, code)), passed.get((model, code), "")) for model in models]
+        one = next(seen[model, code] for model in models if (model, code) in seen)
+        known = [(other.kind, other.values[code]) for other in population() if code in other.values]
+        healthy, ill = ([value for kind, value in known if kind == wanted] for wanted in ("healthy", "ill"))
+        limit = one.threshold if one.alarm is None else one.alarm
+        rows.append(
+            SheetRow(code, one.title, one.unit, QUESTIONS[one.question], limit, one.least, cells, healthy, ill)
+        )  # fmt: skip
+    order = list(SIGNS)
+    return sorted(rows, key=lambda row: min(order.index(cell.state) for cell in row.cells if cell.state != "none"))
+
+
+def _cell(model: str, one: Observation | None, passed: str) -> SheetCell:
+    if one is None:
+        return SheetCell(model, "none")
+    alarm = one.present and not one.known and not passed
+    state = "alarm" if alarm else "notice" if one.present else "fine"
+    null = one.null if one.null_of == "with random weights" else None
+    beyond = one.value is not None and (one.value >= one.threshold if one.least else one.value <= one.threshold)
+    why = {"known": "in the baseline", "ignored": "ignored"}.get(passed, "")
+    why = why or ("not certain" if alarm and one.sure is False else "")
+    why = why or ("the interval holds 0" if beyond and not one.present else "")
+    return SheetCell(model, state, one.value, one.interval, null, why)
+
+
+def sheet(result: CheckupResult) -> Raw:
+    """The sheet as the first part of the page."""
+    rows = rows_of(result)
+    models = [(each.model, sum(row.cells[k].state == "alarm" for row in rows)) for k, each in enumerate(result.examinations)]
+    groups = {
+        question: [row for row in sorted(rows, key=lambda row: row.code) if row.question == question]
+        for question in QUESTIONS.values()
+    }
+    context = {"rows": rows, "models": models, "groups": {name: found for name, found in groups.items() if found}, "signs": SIGNS}
+    return Raw("checkup_sheet.html.j2", context, styles=("checkup.css",), terminal=_terminal(result, rows, models))
+
+
+# ---- The same in a terminal.
+
+
+def _terminal(result: CheckupResult, rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> RenderableType:
+    parts: list[RenderableType] = [_columns(rows, models) if len(models) <= WIDE else _grid(rows, models)]
+    parts.append(Text("! alarm  · notice: many healthy models have it  – not examined", style="dim"))
+    reasons: dict[tuple[str, str], list[str]] = {}
+    for row in rows:
+        for cell in row.cells:
+            if cell.why:
+                reasons.setdefault((row.code, cell.why), []).append(clean(cell.model))
+    parts += [Text(f"{code} {', '.join(names)}: {why}", style="dim") for (code, why), names in reasons.items()]
+    for one in result.examinations:
+        alarm = next(
+            (found for found in result.findings if found.model == one.model and not found.known and not found.passed), None
+        )
+        if alarm is not None:
+            parts.append(Text(f"{clean(one.model)}, first: ", style="bold").append(clean(alarm.advice), style="not bold"))
+    return Group(*parts, Text(next_command(result), style="dim"))
+
+
+def _columns(rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> RichTable:
+    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
+    grid.add_column(Text("looked for"), overflow="fold")
+    grid.add_column(Text("limit"), no_wrap=True)
+    for model, _ in models:
+        grid.add_column(Text("\n".join(wrap(clean(model), 12))), no_wrap=True)
+    for row in rows:
+        cells = [
+            Text(
+                f"{SIGNS[cell.state] if cell.state != 'fine' else ' '} {number(cell.value) if cell.value is not None else ''}",
+                style=STYLES[cell.state],
+            )
+            for cell in row.cells
+        ]
+        grid.add_row(Text(f"{row.code} {row.title}"), Text(f"{row.sign} {row.limit:g}", style="dim"), *cells)
+    return grid
+
+
+def _grid(rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> RichTable:
+    """A row a model and a column a condition, for more models than stand beside one another."""
+    grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0), collapse_padding=True)
+    grid.add_column(Text("model"), overflow="fold")
+    ordered = sorted(rows, key=lambda row: row.code)
+    for row in ordered:
+        grid.add_column(Text(row.code.removeprefix("HS")), no_wrap=True, min_width=4)
+    for place, (model, _) in enumerate(models):
+        states = [row.cells[place].state for row in ordered]
+        grid.add_row(Text(clean(model)), *(Text(SIGNS[state], style=STYLES[state]) for state in states))
+    return grid
+
+
+def next_command(result: CheckupResult) -> str:
+    """What looks closer: at the layers of the first model with an alarm, else at what its states give away."""
+    ill = next((one.model for one in result.findings if not one.known and not one.passed), None)
+    model = ill or result.examinations[0].model
+    record = next((one for one in result.models if one.name == model), None)
+    text = result.protocol.text.source if result.protocol.text is not None else None
+    if record is None or not text:
+        return ""
+    words = ["headscan", "scan" if ill else "privacy", record.source or model, "--text", str(text)]
+    return f"next: {clean(shlex.join(words))}"
