@@ -24,7 +24,7 @@ WORKERS ?= auto
 
 scan: setup
 	$(BIN)/headscan checkup gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
-		--max-tokens 8192 --out headscan-results/first-scan
+		--max-tokens 8192 --out headscan-results/first-scan --overwrite
 
 test: setup browser
 	PYTHONHASHSEED=0 HEADSCAN_SEED= HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q

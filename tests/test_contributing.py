@@ -164,7 +164,7 @@ def test_an_objective_is_an_option_with_its_parameter(installed, tmp_path):
     assert "smoothed" in json.dumps(document["objective"])
     assert "0.2" in json.dumps(document["objective"])
     assert "smoothed" in (out / "report.html").read_text("utf-8")
-    refused = run("-m", "headscan", *words, "--objective", "cwt:smoothing=.2", status=2)
+    refused = run("-m", "headscan", *words, "--objective", "cwt:smoothing=.2", "--overwrite", status=2)
     assert "smoothing is not a parameter of the objective cwt; it belongs to smoothed" in refused
 
 
@@ -190,7 +190,7 @@ def test_an_inversion_method_is_an_option_with_its_parameter(installed, tmp_path
     assert set(document["prompts"][0]["recovered"]) == {7}
     assert "unique" not in document["prompts"][0]["verdict"]
     assert "guessed is not a parameter of the method exact" in run(
-        "-m", "headscan", *words, "--method", "exact:guessed=7", status=2
+        "-m", "headscan", *words, "--method", "exact:guessed=7", "--overwrite", status=2
     )
 
 

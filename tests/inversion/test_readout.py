@@ -8,6 +8,7 @@ from headscan.inversion.candidates import Ranking
 from headscan.inversion.left_to_right import Search, exact
 from headscan.inversion.readout import ReadoutSums, TokenScores, prior_pays, readouts_of
 from headscan.model.slicing import Slice
+from headscan.run import BadInput
 from tests.inversion.conftest import build
 
 
@@ -108,3 +109,11 @@ def test_a_prior_that_misleads_hides_no_token_that_the_readout_sees():
     batches += [order.next(512) for _ in range(10)]
     assert sorted(torch.cat(batches).tolist()) == list(range(5000))
     assert len(order.next(512)) == 0
+
+
+def test_a_model_that_overflows_is_told_in_a_sentence():
+    lens = build("gpt2", vocabulary=50, width=16, depth=1)
+    for parameter in lens.model.parameters():
+        parameter.data *= 1e38
+    with pytest.raises(BadInput, match=r"no finite number at block\.0"):
+        readouts_of(Slice(sites=("block.0",)).on(lens))

@@ -44,8 +44,9 @@ VERBS = {
     "remedy": "Fit post-processing methods to embeddings, judge them on retrieval, export them.",
     "figures": "Write the figures of a saved result as SVG and PDF.",
     "models": "List the models that can be named without a download.",
+    "open": "Show the page of a saved result, or a list of the results in a folder.",
 }
-BARE = ("figures", "models")  # commands that make no result
+BARE = ("figures", "models", "open")  # commands that make no result
 PLUGIN_VERBS = "headscan.verbs"
 """The group of entry points by which an installed package brings verbs: each names a `Command`, or a function under `@verb`."""
 
@@ -105,6 +106,7 @@ TAIL = """
 Options:
   --version             Print the version and leave.
   --help, -h            Show this message.
+  --overwrite           Of any verb: a finished result in its folder is replaced.
   --install-completion  Install completion for the current shell."""
 
 
@@ -150,10 +152,10 @@ def run(words: Sequence[str]) -> int:
     from cyclopts import CycloptsError
 
     if name in BARE:
-        app = getattr(import_module("headscan.cli.commands"), name)()
+        app = getattr(import_module("headscan.cli.commands"), f"{name}_app")()
     else:
         app = command_of(name).app(name, verbs().get(name, ""))
-    given = list(words[1:])
+    given = [word for word in words[1:] if word != "--overwrite"]  # read where the folder is chosen (cli/output.py)
     if given[:1] == ["-"]:  # standard input as the subject: behind the mark that ends the options
         given = [*given[1:], "--", "-"]
     try:

@@ -13,7 +13,7 @@ from cyclopts import App, Group, Parameter
 
 import headscan
 from headscan.cli.guard import console
-from headscan.cli.output import command_line, default_folder, joined, progress_bar, show
+from headscan.cli.output import command_line, default_folder, finished_before, free_folder, joined, progress_bar, show
 from headscan.run.findings import new_alarms
 
 DOCS = "https://github.com/headscan/headscan/blob/main/docs/"
@@ -108,10 +108,15 @@ class Command:
             if dry and self.estimate is not None:
                 print(*self.estimate()(*subject, **chosen), sep="\n")
                 return 0
-            of = subject[0] if subject else None
-            chosen.setdefault("out", default_folder(name, *_words(of, chosen, self.arguments)))
+            of, resume = subject[0] if subject else None, bool(chosen.get("resume"))
+            if "out" not in chosen:
+                chosen["out"] = free_folder(default_folder(name, *_words(of, chosen, self.arguments)), resume=resume)
             chosen["out"] = Path(chosen["out"])
             speaks = os.environ.get("RANK", "0") == "0"
+            before = finished_before(chosen["out"], resume=resume, continues=record.continues)
+            if before is not None:
+                show(before, chosen["out"], as_json=as_json, whole=bool(extra.get("verbose")))
+                return (self.after(before, extra) or 0) if self.after is not None else 0
             with joined(wanted=self.distributed), progress_bar(visible=speaks) as progress:
                 told = {"progress": progress, "command": command_line()}
                 known = {key: value for key, value in told.items() if key in record.signature.parameters}

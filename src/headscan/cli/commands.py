@@ -1,15 +1,24 @@
 """How each verb of the instrument is called from the command line: what it is applied to, an example, its page."""
 
+import sys
+import webbrowser
+from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import asdict
+from hashlib import sha256
+from html import escape
 from importlib import import_module
 from json import dumps
+from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
 import headscan
 from headscan.cli.command import SOURCE_HELP, Command
+from headscan.cli.guard import shown
+from headscan.run import write_atomic
 
 MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or embedded specimens."
 TEXT_HELP = (
@@ -83,10 +92,10 @@ COMMANDS = {
         example="embeddings.npy --export standardise --out remedied",
     ),
 }  # fmt: skip
-"""Every verb of the instrument but `figures` and `models`, which make no result."""
+"""Every verb of the instrument but `figures`, `models` and `open`, which make no result."""
 
 
-def figures() -> App:
+def figures_app() -> App:
     """The command `figures`: the figures of a saved result's page, as files for a paper."""
     app = App(name="headscan figures", help="Write the figures of a saved result as SVG and PDF.", version_flags=[])
 
@@ -108,7 +117,7 @@ def figures() -> App:
     return app
 
 
-def models() -> App:
+def models_app() -> App:
     """The command `models`: the embedded specimens and the models in the local Hugging Face cache."""
     app = App(name="headscan models", help="List the models that can be named without a download.", version_flags=[])
 
@@ -124,3 +133,64 @@ def models() -> App:
             print(f"{entry.name:40} {entry.kind:10} {entry.about}")
 
     return app
+
+
+def open_app() -> App:
+    """The command `open`: a saved result's page in the browser, where one can be started; else its address."""
+    app = App(
+        name="headscan open", help="Show the page of a saved result, or a list of the results in a folder.", version_flags=[]
+    )
+
+    @app.default
+    def opened(
+        result: Annotated[
+            str, Parameter(help="Folder of a result, or of several. Default: headscan-results.")
+        ] = "headscan-results",
+        /,
+    ) -> None:
+        folder = Path(result)
+        if not folder.is_dir():
+            raise headscan.BadInput(f"There is no folder {result}: run a verb first, or name a result's folder.")
+        page = folder / "report.html"
+        if (folder / "result.json").is_file():
+            if not page.is_file():
+                write_atomic(page, headscan.load(folder).page().encode())
+        else:
+            page = index(folder)
+        address = page.resolve().as_uri()
+        print(f"page: {shown(address)}")
+        if sys.stdout.isatty():
+            webbrowser.open(address)
+
+    return app
+
+
+def index(folder: Path) -> Path:
+    """Write `index.html` into a folder of results: a row each, the newest first, with a link to its page."""
+    rows = []
+    for path in sorted(folder.glob("*/result.json"), key=lambda path: -path.stat().st_mtime):
+        try:
+            made = headscan.load(path.parent)
+        except headscan.BadInput:  # of a plug-in that is gone, or no result
+            continue
+        alarms = sorted({one.code for one in made.findings if one.level == "alert" and not one.passed})
+        models = ", ".join(model.name for model in made.models)
+        cells = (made.protocol.started[:16].replace("T", " "), made.protocol.verb, models, ", ".join(alarms) or "no alarm")
+        link = f'<a href="{quote(path.parent.name)}/report.html">{escape(shown(path.parent.name))}</a>'
+        rows.append(f"<tr><td>{link}</td>{''.join(f'<td>{escape(shown(cell))}</td>' for cell in cells)}</tr>")
+    if not rows:
+        raise headscan.BadInput(f"There is no result in {folder}: run a verb first.")
+    style = (
+        "body{font:16px/1.5 Helvetica,Arial,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color-scheme:light dark}"
+        "table{border-collapse:collapse}th,td{text-align:left;padding:.3em 1.2em .3em 0;border-bottom:1px solid #8886}"
+    )
+    allowed = b64encode(sha256(style.encode()).digest()).decode()
+    heads = "".join(f"<th scope=col>{name}</th>" for name in ("result", "when", "verb", "models", "alarms"))
+    write_atomic(
+        folder / "index.html",
+        "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=Content-Security-Policy content=\"default-src 'none'; "
+        f'style-src \'sha256-{allowed}\'"><meta name=viewport content="width=device-width"><title>headscan results</title>'
+        f"<style>{style}</style><h1>{len(rows)} results</h1><table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}"
+        "</tbody></table>".encode(),
+    )
+    return folder / "index.html"

@@ -12,12 +12,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from headscan import Result
+from headscan import BadInput, Result
 from headscan.cli.guard import console, guarded, shown
+from headscan.run.run import UNFINISHED
 
+OVERWRITE = "--overwrite"
+"""Said of any verb: a finished result in the folder may be replaced."""
 Progress = Callable[[str, int, int | None, str], None]
 EVERY, SILENT = 10.0, 60.0  # seconds: least and most between two lines of progress where standard error is no terminal
 JOIN = 50.0  # seconds in which all processes of a run begin
@@ -36,6 +40,43 @@ def default_folder(verb: str, *words: str) -> Path:
     """
     parts = [re.sub(r"[^\w.]+", "-", Path(word).stem if "/" in word else word).strip("-.") for word in words]
     return Path("headscan-results") / "-".join([verb, *(part for part in parts if part)])[:120]
+
+
+def free_folder(folder: Path, *, resume: bool) -> Path:
+    """The default folder, or FOLDER-2, FOLDER-3, ... where that holds a result; with `resume` the last that exists."""
+    numbered = (folder if number == 1 else folder.with_name(f"{folder.name}-{number}") for number in count(1))
+    if resume:
+        existing = list(takewhile(Path.exists, numbered))
+        return existing[-1] if existing else folder
+    return next(each for each in numbered if not (each / "result.json").exists())
+
+
+def finished_before(folder: Path, *, resume: bool, continues: bool) -> Result | None:
+    """The finished result that a folder holds, to be shown again: with `resume`, and made by the same command.
+
+    BadInput for any other, which a run would replace: `--overwrite` says that it may. A run that `continues` keeps what it
+    goes on from; another's folder with that is one that was interrupted.
+    """
+    interrupted = (folder / UNFINISHED).exists() and not continues
+    if OVERWRITE in sys.argv or (continues and resume) or interrupted or not (folder / "result.json").is_file():
+        return None
+    import headscan
+
+    try:
+        before = headscan.load(folder)
+        made = before.protocol.command or f"a run of {before.protocol.verb}"
+    except BadInput:
+        before, made = None, "another program or version"
+    if resume and before is not None and _words(made) == _words(command_line()):
+        return before
+    if resume:
+        raise BadInput(f"The run in {folder} is finished, and was another one ({made}): there is nothing to resume.")
+    raise BadInput(f"{folder} holds a finished result ({made}). Give --overwrite to replace it, or another --out.")
+
+
+def _words(command: str) -> list[str]:
+    """A command without what does not change its result."""
+    return [word for word in shlex.split(command)[1:] if word not in ("--resume", "--json", OVERWRITE, "--verbose", "-v")]
 
 
 def show(result: Result, folder: Path, *, as_json: bool, whole: bool = False) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headscan.inversion.candidates import cache_path, write_cache
 from headscan.model.slicing import SlicedModel
-from headscan.run import Progress
+from headscan.run import BadInput, Progress
 from headscan.text.documents import documents
 from headscan.text.tokens import tokenise
 
@@ -181,8 +181,11 @@ def _fit(cut: SlicedModel, batches: list[Tensor], progress: Progress | None) -> 
         done += ids.numel()
         if progress:
             progress("fit of the readout", done, sum(ids.numel() for ids in batches), "tokens")
+    if not first.count + later.count:
+        raise BadInput(f"The model gives no finite number at {cut.slice}: its outputs overflow, nothing can be read from them.")
     # A model of one position has no later ones.
-    return Readouts(first.solve(cut.vectors), (later if later.count else first).solve(cut.vectors), done)
+    solved = [part.solve(cut.vectors) for part in (first, later) if part.count]
+    return Readouts(solved[0], solved[-1], done)
 
 
 def _read(path: Path, cut: SlicedModel) -> Readouts | None:

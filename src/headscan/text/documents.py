@@ -108,6 +108,17 @@ def _rows_at_once(metadata: Any, path: Path, column: str) -> int:
     return max(1, min(BATCH_ROWS, int(BATCH_BYTES / longest)))
 
 
+def _check_reached(identity: str) -> None:
+    """Fail at once where the hub cannot be reached: `datasets` tries six times, for half a minute."""
+    from huggingface_hub import constants, get_session
+
+    if not constants.HF_HUB_OFFLINE and not Path(identity).exists():
+        try:
+            get_session().head(constants.ENDPOINT, timeout=10)
+        except Exception as fault:  # of whatever library it speaks with
+            raise OSError(f"{constants.ENDPOINT} cannot be reached") from fault
+
+
 def dataset(name: str, column: str) -> Iterator[tuple[str, str]]:
     """Stream the rows of a dataset given as ID, ID:SPLIT or ID:CONFIG:SPLIT (split "train" unless said)."""
     missing = f"There is no file, folder or embedded text {name!r}"
@@ -121,6 +132,7 @@ def dataset(name: str, column: str) -> Iterator[tuple[str, str]]:
     split = rest[-1] if rest else "train"
     config = rest[0] if len(rest) == 2 else None
     try:
+        _check_reached(identity)
         for number, row in enumerate(datasets.load_dataset(identity, config, split=split, streaming=True), 1):
             where = f"{name}, row {number}"
             if column not in row:
