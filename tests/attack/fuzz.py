@@ -1,7 +1,6 @@
 """Command lines drawn from the verbs' own options: none may end in a traceback, hang, or have an option ignored.
 
     python -m tests.attack.fuzz [COUNT] [SEED]
-    python -m tests.attack.fuzz table
 
 Every verb's options, their types, bounds and choices are read from its settings and registries, so a new option is drawn
 without anybody naming it here. Values are right, at the edge, wrong, or hostile. A line may end with 0, 2 (one sentence)
@@ -20,7 +19,6 @@ import time
 import traceback
 import typing
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal
@@ -218,105 +216,6 @@ def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
     return words + chosen
 
 
-# What no option of a type may be, and what is no model and no text: tried with every verb and option that has such a type. Of
-# words that may mean something, a verb may make what it can.
-NO_NUMBER = ["", "x", "nan", "1e400", "-" + "9" * 20, "0x", "1,2", "\x00", "é\u202e"]
-NO_WHOLE_NUMBER = [*NO_NUMBER, "1.5", "9" * 30]
-NO_CHOICE = ["", "nonsense", " ", "../..", "\x00", "é\u202e", "x" * 5000, "[", ",,"]
-WORDS_OF_ANY_KIND = [
-    "",
-    " ",
-    "-",
-    "../..",
-    "\x00",
-    "é\u202e",
-    "x" * 5000,
-    "[",
-    "{}",
-    "a,b,,c",
-    "*",
-    "None",
-    "=cmd|' /C calc'!A0",
-    "\x1b[2J",
-]
-NO_MODEL = [
-    "",
-    " ",
-    "missing",
-    "broken",
-    "text.txt",
-    "empty",
-    "hollow",
-    "../..",
-    "a@b@c",
-    "\x00",
-    "é\u202e",
-    "x" * 5000,
-    "/dev/null",
-    "tiny@main",
-]
-NO_TEXT = ["", "missing.txt", "empty.txt", "bytes.txt", "rows.jsonl", "white.txt", "empty", "tiny", "torn.txt.gz",
-"torn.jsonl.zst", "torn.parquet",
-           "/dev/null", "\x00", "é\u202e.txt"]  # fmt: skip
-
-
-def table(ground: Ground) -> Iterator[tuple[list[str], bool]]:
-    """Bad inputs, listed: every verb with each of its options, its model and its text made bad; whether it must refuse."""
-    draw = random.Random(0)
-    for name in ("white.txt", "torn.txt.gz", "torn.jsonl.zst", "torn.parquet"):
-        (ground.folder / name).write_bytes(b" \n" * 300 if name == "white.txt" else b"\x1f\x8b\x28\xb5PAR1")
-    (ground.folder / "empty").mkdir()
-    (ground.folder / "hollow").mkdir()
-    (ground.folder / "hollow" / "config.json").write_text('{"model_type": "gpt2"}')
-    for verb in VERBS:
-        command, fields, _ = parameters(verb)
-        if command is None:
-            continue
-        needed = [n for n, x in fields.items() if x.required or n in ("prompt", "tokenizer") or (n in SMALL and n in BOUND)]
-        base = {n: right_value(fields[n], draw) for n in needed if (verb, n) not in ALONE and n not in command.arguments}
-        source = ground.texts if command.subject.startswith("TEXT") else ground.models
-        subject = ["gpt" if command.subject.startswith("RECIPE") else source[0]] if command.subject else []
-        whole = [word for words in base.values() for word in words]
-        for bad in (NO_TEXT if source is ground.texts else NO_MODEL) if subject else ():
-            yield [verb, bad, *whole], True
-        for name, field in fields.items():
-            kinds, rest = list(members(field.type)), [word for n, words in base.items() if n != name for word in words]
-            if bool in kinds or name in ("out", "resume", "json") or name in command.arguments:
-                continue
-            must = True
-            if name == "text":
-                values = NO_TEXT
-            elif literals(field.type) or (field.option.choices is not None and str not in kinds):
-                values = NO_CHOICE
-            elif int in kinds and str not in kinds and float not in kinds:
-                values = NO_WHOLE_NUMBER
-            elif float in kinds and str not in kinds:
-                values = NO_NUMBER
-            else:
-                values, must = WORDS_OF_ANY_KIND, False
-            for bad in values:
-                yield [verb, *subject, *rest, f"{field.flag}={bad}"], must
-
-
-def attack_by_table(first: int, last: int) -> tuple[int, list[tuple[list[str], str, str]]]:
-    """Run these lines of the table; how many there were, and what went wrong."""
-    here, found, count = os.getcwd(), list[tuple[list[str], str, str]](), 0
-    with tempfile.TemporaryDirectory() as folder:
-        ground = Ground(Path(folder))
-        os.chdir(folder)
-        try:
-            for words, must in islice(table(ground), first, last):
-                status, said, seconds = run(words)
-                count += 1
-                fault = faults_of(words, status, said) or ("accepted" if must and status == 0 else None)
-                if fault is not None:
-                    found.append((words, fault, said[-1500:]))
-                    print(f"{fault} ({seconds:.0f} s): headscan {' '.join(words)[:300]!r}\n{said[-1500:]}", flush=True)
-        finally:
-            os.chdir(here)
-    return count, found
-
-
 def run(words: list[str]) -> tuple[int, str, float]:
     """Exit status, standard error and seconds of a line, in this process."""
 
@@ -394,10 +293,6 @@ def attack(count: int, seed: int, verbs: list[str] | None = None) -> list[tuple[
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["table"]:
-        number, wrong = attack_by_table(*map(int, sys.argv[2:4] or (0, sys.maxsize)))
-        print(f"{number} bad inputs, {len(wrong)} faults")
-        sys.exit(bool(wrong))
     lines = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
     faults = attack(lines, int(sys.argv[2]) if len(sys.argv) > 2 else 0, sys.argv[3:] or None)
     print(f"{lines} command lines, {len(faults)} faults")

@@ -210,7 +210,7 @@ def contents(folder: Path) -> dict[str, Any]:
 
 def stored(out: Path) -> list[Path]:
     """Files of state that an interrupted run left, but for the record of what it rests on."""
-    inside = [path for path in (out / ".resume").rglob("*") if path.is_file() and path.name != "identity.json"]
+    inside = [path for path in (out / ".resume").rglob("[!.]*") if path.is_file() and path.name != "identity.json"]
     return [*inside, *out.glob("checkpoint-*/*.safetensors"), *out.glob("states-*.safetensors")]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import struct
 import subprocess
@@ -155,9 +156,12 @@ def dataset(at: Path, state: str = '{"_data_files": [{}]}') -> list[str]:
     return ["scan", str(at / "data")]
 
 
-def blank(at: Path) -> list[str]:
-    (at / "white.txt").write_text(" \n" * 3000)
-    return ["scan", "gpt-vanilla", "--text", str(at / "white.txt")]
+def blank(*words: str) -> Callable[[Path], list[str]]:
+    def made(at: Path) -> list[str]:
+        (at / "white.txt").write_text(" \n" * 3000)
+        return [*words, str(at / "white.txt")]
+
+    return made
 
 
 def lock(kind: Callable[[Path], object]) -> Callable[[Path], list[str]]:
@@ -237,16 +241,22 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "a mapping as probe": (result(lambda d: d.update(probes=[{"name": {}}])), "probes"),
     "a result without its columns": (result(lambda d: d.update(sites=[{"x": 1}])), "do not go together"),
     "a data file without a name": (dataset, "names no data files"),
-    "white space": (blank, "white space alone"),
+    "white space": (blank("scan", "gpt-vanilla", "--text"), "white space alone"),
+    "white space, counted": (blank("ntp", "--order", "1", "--tokenizer", "bytes"), "white space alone"),
+    "white space, attacked": (blank("privacy", "gpt-vanilla", "--text"), "white space alone"),
     "a folder as lock": (lock(Path.mkdir), "no file that could be locked"),
     "a pipe as lock": (lock(os.mkfifo), "no file that could be locked"),
     "a link as lock": (lock(lambda at: at.symlink_to(at.parent.parent / "victim")), "no file that could be locked"),
     "a list as identity": (identity("[1]"), "nothing to resume"),
     "null as identity": (identity("null"), "nothing to resume"),
+    "nothing as identity": (identity("{}"), "nothing to resume"),
     "a large seed": (option("--seed", "9" * 20), "--seed must be at most"),
     "a large batch": (option("--batch", str(2**63)), "--batch must be at most"),
     "a fraction as seed": (option("--seed", "1.5"), "--seed"),
     "a fraction as context": (option("--context=15.5"), "--context"),
+    "a name beyond all names": (option("--baseline", "x" * 5000), "is no result.json"),
+    "a whole number beyond all": (option("--sample", "9" * 30), "--sample must be at most 9,223,372,036,854,775,807"),
+    "trials beyond memory": (verb("flow", "gpt-vanilla", "--prompt", "a hen", "--trials", "9" * 18), "--trials must be at most"),
     "no measure": (option("--measures", ""), "--measures is empty"),
     "no field": (option("--field", ""), "--field is empty"),
     "another folder's revision": (verb("scan", "gpt-vanilla@../../x", *TEXT), "has no revisions"),
@@ -330,6 +340,21 @@ def test_rows_that_a_table_keeps_once_are_not_all_unpacked_at_once(tmp_path):
     before = pa.total_allocated_bytes()
     read_states(str(tmp_path / "a.parquet")).sites["x"].read(0, 1)
     assert pa.total_allocated_bytes() - before < 1 << 26
+
+
+@pytest.mark.parametrize(
+    ("closed", "words", "ended"),
+    [
+        ("<&-", ("scan", "gpt-vanilla", "--text", "-"), (2, "headscan: The text - is empty.")),
+        ("2>&-", ("figures", "nowhere", "nowhere"), (2, "")),
+        ("", ("scan", "gpt-vanilla", *TEXT, "--out", ""), (2, "headscan: --out is empty.")),
+    ],
+)
+def test_a_closed_stream_and_an_empty_folder_cost_a_sentence(closed, words, ended, tmp_path):
+    line = shlex.join([sys.executable, "-m", "headscan", *words])
+    done = subprocess.run(f"{line} {closed}", shell=True, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr.strip()) == ended
+    assert not list(tmp_path.glob("*.json"))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full: a full disk is NOT tried")

@@ -181,8 +181,9 @@ def main() -> NoReturn:
     """Run the command line: exit 0 when done, 2 on bad input (one sentence), 74 where the machine refused (a full disk), 130 when
     interrupted, 1 on a fault."""
     signal.signal(signal.SIGTERM, _stop)  # a polite kill saves its state as Ctrl-C does
-    if sys.stdout is None:  # it was closed
-        sys.stdout = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # it was closed
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can

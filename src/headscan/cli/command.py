@@ -111,6 +111,8 @@ class Command:
             of, resume = subject[0] if subject else None, bool(chosen.get("resume"))
             if "out" not in chosen:
                 chosen["out"] = free_folder(default_folder(name, *_words(of, chosen, self.arguments)), resume=resume)
+            if not chosen["out"]:
+                raise headscan.BadInput("--out is empty.")
             chosen["out"] = Path(chosen["out"])
             speaks = os.environ.get("RANK", "0") == "0"
             before = finished_before(chosen["out"], resume=resume, continues=record.continues)

@@ -188,7 +188,7 @@ P = TypeVar("P")
 def run(
     models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
     length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False,
-    trials: Annotated[int, Option("Random other tokens put in each place, for the leak.", low=1)] = 4,
+    trials: Annotated[int, Option("Random other tokens put in each place, for the leak.", low=1, high=2**20)] = 4,
     recover: Annotated[bool, Option("Try the vocabulary in each place; else only the leak.")] = True,
     candidates: Annotated[
         int | None,

@@ -148,14 +148,16 @@ def privacy(
     check(asked)
     lens = open_model(model, asked.chosen(Loading))
     tokenize = lens.require_tokenizer()
-    texts, left = list[list[int]](), max_tokens
+    texts, left, blank = list[list[int]](), max_tokens, True
     for document in read_documents(text, documents=documents, field=field):
-        ids = tokenize(document.beginning(CHARACTERS), add_special_tokens=False, verbose=False)["input_ids"]
+        beginning = document.beginning(CHARACTERS)
+        blank &= beginning.isspace()
+        ids = tokenize(beginning, add_special_tokens=False, verbose=False)["input_ids"]
         texts.append(ids[:left])
         if left is not None and (left := left - len(texts[-1])) == 0:
             break
-    if not texts:
-        raise BadInput("The text is empty.")
+    if blank:
+        raise BadInput("The text is empty, or white space alone.")
     record = lens.provenance()
     lens.identify(run)
     run.identify("the text", plain(texts))

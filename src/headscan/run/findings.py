@@ -110,8 +110,9 @@ def earlier(place: str | os.PathLike[str] | None, verb: str) -> set[tuple[object
     """(code, model, site) of every finding in a saved result of the same verb; BadInput where there is none."""
     if place is None:
         return set()
-    path = Path(place) / "result.json" if Path(place).is_dir() else Path(place)
+    path = Path(place)
     try:
+        path = path / "result.json" if path.is_dir() else path
         stored = json.loads(path.read_text(encoding="utf-8"))
         kind, rows = stored["protocol"]["verb"], [(row["code"], row["model"], row["site"]) for row in stored["findings"]]
     except FileNotFoundError:

@@ -103,7 +103,7 @@ class Run:
         if self.folder is None or self._unfinished is None or self._lock is None or self.resume:
             return
         found = {path.name for path in self.folder.iterdir()} - {UNFINISHED, self._lock.path.name}
-        if found <= self._before and [path.name for path in self._unfinished.glob("*")] == [self._record.name]:
+        if found <= self._before and [path.name for path in self._unfinished.rglob("*") if path.is_file()] == [self._record.name]:
             self.parts.clear()
 
     # ---- identity
@@ -123,7 +123,7 @@ class Run:
     def _take_up(self) -> None:
         try:
             stored = json.loads(self._record.read_text(encoding="utf-8"))
-            if not isinstance(stored, dict):
+            if not isinstance(stored, dict) or not {"verb", "subject"} <= stored.keys():
                 raise ValueError("no identity")
         except (OSError, ValueError, RecursionError):
             raise BadInput(f"There is nothing to resume in {self.folder}: no interrupted run.") from None

@@ -173,7 +173,8 @@ def check_value(field: OptionField, value: object) -> None:
 def _check_number(option: Option, flag: str, value: float) -> None:
     if not math.isfinite(value):
         raise BadInput(f"{flag} must be a finite number, not {value}.")
-    bounds = ("at least", option.low, lt), ("at most", option.high, gt), ("greater than", option.above, le)
+    most = 2**63 - 1 if option.high is None and isinstance(value, int) else option.high
+    bounds = ("at least", option.low, lt), ("at most", most, gt), ("greater than", option.above, le)
     for words, bound, beyond in bounds:
         if bound is not None and beyond(value, bound):
             raise BadInput(f"{flag} must be {words} {_written(bound)}, not {_written(value)}.")
@@ -257,6 +258,7 @@ Out = Annotated[
 ]
 Resume = Annotated[bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)]
 Seed = Annotated[int, Option("Random seed.", low=0, high=2**63 - 1)]
+Seed32 = Annotated[int, Option("Random seed.", low=0, high=2**32 - 1)]  # where it is handed to what takes no more
 Ignore = Annotated[
     str | Sequence[str] | None,
     Option(

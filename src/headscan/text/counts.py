@@ -115,6 +115,7 @@ def store_text(
             progress("reading", writer.tokens, limit, "tokens")
         if writer.tokens == limit:
             break
+    identity.finish()
     mark, store = identity.mark(), writer.finish()
     record = TextRecord(
         source=identity.name, sha256=mark.sha256, characters=mark.characters, documents=len(store.starts),

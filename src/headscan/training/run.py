@@ -26,7 +26,7 @@ from transformers.trainer_utils import align_special_tokens
 
 from headscan.model.settings import quiet
 from headscan.run import BadInput, Given, ModelRecord, Run, TextRecord, plain, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed32
 from headscan.text import Windows, documents
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
 from headscan.training.checkpoints import EXTRA, check_steps, check_whole, clear, is_write_failure, last_checkpoint
@@ -146,7 +146,7 @@ def train(
     ] = MappingProxyType({}),
     callbacks: Annotated[Sequence[TrainerCallback], Option("More callbacks of the Trainer.", python=True)] = (),
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+    out: Out = None, resume: Resume = False, seed: Seed32 = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> TrainResult:  # fmt: skip
     """Train a language model, without a prediction head unless the objective says otherwise, and watch its shape.
 

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from headscan.run import BadInput, ModelRecord, Result, fingerprint, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed, Settings
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed32, Settings
 from headscan_lab.ledger.claim import CLAIMS, Claim
 from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, redrawn
 from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, recorded, tried
@@ -124,7 +124,7 @@ def reproduce(
             metavar="MODEL", repeat=True,
         ),
     ] = (),
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+    out: Out = None, resume: Resume = False, seed: Seed32 = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> ReproduceResult:  # fmt: skip
     """Run claims of the literature as experiments, each under a protocol that was written before it.
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 from headscan.run import BadInput, Run, TextRecord, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed32
 from headscan.text import Windows, documents
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text
 from headscan.training.data import PackedText
@@ -99,7 +99,7 @@ def tournament(
         Option("Runs at once, one thread each; no number depends on it. Default: one a core.", low=1, identity=False),
     ] = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+    out: Out = None, resume: Resume = False, seed: Seed32 = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> TournamentResult:  # fmt: skip
     """Train arms of `headscan.training.ARMS` side by side, and compare them at equal tokens, time and loss.
 
