@@ -64,6 +64,7 @@ TINY = ("tiny", "--tokenizer", "bytes")
         (("scan", *TINY, "--text", "text.txt", "--out", "text.txt"), "cannot be written"),
         (("scan", *TINY, "--text", "text.txt", "--out", "a\0b"), "cannot be written"),
         (("scan", *TINY, "--text", "a\0b.txt"), ""),
+        (("scan", *TINY, "--text", "text.txt", "--out", "x" * 5000), "File name too long"),
     ],
     ids=lambda value: None if isinstance(value, str) else " ".join(value)[:50].encode("ascii", "replace").decode(),
 )

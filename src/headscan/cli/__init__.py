@@ -208,7 +208,7 @@ def _main(words: Sequence[str]) -> NoReturn:
         print(f"headscan: {(error.strerror or str(error)).rstrip('.')}{where}.", file=sys.stderr)
         with suppress(OSError):  # what is left to be written there cannot be
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(74)
+        sys.exit(2 if error.errno == errno.ENAMETOOLONG else 74)
     except KeyboardInterrupt:
         resume = "" if words[0] in BARE else " Continue with the same command and --resume."
         print(f"headscan: interrupted.{resume}", file=sys.stderr)

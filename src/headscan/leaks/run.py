@@ -150,8 +150,7 @@ def privacy(
     tokenize = lens.require_tokenizer()
     texts, left, blank = list[list[int]](), max_tokens, True
     for document in read_documents(text, documents=documents, field=field):
-        beginning = document.beginning(CHARACTERS)
-        blank &= beginning.isspace()
+        blank &= (beginning := document.beginning(CHARACTERS)).isspace()
         ids = tokenize(beginning, add_special_tokens=False, verbose=False)["input_ids"]
         texts.append(ids[:left])
         if left is not None and (left := left - len(texts[-1])) == 0:

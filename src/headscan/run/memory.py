@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-LEAST = 1 << 27  # bytes that `within` always leaves to a reader
 _limits = [1 << 62]
 
 
@@ -19,19 +18,19 @@ def memory() -> tuple[int, int]:
     with suppress(OSError, KeyError):  # elsewhere than on Linux all of it counts as free
         known = dict(line.split()[:2] for line in Path("/proc/meminfo").read_text().splitlines())
         own = page * int(Path("/proc/self/statm").read_text().split()[1])
-        return total, max(0, min(1024 * int(known["MemAvailable:"]), total - own))
-    return total, total
+        pages = min(1024 * int(known["MemAvailable:"]), total - own) // page
+    return total, max(0, min(total, page * pages))
 
 
 def unpackable() -> int:
     """Bytes to which a file may be unpacked: half of the memory that is free, or what `within` allows if that is less."""
-    return min(memory()[1] // 2, max(_limits[-1], LEAST))
+    return min(memory()[1] // 2, _limits[-1])
 
 
 @contextmanager
 def within(limit: int) -> Iterator[None]:
-    """Inside, files are unpacked to no more than so many bytes, or LEAST if that is more."""
-    _limits.append(limit)
+    """Inside, files are unpacked to no more than so many bytes, or 128 MiB if that is more."""
+    _limits.append(max(limit, 1 << 27))
     try:
         yield
     finally:

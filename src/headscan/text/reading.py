@@ -86,9 +86,8 @@ def _zstd_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
             try:
                 unpacked = frame.decompress(chunk)
             except zstandard.ZstdError as fault:
-                if "too much memory" in str(fault):
-                    raise BadInput(f"{path} takes more than {room:,} bytes to unpack: its window is larger.") from fault
-                raise BadInput(f"{path} is not a whole zstd file: {fault}.") from fault
+                large = f"takes more than {room:,} bytes to unpack" if "too much memory" in str(fault) else ""
+                raise BadInput(f"{path} {large or f'is not a whole zstd file: {fault}'}.") from fault
             if unpacked:
                 yield unpacked
             chunk = frame.unused_data if frame.eof else b""
