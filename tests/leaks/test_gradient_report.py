@@ -102,6 +102,6 @@ def test_the_command_the_page_and_the_disk(assets, tmp_path):
     assert len(again.frame()) == 1
     assert again.plot().data
     assert "The gradient of one training step" in (tmp_path / "out/report.html").read_text()
-    shown = cli(*command)
+    shown = cli(*command, "--overwrite")
     assert "rank of the gradient" in shown.stdout
-    assert cli(*command, "--sites", "block.0").status == 2
+    assert cli(*command, "--overwrite", "--sites", "block.0").status == 2
