@@ -159,7 +159,7 @@ def lines() -> dict[str, Line]:
 def measure(name: str, line: Line) -> Measured:
     """Run one command in a process of its own."""
     out = KEPT / name
-    command = [sys.executable, "-m", "headscan", *line.command, "--out", str(out)]
+    command = [sys.executable, "-m", "headscan", *line.command, "--out", str(out), "--overwrite"]
     load, start = os.getloadavg()[0], time.perf_counter()
     with open(KEPT / f"{name}.log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)

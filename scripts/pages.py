@@ -84,7 +84,7 @@ def make(kind: str, folder: Path) -> Path:
     from headscan.cli import main
 
     said = io.StringIO()
-    words = ["headscan", *shlex.split(_command(kind, folder)), "--out", str(folder)]
+    words = ["headscan", *shlex.split(_command(kind, folder)), "--out", str(folder), "--overwrite"]
     with mock.patch.object(sys, "argv", words), redirect_stdout(said), redirect_stderr(said):
         try:
             main()

@@ -56,7 +56,7 @@ def table(rows: list[Reference], codes: list[str]) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """The pages that show the table, as they must be: docs/population.md, and the lines between README's marks."""
+    """The page that shows the table, as it must be: docs/population.md."""
     rows = list(population())
     healthy = [one for one in rows if one.kind == "healthy"]
     texts = sorted({f"{one.text} ({one.tokens:,} tokens)" for one in rows if one.tokens})
@@ -75,12 +75,7 @@ def pages() -> dict[Path, str]:
     ]
     for title, codes in zip(("Shape", "Cause", "Leak", "Cure"), by_question, strict=True):
         parts += [f"## {title}", table(rows, codes)] if codes else []
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    before, begins, rest = readme.partition(MARKS[0])
-    _, ends, after = rest.partition(MARKS[1])
-    short = table([one for one in rows if "injected" not in one.about], ["HS101", "HS103", "HS201"])
-    made = {ROOT / "docs" / "population.md": "\n\n".join(parts) + "\n"}
-    return made | ({ROOT / "README.md": f"{before}{begins}\n{short}\n{ends}{after}"} if begins and ends else {})
+    return {ROOT / "docs" / "population.md": "\n\n".join(parts) + "\n"}
 
 
 def main() -> None:

@@ -85,7 +85,8 @@ def stage(source: Path) -> None:
         raise SystemExit(f"made from the code and written, too: {', '.join(sorted(twice))}")
     named = {f"{name}.md" for name in [*START, *REFERENCE, *EVIDENCE, *PROJECT, "index"]}
     guides = [name.removesuffix(".md") for name in pages if "/" not in name and name not in named]
-    tables = {"Start": START, "Guides": guides, "Reference": REFERENCE, "Evidence": EVIDENCE, "Project": PROJECT}
+    howto = [name.removesuffix(".md") for name in pages if name.startswith("how-to/")]
+    tables = {"Start": START, "How to": howto, "Guides": guides, "Reference": REFERENCE, "Evidence": EVIDENCE, "Project": PROJECT}
     beyond = [name.removesuffix(".md") for name in pages if name.startswith("measures/") and name != "measures/index.md"]
     pages |= made
     pages["index.md"] += "".join(contents(caption, names) for caption, names in tables.items())

@@ -162,7 +162,7 @@ def trusted(gain: tuple[float, float], insertion: tuple[float, float]) -> str:
 
 @pytest.mark.parametrize(
     ("gain", "insertion", "code"),
-    [((0.01, 0.3), (-0.1, 0.1), "FAITHFUL"), ((-0.1, 0.02), (-0.1, 0.0), "UNFAITHFUL"),
+    [((0.01, 0.3), (-0.1, 0.1), "FAITHFUL"), ((0.01, 0.3), (-0.2, -0.1), "UNDECIDED"), ((-0.1, 0.02), (-0.1, 0.0), "UNFAITHFUL"),
      ((-0.3, -0.1), (-0.2, -0.1), "UNFAITHFUL"),
      ((-0.1, 0.02), (-0.05, 0.2), "UNDECIDED"), ((-0.1, 0.02), (0.01, 0.2), "UNDECIDED"),
      ((-0.1, 0.2), (-0.1, 0.1), "UNDECIDED")],

@@ -158,9 +158,11 @@ GAP = 0.01
 
 
 def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
-    """Codes, of each map that was checked against random orders at 95 %: FAITHFUL (replacing what it ranks highest lowers more;
-    `Faithfulness.gain`), UNFAITHFUL (neither that nor putting it back first gains a tenth of what random orders leave), else
-    UNDECIDED; and INCOMPLETE."""
+    """Codes, of each map that was checked against random orders at 95 %.
+
+    FAITHFUL: replacing what it ranks highest lowers more (`Faithfulness.gain`), and putting it back first is not worse.
+    UNFAITHFUL: neither gains a tenth of what random orders leave. UNDECIDED: all others. And INCOMPLETE.
+    """
     found = []
     level: Literal["alert", "notice", "good"]
     for one in maps:
@@ -169,8 +171,10 @@ def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
             out, back = ((ends or (-1.0, 1.0)) for ends in (trust.gain_interval, trust.insertion_gain_interval))
             text = f"replacing what it ranks highest leaves a mean {judged} of {own:.2g}, random orders {null:.2g}"
             text += f"; putting it back first gives {trust.insertion.area:.2g}, random orders {trust.random.insertion:.2g}."
-            if out[0] > 0:
+            if out[0] > 0 and back[1] >= 0:
                 code, level, said = "FAITHFUL", "good", "says more than chance"
+            elif out[0] > 0:
+                code, level, said = "UNDECIDED", "notice", "says more than chance by deletion and less by insertion"
             elif max(out[1], back[1]) < MARGIN * abs(null):
                 code, level, said = "UNFAITHFUL", "alert", "says no more than chance"
             else:

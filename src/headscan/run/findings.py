@@ -82,7 +82,7 @@ KINDS = (
     Kind("HS311", "LATER", "flow", "Outputs move with the tokens that follow: the model is not causal.", "above 0"),
     Kind("HS312", "SHARED", "channel", "Tokens have one output: no decoder can tell them apart.", "above 0", "of all tokens"),
     Kind("HS320", "FAITHFUL", "attribute", "Replacing what the map ranks highest lowers the prediction more than chance.",
-         "the gain's interval above 0", TEST, "docs/attribution.md has its coverage"),
+         "the gain's interval above 0, that of putting back not below", TEST, "docs/attribution.md has its coverage"),
     Kind("HS321", "UNFAITHFUL", "attribute", "The map ranks tokens no better than chance.",
          "both gains' intervals below a tenth of what random orders leave", TEST, "as HS320"),
     Kind("HS322", "UNDECIDED", "attribute", "What was measured cannot tell the map from chance.", "neither of both", TEST),
