@@ -198,7 +198,8 @@ def plan_of(
     length, windows, wanted = asked["length"], asked["windows"], asked["candidates"]
     if context and length > context:
         raise BadInput(f"--length {length} is more than the {context} tokens that '{cut.lens.name}' takes.")
-    affordable = LIMIT / (multiplications(cut, 1) / vocabulary * (length**2 if whole_rows else length))
+    # Whole texts are run in small batches, at half the speed of candidates behind one prefix.
+    affordable = LIMIT / (multiplications(cut, 1) / vocabulary * (2 * length**2 if whole_rows else length))
     few = min(wanted or (MOST // 4 if whole_rows else MOST), vocabulary)
     if wanted is not None or (few * windows * sites <= affordable and (whole_rows or few == vocabulary)):
         rows, every = windows_of(texts, windows, length), few == vocabulary and not whole_rows
