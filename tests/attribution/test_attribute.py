@@ -223,6 +223,7 @@ def test_maps_that_an_interrupted_run_had_finished_are_read_back(gpt2, tmp_path,
     stages = []
     again = attribute(gpt2, IDS, progress=lambda *told: stages.append(told), **options)
     assert found.scores == again.scores
+    assert found.cost == again.cost
     assert (found.arrays["scores/combined"] == again.arrays["scores/combined"]).all()
     assert stages == [
         ("attribution · occlusion", 0, 2, "methods"), ("attribution · combined", 1, 2, "methods"),

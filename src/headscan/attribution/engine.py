@@ -51,7 +51,7 @@ class Engine:
         self._keeps = "logits_to_keep" in names
         self._uncached: dict[str, Any] = {"use_cache": False} if "use_cache" in names else {}
         self._positioned = "position_ids" in names
-        self._packed: Packed | None = None
+        self.packed: Packed | None = None
         self.tokens_computed = 0
 
     def __repr__(self) -> str:
@@ -63,7 +63,7 @@ class Engine:
 
     @property
     def packs(self) -> bool:
-        return self._packed is not None
+        return self.packed is not None
 
     def embed(self, ids: Int[Tensor, ...]) -> Float[Tensor, "... e"]:
         with torch.no_grad():
@@ -91,19 +91,19 @@ class Engine:
         Returns the prompt's logits [P, V] at `positions` (counted from the end where negative).
         """
         places = [p % len(embeds) for p in positions]
-        self._packed = None
+        self.packed = None
         with torch.inference_mode():
             own = self.logits(embeds[None], places)[0]
         if self.causal and len(embeds) >= 4 and self._positioned:
             packed = Packed(self.lens, keeps=self._keeps, options=self._uncached)
-            self._packed = packed if self._agrees(packed, embeds, places, own) else None
+            self.packed = packed if self._agrees(packed, embeds, places, own) else None
         return own
 
     def each(self, segments: Sequence[Segment]) -> list[Tensor]:
         """Logits [R, P, V] of the rows of each segment; in one pass, where rows can be packed."""
-        if self._packed is not None:
+        if self.packed is not None:
             self.tokens_computed += sum(segment.tokens for segment in segments)
-            return self._packed.logits(segments)
+            return self.packed.logits(segments)
         with torch.inference_mode():
             return [self.logits(segment.embeds, segment.positions) for segment in segments]
 

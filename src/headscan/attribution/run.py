@@ -95,6 +95,7 @@ def attribute(
     methods = methods_of(asked, sentence=sentence)
     check_slopes(task.target, methods)
     scored: dict[str, ScoredMap] = {}
+    base = task.engine.tokens_computed
     for done, method in enumerate(methods):
         run.progress(f"attribution · {method.name}", done, len(methods), "methods")
         scored[method.name] = run.unit(method.name, ScoredMap, partial(score, method, task, asked))
@@ -103,7 +104,8 @@ def attribute(
     records = [item.record for item in scored.values()]
     first = maps[methods[0].name]
     steps = explained(task, first)
-    prompt, engine, goal = task.prompt, task.engine, task.target
+    prompt, goal = task.prompt, task.target
+    cost = AttributionCost(any(item.packs for item in scored.values()), base + sum(item.computed for item in scored.values()))
     values = zip(task.units, first.units.mean(0).tolist(), strict=True)
     words, ids = [step.token for step in steps], [step.id for step in steps if step.id is not None]
     return AttributeResult(
@@ -112,7 +114,7 @@ def attribute(
         units=asked["units"], scores=first.tokens.mean(0).tolist(), method=methods[0].name, signed=asked["signed"],
         substitute=task.substitute_name, target=AttributionOf(goal.kind, goal.sentence, words, ids, goal.judged),
         steps=steps, maps=records, faithfulness=records[0].faithfulness,
-        cost=AttributionCost(engine.packs, engine.tokens_computed), findings=findings(records, goal.judged),
+        cost=cost, findings=findings(records, goal.judged),
         protocol=run.protocol(device=str(lens.device), dtype=str(task.embeds.dtype).removeprefix("torch.")), models=[record],
         arrays={f"scores/{name}": item.tokens.astype(np.float32) for name, item in maps.items()}
         | {f"units/{name}": item.units.astype(np.float32) for name, item in maps.items()},
@@ -143,18 +145,21 @@ def read_task(lens: Lens, asked: Given, *, sentence: bool = False) -> Attributio
 
 @dataclass(frozen=True)
 class ScoredMap:
-    """A finished map as a run stores it: its scores as plain numbers, and its record."""
+    """A finished map as a run stores it: its scores as plain numbers, its record, and what it cost."""
 
     tokens: list[list[float]]
     units: list[list[float]]
     record: MapRecord
+    packs: bool
+    computed: int
 
 
 def score(method: AttributionMethod, task: AttributionTask, asked: Given) -> ScoredMap:
-    start = time.perf_counter()
+    start, before, engine = time.perf_counter(), task.engine.tokens_computed, task.engine
+    engine.packed = None  # each method costs the same, whatever came before it
     scores = method.explain(task)
     seconds = round(time.perf_counter() - start, 4)
     parameters = {field.name: getattr(method, field.name) for field in options_of(type(method))}
     trust = faithfulness(task, scores) if asked["faithfulness"] else None
     record = MapRecord(method.name, parameters, method.words, seconds, trust, scores.completeness)
-    return ScoredMap(scores.tokens.tolist(), scores.units.tolist(), record)
+    return ScoredMap(scores.tokens.tolist(), scores.units.tolist(), record, engine.packs, engine.tokens_computed - before)
