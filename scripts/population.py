@@ -2,7 +2,7 @@
 
     python scripts/population.py --text stories --max-tokens 4096 'gpt-vanilla=healthy: 4,000 steps on spamlang' ...
     python scripts/population.py --faults FOLDER --text stories --max-tokens 4096        each fault of benchmarks/_faults.py
-    python scripts/population.py --add FOLDER --kind healthy --about 'GPT-2, 1 B'    a checkup that somebody made
+    python scripts/population.py --add FILE --kind healthy --about 'GPT-2, 1 B'    what checkup --contribute wrote
     python scripts/population.py                                                         only the pages anew
 
 A model is NAME@SOURCE=KIND: ABOUT, or SOURCE=KIND: ABOUT where the source is its name. It is examined anew and its row
@@ -17,10 +17,13 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
+import numpy as np
+from pydantic import TypeAdapter
+
 import headscan
 from headscan.diagnosis import CONDITIONS
 from headscan.diagnosis.registry import alarming
-from headscan.diagnosis.result import LEAST, Reference, population, reference
+from headscan.diagnosis.result import LEAST, Reference, edition, population, reference, trained_values
 from headscan.model import Lens
 
 ROOT = Path(__file__).parent.parent
@@ -55,6 +58,36 @@ def table(rows: list[Reference], codes: list[str]) -> str:
     return "\n".join(lines)
 
 
+def ranges(codes: list[str]) -> str:
+    """The percentiles of each number over the trained models, and where the healthy ones lie."""
+    shares = (0, 10, 25, 50, 75, 90, 100)
+    lines = [
+        "| number | models | lowest | 10 % | 25 % | median | 75 % | 90 % | highest | healthy ones | alarm |",
+        "|---|" + "---|" * 10,
+    ]
+    for code in codes:
+        known, one = trained_values(code), CONDITIONS[code]
+        healthy = [row.values[code] for row in population() if row.kind == "healthy" and code in row.values]
+        values = np.percentile(known, shares) if len(known) >= LEAST else [None] * len(shares)
+        cells = ["-" if value is None else f"{value:.3g}" for value in values]
+        limit = (
+            "none by itself"
+            if one.known
+            else f"{'≥' if one.least else '≤'} {one.threshold if one.alarm is None else one.alarm:g}"
+        )
+        spread = f"{min(healthy):.3g} to {max(healthy):.3g} ({len(healthy)})" if healthy else "-"
+        lines.append(f"| {code} {one.unit.split(' (')[0]} | {len(known)} | {' | '.join(cells)} | {spread} | {limit} |")
+    return "\n".join(lines)
+
+
+def contributed(path: str) -> list[Reference]:
+    """The rows of a file that `checkup --contribute` wrote, or of a checkup's folder."""
+    if Path(path).is_file():
+        return TypeAdapter(list[Reference]).validate_json(Path(path).read_bytes())
+    result = headscan.load(path)
+    return [reference(result, number) for number in range(len(result.examinations))]
+
+
 def pages() -> dict[Path, str]:
     """The page that shows the table, as it must be: docs/population.md."""
     rows = list(population())
@@ -70,8 +103,15 @@ def pages() -> dict[Path, str]:
         f"on one text: {' or '.join(texts)}. A checkup says beside each number how the model stands among the healthy ones; of "
         f"fewer than {LEAST} it says that they are too few. So few models make no percentile of all there are, and most are "
         "small: a number that stands apart is a reason to look, no diagnosis. A number moves with the text, too.",
-        "The folder that `headscan checkup MODEL --text stories --out FOLDER` writes can be shared in a pull request; "
-        "`python scripts/population.py --add FOLDER --kind healthy --about WORDS` takes it in.",
+        "`headscan checkup MODEL --text stories --max-tokens 4096 --budget 10m --contribute FILE` writes a model's row: its "
+        "name, numbers and protocol, nothing of its weights or text. In a pull request, `python scripts/population.py --add FILE "
+        "--kind healthy --about WORDS` takes it in and writes these tables anew.",
+        f"## Percentiles\n\nEdition {edition()}, windows of {' or '.join(sorted({str(one.context) for one in rows}))} tokens; "
+        f"the edition changes with any row. Percentiles are of the {sum(one.trained for one in rows)} models that are as they "
+        "were trained, healthy or not; models into which a fault was put are left out, for they are copies of one. The "
+        "percentile of a value is the share of these models below it, equal ones by half. With ten models it is uncertain: "
+        "half of them below means 24 to 76 % (95 % interval, Wilson). Quote the edition and the number of models with it.",
+        ranges(known),
     ]
     for title, codes in zip(("Shape", "Cause", "Leak", "Cure"), by_question, strict=True):
         parts += [f"## {title}", table(rows, codes)] if codes else []
@@ -109,9 +149,7 @@ def main() -> None:
                 work.append((title, sick(healthy, put, title), "ill", f"injected: {fault}"))
     rows = {one.model: one for one in population()}
     for path in given.add:
-        result = headscan.load(path)
-        for number in range(len(result.examinations)):
-            row = reference(result, number)
+        for row in contributed(path):
             rows[row.model] = replace(row, kind=given.kind, about=given.about or "")
     for name, source, kind, about in work:
         rows[name] = examined(name, source, kind, about, given)

@@ -1,22 +1,32 @@
 """The reference population: its pages follow from its table, and a number stands among it as it should."""
 
 import importlib.util
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from headscan.diagnosis import CONDITIONS
 from headscan.diagnosis import result as module
+from headscan.diagnosis.publish import contribute
 from headscan.diagnosis.registry import alarming
-from headscan.diagnosis.result import Reference, beside, healthy_without, population
+from headscan.diagnosis.result import Reference, beside, edition, healthy_without, percentile, population, trained_values
+from tests.command_line import headscan as cli
+from tests.diagnosis.test_conditions import ILL
+from tests.diagnosis.test_sheet import result_of
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_the_page_of_the_docs_is_the_table():
+@pytest.fixture(scope="module")
+def script():
     spec = importlib.util.spec_from_file_location("population_pages", ROOT / "scripts" / "population.py")
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+def test_the_page_of_the_docs_is_the_table(script):
     made = script.pages()
     assert {path.name for path in made} == {"population.md"}
     for path, text in made.items():
@@ -26,7 +36,7 @@ def test_the_page_of_the_docs_is_the_table():
 def test_each_row_is_of_a_named_text_and_its_alarms_follow_from_its_values():
     assert len({one.model for one in population()}) == len(population())
     for one in population():
-        assert "" not in (one.text, one.about, one.version)
+        assert not {"", None} & {one.text, one.about, one.version, one.tokens, one.context, one.budget}
         assert one.kind in ("healthy", "ill")
         for code, value in one.values.items():
             if abs(value - CONDITIONS[code].threshold) > 1e-3 * abs(CONDITIONS[code].threshold):
@@ -70,3 +80,41 @@ def test_a_number_stands_among_the_healthy_ones_only(monkeypatch):
 @pytest.mark.parametrize("code", CONDITIONS)
 def test_a_condition_says_where_it_is_from(code):
     assert "" not in (CONDITIONS[code].source, CONDITIONS[code].unit)
+
+
+def test_a_contributed_row_is_taken_in_and_moves_the_percentile(script, tmp_path, monkeypatch):
+    value, known, before = 0.9999, trained_values("HS101"), edition()
+    assert percentile("HS101", value) == 100
+    contribute(result_of(mine=ILL["HS101"], other={}), tmp_path / "rows.json")
+    rows = script.contributed(str(tmp_path / "rows.json"))
+    assert [(row.model, row.kind, row.text, row.context) for row in rows] == [
+        ("mine", "unjudged", "stories.txt", 128), ("other", "unjudged", "stories.txt", 128)
+    ]  # fmt: skip
+    assert not any(row.trained for row in rows)  # nobody has judged them: they are not counted
+    mine = replace(rows[0], kind="ill", about="a model of mine")
+    monkeypatch.setattr(module, "population", lambda every=population(): (*every, mine))
+    assert trained_values("HS101") == sorted([*known, mine.values["HS101"]])
+    below = sum(one < mine.values["HS101"] for one in known)
+    assert percentile("HS101", mine.values["HS101"]) == round(100 * (below + 0.5) / (len(known) + 1), 1)
+    assert edition() != before
+    monkeypatch.setattr(script, "population", module.population)
+    page = script.pages()[ROOT / "docs" / "population.md"]
+    assert f"Edition {edition()}" in page
+    assert "| mine | a model of mine |" in page
+
+
+def test_percentiles_are_of_models_as_they_were_trained():
+    injected = [one for one in population() if one.about.startswith("injected")]
+    assert len(trained_values("HS101")) == len(population()) - len(injected) >= 10
+    middle = [percentile("HS101", value) for value in trained_values("HS101")]
+    assert middle == [round(100 * (k + 0.5) / len(middle), 1) for k in range(len(middle))]
+
+
+@pytest.mark.parametrize("name", ["", "there.json", "missing/rows.json", ".", "a" * 300])
+def test_a_file_that_cannot_be_contributed_to_is_refused_before_the_run(name, tmp_path):
+    (tmp_path / "there.json").write_text("kept")
+    file = name and str(tmp_path / name)
+    done = cli("checkup", "gpt-vanilla", "--text", "stories", "--contribute", file, "--out", str(tmp_path / "o"))
+    assert (done.status, done.stderr.count("\n"), "--contribute" in done.stderr) == (2, 1, True)
+    assert (tmp_path / "there.json").read_text() == "kept"
+    assert not (tmp_path / "o").exists()

@@ -32,7 +32,7 @@ PLACED = {
     "model against only start release method objective claims on tasks given",
     "How much": "max_tokens context windows length limit budget sample draws trials steps batch seeds size candidates "
     "max_contexts prefixes groups min_count memory order vocabulary",
-    "Where to": "out resume export formats store page json",
+    "Where to": "out resume export formats store page contribute json",
     "Advanced": "engine master processes precision accumulation dtype device seed streaming pool reading",
 }
 GROUP_OF = {name: group for group, names in PLACED.items() for name in names.split()}

@@ -33,18 +33,32 @@ def _estimate(module: str, verb: str) -> Callable[[], Any]:
     return lambda: getattr(import_module(f"headscan.{module}"), f"estimate_{verb}")
 
 
+def _before_checkup(options: dict[str, Any]) -> bool:
+    from headscan.diagnosis.publish import check_contribution
+
+    if options["contribute"] is not None:
+        check_contribution(options["contribute"], resume=bool(options.get("resume")))
+    return False
+
+
 def _after_checkup(result: headscan.Result, options: dict[str, Any]) -> int | None:
     from headscan.diagnosis import CheckupResult
+    from headscan.diagnosis.publish import contribute
 
     assert isinstance(result, CheckupResult)
+    if options["contribute"] is not None and not (file := Path(options["contribute"])).exists():
+        contribute(result, file)
     return FOUND if result.failed else None
 
 
 COMMANDS = {
     "checkup": Command(
         verb=lambda: headscan.checkup, subject="SOURCE...", subject_help=SOURCE_HELP, docs="checkup.md",
-        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", after=_after_checkup,
-        extra={"verbose": (bool, "Print all tables and findings of the page, too (-v).")},
+        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", before=_before_checkup,
+        after=_after_checkup, extra={
+            "verbose": (bool, "Print all tables and findings of the page, too (-v)."),
+            "contribute": (str, "New file for the models' rows; a pull request can add them to the reference population."),
+        },
     ),
     "scan": Command(
         verb=lambda: headscan.scan, subject="SOURCE...", subject_help=SOURCE_HELP, distributed=True, docs="01-first-scan.md",

@@ -1,8 +1,12 @@
-"""A checkup as a section of a model card."""
+"""A checkup as a section of a model card, and as rows that the reference population can take in."""
 
+import json
 import re
+from dataclasses import asdict
+from pathlib import Path
 
-from headscan.diagnosis.result import CheckupResult, Observation
+from headscan.diagnosis.result import CheckupResult, Observation, reference
+from headscan.run import BadInput, write_atomic
 
 BEGIN, END = "<!-- headscan checkup -->", "<!-- /headscan checkup -->"
 
@@ -39,3 +43,31 @@ def _table(observations: list[Observation]) -> list[str]:
 def _escaped(text: str) -> str:
     text = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
     return re.sub(r"([\\`*_\[\]|$~#&])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
+
+
+def check_contribution(path: str, *, resume: bool = False) -> Path:
+    """The file for `contribute`; BadInput, before anything is measured, where it is there (unless resumed) or has no folder."""
+    file = Path(path)
+    try:
+        there, folder = file.exists(), file.parent.is_dir()
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--contribute: {getattr(error, 'strerror', None) or error}.") from None
+    if not path.strip() or file.is_dir():
+        raise BadInput("--contribute needs the name of a file.")
+    if there and not resume:
+        raise BadInput(f"--contribute: {path} is there already; name a new file.")
+    if not folder:
+        raise BadInput(f"--contribute: {file.parent} is no folder.")
+    return file
+
+
+def contribute(result: CheckupResult, path: Path) -> None:
+    """Write the rows of a checkup's models for the reference population: numbers, names and protocol, nothing of the text.
+
+    Raises BadInput where the file cannot be written.
+    """
+    rows = [asdict(reference(result, number)) for number in range(len(result.examinations))]
+    try:
+        write_atomic(path, json.dumps(rows, indent=1, ensure_ascii=False) + "\n")
+    except OSError as error:
+        raise BadInput(f"--contribute: {path} cannot be written: {error.strerror}.") from None

@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cache
+from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
@@ -41,6 +42,10 @@ class Observation(Finding):
     alarm: float | None = None  # from here on it is an alarm, where that is not the threshold
     null_of: str = "with random weights"
     beside: Annotated[str | None, Term("reference", "The value among the reference models.", where="page")] = None
+    percentile: Annotated[float | None, Term(
+        "percentile", "Share of the trained reference models with a lower value, equal ones by half; all read `stories`.",
+        where="page", unit="%",
+    )] = None  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +67,7 @@ class CheckupResult(Result):
     findings: Sequence[Observation] = field(default_factory=list)  # the conditions that are present, alarms first
     examinations: list[Examination]  # one a source, with what was looked for and not found
     failed: list[str] = field(default_factory=list)  # the codes of `--fail-on` that were found
+    population: str = ""  # the edition of the reference population that the percentiles are of
 
     def frame(self) -> pd.DataFrame:
         """A pandas table: one row a source and condition that was looked for."""
@@ -87,10 +93,16 @@ class Reference:
     kind: Literal["healthy", "ill", "unjudged"]  # ill with a fault that `about` names; contributed ones nobody has judged
     text: str
     tokens: int | None = None
+    context: int | None = None  # tokens of a window
     budget: str = ""
     version: str = ""  # of headscan
     values: dict[str, float]  # each condition's number, by code
     present: list[str]  # codes
+
+    @property
+    def trained(self) -> bool:
+        """Whether it is a model as somebody trained it: no fault was put into it, and it was judged."""
+        return self.kind != "unjudged" and not self.about.startswith("injected: ")
 
 
 @cache
@@ -103,6 +115,30 @@ def population() -> tuple[Reference, ...]:
         return tuple(TypeAdapter(list[Reference]).validate_python(stored))
     except ValidationError as error:
         raise BadInput(f"The reference population is damaged: {error.errors()[0]['msg']}.") from None
+
+
+def edition() -> str:
+    """The version of the population, to be quoted with a percentile: it changes with any row."""
+    return sha256(json.dumps([asdict(one) for one in population()], sort_keys=True).encode()).hexdigest()[:8]
+
+
+def trained_values(code: str) -> list[float]:
+    """A condition's number in the trained models of the population, sorted."""
+    return sorted(one.values[code] for one in population() if one.trained and code in one.values)
+
+
+def percentile(code: str, value: float) -> float | None:
+    """The share of trained reference models below a value, equal ones by half, in per cent; None of fewer than `LEAST` models.
+
+    >>> percentile("HS999", 0.5), percentile("HS101", 99.0)
+    (None, 100.0)
+    """
+    known = trained_values(code)
+    if len(known) < LEAST:
+        return None
+    # A number of the population is kept in four digits: so is the one beside it, or a model would not equal itself.
+    rounded = float(f"{value:.4g}")
+    return round(100 * sum((other < rounded) + 0.5 * (other == rounded) for other in known) / len(known), 1)
 
 
 def beside(code: str, value: float, *, least: bool = True) -> str:
@@ -137,7 +173,7 @@ def reference(result: CheckupResult, number: int) -> Reference:
     one, text = result.examinations[number], result.protocol.text
     return Reference(
         model=one.model, kind="unjudged", text=os.path.basename(str(text.source or "").rstrip("/")) if text is not None else "",
-        tokens=text.tokens if text is not None else None,
+        tokens=text.tokens if text is not None else None, context=result.protocol.settings.get("context"),
         budget=str(result.protocol.settings.get("budget", "")), version=result.protocol.versions.get("headscan", ""),
         values={found.code: float(f"{found.value:.4g}") for found in one.observations if found.value is not None},
         present=[found.code for found in one.observations if found.present],

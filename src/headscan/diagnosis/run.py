@@ -13,7 +13,7 @@ from headscan.diagnosis.measurements import Measurements, grid_of, vocabulary_or
 from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, planned, work
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
-from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, ordered, summary
+from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, edition, ordered, percentile, summary
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, TokenizerName
@@ -161,6 +161,7 @@ def checkup(
         protocol=run.protocol(text=next((one.text for one in examined if one.text is not None), None)),
         models=[one.record for one in examined if one.record is not None], examinations=found,
         findings=sorted(present, key=lambda one: one.known), failed=sorted({one.code for one in present} & {*wanted}),
+        population=edition(),
     )  # fmt: skip
     if run.folder is not None:
         write_atomic(run.folder / "card.md", markdown(result).encode())
@@ -212,5 +213,6 @@ def _observation(code: str, condition: Condition, seen: Seen, evidence: ModelEvi
         code=code, level="good" if not present else "notice" if known or sure is False else "alert", model=evidence.model,
         present=present, known=known, sure=sure, advice=seen.advice or condition.todo,
         read=evidence.text.read if evidence.text else None, beside=beside(code, seen.value, least=condition.least),
+        percentile=percentile(code, seen.value),
         **{name: getattr(condition, name) for name in words}, **{name: getattr(seen, name) for name in measured},
     )  # fmt: skip

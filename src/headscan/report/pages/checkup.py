@@ -72,7 +72,7 @@ def _read(result: CheckupResult) -> str:
     """The text and its tokens, and beside how many reference models."""
     text, settings = result.protocol.text, result.protocol.settings
     healthy = sum(one.kind == "healthy" for one in population())
-    beside = f"beside {healthy} healthy reference models"
+    beside = f"beside {healthy} healthy reference models" + f" (population {result.population})" * bool(result.population)
     if text is None or not text.tokens:
         return f"Read {beside}."
     alone = " each text by itself" if text.alone else f" in windows of {settings['context']}" if settings.get("context") else ""
@@ -252,7 +252,7 @@ def _table(every: Sequence[tuple[str, Observation]]) -> Table:
         [one for _, one in every], (Term("model"), lambda one: owner[id(one)]),
         (Term("found", "Alarm; notice, where many healthy models have it; no."), _found),
         "value", "null", (Term("limit", "From here on, or down to here, the condition is named."), _threshold),
-        "unit", "site", "beside", where="page",
+        "unit", "site", "beside", "percentile", where="page",
     )  # fmt: skip
 
 
