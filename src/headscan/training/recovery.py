@@ -271,8 +271,10 @@ def recover(
     windows = Windows(text, words, context, documents=documents, field=field, max_tokens=max_tokens)
     data, kept = PackedText.of(windows).split(held_out)
     counts = data.counts(body.config.vocab_size)
+    rows_alone = recover_head(body, "tied", temperature=temperature)
+    before = perplexity(rows_alone, kept.rows, words, begins=kept.begins)
+    del rows_alone
     whole = recover_head(body, how, counts=counts, temperature=temperature, copied=False)
-    before = perplexity(whole, kept.rows, words, begins=kept.begins)
     curve = how.train(whole, data.rows, seed=seed, progress=run.progress)
     after = perplexity(whole, kept.rows, words, begins=kept.begins)
     whole.save_pretrained(run.folder / "model")

@@ -57,7 +57,7 @@ class RecoverResult(Result):
     steps: int  # of the training of the head, where it was trained
     tokens: int
     loss: float | None
-    before: Likelihood  # the held-out likelihood without that training
+    before: Likelihood  # the held-out likelihood of the embedding's rows as they are, without a bias or training
     after: Likelihood  # the same with it
     curve: list[CurvePoint] = field(default_factory=list)
 

@@ -106,7 +106,7 @@ def recovered_head(result: RecoverResult) -> Head:
 @section("recover", 10)
 def recovered(result: RecoverResult) -> Section:
     """The likelihood before and after."""
-    likelihoods = [_held_out("before", result.before), _held_out(result.recovery, result.after)]
+    likelihoods = [_held_out("embedding rows alone", result.before), _held_out(result.recovery, result.after)]
     rows = [("recovery", result.recovery), *_size(result), *likelihoods]
     return Section("What was recovered", parts=[Facts("", rows)])
 
