@@ -31,6 +31,12 @@ def test_the_narrowest_site_and_the_last_block_are_in_one_sentence():
     assert "block.1, mean cosine 0.20; most at block.0, 0.60" in codes(0.6, 0.2)["CONE"]
 
 
+def test_a_cone_near_its_limit_says_that_the_windows_decide():
+    for cosine, code in ((0.12, "ROUND"), (0.18, "CONE")):
+        assert f"The most is {cosine}, at block.0, near the limit of 0.15" in codes(cosine, 0.05)[code]
+    assert "near the limit" not in codes(0.09, 0.05)["ROUND"] + codes(0.3, 0.05)["CONE"]
+
+
 def test_random_weights_stand_beside_the_cone():
     assert "random weights: 0.45" in codes(0.1, 0.09, random=(0.3, 0.45))["ROUND"]
     assert "random weights: 0.10" in codes(0.5, 0.6, random=(0.1, 0.1))["CONE"]

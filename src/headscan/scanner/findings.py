@@ -78,6 +78,8 @@ def _listed(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
+NEAR = 1.5
+"""Within this factor of its limit a cone depends on the windows: gpt-vanilla's most is .18 in windows of 64 and .12 in 128."""
 FEW = 2048
 """No alarm rests on fewer tokens: all-mpnet-base-v2's average cosine is .41 on 256, .36 on 1,024, .24 on 2,048 of one text."""
 
@@ -158,8 +160,10 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
     null = _of_random(where, random, "average_cosine")
     at = f"at {where['site']}, mean cosine {number:.2f}{_beside(null, '.2f')}"
     things = "sentences" if last["site"] == SENTENCE else "tokens"
+    limit = f"near the limit of {LEANING:g}: windows of another length may be on its other side"
+    near = f" The most is {peak:.2f}, at {top['site']}, {limit}." if LEANING / NEAR < peak < LEANING * NEAR else ""
     if peak < LEANING:
-        return _finding("ROUND", "good", where, number, f"No cone: two {things} are nearly unrelated in direction {at}.")
+        return _finding("ROUND", "good", where, number, f"No cone: two {things} are nearly unrelated in direction {at}.{near}")
     strong = max(number, peak) >= NARROW
     way = (
         f"Any two {things} point much the same way"
@@ -171,7 +175,7 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
         text += f"; most at {top['site']}, {peak:.2f}"
     elif where is not last and value is not None:
         text += f"; no more at {last['site']}, {value:.2f}"
-    return _finding("CONE", "alert" if strong else "notice", where, number, f"{text}.")
+    return _finding("CONE", "alert" if strong else "notice", where, number, f"{text}.{near}")
 
 
 def _sink(sites: list[Row]) -> Finding | None:
