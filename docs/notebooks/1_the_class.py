@@ -54,7 +54,7 @@ for row in twins.sites:
 # it is compared with. Later in training the cone of this small model is mostly gone:
 late = headscan.scan("gpt-vanilla", "stories", max_tokens=3200, context=64, null=True)
 frame = late.frame(nulls=True)
-print(frame[frame.site == "block.3"][["null", "average_cosine", "effective_rank"]].to_string(index=False))
+print(frame.xs("block.3", level="site")[["null", "average_cosine", "effective_rank"]].to_string(index=False))
 
 # %%
 # Questions for the class

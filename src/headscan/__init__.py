@@ -94,7 +94,9 @@ def load(folder: str | os.PathLike[str]) -> Result:
         entry.load()
     if kind not in Result.kinds:
         raise BadInput(f"{folder} holds a result of an unknown kind: {kind!r}.")
-    return Result.kinds[kind].of_document(document, arrays)
+    made = Result.kinds[kind].of_document(document, arrays)
+    vars(made)["_folder"] = folder  # where its page is
+    return made
 
 
 def __getattr__(name: str) -> Any:

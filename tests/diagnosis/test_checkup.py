@@ -39,6 +39,7 @@ def test_stored_states_are_examined_and_the_command_fails_where_asked(tmp_path):
     done = cli(*arguments)
     assert done.status == 0, done.output
     assert "HS101" in done.output
+    arguments.append("--overwrite")
     assert cli(*arguments, "--fail-on", "HS1*").status == 3
     assert cli(*arguments, "--fail-on", "HS2*").status == 0
     refused = cli(*arguments, "--fail-on", "HS999")

@@ -3,6 +3,7 @@
 import sample
 
 from headscan.report.pages.scan_layers import Axis, Place, by_layer, last_block, of_model
+from headscan.report.pages.scan_shape import _pairs
 from headscan.run import Row
 
 
@@ -92,3 +93,12 @@ def test_entries_come_in_the_order_of_depth():
     nulls = [found[0] | {"null": "gaussian"}]
     assert len(of_model(found + nulls, "a")) == 2
     assert of_model(found + nulls, "a", "gaussian") == nulls
+
+
+def test_pairs_of_unequal_depths_stand_in_order_on_the_same_axis():
+    result = sample.shown(joined(4, 6))
+    rows = [Row({"model": row["model"], "site": row["site"], "set": "singular", "r": 0.5}) for row in reversed(result.sites)]
+    figure = _pairs(result, rows, "r")
+    for trace, depth in zip(sorted(figure.data, key=lambda one: one.name), (4, 6), strict=True):
+        assert list(trace.x) == [0, *[(k + 1) / depth for k in range(depth)], 1.08]
+    assert list(ticks(figure).values()) == ["emb", "¼", "½", "¾", "norm"]

@@ -3,6 +3,7 @@ import pytest
 import sample
 from rich.console import Console
 
+import headscan
 from headscan.report.present import Report
 
 
@@ -53,3 +54,12 @@ def test_hostile_names_are_no_markup_and_no_control_sequences():
     assert "[bold red]x[/] \ufffd[2J\ufffd" in text
     assert "[link=http://x]y[/link]" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("width", [80, 110])
+def test_a_flow_keeps_its_column_of_sites(width):
+    result = headscan.flow.run("gpt-vanilla", prompt="Once upon a time", recover=False)
+    console = Console(width=width, record=True, file=open("/dev/null", "w"), color_system=None)  # noqa: SIM115
+    console.print(result.table())
+    text = console.export_text()
+    assert all(f" {site} " in text for site in result.sites)

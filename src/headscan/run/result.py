@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -113,9 +114,10 @@ class Result:
         """The result as a plotly figure; `what` names one where there are several."""
         return presenter().plot(self, what, **options)
 
-    def page(self) -> str:
-        """The result as one self-contained HTML page."""
-        return presenter().page(self)
+    @property
+    def page(self) -> PagePath:
+        """The path of the page, one self-contained HTML file; called, `page()`, the HTML itself."""
+        return PagePath(self)
 
     def table(self, *, whole: bool = False) -> RenderableType:
         """The result as a `rich` table for the terminal; `whole` with all the page's tables and findings."""
@@ -140,7 +142,7 @@ class Result:
         said = [f"  {f'{one.code} {one.name}'.strip()}: {one.sentence}" for one in self.findings[:3]]
         names = ", ".join(model.name for model in self.models)
         head = f"{type(self).__name__}({names})" if names else f"{type(self).__name__}()"
-        return "\n".join([head, *said, "  .frame() .plot() .page() .save(folder)"])
+        return "\n".join([head, *said, "  .frame() .plot() .page .save(folder)"])
 
     def json(self) -> str:
         """`document` as JSON text."""
@@ -163,6 +165,7 @@ class Result:
             arrays.unlink(missing_ok=True)
         write_atomic(path / "report.html", page)
         write_atomic(path / "result.json", self.json())
+        vars(self)["_folder"] = path
         return path
 
     @classmethod
@@ -201,7 +204,41 @@ class Result:
         document, arrays = read_document(folder)
         if document["kind"] != cls.kind:
             raise BadInput(f"{folder} holds a result of the verb '{document['kind']}', not '{cls.kind}'.")
-        return cls.of_document(document, arrays)
+        made = cls.of_document(document, arrays)
+        vars(made)["_folder"] = Path(folder)
+        return made
+
+
+class PagePath(os.PathLike[str]):
+    """Where a result's page is: in the folder that it was saved in or loaded from, else, once asked for, in a temporary one.
+
+    It has what a `pathlib.Path` has (`open(result.page)`, `result.page.as_uri()`); called, it gives the HTML.
+    """
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def __call__(self) -> str:
+        return presenter().page(self._result)
+
+    def __fspath__(self) -> str:
+        own = vars(self._result)
+        if not (path := Path(own.get("_folder", os.devnull)).resolve() / "report.html").is_file():
+            own["_folder"] = Path(tempfile.mkdtemp(prefix="headscan-"))
+            path = own["_folder"] / "report.html"
+            write_atomic(path, self())
+        return str(path)
+
+    def __str__(self) -> str:
+        return self.__fspath__()
+
+    def __repr__(self) -> str:
+        return f"PagePath({self.__fspath__()!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(Path(self), name)
 
 
 def read_document(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -81,8 +82,30 @@ class ScanResult(Result):
                 return row
         raise KeyError(f"no site {name}; there are {', '.join(row.text('site') for row in self.sites)}")
 
-    def frame(self, group: str | None = None, *, nulls: bool = False) -> pd.DataFrame:
-        """A pandas table: one row a site, all scalar fields; with `nulls`, those of the null clouds below.
+    def __getitem__(self, name: str | tuple[str, str]) -> Row:
+        """The row of a site, `result["block.0"]`; of several models that have it one is named, `result["gpt2", "block.0"]`."""
+        model, site = name if isinstance(name, tuple) else (None, name)
+        having = [row["model"] for row in self.sites if row["site"] == site]
+        if model is None and len(having) > 1:
+            raise KeyError(f"{', '.join(map(str, having))} have {site}: write result[MODEL, {site!r}]")
+        return self.site(site, model)
+
+    def __len__(self) -> int:
+        """How many rows of sites there are."""
+        return len(self.sites)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.sites)
+
+    def __contains__(self, site: object) -> bool:
+        return any(row["site"] == site or (row["model"], row["site"]) == site for row in self.sites)
+
+    def __bool__(self) -> bool:
+        return True  # of no sites, too: it is a result
+
+    def frame(self, group: str | None = None, *, nulls: bool = False, long: bool = False) -> pd.DataFrame:
+        """A pandas table with the index model and site: one row a site, all scalar fields, intervals as NAME_low and NAME_high;
+        with `nulls`, those of the null clouds below. With `long`, a row a site and measure: measure, value, low, high.
 
         `group` names a probe (`words`, `zipf`, `head`, ...; see `probes`): then the rows of its table; or `differences`.
         """
@@ -95,9 +118,34 @@ class ScanResult(Result):
                 known = ", ".join(self.tables) or "none: scan with measures=..."
                 raise KeyError(f"no group {group}; there are {known}")
             rows = [row for row in self.tables[group] if nulls or row.get("null") is None]
-        else:
-            rows = [Row(null=None) | row for row in self.sites] + self.nulls if nulls else self.sites
-        kept = [
-            {key: value for key, value in row.items() if not isinstance(value, list) or key.endswith("_interval")} for row in rows
-        ]
-        return pd.DataFrame(kept)
+            return pd.DataFrame([
+                {key: value for key, value in row.items() if not isinstance(value, list) or key.endswith("_interval")}
+                for row in rows
+            ])  # fmt: skip
+        rows = [Row(null=None) | row for row in self.sites] + self.nulls if nulls else self.sites
+        every = [entry for row in rows for entry in (_long(row) if long else [_tidy(row)])]
+        return pd.DataFrame(every).set_index(["model", "site"]) if every else pd.DataFrame()
+
+
+def _ends(row: Row, name: str) -> tuple[float | None, float | None]:
+    return row.interval(name) or (None, None)
+
+
+def _tidy(row: Row) -> dict[str, Any]:
+    """A site's scalar fields, each interval as two."""
+    tidy: dict[str, Any] = {}
+    for key, value in row.items():
+        if key.endswith("_interval"):
+            name = key.removesuffix("_interval")
+            tidy[f"{name}_low"], tidy[f"{name}_high"] = _ends(row, name)
+        elif not isinstance(value, list):
+            tidy[key] = value
+    return tidy
+
+
+def _long(row: Row) -> list[dict[str, Any]]:
+    """A row a measure of a site: its value and interval."""
+    own = {key: row[key] for key in ("model", "site", "null") if key in row}
+    names = [key.removesuffix("_interval") for key in row if key.endswith("_interval")]
+    return [own | dict(zip(("measure", "value", "low", "high"), (name, row.number(name), *_ends(row, name)), strict=True))
+            for name in names]  # fmt: skip

@@ -43,7 +43,7 @@ class TrainResult(Result):
         loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
         return (
             f"TrainResult({self.recipe.name} {self.recipe.size}, {self.objective.name}: {self.steps:,} steps, "
-            f"{self.tokens:,} tokens{loss})\n  .frame() .plot() .page() .save(folder)"
+            f"{self.tokens:,} tokens{loss})\n  .frame() .plot() .page .save(folder)"
         )
 
 
@@ -71,5 +71,5 @@ class RecoverResult(Result):
     def __repr__(self) -> str:
         return (
             f"RecoverResult({self.recovery}: {self.after.nats_per_token:.3f} held-out nats a token)\n"
-            "  .frame() .plot() .page() .save(folder)"
+            "  .frame() .plot() .page .save(folder)"
         )

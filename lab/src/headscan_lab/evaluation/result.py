@@ -43,7 +43,7 @@ class EvaluationResult(Result):
 
     def __repr__(self) -> str:
         tasks = ", ".join(dict.fromkeys(score.task for score in self.scores))
-        return f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page() .save(folder)"
+        return f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page .save(folder)"
 
 
 @dataclass(frozen=True, kw_only=True)

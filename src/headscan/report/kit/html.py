@@ -186,7 +186,7 @@ def notebook(page: Page) -> str:
     shown += [part.notebook for part in parts if isinstance(part, Raw) and part.notebook][:1]
     tables = [part for part in parts if isinstance(part, Table) and part.lines and part.where != "page"]
     shown += map(_table, tables[:1])
-    shown.append('<div style="opacity:.75">More: <code>.page()</code> <code>.plot()</code> <code>.frame()</code></div>')
+    shown.append('<div style="opacity:.75">More: <code>.page</code> <code>.plot()</code> <code>.frame()</code></div>')
     style = "max-width:640px;overflow-x:auto;font:13px/1.45 Helvetica,Arial,sans-serif;overflow-wrap:anywhere"
     return f'<div style="{style}">{"".join(shown)}</div>'
 

@@ -17,7 +17,7 @@ from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Ter
 from headscan.report.kit.figures import empty, heat, lines, thin
 from headscan.report.kit.parts import Part, cell_of
 from headscan.report.kit.words import grouped, literal, named
-from headscan.report.pages.scan_layers import NULLS, First, by_layer, knows, last_block, models, of_model, term, treatments
+from headscan.report.pages.scan_layers import NULLS, Axis, First, by_layer, knows, last_block, models, of_model, term, treatments
 
 if TYPE_CHECKING:
     from headscan.measures.measure import Field, MeasureWords
@@ -327,7 +327,7 @@ def _drawn(result: ScanResult, fields: Words, table: str, picture: str = "layers
     drawn = []
     for name, words in fields.items():
         if picture in ("heads", "pairs"):
-            draw = partial(_heads if picture == "heads" else _pairs, rows, name)
+            draw = partial(_heads, rows, name) if picture == "heads" else partial(_pairs, result, rows, name)
         else:
             draw = partial(small, result if table == "measures" else _as_scan(result, table), name)
         drawn.append(Figure(f"{table}.{name}", draw, words.title, height=190, title=words.title, sentence=words.sentence))
@@ -363,17 +363,19 @@ def _as_scan(result: ScanResult, table: str) -> ScanResult:
     return replace(result, sites=real(placed), nulls=[row for row in placed if row.get("null")], measures={})
 
 
-def _pairs(rows: list[Row], field: str) -> go.Figure:
-    """A field of each set of pairs and model, by site."""
+def _pairs(result: ScanResult, rows: list[Row], field: str) -> go.Figure:
+    """A field of each set of pairs and model, by site, on the axis of all layers."""
     rows = [row for row in rows if row.number(field) is not None]
-    several = len({row.get("model") for row in rows}) > 1
-    series: dict[str, tuple[list[str], list[float | None]]] = {}
-    for row in rows:
+    several, axis = len({row.get("model") for row in rows}) > 1, Axis(result.sites, result.models)
+    series: dict[str, tuple[list[float], list[float | None]]] = {}
+    for row in sorted(rows, key=lambda row: axis.place(row).x):
         name = f"{named(row.text('model'))}: {row.text('set')}" if several else row.text("set")
         across, up = series.setdefault(name, ([], []))
-        across.append(row.text("site"))
+        across.append(axis.place(row).x)
         up.append(row.number(field))
-    return lines(series, zero=True)
+    figure, ticks = lines(series, zero=True), axis.ticks(result.sites)
+    places = apart(sorted(ticks))
+    return figure.update_xaxes(tickangle=0, tickvals=places, ticktext=[literal(ticks[x]) for x in places])
 
 
 def _heads(rows: list[Row], field: str) -> go.Figure:

@@ -1,0 +1,49 @@
+"""A scan in Python: a tidy table, a row by its site, a page that is a path."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+import headscan
+
+
+def test_a_result_is_read_as_a_table_and_by_its_sites(tmp_path):
+    result = headscan.scan(["gpt-vanilla", "gpt-headless"], "stories", context=32, max_tokens=256)
+    wide, long = result.frame(), result.frame(long=True)
+    assert wide.index.names == long.index.names == ["model", "site"]
+    assert list(long.columns) == ["measure", "value", "low", "high"]
+    assert not any(name.endswith("_interval") for name in wide.columns)
+    row = result["gpt-headless", "block.0"]
+    assert (row["model"], row["site"]) == ("gpt-headless", "block.0")
+    low, high = row.interval("average_cosine")
+    at = ("gpt-headless", "block.0")
+    assert wide.loc[at, ["average_cosine", "average_cosine_low", "average_cosine_high"]].tolist() == [
+        row["average_cosine"],
+        low,
+        high,
+    ]
+    assert long.loc[at].set_index("measure").loc["average_cosine"].tolist() == [row["average_cosine"], low, high]
+    assert len(result) == len(wide) == len(list(result)) == 14
+    assert "block.0" in result
+    assert "block.99" not in result
+    for name in ("block.0", "block.99", ("nobody", "block.0")):
+        with pytest.raises(KeyError):  # two models have the first
+            result[name]
+    alone = replace(result, sites=[one for one in result.sites if one["model"] == "gpt-vanilla"])
+    assert alone["block.0"] is alone.site("block.0")
+    assert replace(result, sites=[])
+
+
+def test_the_page_is_a_path_and_called_the_html(tmp_path):
+    result = headscan.scan("gpt-vanilla", "stories", context=32, max_tokens=128)
+    html = result.page()
+    assert html.startswith("<!doctype html>")
+    assert result.page.read_text("utf-8") == html  # of one that was not saved, too
+    result.save(tmp_path)
+    assert os.fspath(result.page) == str(result.page) == str(tmp_path.resolve() / "report.html")
+    loaded = headscan.load(tmp_path)
+    assert loaded.page.samefile(tmp_path / "report.html")
+    (tmp_path / "report.html").unlink()
+    assert loaded.page.read_text("utf-8")
+    assert not (tmp_path / "report.html").exists()  # a folder that was only read is left as it is
