@@ -114,6 +114,12 @@ def test_the_language_is_repeatable_and_sparse():
     assert max(map(len, after.values())) <= 8
 
 
+def test_one_language_has_zipfs_law_and_its_control_has_not():
+    for zipf, low, high in ((True, 0.09, 0.12), (False, 0.0, 0.02)):
+        ids = language(3, 2000, SLOTS, zipf=zipf)
+        assert low < float(torch.bincount(ids.flatten()).max()) / ids.numel() < high
+
+
 def test_a_trained_stand_in_is_the_shipped_one_wherever_it_runs(monkeypatch):
     """No folder outside the package decides which model it is."""
     monkeypatch.setenv("HEADSCAN_ASSETS", "/nowhere")

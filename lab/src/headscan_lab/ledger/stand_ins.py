@@ -3,7 +3,9 @@
 - `specimen`: gpt-vanilla, trained on stories, shipped inside the package (128 wide, 5 blocks, V = 4,096); one model, whatever
   the seed, so only prompts and starts differ.
 - `taught`, `headless`: Llamas trained here for a minute on a made-up language, one a seed, with a head or by contrastive
-  weight tying.
+  weight tying. All tokens of this language are about equally common.
+- `zipf`, `zipf-tied`, `zipf-bias`, `zipf-headless`: the same training on a language whose tokens follow Zipf's law, with an
+  untied head, a tied head, an untied head whose bias starts at the logarithm of the token frequencies, and without a head.
 - `gpt2`, `llama`: random weights, one a seed.
 
 Any other kind is a trained model itself, by its name or folder: what is said of trained models in general is tried on it, too.
@@ -30,10 +32,14 @@ from headscan.text.tokens import tokenise
 from headscan.training import cwt_loss
 from headscan_lab.ledger.experiment import StandIn
 
-ModelKind: TypeAlias = Literal["specimen", "taught", "headless", "gpt2", "llama"]
+ModelKind: TypeAlias = Literal[
+    "specimen", "taught", "headless", "zipf", "zipf-tied", "zipf-bias", "zipf-headless", "gpt2", "llama"
+]  # fmt: skip
+TRAINED = ("taught", "headless", "zipf", "zipf-tied", "zipf-bias", "zipf-headless")
 SPECIMEN = "gpt-vanilla"
 VOCABULARY, FRESH = 256, 512
 TAUGHT_STEPS = 200
+EXPONENT = 0.93  # of the 256 commonest words of wikitext-2 (.935 in its test half, .920 in its validation half)
 
 ABOUT: dict[str, StandIn] = {
     "specimen": StandIn(
@@ -48,6 +54,19 @@ ABOUT: dict[str, StandIn] = {
         f"one Llama a seed, 64 wide, 3 blocks, V = {VOCABULARY}, trained here without a head on a made-up language",
         "The same training as its pair with a head, but for the objective.",
     ),
+    **{
+        kind: StandIn(
+            f"one Llama a seed, 64 wide, 3 blocks, V = {VOCABULARY}, trained here {how} on a made-up language with Zipf's law",
+            f"The law's exponent, {EXPONENT}, is that of wikitext-2's 256 commonest words; its commonest token is 10 % of a text "
+            "(wikitext-2: 9 % of all words, 15 % of those 256).",
+        )
+        for kind, how in {
+            "zipf": "with an untied head",
+            "zipf-tied": "with a tied head",
+            "zipf-bias": "with an untied head and a bias that starts at the log frequencies",
+            "zipf-headless": "without a head",
+        }.items()
+    },
     "gpt2": StandIn(
         f"one GPT-2 with random weights a seed, 64 wide, 3 blocks, V = {FRESH:,}",
         "Random weights need no training; width, depth and vocabulary are smaller.",
@@ -78,8 +97,8 @@ def lens_of(kind: str, seed: int = 0, width: int = 64, depth: int = 3) -> Lens:
 
 @lru_cache(maxsize=24)
 def _made(kind: str, seed: int, width: int, depth: int) -> Lens:
-    if kind in ("taught", "headless"):
-        return _taught(seed, headless=kind == "headless")
+    if kind in TRAINED:
+        return _taught(seed, kind)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if kind == "gpt2":
@@ -107,14 +126,20 @@ def _llama(vocabulary: int, width: int, depth: int) -> LlamaConfig:
     )  # fmt: skip
 
 
-def _taught(seed: int, *, headless: bool) -> Lens:
-    """Next-token training on the language, 32 texts of 12 tokens a step, with a head or against the input embeddings."""
+def _taught(seed: int, kind: str) -> Lens:
+    """Next-token training on a language, 32 texts of 12 tokens a step, with a head or against the input embeddings."""
+    headless, zipf = kind.endswith("headless"), kind.startswith("zipf")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         model = LlamaForCausalLM(_llama(VOCABULARY, 64, 3))
+        if kind == "zipf-tied":
+            model.lm_head.weight = model.model.embed_tokens.weight
+        if kind == "zipf-bias":
+            counts = torch.bincount(language(seed + 90_000_000, 1000, 12, zipf=True).flatten(), minlength=VOCABULARY)
+            model.lm_head.bias = torch.nn.Parameter(((counts + 1.0) / (counts + 1.0).sum()).log())
         optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3)
         for step in range(TAUGHT_STEPS):
-            ids = language(seed * 100_000 + step, 32, 12)
+            ids = language(seed * 100_000 + step, 32, 12, zipf=zipf)
             hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state.flatten(0, 1)
             targets = ids[:, 1:].flatten()
             if headless:
@@ -124,17 +149,31 @@ def _taught(seed: int, *, headless: bool) -> Lens:
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
-    words = "without a head" if headless else "with a head"
-    return Lens(model.eval().requires_grad_(False), name=f"llama 3 x 64, trained {words}, seed {seed}")
+    words = "without a head" if headless else "with a head" + ("" if kind in ("taught", "zipf") else f" ({kind[5:]})")
+    law = ", Zipf's law" if zipf else ""
+    return Lens(model.eval().requires_grad_(False), name=f"llama 3 x 64, trained {words}{law}, seed {seed}")
 
 
-def language(seed: int, rows: int, length: int) -> Tensor:
-    """Texts [rows, length] of a language in which each token allows 8 others, some far more often."""
+def language(seed: int, rows: int, length: int, *, zipf: bool = False) -> Tensor:
+    """Texts [rows, length] of a language in which each token allows 8 others, some far more often.
+
+    With `zipf` the first tokens and the followers are drawn by Zipf's law over the vocabulary; without, all tokens are followers
+    about equally often.
+    """
     table = torch.Generator().manual_seed(12_345)
-    followers = torch.stack([torch.randperm(VOCABULARY, generator=table)[:8] for _ in range(VOCABULARY)])
+    law = torch.arange(1.0, VOCABULARY + 1) ** -EXPONENT
+    drawn = [
+        torch.multinomial(law, 8, generator=table) if zipf else torch.randperm(VOCABULARY, generator=table)[:8]
+        for _ in range(VOCABULARY)
+    ]
+    followers = torch.stack(drawn)
     odds = 1.0 / torch.arange(1, 9)
     generator = torch.Generator().manual_seed(seed)
-    found = [torch.randint(VOCABULARY, (rows,), generator=generator)]
+    found = [
+        torch.multinomial(law, rows, replacement=True, generator=generator)
+        if zipf
+        else torch.randint(VOCABULARY, (rows,), generator=generator)
+    ]
     for _ in range(length - 1):
         pick = torch.multinomial(odds.expand(rows, -1), 1, generator=generator)[:, 0]
         found.append(followers[found[-1], pick])
@@ -151,8 +190,8 @@ def _stories(kind: str) -> Tensor:
 
 def prompts(kind: str, seed: int, count: int, length: int) -> Tensor:
     """Ids [count, length]: pieces of the stories, texts of the language, or random ids, as the model's kind is."""
-    if kind in ("taught", "headless"):
-        return language(seed + 50_000_000, count, length)
+    if kind in TRAINED:
+        return language(seed + 50_000_000, count, length, zipf=kind.startswith("zipf"))
     generator = torch.Generator().manual_seed(seed)
     if kind == "specimen" or kind not in ABOUT:
         starts = torch.randint(len(_stories(kind)) - length, (count, 1), generator=generator)

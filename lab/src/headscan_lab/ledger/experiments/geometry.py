@@ -59,6 +59,7 @@ MEASURES: dict[str, Callable[[Numbers, Numbers, npt.NDArray[np.int64]], float]] 
     "cosine with the next token's embedding": _target_cosine,
     "share of words pushed away by most states": _pushed_away,
 }
+RANDOM_HEAD = "share of words pushed away by most states, of a random head"
 Shown = Literal[
     "average cosine", "share of energy on the first direction", "uniformity", "cosine with the next token's embedding",
     "share of words pushed away by most states",
@@ -69,7 +70,9 @@ Shown = Literal[
 @dataclass(frozen=True, kw_only=True)
 class ShapeOfStates(Experiment):
     """A measure of the states after the final norm of five texts (`specimen`) or five trainings (`taught`, `headless`); with
-    `less`, seed by seed less that of another stand-in on the same texts.
+    `less`, seed by seed less that of another stand-in on the same texts. `control` names what the effect is held against: the
+    same difference on the language without Zipf's law (`flat`), the difference between two stand-ins with heads, the first of
+    them tied (`tied`), or the measure less that of a random head on the same states (`random head`).
     """
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
@@ -82,12 +85,32 @@ class ShapeOfStates(Experiment):
     measure: Shown = "average cosine"
     model: str = "specimen"
     less: ModelKind | None = None
+    control: Literal["", "flat", "tied", "random head"] = ""
 
     def on(self, model: str) -> Self | None:
         return replace(self, model=model) if (self.model, self.less) == ("specimen", None) else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model),) if self.less is None else (about(self.model), about(self.less))
+
+    def _controlled(self, seed: int, tokens: int) -> tuple[Measurement | None, str]:
+        """The control and the cause that it would show."""
+        pairs: dict[str, tuple[str, str, str, str]] = {
+            "flat": ("headless" if self.model == "zipf-headless" else "taught", "taught" if self.less == "zipf" else "headless",
+                     "without Zipf's law", "it is so without Zipf's law, too"),
+            "tied": (self.model, "zipf-tied", "against a tied head", "tying the head alone does it"),
+        }  # fmt: skip
+        if not self.control:
+            return None, ""
+        if self.control == "random head":
+            first, second = (_by_seed(self.model, seed)[name] for name in (self.measure, RANDOM_HEAD))
+            name, cause = "the same less that of a random head", "a random head does it, too"
+        else:
+            one, other, where, cause = pairs[self.control]
+            first, second = (_by_seed(kind, seed)[self.measure] for kind in (one, other))
+            name = f"the difference {where}"
+        apart = [mine - theirs for mine, theirs in zip(first, second, strict=True)]
+        return mean_of(name, apart, unit=self.measure, tokens=tokens, prompts=SEEDS * SHAPE_ROWS), cause
 
     def observe(self, seed: int) -> ExperimentOutcome:
         if self.measure not in _by_seed(self.model, seed):
@@ -97,11 +120,17 @@ class ShapeOfStates(Experiment):
         tokens, name = SEEDS * SHAPE_ROWS * (SHAPE_LENGTH - 1), f"{self.measure} of {_named(self.model)}"
         apart = [one - other for one, other in zip(mine, others, strict=True)]
         said = name if self.less is None else f"{name} less {self.less}"
+        control, cause = self._controlled(seed, tokens)
+        heads = ("zipf-tied", "zipf-bias") if self.less == "zipf" else ()  # the other heads, side by side
         return ExperimentOutcome(
             effect=mean_of(said, apart, unit=self.measure, tokens=tokens, prompts=SEEDS * SHAPE_ROWS),
+            control=control,
+            cause=cause,
             beside=() if self.less is None else tuple(
                 mean_of(f"{self.measure} of {kind}", values, unit=self.measure, tokens=tokens, prompts=SEEDS * SHAPE_ROWS)
-                for kind, values in ((self.model, mine), (self.less, others))
+                for kind, values in (
+                    (self.model, mine), (self.less, others), *((one, _by_seed(one, seed)[self.measure]) for one in heads)
+                )
             ),
             models=tuple(dict.fromkeys(
                 lens_of(kind, own).name for kind in (self.model, self.less) if kind for own in own_seeds(seed)
@@ -116,20 +145,22 @@ def _named(kind: str) -> str:
 @cache
 def _by_seed(kind: str, seed: int) -> dict[str, list[float]]:
     """Every measure, a number a seed: one pass serves them all. Without a head there is nothing of words."""
-    found: dict[str, list[float]] = {name: [] for name in MEASURES}
+    found: dict[str, list[float]] = {name: [] for name in (*MEASURES, RANDOM_HEAD)}
     for own in own_seeds(seed):
         lens = lens_of(kind, own)
         ids = prompts(kind, own, SHAPE_ROWS, SHAPE_LENGTH)
         states = Slice(sites=(lens.default_sites[-1],)).on(lens).states(ids)[:, :-1].flatten(0, 1).double().numpy()
         targets = ids[:, 1:].flatten().numpy()
         for name, measure in MEASURES.items():
-            words = kind != "headless" and name.startswith("share of words")
+            words = not kind.endswith("headless") and name.startswith("share of words")
             head = lens.model.get_output_embeddings() if words else None
             if words and head is None:
                 found.pop(name, None)
                 continue
             table = lens.input_embeddings if head is None else head.weight
             found[name].append(measure(states, table.detach().double().numpy(), targets))
+        random = np.random.default_rng(own).standard_normal((lens.input_embeddings.shape[0], states.shape[1]))
+        found[RANDOM_HEAD].append(_pushed_away(states, random, targets))
     return found
 
 
