@@ -188,7 +188,7 @@ class SentenceHead:
 def _declared(source: str | Path | None, file: str) -> Any:
     try:
         return json.loads((Path(source or "") / file).read_text())
-    except (OSError, ValueError, RecursionError):
+    except (OSError, ValueError, RecursionError, MemoryError):  # a sparse file may say that it is larger than the memory
         return None
 
 

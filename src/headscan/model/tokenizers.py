@@ -111,6 +111,8 @@ def _read(source: Source, trust_remote_code: bool) -> Any:
 
     try:
         return source.read(AutoTokenizer, trust_remote_code)
-    except Exception as error:  # the tokenizers library raises bare Exception on damaged files
+    except BaseException as error:  # the tokenizers library raises bare Exception on damaged files, or panics
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         text = " ".join(str(error).split())[:200]
         raise BadInput(f"The tokenizer of '{source.name}' cannot be read: {text}.") from error

@@ -160,9 +160,11 @@ def attempt(one: SectionOf, result: Result) -> list[Section]:
         made = one.make(result)
         return made if isinstance(made, list) else [made] if made else []
     except (LookupError, ValueError, TypeError, AttributeError, ArithmeticError) as error:
-        logging.getLogger("headscan.report").warning("a section of the page failed", exc_info=True)
+        reason = f"{type(error).__name__}: {error}"
+        logging.getLogger("headscan.report").warning("A section of the page failed (%s).", reason)
+        logging.getLogger("headscan.report").debug("the section that failed", exc_info=True)
         title = one.make.__name__.replace("_", " ").capitalize()
-        return [Section(title, parts=[Prose(f"This part cannot be shown ({type(error).__name__}: {error}).")])]
+        return [Section(title, parts=[Prose(f"This part cannot be shown ({reason}).")])]
 
 
 def glossary(head: Head, sections: list[Section]) -> list[Term]:

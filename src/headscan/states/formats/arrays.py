@@ -2,6 +2,7 @@
 
 import io
 import json
+import lzma
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -74,10 +75,13 @@ class NpzFormat(StateFormat):
                 members = {entry.filename.removesuffix(".npy"): entry for entry in archive.infolist()}
                 arrays = {name: _member(archive, entry, place) for name, entry in members.items()}
                 return Vectors.of_arrays(place.name, arrays, place.path)
-        except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError, zlib.error) as error:
-            raise BadInput(f"{place.path} is no .npz file, is truncated, or cannot be read: {str(error).rstrip('.')}.") from error
+        except (*DAMAGED, NotImplementedError, RuntimeError) as error:
+            why = str(error).rstrip(".") or "it says that it is larger than the memory"
+            raise BadInput(f"{place.path} is no .npz file, is truncated, or cannot be read: {why}.") from error
 
 
+DAMAGED = (zipfile.BadZipFile, EOFError, OSError, MemoryError, zlib.error, lzma.LZMAError)
+"""What an archive raises whose bytes or sizes are not those that were written."""
 HELD = 2**28
 """Bytes to which the packed arrays of an archive are unpacked and held where that much is free; else only the rows asked for."""
 
@@ -95,7 +99,7 @@ class Unpacked:
         try:
             self._file.seek(start)
             return bytes(self._file.read(end - start))
-        except (zipfile.BadZipFile, EOFError, OSError, zlib.error) as error:
+        except DAMAGED as error:
             raise BadInput(f"{self.path} cannot be unpacked: {str(error).rstrip('.')}.") from error
 
 

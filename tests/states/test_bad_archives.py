@@ -1,0 +1,54 @@
+"""Archives whose bytes are not those that were written, as mutants of `make attack` found them."""
+
+import lzma
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import headscan
+from headscan.model import tokenizers
+from headscan.model.inputs import _declared
+from headscan.run import BadInput
+from headscan.states.formats import arrays
+
+
+@pytest.mark.parametrize("fault", [lzma.LZMAError("Corrupt input data"), MemoryError()])
+def test_a_packed_array_that_cannot_be_unpacked_is_bad_input(fault, tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "x.npz", vectors=np.ones((64, 8)))
+
+    def read(*_: object) -> bytes:
+        raise fault
+
+    monkeypatch.setattr(zipfile.ZipFile, "read", read)
+    with pytest.raises(BadInput, match=r"x\.npz is no \.npz file, is truncated, or cannot be read: ."):
+        headscan.scan(tmp_path / "x.npz")
+    assert isinstance(fault, arrays.DAMAGED)
+
+
+def test_a_file_that_says_it_is_larger_than_the_memory_declares_nothing(tmp_path, monkeypatch):
+    def read_text(*_: object) -> str:
+        raise MemoryError
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert _declared(tmp_path, "modules.json") is None
+
+
+def test_a_tokenizer_that_panics_is_bad_input_and_a_stop_is_none():
+    class PanicException(BaseException):  # as pyo3 calls it
+        pass
+
+    class Source:
+        name = "damaged"
+
+        def __init__(self, fault: BaseException) -> None:
+            self.fault = fault
+
+        def read(self, *_: object) -> None:
+            raise self.fault
+
+    with pytest.raises(BadInput, match="The tokenizer of 'damaged' cannot be read: index out of range"):
+        tokenizers._read(Source(PanicException("index out of range")), False)
+    with pytest.raises(KeyboardInterrupt):
+        tokenizers._read(Source(KeyboardInterrupt()), False)
