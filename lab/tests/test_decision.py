@@ -32,15 +32,17 @@ def test_every_claim_can_hold_and_can_fail(number):
     seeds = claim.experiment.power.seeds
     points = [seen(x, x, seeds=seeds) for x in steps if low <= x <= high]
     points += [seen(b - 1e-3, b + 1e-3, seeds=seeds) for b in bounds]
-    beside = seen(0.0, 0.0) if claim.control is not None else None
+    beside = None
+    if claim.control is not None:  # a control that shows no other cause
+        apart = next(x for x in (0.0, *steps) if not claim.control.holds(x))
+        beside = seen(apart, apart)
     found = {decide(claim, ExperimentOutcome(effect=x, control=beside, cause=CAUSE)).verdict for x in points}
     assert {"holds here", "fails here", "undecided"} <= found
     assert (claim.control is not None) <= type(claim.experiment).controlled
     if claim.control is not None:
         effect = next(x for x in points if side(x, claim.counts) == "in")
-        verdicts = {
-            decide(claim, ExperimentOutcome(effect=effect, control=seen(x, x), cause=CAUSE)).verdict for x in (0.0, 0.5, 1.0)
-        }
+        values = (0.0, 0.5, 1.0, low, high)
+        verdicts = {decide(claim, ExperimentOutcome(effect=effect, control=seen(x, x), cause=CAUSE)).verdict for x in values}
         assert verdicts == {"artefact", "holds here"}
 
 

@@ -266,3 +266,11 @@ def test_the_grid_of_weights_is_counted():
     found = grid_of(nn.ModuleDict({"a": smooth, "b": rounded}))
     assert (found.coarsest, found.coarsest_levels <= 15) == ("b.weight", True)
     assert grid_of(nn.ModuleList([nn.Linear(8, 8)])) is None
+
+
+def test_an_alarm_is_sure_where_the_whole_interval_is_beyond_its_own_limit():
+    """HS101 is named from .5 on and an alarm from .7 on: [.69, .73] holds that limit."""
+    for low, sure in ((0.69, False), (0.705, True)):
+        row = site("block.1", average_cosine_without_sinks=0.71, average_cosine_without_sinks_interval=[low, 0.73])
+        every = judged(replace(UNTOLD, sites=[site("block.0"), row]), []).observations
+        assert next((one.sure, one.level) for one in every if one.code == "HS101") == (sure, "alert" if sure else "notice")

@@ -138,7 +138,7 @@ def test_the_command(assets, tmp_path):
     assert document["token_accuracy"] == 1
     assert (tmp_path / "report.html").is_file()
     options = ["--method", "indirect:init=zeros,steps=150"]
-    done = cli(*arguments, *options, "--out", str(tmp_path), "--json")
+    done = cli(*arguments, *options, "--out", str(tmp_path), "--json", "--overwrite")
     assert done.status == 0
     assert json.loads(done.stdout)["parameters"]["init"] == "zeros"
     wrong = cli(*arguments, "--method", "exact:preset=seed")

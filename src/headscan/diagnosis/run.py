@@ -205,7 +205,8 @@ def _observation(code: str, condition: Condition, seen: Seen, evidence: ModelEvi
     alarm = alarm and not few
     seen = replace(seen, sentence=seen.sentence + few)
     present = condition.present(seen.value, seen.interval)
-    sure = None if seen.interval is None else all(condition.present(end) == present for end in seen.interval)
+    beyond = condition.alarms if alarm and condition.alarms(seen.value) else condition.present  # the limit that was passed
+    sure = None if seen.interval is None else all(beyond(end) == beyond(seen.value) for end in seen.interval)
     known = not alarm if present else condition.known
     words = ("title", "question", "meaning", "source", "unit", "threshold", "least", "alarm")
     measured = ("sentence", "site", "value", "interval", "null", "null_of")

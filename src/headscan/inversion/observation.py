@@ -173,9 +173,11 @@ def foreign(entry: PromptInversion, found: Reconstruction, cut: SlicedModel, cho
     failed = _failure(found, entry.certificate.tolerance)
     if failed is None or failed[0] > 0 or _stands_out(nearest := failed[1]):
         return entry
+    away = f"The nearest is {nearest.residual:.1e} of its norm away, and the second nearest {nearest.runner_up:.1e}."
+    if nearest.residual > 1e20:
+        away = "It is zero, or so near zero that no distance can be given in its norm."
     sentence = (
-        f"No token fits: of all {choice:,} tokens none gives the first of these states at {cut.slice}. The nearest is "
-        f"{nearest.residual:.1e} of its norm away, and the second nearest {nearest.runner_up:.1e}. They may be of "
+        f"No token fits: of all {choice:,} tokens none gives the first of these states at {cut.slice}. {away} They may be of "
         "another site, order, scale or model, begin later than the prompt's first token, or be drowned by noise."
     )
     return replace(entry, verdict=FOREIGN, verdicts=[FOREIGN] * len(entry.verdicts), certified=sentence)

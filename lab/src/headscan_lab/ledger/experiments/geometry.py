@@ -75,6 +75,7 @@ class ShapeOfStates(Experiment):
     them tied (`tied`), or the measure less that of a random head on the same states (`random head`).
     """
 
+    controlled: ClassVar[bool] = True
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="the measure named by the effect, a seed",
         test="Student's interval over five seeds (pieces of text, or trainings)",
