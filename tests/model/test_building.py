@@ -59,6 +59,7 @@ def change(request, tmp_path, monkeypatch):
         ({"vocab_size": None}, "expected int, got NoneType"),
         ({"depth": 10**7}, r"10,000,000 blocks, says its configuration\), but the device 'cpu' has"),
         ({"vocab_size": 10**13}, "GB of memory"),
+        ({"pad_token_id": 10**30}, r"pad_token_id is 1e\+30, a whole number that no tensor holds"),
     ],
     ids=str,
 )
@@ -71,6 +72,11 @@ def test_a_configuration_at_fault_is_one_sentence(change, wrong, words):
         assert "\n" not in str(caught.value)
         assert str(caught.value).endswith(".")
     assert time.perf_counter() - begin < 10
+
+
+def test_more_blocks_than_the_files_can_hold_are_refused_before_they_are_built(change):
+    with pytest.raises(BadInput, match=r"says 9,999 blocks, more than its files of [0-9,]+ bytes can hold"):
+        Lens.load(change(depth=9999), device="cpu")
 
 
 def test_the_size_of_a_deep_model_is_counted_from_two_blocks():

@@ -5,6 +5,8 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import headscan
@@ -12,6 +14,7 @@ from headscan.model import tokenizers
 from headscan.model.inputs import _declared
 from headscan.run import BadInput
 from headscan.states.formats import arrays
+from headscan.text.documents import documents
 
 
 @pytest.mark.parametrize("fault", [lzma.LZMAError("Corrupt input data"), MemoryError()])
@@ -52,3 +55,17 @@ def test_a_tokenizer_that_panics_is_bad_input_and_a_stop_is_none():
         tokenizers._read(Source(PanicException("index out of range")), False)
     with pytest.raises(KeyboardInterrupt):
         tokenizers._read(Source(KeyboardInterrupt()), False)
+
+
+def test_a_parquet_file_whose_statistics_do_not_fit_its_schema_is_bad_input(tmp_path):
+    """Arrow 26 ends the process where such statistics are asked for, and raises where a row is read."""
+    for name, column in (("text", ["Once upon a time."] * 3), ("vectors", [[1.0, 2.0]] * 3)):
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(pa.table({name: column}), path)
+        whole = path.read_bytes()
+        at = whole.rindex(b"\x25\x02", 0, whole.rindex(b"schema") + 200)  # the column may be missing: it must be there
+        path.write_bytes(whole[: at + 1] + b"\0" + whole[at + 2 :])
+    with pytest.raises(BadInput, match=r"text\.parquet cannot be read as Parquet: Definition level histogram size mismatch"):
+        list(documents(tmp_path / "text.parquet"))
+    with pytest.raises(BadInput, match=r"vectors\.parquet cannot be read to its end: Definition level histogram size mismatch"):
+        headscan.scan(tmp_path / "vectors.parquet")

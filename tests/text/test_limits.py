@@ -90,7 +90,7 @@ def test_rows_of_parquet(tmp_path):
         list(documents(tmp_path / "b.parquet"))
     table = arrow.table({"text": ["\0" * (1 << 26), "\0" * (1 << 20)]})
     arrow.parquet.write_table(table, tmp_path / "c.parquet", compression="zstd", use_dictionary=False)
-    with pytest.raises(BadInput, match=r"c\.parquet: the field 'text' unpacks to more than 500 times its size"):
+    with pytest.raises(BadInput, match=r"c\.parquet unpacks to more than 500 times its size"):
         list(documents(tmp_path / "c.parquet"))
 
 

@@ -11,6 +11,7 @@ from transformers import AutoModel, TrainerCallback
 
 from headscan import BadInput
 from headscan.training import fit_tokenizer, last_checkpoint, recipe_of, train
+from headscan.training.checkpoints import seal
 
 TINY = {
     "steps": 12,
@@ -45,7 +46,7 @@ def _killed(text, folder, at=6, **options):
     assert not (folder / "result.json").exists()
 
 
-def _killed_at_the_last_checkpoint(output_dir, **_):
+def _killed_at_the_last_checkpoint(output_dir, *_):
     if (Path(output_dir) / f"checkpoint-{TINY['steps']}").exists():
         raise Killed
 
@@ -119,10 +120,13 @@ def test_a_checkpoint_of_another_run_is_not_taken_up(text, tmp_path):
     with pytest.raises(BadInput, match="the content of the text"):
         train(PLAN, str(text), out=tmp_path / "run", resume=True, **BARE)
     Path(text).write_text(whole)
-    (last_checkpoint(kept) / "headscan.sha256.json").unlink()  # killed before it was written
-    (last_checkpoint(kept) / "headscan.json").write_text("{")
+    newest = last_checkpoint(kept)
+    (newest / "headscan.json").write_text("{")
+    seal(newest)
     with pytest.raises(BadInput, match="does not say what it rests on"):
         train(PLAN, str(text), out=kept, resume=True, **BARE)
+    (newest / "headscan.sha256.json").unlink()  # killed before it was written: nothing vouches for the files
+    assert last_checkpoint(kept) != newest
 
 
 def test_a_damaged_checkpoint_is_refused(text, tmp_path):
@@ -149,7 +153,7 @@ def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, undist
     b = tmp_path / "b"
     if isinstance(at, str):
         with monkeypatch.context() as patched:
-            patched.setattr("transformers.trainer.rotate_checkpoints", _killed_at_the_last_checkpoint)
+            patched.setattr("headscan.training.trainer.rotate_checkpoints", _killed_at_the_last_checkpoint)
             _killed(story_file, b, at=None, **TINY)
         assert len([*b.glob("checkpoint-*")]) == 3
     else:

@@ -21,6 +21,7 @@ from headscan.run import BadInput, Json
 DEPTHS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers", "n_layer")
 SIZES = ("vocab_size", "hidden_size", "num_attention_heads", *DEPTHS)
 WHOLE = 256  # blocks up to which the whole model is tried; deeper ones are tried with one and two blocks, and extrapolated
+LEAST = 64  # bytes of a block in a file of weights: the name, kind and shape of one tensor are as many
 OBJECTS = 50_000  # bytes of Python's objects for a block, whatever its width
 BYTES = {"float64": 8.0, "float32": 4.0, "bfloat16": 2.0, "float16": 2.0, "8bit": 1.0, "4bit": 0.5}
 
@@ -98,6 +99,9 @@ def estimate_size(family: Any, config: Any, name: str, trust_remote_code: bool =
             value, least = getattr(part, field, None), int(field in SIZES[:2])
             if isinstance(value, int) and value < least:
                 raise BadInput(f"{at_fault} {field} is {value} and must be at least {least}.")
+        for field, value in vars(part).items():
+            if isinstance(value, int) and abs(value) >= 2**63:
+                raise BadInput(f"{at_fault} {field} is {value:.3g}, a whole number that no tensor holds.")
     depth = max((value for part in _parts(config) for _, value in _depths(part)), default=0)
 
     def entries(config: Any) -> int:
@@ -217,6 +221,12 @@ class Preparation:
             raise BadInput(
                 f"The model '{self.source.name}' needs {needed / 1e9:,.3g} GB ({self.size.entries:,} weights in "
                 f"{self.size.blocks:,} blocks, says its configuration), but {where} has {there / 1e9:,.3g} GB of memory."
+            )
+        weights = sum(path.stat().st_size for path in self.files.values())
+        if self.files and self.settings.random_init is None and self.size.blocks * LEAST > max(weights, WHOLE * LEAST):
+            raise BadInput(
+                f"The configuration of '{self.source.name}' says {self.size.blocks:,} blocks, more than its files of "
+                f"{weights:,} bytes can hold."
             )
 
     def _read(self, place: torch.device) -> tuple[Any, dict[str, Any]]:

@@ -51,13 +51,12 @@ class Notes:
 def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
     """The newest whole checkpoint in a run's folder, or None. One that a kill or a full disk cut short is passed over.
 
-    The Trainer writes its state last, so a checkpoint is whole when its state and its weights are both there.
+    The checksums are written last, so a checkpoint is whole when they are there beside its state.
     """
     found = []
     for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         number = path.name.rpartition("-")[2]
-        sharded = any(path.glob("pytorch_model_fsdp*"))
-        if number.isdigit() and (path / STATE).exists() and ((path / WEIGHTS).exists() or sharded):
+        if number.isdigit() and (path / STATE).exists() and (path / SEAL).exists():
             found.append((int(number), path))
     return max(found)[1] if found else None
 
@@ -70,12 +69,7 @@ def seal(checkpoint: Path) -> None:
 
 
 def check_whole(checkpoint: Path) -> None:
-    """BadInput where a file of a checkpoint is not the one that was written: torn, changed or gone.
-
-    A run that was killed before it wrote the checksums had written all else, and is believed.
-    """
-    if not (checkpoint / SEAL).exists():
-        return
+    """BadInput where a file of a checkpoint is not the one that was written: torn, changed or gone."""
     try:
         sums = dict(json.loads((checkpoint / SEAL).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):

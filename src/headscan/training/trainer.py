@@ -189,13 +189,15 @@ class HeadlessTrainer(Trainer):
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         """Save; a disk that is full costs this checkpoint, no older one, and not the run."""
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        sums = self._over_processes(self._sums)
+        sums, limit = self._over_processes(self._sums), self.args.save_total_limit
         try:
             if self.args.should_save:
                 Notes(self._run.identity, sums).write(folder)
+            self.args.save_total_limit = None  # older ones go when this one has its checksums, not before
             super()._save_checkpoint(model, trial)
-            if self.args.should_save and folder.exists():  # `save_total_limit` may have taken it
+            if self.args.should_save:
                 seal(folder)
+                rotate_checkpoints(str(folder.parent), limit, self.state.best_model_checkpoint)
         except Exception as error:
             if not is_write_failure(error):
                 raise
@@ -205,6 +207,8 @@ class HeadlessTrainer(Trainer):
                 "Checkpoint %s could not be written (%s). Training goes on; %s.", folder.name, error,
                 f"the last whole one is {kept}" if kept else "there is no earlier one: make room",
             )  # fmt: skip
+        finally:
+            self.args.save_total_limit = limit
 
 
 def _targets(labels: Tensor, masked: bool) -> Tensor:

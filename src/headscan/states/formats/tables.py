@@ -314,9 +314,11 @@ class _Columns:
     def _begin(self, column: str, first: int) -> tuple[Iterator[Any], int, Any]:
         number = next(number for number in range(len(self.starts)) if self.starts[number + 1] > first)
         group = self.meta.row_group(number)
-        parts = (group.column(k) for k in range(self.meta.num_columns))
+        names = [self.meta.schema.column(k).path.split(".")[0] for k in range(self.meta.num_columns)]
+        # A row is read first: Arrow 26 refuses damaged statistics there, and where they are asked for it ends the process.
+        next(self.file.iter_batches(batch_size=1, row_groups=[number], columns=[column]), None)
+        own = [group.column(k) for k, name in enumerate(names) if name == column]
         # What is the same in many rows is kept once in the file, and in each row here.
-        own = (part for part in parts if part.path_in_schema.split(".")[0] == column)
         size = sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in own)
         rows = max(1, int(MEMORY / max(1.0, size / max(1, group.num_rows))))
         groups = list(range(number, self.meta.num_row_groups))
@@ -324,10 +326,10 @@ class _Columns:
         return batches, self.starts[number], pa.chunked_array([], type=self.file.schema_arrow.field(column).type)
 
     def read(self, column: str, first: int, last: int) -> Any:
-        if column not in self._open or first < self._open[column][1]:
-            self._open[column] = self._begin(column, first)
-        batches, start, held = self._open[column]
         try:
+            if column not in self._open or first < self._open[column][1]:
+                self._open[column] = self._begin(column, first)
+            batches, start, held = self._open[column]
             while start + len(held) < last:
                 if start + len(held) <= first:  # nothing of what is held is needed
                     start, held = start + len(held), held.slice(0, 0)
