@@ -5,7 +5,7 @@ from headscan_lab.tournament.regularisers import cosine_regulariser
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.measures import isoscore
+from headscan.measures import isoscore, participation_ratio
 from headscan.statistics.cloud import Cloud
 from tests.reference import geometry as reference
 
@@ -39,3 +39,11 @@ def test_descending_the_regulariser_opens_a_cone():
 def test_what_cannot_be_scored_is_refused():
     with pytest.raises(ValueError, match="two"):
         cosine_regulariser(torch.ones(1, 3))
+
+
+def test_two_vectors_lie_on_a_line_exactly():
+    """Rounding made an IsoScore of 2.9e-19 of them, which a table prints."""
+    draw = np.random.default_rng(0)
+    for width in (2, 97, 768):
+        cloud = Cloud.of_rows(draw.standard_normal((2, width)))
+        assert (participation_ratio(cloud), isoscore(cloud)) == (1.0, 0.0)

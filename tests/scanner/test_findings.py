@@ -37,6 +37,17 @@ def test_a_cone_near_its_limit_says_that_the_windows_decide():
     assert "near the limit" not in codes(0.09, 0.05)["ROUND"] + codes(0.3, 0.05)["CONE"]
 
 
+def test_a_number_barely_beyond_its_limit_says_that_windows_and_texts_decide():
+    for name, more in (
+        ("DRIFT", {"mean_vector_norm": 0.51}), ("SPIKE", {"top_direction_share": 0.53}), ("FLAT", {"effective_rank": 1.5}),
+    ):  # fmt: skip
+        near = {one.name: one.sentence for one in findings([site("block.0", 0.05, **more)], [], {})}
+        assert "near the limit of 0." in near[name]
+        far = {key: value * (0.5 if name == "FLAT" else 1.5) for key, value in more.items()}
+        [sentence] = [one.sentence for one in findings([site("block.0", 0.05, **far)], [], {}) if one.name == name]
+        assert "near the limit" not in sentence
+
+
 def test_random_weights_stand_beside_the_cone():
     assert "random weights: 0.45" in codes(0.1, 0.09, random=(0.3, 0.45))["ROUND"]
     assert "random weights: 0.10" in codes(0.5, 0.6, random=(0.1, 0.1))["CONE"]

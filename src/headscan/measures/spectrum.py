@@ -140,7 +140,8 @@ def participation_ratio(cloud: Cloud) -> float | None:
     trace = float(np.trace(cloud.covariance))
     if not trace > 1e-26 * float(cloud.mean @ cloud.mean):
         return None
-    return trace**2 / float(np.vdot(cloud.covariance, cloud.covariance))
+    ratio = trace**2 / float(np.vdot(cloud.covariance, cloud.covariance))
+    return ratio if ratio > 1 + 1e-12 else 1.0  # less is rounding
 
 
 def _isoscore_gradient(at: Moments) -> Gradient | None:

@@ -8,6 +8,8 @@ import re
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     import plotly.graph_objects as go
 
     from headscan.run.vocabulary import Term
@@ -142,3 +144,14 @@ def _trace(trace: Any) -> str:
     low, high = min(values), max(values)
     between = "" if {low, high} <= {values[0], values[-1]} else f", lowest {number(low)}, highest {number(high)}"
     return f"{name}: {ends}{between}."
+
+
+def noted(notes: Iterable[str]) -> list[str]:
+    """Notes, with one line for all the numbers that have no interval for the same reason."""
+    reasons: dict[str, list[str]] = {}
+    for note in dict.fromkeys(notes):
+        _, lacks, why = note.partition(" has no interval: ")
+        reasons.setdefault(why if lacks else note, []).append(note)
+    return [
+        notes[0] if len(notes) == 1 else f"{len(notes)} numbers have no interval: {why}" for why, notes in reasons.items()
+    ]  # fmt: skip

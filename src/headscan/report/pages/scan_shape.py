@@ -16,7 +16,7 @@ from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Term, palette, section
 from headscan.report.kit.figures import empty, heat, lines, thin
 from headscan.report.kit.parts import Part, cell_of
-from headscan.report.kit.words import grouped, literal, named
+from headscan.report.kit.words import grouped, literal, named, noted
 from headscan.report.pages.scan_layers import NULLS, Axis, First, by_layer, knows, last_block, models, of_model, term, treatments
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _in_short(result: ScanResult) -> list[Part]:
         for null, words in NULLS.items():
             rows = of_model(result.nulls, name, null)
             lines += [line(row, words) for row in rows if last and row["site"] == last["site"]]
-        notes = dict.fromkeys(note for row in own for note in row.notes)
+        notes = dict.fromkeys(noted(note for row in own for note in row.notes))
         if any(row.number("sinks") for row in own):
             notes = dict.fromkeys([ASIDE, *notes])
         if name == models(result)[-1] and {"effective_rank", "participation_ratio"} <= {*shown}:
