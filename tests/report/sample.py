@@ -9,9 +9,11 @@ from dataclasses import fields
 from types import SimpleNamespace
 
 import numpy as np
+import torch
 
 from headscan.measures.measure import MeasureWords
 from headscan.run import Finding, ModelRecord, Protocol, Row, TextRecord
+from headscan.scanner.picture import nearest
 from headscan.scanner.result import Picture, ScanResult
 
 WORDS = """
@@ -89,6 +91,8 @@ def scan(
             cloud = draw_cloud(rng, width, target, log_frequency, 3 + 60 * grow**3, np.array(picture["position"]))
             document["sites"].append(entry(name, site, depth, cloud, rng))
             arrays[f"picture/{name}/{site}"], arrays[f"picture_share/{name}/{site}"] = top_three(cloud)
+            near = nearest(torch.tensor(cloud), torch.tensor(picture["id"]))
+            arrays[f"picture_near/{name}/{site}"], arrays[f"picture_near_cosine/{name}/{site}"] = near
             if nulls:
                 twin = draw_cloud(rng, width, 0.05 + 0.03 * grow, log_frequency, 2 + grow, np.array(picture["position"]))
                 document["nulls"].append(entry(name, site, depth, twin, rng) | {"null": "random-init"})

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 import numpy as np
-import torch
 
 from headscan.measures.measure import WITHOUT_FIRST, WITHOUT_SINKS, Measure, gaussian_cloud
 from headscan.measures.outliers import outliers
@@ -15,6 +14,7 @@ from headscan.run import ModelRecord, Row, Run, TextRecord
 from headscan.run.result import Arrays
 from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate, empty_pass
 from headscan.scanner.differences import Estimates
+from headscan.scanner.picture import coordinates, picture
 from headscan.scanner.result import Picture
 from headscan.scanner.settings import Scanning, choose, finishing, memory_bound
 from headscan.scanner.sources import Subject, readable
@@ -22,7 +22,7 @@ from headscan.states import VectorSource
 from headscan.statistics import Cloud, SiteStatistics, merged, process_count, process_rank
 from headscan.statistics.cloud import side_by_side
 from headscan.statistics.errors import Errors
-from headscan.statistics.reservoir import GROUPS, sinks
+from headscan.statistics.reservoir import GROUPS
 from headscan.statistics.uncertainty import Cells
 from headscan.text import Batch
 from headscan.text.source import TextLike
@@ -190,7 +190,7 @@ class Examiner:
             model.sites.append(Row({"model": source.name, "depth": depth, **cells}))
             model.estimates.append(Estimates(source.name, sites[depth], cells, errors))
             model.arrays |= arrays
-        model.picture = _picture(source, accumulated, self.settings.sample)
+        model.picture = picture(source, accumulated, self.settings.sample)
         model.tables = runner.rows(accumulated, Clouds(accumulated.sites, runner.setup.sites), {"model": source.name})
         model.seconds, model.reasons = runner.seconds, runner.reasons
         return model, subject.control(source, self.text)
@@ -206,7 +206,8 @@ class Examiner:
 
             def visit(group: str, cloud: Cloud) -> None:
                 if pictured and group == "without_sinks":
-                    arrays.update(_coordinates(source.name, site, cloud, accumulated, self.settings.sample))
+                    size, words = self.settings.sample, bool(source.vocabulary)
+                    arrays.update(coordinates(source.name, site, cloud, accumulated, size, words=words))
 
             shown = source.words if pictured else None
             return site_cells(site, statistics, self.measures, shown, errors, visit)[0], errors, arrays
@@ -290,42 +291,3 @@ class Examiner:
             store()
         text, accumulated = source.text(), merged(accumulated)
         return accumulated, text
-
-
-def _coordinates(model: str, site: str, cloud: Cloud, accumulated: Accumulation, size: int) -> Arrays:
-    """Coordinates of the sampled tokens on the top three directions of the site's tokens that are no sinks, each turned so
-    that its mean is positive; those directions' shares of the energy; and which of the sampled are sinks among them."""
-    states = accumulated.sample.columns.get(f"state.{site}")
-    if states is None or not cloud.count:
-        return {}
-    directions = cloud.strongest(3)
-    directions = directions * np.where(cloud.mean @ directions < 0, -1.0, 1.0)
-    total = cloud.energies.sum()
-    # The sample may be larger where measures are taken of it; its first tokens are a sample of the smaller size.
-    shown = states[:size]
-    return {
-        f"picture/{model}/{site}": (shown.double().numpy() @ directions).astype(np.float32),
-        f"picture_share/{model}/{site}": cloud.energies[:3] / total if total > 0 else np.zeros(3),
-        f"picture_sink/{model}/{site}": sinks(shown[None])[0].numpy() if len(shown) else np.zeros(0, dtype=bool),
-    }
-
-
-def _picture(source: VectorSource, accumulated: Accumulation, size: int) -> Picture:
-    """The sampled tokens with their neighbours, as people can read them; vectors without ids by their numbers."""
-    sample = accumulated.sample
-    if not len(sample):
-        return Picture()
-    places = sample.places[:size].tolist()
-    position = [place for _, place in places]
-    if not source.vocabulary:
-        names, nothing = [f"vector {window * source.context + place:,}" for window, place in places], [""] * len(places)
-        return Picture(names, nothing, nothing, [0] * len(places), [-1] * len(places), position)
-    ids, contexts = sample.columns["id"][:size].tolist(), sample.columns["context"][:size]
-    middle = contexts.shape[1] // 2
-
-    def words(row: torch.Tensor) -> str:
-        return "".join(source.words([i for i in row.tolist() if i >= 0]))
-
-    before, after = ([words(row) for row in side] for side in (contexts[:, :middle], contexts[:, middle + 1 :]))
-    frequency = [int(accumulated.counts.counts[i]) for i in ids]
-    return Picture(source.words(ids), before, after, frequency, ids, position)

@@ -44,7 +44,8 @@ class ScanResult(Result):
     `singular_values`, what sinks and outlying coordinates are (see `headscan.measures.outliers`), and `notes` that say why a
     value is not there. `arrays` holds the pictures' coordinates on each site's top three directions (those of the tokens that
     are no sinks), `picture/MODEL/SITE` [k, 3], the shares of energy there, `picture_share/MODEL/SITE` [3], and which of the
-    sampled are sinks, `picture_sink/MODEL/SITE` [k].
+    sampled are sinks, `picture_sink/MODEL/SITE` [k]; and the neighbours of each in all dimensions, `picture_near/MODEL/SITE`
+    [k, 10] with their cosines, `picture_near_cosine/MODEL/SITE` (`headscan.scanner.picture.nearest`).
     """
 
     kind: ClassVar[str] = "scan"

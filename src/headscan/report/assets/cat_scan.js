@@ -9,12 +9,16 @@
   const play = document.getElementById("play");
   const find = document.getElementById("find");
   const far = document.getElementById("far");
+  const choose = document.getElementById("colour");
+  const named = document.getElementById("labels");
   const tip = document.getElementById("tip");
   const steps = Math.max(...clouds.map((cloud) => cloud.sites.length));
   const FILM = 28; // pictures in the strip at most
   const webgl = hasWebGL();
   const frequencies = clouds.flatMap((cloud) => cloud.frequency).filter((count) => count > 0);
-  const span = [Math.min(...frequencies, 1e9), Math.max(...frequencies, 1)].map(Math.log10);
+  const LABELS = 40; // names drawn in a cloud at most
+  const HITS = 10; // tokens found that are listed
+  const AROUND = 16; // characters on either side of them
 
   function hasWebGL() {
     try {
@@ -64,11 +68,32 @@
 
   const slideIndex = (cloud, step) => (steps < 2 ? 0 : Math.round((step * (cloud.sites.length - 1)) / (steps - 1)));
 
-  // ---- colour
+  // ---- colour: what a dot's colour says, as one number a token; and the ends of the scale
 
-  function colourOf(count) {
+  const SCALES = {
+    frequency: { words: "times in the text", ends: [Math.log10(Math.min(...frequencies, 1e9)), Math.log10(Math.max(...frequencies, 1))], shown: (end) => Math.round(10 ** end) },
+    position: { words: "place in its window", ends: [0, Math.max(...clouds.flatMap((cloud) => cloud.position.map((place) => place ?? 0)), 1)], shown: (end) => end },
+    density: { words: "neighbours within a tenth of the box, of the most there", ends: [0, 1], shown: (end) => (end ? "100 %" : "0 %") },
+    sink: { words: "sink token (longer than three times the median of its window)", ends: [0, 1], shown: (end) => (end ? "yes" : "no") },
+  };
+
+  function colours(cloud, slide, points, ranges) {
+    const { ends } = SCALES[choose.value];
+    const reach = 0.1 * Math.max(...ranges.map(([low, high]) => high - low));
+    const near = (row) => points.filter((other) => Math.hypot(row[0] - other[0], row[1] - other[1], row[2] - other[2]) <= reach).length;
+    const counts = choose.value === "density" ? points.map((row) => Math.max(near(row) - 1, 0)) : [];
+    const most = Math.max(...counts, 1);
+    const value = {
+      frequency: (index) => (cloud.frequency[index] > 0 ? Math.log10(cloud.frequency[index]) : ends[0]),
+      position: (index) => cloud.position[index] ?? 0,
+      density: (index) => counts[index] / most,
+      sink: (index) => Number(slide.sinks.includes(index)),
+    }[choose.value];
+    return points.map((_, index) => colourOf(ends[1] > ends[0] ? (value(index) - ends[0]) / (ends[1] - ends[0]) : 0));
+  }
+
+  function colourOf(share) {
     const scale = Headscan.frequency[Headscan.isDark() ? 1 : 0];
-    const share = count > 0 && span[1] > span[0] ? (Math.log10(count) - span[0]) / (span[1] - span[0]) : 0;
     const place = Math.min(Math.max(share, 0), 1) * (scale.length - 1);
     const low = Math.min(Math.floor(place), scale.length - 2);
     const part = place - low;
@@ -98,9 +123,10 @@
     const line = element("bdi", "context");
     const mark = element("mark");
     spaced(mark, cloud.tokens[index]);
-    spaced(line, cloud.before[index] ?? "");
+    const { before, after } = Headscan.later.contexts[clouds.indexOf(cloud)];
+    spaced(line, before[index] ?? "");
     line.append(mark);
-    spaced(line, cloud.after[index] ?? "");
+    spaced(line, after[index] ?? "");
     const count = cloud.frequency[index];
     const facts = [];
     if (count !== null) facts.push(`${count.toLocaleString("en").replaceAll(",", "\u202f")} times in the text`);
@@ -118,6 +144,7 @@
       this.still = root.querySelector(".still");
       this.site = root.querySelector(".site");
       this.readout = root.querySelector(".readout");
+      this.lists = root.querySelector(".lists");
       this.pinned = null;
       this.step = null;
       this.pointer = this.pressed = [0, 0];
@@ -159,8 +186,7 @@
 
     flat(canvas, slide, size, rays) {
       const { points, ranges } = frame(this.cloud, slide);
-      const colours = this.cloud.frequency.map(colourOf);
-      Projection.draw(canvas, { points, ranges, colours, ink: Headscan.colour("ink"), size, rays });
+      Projection.draw(canvas, { points, ranges, colours: colours(this.cloud, slide, points, ranges), ink: Headscan.colour("ink"), size, rays });
     }
 
     async draw(step) {
@@ -177,10 +203,64 @@
       this.site.textContent = words.join("; ");
       this.scene.setAttribute("aria-label", `${this.cloud.tokens.length} sampled tokens of ${this.cloud.name}. ${words.join("; ")}.`);
       if (Headscan.isDark() || !Headscan.state.printing) {
+        this.colours = colours(this.cloud, slide, points, ranges);
         const { data, layout } = webgl ? this.solid(points, ranges) : this.plane(points, ranges);
         await Plotly.react(this.scene, data, layout, { displayModeBar: false, displaylogo: false, scrollZoom: false, responsive: false });
         if (!this.listening) this.listen();
       }
+      this.list();
+    }
+
+    // What was found, each a button that follows it; and the neighbours of the followed one, where this layer puts it.
+    list() {
+      const found = this.found();
+      const { near, note } = this.pinned === null ? { near: [], note: "" } : this.neighbours(slideIndex(this.cloud, this.step));
+      const { before, after } = Headscan.later.contexts[clouds.indexOf(this.cloud)];
+      const item = (index, words) => {
+        const one = element("li");
+        const follow = element("button", "link");
+        follow.type = "button";
+        const mark = element("bdi", "context");
+        spaced(mark, (before[index] ?? "").slice(-AROUND));
+        const itself = element("b");
+        spaced(itself, this.cloud.tokens[index]);
+        mark.append(itself);
+        spaced(mark, (after[index] ?? "").slice(0, AROUND));
+        follow.append(mark);
+        follow.addEventListener("click", () => this.pin(index));
+        one.append(element("span", "soft", words), follow);
+        return one;
+      };
+      const titled = (title, items, note) => {
+        if (!items.length && !note) return [];
+        const list = element("ol");
+        list.append(...items);
+        return [element("h4", "", title), ...(note ? [element("p", "soft", note)] : []), list];
+      };
+      const more = found.length > HITS ? `The first ${HITS} of ${found.length}.` : "";
+      const none = wanted() && !found.length ? "Not among the sampled tokens." : more;
+      const place = (index) => (this.cloud.position[index] === null ? "" : `at ${this.cloud.position[index]}: `);
+      this.lists.replaceChildren(
+        ...titled("Found, at its place in the window", found.slice(0, HITS).map((index) => item(index, place(index))), wanted() ? none : ""),
+        ...titled("Nearest in all dimensions, by cosine", near.map(([index, cosine]) => item(index, `${cosine.toFixed(2)}: `)), note),
+      );
+    }
+
+    // The ten nearest of the followed token at a site: rows and cosines; of a deep model the page holds those of some tokens.
+    neighbours(at) {
+      const { near, kept } = Headscan.later;
+      const packed = near?.[clouds.indexOf(this.cloud)]?.[at];
+      if (!packed) return { near: [], note: "" };
+      const bytes = Uint8Array.from(atob(packed), (letter) => letter.charCodeAt(0));
+      const all = bytes.length / 3;
+      const each = all / Math.min(kept, this.cloud.tokens.length);
+      const found = [];
+      for (let k = this.pinned * each, cosine = 0; k < (this.pinned + 1) * each && k < all; k++) {
+        const row = ((bytes[k] | (bytes[all + k] << 8)) << 16) >> 16;
+        cosine += (bytes[2 * all + k] << 24) >> 24;
+        if (row >= 0) found.push([row, cosine / 100]);
+      }
+      return { near: found, note: this.pinned < kept ? "" : `This page holds the neighbours of the first ${kept} sampled tokens; the arrays beside it those of all.` };
     }
 
     listen() {
@@ -194,6 +274,14 @@
       this.scene.on("plotly_unhover", () => {
         this.hovered = null;
         hideTip();
+      });
+      // One camera for all clouds: who turns one turns all.
+      this.scene.on("plotly_relayout", (event) => {
+        const camera = event["scene.camera"];
+        if (!camera || turning) return;
+        turning = true;
+        const others = panels.filter((panel) => panel !== this && panel.listening);
+        Promise.all(others.map((panel) => Plotly.relayout(panel.scene, { "scene.camera": camera }))).finally(() => (turning = false));
       });
       if (!webgl) this.scene.on("plotly_click", () => this.hovered !== null && this.pin(this.hovered));
     }
@@ -210,18 +298,30 @@
       this.draw(this.step);
     }
 
+    found() {
+      return wanted() ? [...this.cloud.tokens.keys()].filter((index) => plainToken(this.cloud.tokens[index]) === wanted()) : [];
+    }
+
     chosen() {
-      const wanted = find.value.trim();
-      const found = new Set(this.pinned === null ? [] : [this.pinned]);
-      if (wanted) this.cloud.tokens.forEach((token, index) => plainToken(token) === wanted && found.add(index));
-      return [...found];
+      return [...new Set([...(this.pinned === null ? [] : [this.pinned]), ...this.found()])];
+    }
+
+    // Names beside some dots: what is chosen, then each word once. What plotly would read as markup can be pointed at.
+    labels(points) {
+      const names = new Map();
+      for (const index of [...this.chosen(), ...(named.checked ? points.keys() : [])]) {
+        const name = plainToken(this.cloud.tokens[index]);
+        const fit = name && !/[<>&$%]/.test(name) && Number.isFinite(points[index][0]);
+        if (fit && names.size < LABELS && !names.has(name)) names.set(name, index);
+      }
+      return { text: [...names.keys()], at: [...names.values()].map((index) => points[index]) };
     }
 
     markers(points, size) {
-      const searching = find.value.trim() !== "";
+      const searching = wanted() !== "";
       return {
         mode: "markers", hoverinfo: "none", customdata: points.map((_, index) => index),
-        marker: { size, color: this.cloud.frequency.map(colourOf), opacity: searching ? 0.25 : 0.92, line: { width: 0 } },
+        marker: { size, color: this.colours, opacity: searching ? 0.25 : 0.92, line: { width: 0 } },
       };
     }
 
@@ -232,6 +332,7 @@
         if (Number.isFinite(row[0])) row.forEach((value, direction) => rays[direction].push(0, value, null));
       }
       const chosen = this.chosen();
+      const labels = this.labels(points);
       const pick = (direction) => chosen.map((index) => points[index][direction]);
       const ink = Headscan.colour("ink");
       const lengths = ranges.map(([low, high]) => high - low);
@@ -247,6 +348,8 @@
           marker: { size: 9, symbol: "circle-open", color: ink, line: { width: 3, color: ink } } },
         { type: "scatter3d", mode: "markers", x: pick(0), y: pick(1), z: pick(2), hoverinfo: "none", customdata: chosen,
           marker: { size: 10, symbol: "circle-open", color: Headscan.colour("accent"), line: { width: 3 } } },
+        { type: "scatter3d", mode: "text", x: labels.at.map((row) => row[0]), y: labels.at.map((row) => row[1]), z: labels.at.map((row) => row[2]),
+          text: labels.text, textposition: "top center", textfont: { size: 11, color: ink }, hoverinfo: "skip" },
       ];
       const look = (direction) => ({
         range: ranges[direction], title: { text: `direction ${direction + 1}`, font: { size: 11 } }, color: Headscan.colour("muted"),
@@ -266,6 +369,7 @@
 
     plane(points, ranges) {
       const chosen = this.chosen();
+      const labels = this.labels(points);
       const ink = Headscan.colour("ink");
       const data = [
         { type: "scatter", x: points.map((row) => row[0]), y: points.map((row) => row[1]), ...this.markers(points, 6) },
@@ -273,6 +377,8 @@
           marker: { size: 12, symbol: "circle-open", color: ink, line: { width: 2, color: ink } } },
         { type: "scatter", mode: "markers", x: chosen.map((i) => points[i][0]), y: chosen.map((i) => points[i][1]), hoverinfo: "none",
           customdata: chosen, marker: { size: 13, symbol: "circle-open", color: Headscan.colour("accent"), line: { width: 2 } } },
+        { type: "scatter", mode: "text", x: labels.at.map((row) => row[0]), y: labels.at.map((row) => row[1]), text: labels.text,
+          textposition: "top center", textfont: { size: 11, color: ink }, hoverinfo: "skip" },
       ];
       const look = (direction) => ({
         range: ranges[direction], title: { text: `direction ${direction + 1}` }, color: Headscan.colour("muted"),
@@ -294,6 +400,7 @@
     }
   }
 
+  const wanted = () => find.value.trim();
   const plainToken = (token) => token.replace(/^[\s\u2423\u2581\u0120]+|[\s\u2423]+$/g, "");
 
   function nice(step) {
@@ -317,16 +424,23 @@
 
   // ---- slider, play button, search
 
+  let turning = false;
   const panels = [...scanner.querySelectorAll(".panel")].map((root) => new Panel(root, clouds[Number(root.dataset.cloud)]));
 
   function show() {
+    if (!window.Plotly) return Promise.resolve();
     const step = Number(slider.value);
     const names = [...new Set(clouds.map((cloud) => cloud.sites[slideIndex(cloud, step)].site))];
     layerName.textContent = names.join(" / ");
     slider.setAttribute("aria-valuetext", names.join(", "));
+    for (const panel of panels) panel.step = step;
+    if (moved) Headscan.select({ site: clouds[0].sites[slideIndex(clouds[0], step)].site });
+    moved = true;
     return Promise.all(panels.map((panel) => panel.draw(step)));
   }
 
+  // The first picture is nobody's choice; from then on the address says where the slider stands.
+  let moved = false;
   let timer = 0;
   function playing(on) {
     clearTimeout(timer);
@@ -347,12 +461,22 @@
     playing(false);
     show();
   });
-  find.addEventListener("input", show);
+  find.addEventListener("input", () => {
+    Headscan.select({ token: wanted() });
+    show();
+  });
+  choose.addEventListener("change", () => {
+    Headscan.select({ colour: choose.value === "frequency" ? "" : choose.value });
+    redraw();
+  });
+  named.addEventListener("change", show);
   far.addEventListener("change", redraw);
   scanner.addEventListener("keydown", (event) => event.key === "Escape" && hideTip());
 
   function redraw() {
-    const bounds = span.map((power) => Math.round(10 ** power).toLocaleString("en").replaceAll(",", "\u202f"));
+    const { ends, shown, words } = SCALES[choose.value];
+    const bounds = ends.map((end) => shown(end).toLocaleString("en").replaceAll(",", "\u202f"));
+    scanner.querySelector(".scale .unit").textContent = words;
     scanner.querySelector(".scale .low").textContent = bounds[0];
     scanner.querySelector(".scale .high").textContent = bounds[1];
     for (const panel of panels) {
@@ -369,5 +493,26 @@
   // Opens on the last block, where the deck's cone is.
   const first = clouds[0].sites.map((slide) => /(^|\.)block\.\d+$/.test(slide.site)).lastIndexOf(true);
   slider.value = first < 0 ? steps - 1 : Math.round((first * (steps - 1)) / Math.max(clouds[0].sites.length - 1, 1));
+
+  // What is selected elsewhere (a row, a line, the address) moves the slider and fills the search.
+  function follow() {
+    const { site, token, colour } = Headscan.selected;
+    const at = clouds.map((cloud) => cloud.sites.findIndex((slide) => slide.site === site));
+    const which = at.findIndex((index) => index >= 0);
+    if (which >= 0 && clouds.every((cloud) => cloud.sites[slideIndex(cloud, Number(slider.value))].site !== site)) {
+      slider.value = Math.round((at[which] * (steps - 1)) / Math.max(clouds[which].sites.length - 1, 1));
+    }
+    if (wanted() !== token) find.value = token;
+    if (colour in SCALES || !colour) choose.value = colour || "frequency";
+  }
+  Headscan.onSelect((changed) => {
+    const before = [slider.value, find.value, choose.value].join();
+    follow();
+    if (before !== [slider.value, find.value, choose.value].join()) {
+      moved = false; // the address says it already
+      (changed.includes("colour") ? redraw : show)();
+    }
+  });
+  follow();
   Headscan.onDraw(redraw);
 })();

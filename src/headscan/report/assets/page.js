@@ -1,11 +1,15 @@
-// The shell's script: draws the plotly figures in the reader's light or dark, switches sink tokens on and off, and draws
-// everything once more in light before the page is printed.
+// The shell's script: draws the plotly figures in the reader's light or dark, switches sink tokens on and off, keeps what is
+// selected (a site, a token) in the address, and draws everything once more in light before the page is printed.
 "use strict";
 const Headscan = (() => {
   const payload = JSON.parse(document.getElementById("data").textContent);
   const darkQuery = matchMedia("(prefers-color-scheme: dark)");
+  const fine = matchMedia("(pointer: fine)").matches; // a finger that scrolls must not zoom
   const listeners = [];
+  const watchers = [];
   const state = { dark: darkQuery.matches, first: "without", printing: false };
+  const selected = { site: "", token: "", colour: "" };
+  const later = {}; // what scripts need from the first drawing on
 
   // A figure is stored in light colours; dark replaces each colour by its partner wherever it stands.
   function themed(value, dark) {
@@ -38,6 +42,12 @@ const Headscan = (() => {
     for (const trace of data) {
       if (trace.meta && trace.meta.first) trace.visible = trace.meta.first === state.first;
     }
+    layout.shapes = [...(layout.shapes || []), ...upright(data)];
+    if (fine) {
+      const axes = Object.keys(layout).filter((key) => /^[xy]axis\d*$/.test(key));
+      axes.forEach((key) => (layout[key].fixedrange = false));
+      Object.assign(layout, { dragmode: "zoom", uirevision: "stay" });
+    }
     // A narrow screen has room for fewer ticks than there are layers.
     const width = state.printing ? printWidth(place) : place.clientWidth;
     const ticks = layout.xaxis && layout.xaxis.tickvals;
@@ -53,6 +63,46 @@ const Headscan = (() => {
     layout.height = parseFloat(place.style.height);
     layout.autosize = false;
     Plotly.react(place, data, layout, payload.config);
+    if (place.dataset.listens) return;
+    place.dataset.listens = "true";
+    place.on("plotly_click", (event) => {
+      const site = siteOf(event.points[0].text);
+      if (site) select({ site });
+    });
+  }
+
+  // Points along the layers begin their words with their site: "block.3: 0.2".
+  const siteOf = (words) => /^([\w.]+): /.exec(words)?.[1] ?? "";
+
+  // Where the selected site stands on the axis of a figure: a line from bottom to top.
+  function upright(data) {
+    if (!selected.site || state.printing) return [];
+    for (const trace of data) {
+      const at = Array.isArray(trace.text) && trace.visible !== false ? trace.text.findIndex((words) => siteOf(words) === selected.site) : -1;
+      if (at >= 0) {
+        const line = { color: colour("accent"), width: 1, dash: "dot" };
+        return [{ type: "line", x0: trace.x[at], x1: trace.x[at], yref: "paper", y0: 0, y1: 1, line, name: "selected" }];
+      }
+    }
+    return [];
+  }
+
+  // ---- what is selected, in the address, so that a link shows the same
+
+  function select(changes) {
+    const moved = Object.keys(changes).filter((key) => selected[key] !== changes[key]);
+    if (!moved.length) return;
+    Object.assign(selected, changes);
+    const kept = Object.entries(selected).filter(([, value]) => value);
+    history.replaceState(null, "", kept.length ? `#${new URLSearchParams(kept)}` : location.pathname + location.search);
+    if (moved.includes("site") && window.Plotly) document.querySelectorAll("[data-figure]").forEach(draw);
+    watchers.forEach((watcher) => watcher(moved));
+  }
+
+  function addressed() {
+    if (!location.hash.includes("=")) return;
+    const asked = new URLSearchParams(location.hash.slice(1));
+    select(Object.fromEntries(Object.keys(selected).map((key) => [key, asked.get(key) || ""])));
   }
 
   // A4 between its margins; before printing, the page still has the screen's width.
@@ -81,6 +131,7 @@ const Headscan = (() => {
   }
 
   darkQuery.addEventListener("change", (event) => {
+    if (document.documentElement.dataset.theme) return; // chosen on the page
     state.dark = event.matches;
     drawAll();
   });
@@ -107,19 +158,19 @@ const Headscan = (() => {
       drawAll();
     });
   }
-  // All tables as they are shown, one line a value; what is rounded here is whole in result.json.
-  function tables() {
+  // Tables as they are shown, one line a value; what is rounded here is whole in result.json.
+  function tables(chosen) {
     const unseen = /[\0-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
     const plain = (text) => text.trim().replace(/\u202f/g, "").replace(/\s+/g, " ").replace(unseen, "\ufffd").replace(/^−/, "-");
     // What a spreadsheet would take for a formula begins with ' there; numbers, ranges and shares do not.
     const safe = (text) => (/^[=+\-@]/.test(text) && /[^\d.,\s%to×+-]/.test(text) ? `'${text}` : text);
     const quoted = (text) => `"${safe(plain(text)).replace(/"/g, '""')}"`;
     const lines = ["section,table,row,column,value,interval"];
-    document.querySelectorAll("section table").forEach((table) => {
+    chosen.forEach((table) => {
       const title = table.closest("section").querySelector("h2").textContent;
       const name = table.closest("[aria-label]").ariaLabel;
       const heads = [...table.tHead.rows].map((row) => [...row.cells].flatMap((cell) => Array(cell.colSpan).fill(cell.textContent)));
-      for (const row of table.tBodies[0].rows) {
+      for (const row of [...table.tBodies[0].rows].filter((one) => !one.hidden)) {
         [...row.cells].slice(1).forEach((cell, k) => {
           const interval = cell.querySelector("small")?.textContent ?? "";
           const column = heads.map((head) => head[k + 1]).join(" ");
@@ -161,6 +212,7 @@ const Headscan = (() => {
         return;
       }
       payload.figures = JSON.parse(await inflated("figures"));
+      Object.assign(later, JSON.parse(await inflated("later")));
       const script = document.createElement("script");
       script.textContent = await inflated("plotly");
       document.head.append(script);
@@ -168,16 +220,29 @@ const Headscan = (() => {
     start();
   }
 
+  function take(name, content, type = "text/plain;charset=utf-8") {
+    const link = document.createElement("a");
+    link.download = name;
+    link.href = URL.createObjectURL(content instanceof Blob ? content : new Blob([content], { type }));
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
   document.querySelectorAll("[data-take]").forEach((button) =>
     button.addEventListener("click", async () => {
-      const text = button.dataset.take === "tables.csv" ? tables() : await inflated("files");
-      const link = document.createElement("a");
-      link.download = button.dataset.take;
-      link.href = URL.createObjectURL(new Blob([text], { type: "text/plain;charset=utf-8" }));
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      const name = button.dataset.take;
+      take(name, name === "tables.csv" ? tables(document.querySelectorAll("section table")) : await inflated("files"));
     }),
   );
-  addEventListener("load", () => setTimeout(load, 0));
-  return { data: payload.data, frequency: payload.frequency, colour, isDark, state, onDraw: (listener) => listeners.push(listener) };
+  addEventListener("hashchange", addressed);
+  addEventListener("load", () => {
+    addressed();
+    setTimeout(load, 0);
+  });
+  return {
+    data: payload.data, frequency: payload.frequency, colour, isDark, state, selected, select, tables, take, inflated, later, drawAll,
+    figure: (name) => themed(payload.figures[name], false),
+    onDraw: (listener) => listeners.push(listener),
+    onSelect: (watcher) => watchers.push(watcher),
+  };
 })();

@@ -20,7 +20,7 @@ def empty(x: str = "", y: str = "") -> go.Figure:
     muted, hairline = palette.ROLES["muted"][0], palette.ROLES["hairline"][0]
     axis = {
         "color": muted, "gridcolor": hairline, "linecolor": muted, "zeroline": False, "ticks": "outside", "ticklen": 4,
-        "tickcolor": muted, "automargin": True, "fixedrange": True,
+        "tickcolor": muted, "automargin": True, "fixedrange": True, "spikethickness": 1, "spikecolor": muted,
     }  # fmt: skip
     across, up = ({"standoff": 8, "font": {"size": 12}, "text": words} for words in (x, y))
     # Said at once, as plain data: to build a layout and to change it afterwards takes plotly three times as long.
@@ -65,8 +65,7 @@ def lines(
         figure.update_yaxes(rangemode="tozero")
     for name in log:
         figure.update_layout({f"{name}axis": {"type": "log", "dtick": 1}})
-    figure.update_layout(showlegend=len(series) > 1)
-    return figure
+    return figure.update_layout(showlegend=len(series) > 1, hovermode="x unified")
 
 
 def reach(values: Sequence[float | None], intervals: Sequence[Any]) -> go.scatter.ErrorY | None:

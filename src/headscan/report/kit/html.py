@@ -30,7 +30,7 @@ HOMES = ["headscan.report"]
 
 # The digits of base 85 (RFC 1924).
 DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-CONFIG = {"displayModeBar": False, "displaylogo": False, "responsive": False, "scrollZoom": False, "doubleClick": False}
+CONFIG = {"displayModeBar": False, "displaylogo": False, "responsive": False, "scrollZoom": False, "doubleClick": "reset"}
 POLICY = (
     # The page is data about untrusted text: whatever slipped through could neither run, nor load or send anything.
     "default-src 'none'; script-src {scripts}; style-src {style}; img-src data: blob:; base-uri 'none'; form-action 'none'"
@@ -53,21 +53,29 @@ def html(page: Page) -> str:
         "roles": {name: list(pair) for name, pair in palette.ROLES.items()},
         "frequency": list(palette.FREQUENCY),
     }
+    later = {key: value for raw in raws for key, value in raw.later.items()}
     captioned = [part for part in parts if isinstance(part, Figure | Panels) and part.caption and figures_of(part)]
     own = dict.fromkeys(name for raw in raws for name in raw.scripts)
     titles = page.head.titles
-    scripts = [asset(name) for name in ("page.js", *own)]
+    scripts = [asset(name) for name in ("page.js", "tools.js", *own)]
     styles = dict.fromkeys(name for raw in raws for name in raw.styles)
     text = environment().get_template("kit.html.j2").render(
         page=page, payload=script_json(payload), plotly=plotly_packed() if made or own else "",
-        figures=packed(drawn), files=packed(page.shown.data),
+        figures=packed(drawn), files=packed(page.shown.data), later=packed(script_json(later)),
         alt={one.name: f"{one.alt.rstrip('. ')}. {words.describe(made[one.name])}".strip() for one in figures},
         numbers={figures_of(part)[0].name: place for place, part in enumerate(captioned, 1)},
         style=Markup("\n").join([colour_variables(), *map(asset, ("page.css", *styles))]), scripts=scripts,
         run=[*scripts, get_plotlyjs()], plotly_style=plotly_style(),
-        long=len(titles) > 2 or max(map(len, titles), default=0) > 40,
+        contents=contents(page), long=len(titles) > 2 or max(map(len, titles), default=0) > 40,
     )  # fmt: skip
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def contents(page: Page) -> list[tuple[str, str]]:
+    """The anchors of a page and their titles, from the findings to the protocol."""
+    listed = [("findings-title", "Findings")] if page.findings and page.head.listed else []
+    ends = [("glossary", "What they mean")] if page.glossary else []
+    return [*listed, *((one.name, one.title) for one in page.sections), *ends, ("protocol", "Protocol")]
 
 
 @cache
@@ -146,11 +154,12 @@ def packed(text: str) -> Markup:
 
 
 def colour_variables() -> Markup:
-    """The palette's roles as CSS variables: light, and dark where a screen asks for it."""
+    """The palette's roles as CSS variables: light, and dark where a screen or the page's own switch asks for it."""
     light, dark = ("".join(f"--{n}:{pair[k]};" for n, pair in palette.ROLES.items()) for k in (0, 1))
     scales = zip(palette.FREQUENCY, palette.DEPTH, strict=True)
     gradients = [f"--frequency:{', '.join(f)};--depth:{', '.join(d)}" for f, d in scales]
-    return Markup(f":root{{{light}{gradients[0]}}}@media screen and (prefers-color-scheme:dark){{:root{{{dark}{gradients[1]}}}}}")
+    at_night = f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}{gradients[1]}}}}}"
+    return Markup(f":root{{{light}{gradients[0]}}}{at_night}@media screen{{:root[data-theme=dark]{{{dark}{gradients[1]}}}}}")
 
 
 def script_json(value: object) -> Markup:

@@ -220,8 +220,8 @@ class Raw:
     """A piece with a template of its own, for what no other part can say: the CAT scan, coloured tokens, matrices.
 
     `template` is a file of a registered package's `templates/` (see `html.environment`) and sees `context`. `data` goes to
-    the scripts as `Headscan.data`; `scripts` and `styles` are files of `assets/`. `terminal` and `notebook` (HTML without
-    scripts) stand for it there.
+    the scripts as `Headscan.data`, `later` packed, as `Headscan.later`, there from the first drawing on; `scripts` and
+    `styles` are files of `assets/`. `terminal` and `notebook` (HTML without scripts) stand for it there.
     """
 
     template: str
@@ -229,6 +229,7 @@ class Raw:
     data: Mapping[str, object] = field(default_factory=dict)
     scripts: Sequence[str] = ()
     styles: Sequence[str] = ()
+    later: Mapping[str, object] = field(default_factory=dict)
     terminal: RenderableType | None = None
     notebook: str = ""
     kind: ClassVar[str] = "raw"

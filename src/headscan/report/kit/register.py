@@ -13,6 +13,7 @@ from headscan.report.kit.parts import Facts, FindingLine, Head, Page, Prose, Sec
 from headscan.report.kit.words import grouped, named
 from headscan.run.registry import Registry
 from headscan.run.rows import plain
+from headscan.run.verbs import VERBS
 
 if TYPE_CHECKING:
     from headscan.run.result import Result
@@ -45,10 +46,14 @@ def findings(result: Result) -> list[FindingLine]:
 def protocol(result: Result) -> Shown:
     """Protocol and data of a result."""
     told = result.protocol
-    facts = [Facts("The run", [*fields(told, "command", "text", "versions", "settings"), *flat(told.settings)])]
+    default = {one.name: plain(one.default) for one in VERBS[told.verb].options()} if told.verb in VERBS else {}
+    as_usual = {key: value for key, value in told.settings.items() if key in default and default[key] == value}
+    chosen = {key: value for key, value in told.settings.items() if key not in as_usual}
+    facts = [Facts("Settings that are not the defaults", flat(chosen))]
+    facts += [Facts("The run", fields(told, "command", "text", "versions", "settings"))]
     facts += [Facts("The text", fields(told.text))] if told.text else []
     facts += [Facts(named(model.name), fields(model, "name")) for model in result.models]
-    facts.append(Facts("The versions", flat(told.versions)))
+    facts += [Facts("The versions", flat(told.versions)), Facts("Settings at their defaults", flat(as_usual))]
     return Shown(told.command or "", when(told.started), [one for one in facts if one.rows], light(result.document))
 
 

@@ -144,7 +144,8 @@ def cat_scan(result: ScanResult) -> Section | None:
     if not shown:
         return None
     scripts = ("projection.js", "cat_scan.js")
-    raw = Raw("scan_clouds.html.j2", {"clouds": shown}, {"clouds": shown}, scripts, ("cat_scan.css",))
+    later = {"contexts": [{side: cloud.pop(side) for side in ("before", "after")} for cloud in shown], **_near(result)}
+    raw = Raw("scan_clouds.html.j2", {"clouds": shown}, {"clouds": shown}, scripts, ("cat_scan.css",), later)
     lead = "Each dot is a token of the text, where the layer puts it. The ring is the origin: a cone is seen from its tip."
     return Section("The CAT scan", lead, [raw], "scan")
 
@@ -153,17 +154,23 @@ def clouds(result: ScanResult) -> list[dict[str, object]]:
     """For each model with a picture: its sampled tokens, and its sites with their packed coordinates."""
     shown: list[dict[str, object]] = []
     for name in models(result):
-        picture = result.pictures.get(name)
-        count = len(picture.tokens) if picture else 0
-        slides = []
-        for row in of_model(result.sites, name):
-            points = result.arrays.get(f"picture/{name}/{row.text('site')}")
-            if points is not None and np.shape(points) == (count, 3):
-                slides.append(_slide(row, np.asarray(points, dtype=np.float64), result.arrays))
-        if slides and count:
-            fields = {key: getattr(picture, key) or [None] * count for key in FIELDS}
+        slides = [
+            _slide(row, np.asarray(result.arrays[f"picture/{name}/{row.text('site')}"], dtype=np.float64), result.arrays)
+            for row in _pictured(result, name)
+        ]
+        if slides:
+            picture = result.pictures[name]
+            fields = {key: getattr(picture, key) or [None] * len(picture.tokens) for key in FIELDS}
             shown.append({"name": named(name), "sites": slides, **fields})
     return shown
+
+
+def _pictured(result: ScanResult, name: str) -> list[Row]:
+    """The sites of a model that have a point for each of its sampled tokens."""
+    count = len(result.pictures[name].tokens) if name in result.pictures else 0
+    points = {row.text("site"): result.arrays.get(f"picture/{name}/{row.text('site')}") for row in result.sites}
+    there = {site for site, one in points.items() if one is not None and count and np.shape(one) == (count, 3)}
+    return [row for row in of_model(result.sites, name) if row.text("site") in there]
 
 
 def _slide(row: Row, points: npt.NDArray[np.float64], arrays: Mapping[str, npt.NDArray[Any]]) -> dict[str, object]:
@@ -178,6 +185,31 @@ def _slide(row: Row, points: npt.NDArray[np.float64], arrays: Mapping[str, npt.N
         "without": written(row.number(leading(row, "average_cosine"))),
         "sinks": np.flatnonzero(sinks).tolist(), "shares": [round(float(s), 4) for s in np.ravel(shares).tolist()],
     }  # fmt: skip
+
+
+KEPT = 8000
+"""Of so many tokens times sites a page holds the neighbours (some 150 kB); of a deeper model those of fewer tokens."""
+
+
+def _near(result: ScanResult) -> dict[str, object]:
+    """The neighbours of the first `kept` tokens, packed, a list of sites for each of `clouds`; "" where they are not known."""
+    pairs = [
+        [(result.arrays.get(f"picture_near/{key}"), result.arrays.get(f"picture_near_cosine/{key}")) for key in keys]
+        for name in models(result)
+        if (keys := [f"{name}/{row.text('site')}" for row in _pictured(result, name)])
+    ]
+    kept = KEPT // max(sum(map(len, pairs)), 1)
+    packed = [[neighbours(a[:kept], b[:kept]) if a is not None and b is not None else "" for a, b in sites] for sites in pairs]
+    return {"near": packed, "kept": kept}
+
+
+def neighbours(near: npt.NDArray[Any], cosines: npt.NDArray[Any]) -> str:
+    """Neighbours as base64: the low bytes of their rows (int16, −1: none), the high bytes, then the cosines in hundredths (int8),
+    each less the one before it: planes of like bytes deflate best."""
+    rows = near.astype("<i2").view(np.uint8).reshape(-1, 2).T
+    hundredths = np.rint(100 * np.nan_to_num(cosines)).astype(np.int16)
+    steps = np.diff(hundredths, axis=1, prepend=np.int16(0)).astype(np.int8)
+    return base64.b64encode(rows.tobytes() + steps.tobytes()).decode("ascii")
 
 
 def pack(points: npt.NDArray[np.float64]) -> tuple[str, float]:

@@ -164,6 +164,7 @@ def by_layer(result: ScanResult, measure: str, first: First = "without", *, null
     ticks = axis.ticks(result.sites)
     places = sorted(ticks)
     figure.update_xaxes(tickvals=places, ticktext=[literal(ticks[x]) for x in places], title_text=axis.title)
+    figure.update_layout(hovermode="x unified", xaxis_unifiedhovertitle_text=" ")
     title = result.measures[measure].title if measure in result.measures else measure.replace("_", " ")
     return figure.update_yaxes(title_text=literal(title).lower() if len(title) < 30 else "")
 

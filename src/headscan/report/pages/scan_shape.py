@@ -64,16 +64,16 @@ def cone(result: ScanResult) -> Section:
         each = "each model" if len(models(result)) > 1 else "the model"
         caption += f" Beside {each}: {' and '.join(beside[n] for n in nulls)}, where nothing was learned."
     figure = Figure("cosine", partial(_average_cosine, result, "both"), "Average cosine by layer", caption, 380)
-    lead = "Anisotropy, n. — Non-uniformity in direction. How much of a cone a cloud of vectors is."
-    return Section("How cone are you?", lead, [figure, *_in_short(result)], "cosine")
+    lead = "Anisotropy: vectors share a direction. The average cosine says how narrow their cone is."
+    return Section("The cone, layer by layer", lead, [figure, *_in_short(result)], "cosine")
 
 
 def _average_cosine(result: ScanResult, first: First = "without") -> go.Figure:
-    """How cone a model is: the mean cosine between two tokens at each site, with its interval and its nulls."""
+    """The mean cosine between two tokens at each site, with its interval and its nulls."""
     figure = by_layer(result, "average_cosine", first)
-    low = min([0.0, *(v for trace in figure.data if not trace.fill for v in trace.y if v is not None)])
-    figure.update_yaxes(range=[low * 1.1 - 0.02, 1.03], title_text="average cosine", tickvals=[-1, -0.5, 0, 0.25, 0.5, 0.75, 1])
-    return figure
+    values = [v for trace in figure.data for v in trace.y if v is not None]
+    low, high = min([0.0, *values]), max([0.25, *values])
+    return figure.update_yaxes(range=[low * 1.1 - 0.02, min(high * 1.08, 1.03)], title_text="average cosine")
 
 
 def _in_short(result: ScanResult) -> list[Part]:
@@ -129,7 +129,7 @@ def spectrum(result: ScanResult) -> Section:
         for key, words in result.measures.items() if words.core and key != "average_cosine"
     ]  # fmt: skip
     return Section(
-        "Expectation and reality", "Singular value decomposition: how much of the cloud lies on each of its directions.",
+        "Singular values", "Singular value decomposition: how much of the cloud lies on each of its directions.",
         [Panels(spectra, caption), Panels(multiples, "Spectra and lengths in short, by layer; lines as in Fig. 1.", small=True)],
     )  # fmt: skip
 
