@@ -23,7 +23,9 @@ def test_every_figure_of_a_scan_is_brute_force(real, assets, monkeypatch, model,
     lens = headscan.Lens.load(str(real / model), device="cpu")
     text = str(assets / "text" / "wikitext-2" / "test.txt")
     result = headscan.scan(lens, text, max_tokens=tokens, sites=",".join(sites), measures=",".join(reference.SCALARS))
-    windows = Windows(text, lens.require_tokenizer(), 128, max_tokens=tokens)
+    # A sentence encoder reads each text by itself, between special tokens and as far as it was made for.
+    alone = model == "all-mpnet-base-v2"
+    windows = Windows(text, lens.require_tokenizer(), 384 if alone else 128, max_tokens=tokens, alone=alone)
     rows = torch.from_numpy(np.stack([window.ids for window in windows]))
     with torch.no_grad():
         parts = [lens.model(input_ids=part, output_hidden_states=True).hidden_states for part in rows.split(4)]
