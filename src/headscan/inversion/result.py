@@ -1,15 +1,19 @@
 """What an inversion found."""
 
-from dataclasses import dataclass
-from typing import ClassVar
+from __future__ import annotations
 
-import pandas as pd
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
 from torch import Tensor
 
 from headscan.inversion import reconstruction as proof
 from headscan.inversion.reconstruction import Certificate, Evidence, Reconstruction, Verdict, accepts
 from headscan.model.slicing.specification import SliceSpecification
 from headscan.run import Result, Row
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,6 +77,8 @@ class InvertResult(Result):
                     "equivalent": len(certificate.equivalent[place]), "evaluations": tried and tried[place],
                     "verdict": prompt.verdicts[place],
                 })  # fmt: skip
+        import pandas as pd
+
         return pd.DataFrame(rows)
 
 

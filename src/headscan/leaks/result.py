@@ -1,12 +1,15 @@
 """What a privacy report holds."""
 
+from __future__ import annotations
+
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Annotated, ClassVar
-
-import pandas as pd
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from headscan.run import Interval, Result, Term
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 Share = partial(Term, range=(0.0, 1.0), percent=True)
 NOT_RUN = "was not run"
@@ -126,4 +129,6 @@ class PrivacyResult(Result):
     gradient: LeakedGradient | None = None
 
     def frame(self) -> pd.DataFrame:
+        import pandas as pd
+
         return pd.DataFrame([asdict(row) for row in self.rows])

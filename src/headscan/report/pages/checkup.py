@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from headscan.diagnosis.registry import CONDITIONS
-from headscan.diagnosis.result import population
 from headscan.measures.measure import leading
 from headscan.report.kit import Facts, Figure, Head, Raw, Section, Table, Term, figures, page, palette, section, table
 from headscan.report.kit.parts import Part
@@ -70,6 +68,8 @@ def _verdict(result: CheckupResult) -> str:
 
 def _read(result: CheckupResult) -> str:
     """The text and its tokens, and beside how many reference models."""
+    from headscan.diagnosis.result import population  # all verbs come with it: no other page waits for them
+
     text, settings = result.protocol.text, result.protocol.settings
     healthy = sum(one.kind == "healthy" for one in population())
     beside = f"beside {healthy} healthy reference models" + f" (population {result.population})" * bool(result.population)
@@ -139,6 +139,8 @@ def shape(result: CheckupResult) -> Section:
 @section("checkup", 20)
 def conditions(result: CheckupResult) -> Section:
     """What each number means, what was found, what to do, and how it was measured; folded."""
+    from headscan.diagnosis.registry import CONDITIONS
+
     several, shown = len(result.examinations) > 1, []
     for row in rows_of(result):
         every = [(each.model, one) for each in result.examinations for one in each.observations if one.code == row.code]

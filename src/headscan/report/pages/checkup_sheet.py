@@ -14,13 +14,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from headscan.diagnosis.registry import Question
-from headscan.diagnosis.result import population
 from headscan.report.kit import Raw
 from headscan.report.kit.terminal import LEVELS
 from headscan.report.kit.words import clean, number
 
 if TYPE_CHECKING:
+    from headscan.diagnosis.registry import Question
     from headscan.diagnosis.result import CheckupResult, Observation
 
 SIGNS = {"alarm": "!", "notice": "·", "fine": "+", "none": "–"}
@@ -83,6 +82,8 @@ class SheetRow:
 
 def rows_of(result: CheckupResult) -> list[SheetRow]:
     """The conditions that were looked for in any model: those with an alarm first, then notices, then the others, by code."""
+    from headscan.diagnosis.result import population
+
     passed = {(one.model, one.code): one.passed for one in result.findings}
     seen = {(one.model, one.code): one for each in result.examinations for one in each.observations}
     rows = []
