@@ -24,7 +24,7 @@ OVERWRITE = "--overwrite"
 """Said of any verb: a finished result in the folder may be replaced."""
 Progress = Callable[[str, int, int | None, str], None]
 EVERY, SILENT = 10.0, 60.0  # seconds: least and most between two lines of progress where standard error is no terminal
-JOIN = 50.0  # seconds in which all processes of a run begin
+JOIN = 29.0  # seconds in which all processes of a run begin; torch's store may wait for twice as long, and a minute is promised
 
 
 def command_line() -> str:
