@@ -41,14 +41,13 @@ real: setup
 	$(BIN)/python -m pytest -m real -q -rs
 	$(BIN)/python benchmarks/how_long_each_verb_takes_on_a_real_model.py all
 	$(BIN)/python benchmarks/run.py exact_inversion_recovers_every_token_of_a_real_model_in_seconds
-	$(BIN)/headscan reproduce 7 15 126 202-204 206 --on $(REAL)/qwen --on $(REAL)/all-mpnet-base-v2 --page lab/docs/ledger-real.md
 
 gpu: setup
 	HEADSCAN_REAL= $(BIN)/python -m pytest -m gpu -q -rs
 	$(BIN)/python benchmarks/run.py what_a_gpu_makes_of_scan_losses_and_inversion
 
 reproduce: setup
-	$(BIN)/headscan reproduce --page lab/docs/ledger.md
+	$(BIN)/headscan reproduce $(foreach model,qwen all-mpnet-base-v2,$(if $(wildcard $(REAL)/$(model)),--on $(REAL)/$(model))) --page lab/docs/ledger.md
 	$(BIN)/python benchmarks/run.py bits_lie_between_their_bounds_in_a_thousand_cells
 
 docs: setup

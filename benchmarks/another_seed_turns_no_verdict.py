@@ -2,7 +2,7 @@
 
 Two complete runs: prompts, texts, starts, fresh weights and trainings all follow from the master seed, and the second looks at
 the other half of the trained family. At least 97 % of the verdicts (of claims about larger models: the tendencies) must agree,
-and none may turn from *holds here* to *fails here* or back. Runs are kept in --out and taken up where they stopped.
+and none may turn from *supported* to *refuted* or back. Runs are kept in --out and taken up where they stopped.
 
     python benchmarks/another_seed_turns_no_verdict.py [CLAIM ...] [--out FOLDER] [--seeds 0 1]
 """
@@ -39,10 +39,10 @@ def main() -> None:
     first, second = (run(options.claims, seed, options.out) for seed in options.seeds)
     pairs = [(a, b) for a, b in zip(first.claims, second.claims, strict=True) if a.tendency and b.tendency]
     apart = [(a, b) for a, b in pairs if a.tendency != b.tendency]
-    turned = [(a, b) for a, b in apart if {a.tendency, b.tendency} == {"holds here", "fails here"}]
+    turned = [(a, b) for a, b in apart if {a.tendency, b.tendency} == {"supported", "refuted"}]
     share = 1 - len(apart) / len(pairs) if pairs else 0.0
     print(f"{len(pairs)} claims were measured in both runs; {share:.1%} of the tendencies agree (at least {LEAST:.0%} is asked),")
-    print(f"{len(turned)} turned from *holds here* to *fails here* or back (none may).\n")
+    print(f"{len(turned)} turned from *supported* to *refuted* or back (none may).\n")
     if apart:
         print("| claim | statement | seed | effect | other seed | effect |\n|---|---|---|---|---|---|")
     for a, b in apart:

@@ -36,14 +36,14 @@ def test_every_claim_can_hold_and_can_fail(number):
     if claim.control is not None:  # a control that shows no other cause
         apart = next(x for x in (0.0, *steps) if not claim.control.holds(x))
         beside = seen(apart, apart)
-    found = {decide(claim, ExperimentOutcome(effect=x, control=beside, cause=CAUSE)).verdict for x in points}
-    assert {"holds here", "fails here", "undecided"} <= found
+    found = {decide(claim, ExperimentOutcome(effect=x, control=beside, cause=CAUSE)).tendency for x in points}
+    assert {"supported", "refuted", "undecided"} <= found
     assert (claim.control is not None) <= type(claim.experiment).controlled
     if claim.control is not None:
         effect = next(x for x in points if side(x, claim.counts) == "in")
         values = (0.0, 0.5, 1.0, low, high)
         verdicts = {decide(claim, ExperimentOutcome(effect=effect, control=seen(x, x), cause=CAUSE)).verdict for x in values}
-        assert verdicts == {"artefact", "holds here"}
+        assert verdicts == {"confounded", "supported"}
 
 
 def test_a_named_large_model_is_never_more_than_a_tendency():
@@ -52,7 +52,7 @@ def test_a_named_large_model_is_never_more_than_a_tendency():
             assert claim.command, claim.id
             for x in (0.0, 0.5, 1.0) if claim.experiment is not None else ():
                 found = decide(claim, ExperimentOutcome(effect=seen(x, x, seeds=40)))
-                assert found.verdict == "about a larger model"
+                assert found.verdict == "not tested"
                 assert found.tendency in VERDICTS[:4]
         for name in ("llama", "gpt-j", "gpt2", "mistral", "bert-base", "pythia"):
             assert claim.large or name not in claim.model.lower(), claim.id
@@ -65,9 +65,9 @@ def test_a_verdict_follows_from_the_interval_and_not_from_the_estimate(value, re
     low, high = max(0.0, value - reach), min(1.0, value + reach)
     found = decide(claim, ExperimentOutcome(effect=seen(low, high), control=seen(0.5 - control, 0.5 + control), cause=CAUSE))
     if high <= bound:
-        assert found.verdict == ("artefact" if 0.5 - control >= 0.9 else "holds here" if 0.5 + control < 0.9 else "undecided")
+        assert found.verdict == ("confounded" if 0.5 - control >= 0.9 else "supported" if 0.5 + control < 0.9 else "undecided")
     elif low > bound:
-        assert found.verdict == "fails here"
+        assert found.verdict == "refuted"
     else:
         assert found.verdict == "undecided"
 
@@ -87,7 +87,7 @@ def test_a_search_that_does_not_work_explains_nothing():
     assert decide(claim, ExperimentOutcome(effect=seen(0.0, 0.1))).verdict == "undecided"  # nor one that was not made
     lost, nothing = seen(0.0, 0.1), seen(0.0, 0.1)
     assert (
-        decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.95, 1.0))).verdict == "holds here"
+        decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.95, 1.0))).verdict == "supported"
     )
     assert (
         decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.4, 0.6))).verdict == "undecided"

@@ -132,7 +132,7 @@ def test_cheap_experiments_say_what_they_rest_on():
         seen = all_claims()[number].experiment.observe(1)
         assert seen.effect.seeds == 5
         assert seen.effect.tokens >= 200
-        assert seen.models or number == 212
+        assert seen.models or number in (205, 212)
 
 
 def test_every_two_factors_of_the_family_show_all_pairs_of_their_levels():

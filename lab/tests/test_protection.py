@@ -38,7 +38,7 @@ def flat(states):
 def test_depth_and_few_bits_and_a_little_noise_do_not_protect_a_random_model():
     for number, experiment, arms in ((301, Depth(), 3), (302, FewBits(), 4), (303, LittleNoise(), 2)):
         said, found = verdict(number, experiment)
-        assert said == "fails here"
+        assert said == "refuted"
         assert found.effect.value == 0
         assert [one.value for one in found.beside] == [1.0] * arms
 
@@ -48,11 +48,11 @@ def test_what_does_protect_is_seen_to_hold(monkeypatch):
     with applied(lens_of("gpt2", 0, 32, 2), "block.1", flat):
         monkeypatch.setattr(protection.Depth, "arms", _first_and_last)
         said, found = verdict(301, Depth())
-    assert said == "holds here"
+    assert said == "supported"
     assert found.effect.value > 0.8
     monkeypatch.setattr(protection, "read_format", lambda name: _Blank())
-    assert verdict(302, FewBits())[0] == "holds here"
-    assert verdict(303, LittleNoise(share=1000.0))[0] == "holds here"
+    assert verdict(302, FewBits())[0] == "supported"
+    assert verdict(303, LittleNoise(share=1000.0))[0] == "supported"
 
 
 _arms = Depth.arms

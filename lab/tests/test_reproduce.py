@@ -11,9 +11,11 @@ from pathlib import Path
 
 import pytest
 from headscan_lab.ledger.claim import CLAIMS, enter
-from headscan_lab.ledger.page import LESSONS, learnt_of, ledger_page
+from headscan_lab.ledger.page import ledger_page
+from headscan_lab.ledger.record import ClaimTrial
 from headscan_lab.ledger.run import ReproduceResult, all_claims, reproduce, wanted_claims
 from headscan_lab.ledger.stand_ins import lens_of
+from headscan_lab.ledger.statements import statements, table
 
 from headscan.model import specimen_path
 from headscan.run import BadInput
@@ -53,10 +55,10 @@ def test_verdicts_carry_their_evidence():
     result = reproduce(["7", "15", "401", "403", "422"])
     rows = {row.id: row for row in result.claims}
     assert {number: row.verdict for number, row in rows.items()} == {
-        7: "holds here", 15: "fails here", 401: "fails here", 403: "fails here", 422: "about a larger model",
+        7: "supported", 15: "supported", 401: "misprint", 403: "misprint", 422: "not tested",
     }  # fmt: skip
     assert rows[7].evidence[0].side == "for"
-    assert rows[15].evidence[0].side == "against"
+    assert rows[15].effect == 1 - 64 / 512
     assert rows[7].interval[0] > 0.99
     assert rows[7].stand_ins
     assert rows[422].tendency is None
@@ -80,10 +82,10 @@ def test_what_is_said_of_trained_models_is_tried_on_one_that_is_given(tmp_path):
         assert (trial.tokens, trial.prompts, trial.seeds) == (row.tokens, row.prompts, row.seeds)
     assert ReproduceResult.load(tmp_path / "out").claims == result.claims
     page = ledger_page(result)
-    assert page.startswith("# The ledger, tried on gpt-vanilla\n")
-    assert "fails here; fails here on gpt-vanilla" in page
+    assert page.startswith("# The ledger\n")
+    assert "refuted; refuted on gpt-vanilla" in page
     assert "| not run |" not in page
-    assert "fails here; fails here on gpt-vanilla</p>" in (tmp_path / "out" / "report.html").read_text()
+    assert "refuted; refuted on gpt-vanilla</p>" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_a_model_without_what_a_claim_is_about_is_told_in_a_sentence():
@@ -111,17 +113,38 @@ def test_one_given_model_is_held_at_a_time(tmp_path):
     assert first() is None
 
 
-def test_lessons_rest_on_claims_of_their_document_that_can_come_out_so():
-    known = all_claims()
-    for lesson in LESSONS:
-        for number in lesson.claims:
-            claim = known[number]
-            assert claim.document == lesson.document
-            assert claim.experiment is not None
-            assert lesson.tendency != "artefact" or claim.control is not None
-    tendencies = dict.fromkeys(LESSONS[0].claims, LESSONS[0].tendency)
-    assert len(learnt_of(LESSONS[0].document, tendencies)) == 1
-    assert learnt_of(LESSONS[0].document, dict.fromkeys(tendencies, "undecided")) == []
+def test_every_claim_is_an_instance_of_one_statement():
+    numbers = [int(number) for row in table() for number in row["claims"].split()]
+    assert sorted(numbers) == sorted(all_claims())
+    for row in table():
+        assert {all_claims()[int(number)].document for number in row["claims"].split()} == {row["document"]}
+        assert row["control"]
+
+
+def test_cells_that_several_claims_ask_for_are_counted_once():
+    result = reproduce(["401", "402", "403"])
+    (first, second, third) = result.statements
+    assert [(one.id, one.verdict) for one in (first, second, third)] == [
+        ("P1", "supported"),
+        ("P17", "misprint"),
+        ("P2", "misprint"),
+    ]
+    row = result.claims[0]
+    hidden = [replace(row, id=number, verdict="not tested", tendency="confounded") for number in (75, 78, 80)]
+    (one,) = statements(hidden)
+    assert (one.verdict, one.instances, one.models[0].cells, one.models[0].proxy) == (
+        "not tested",
+        [75, 78, 80],
+        {"confounded": 1},
+        True,
+    )
+    trial = ClaimTrial(
+        model="m", tendency="supported", effect=1.0, interval=(1.0, 1.0), tokens=1, prompts=1, seeds=1, why="", seconds=0.0
+    )
+    cone = replace(row, id=203, document="slides", verdict="refuted", tendency="refuted", trials=[trial])
+    (one,) = statements([cone])
+    assert [each.verdict for each in one.models] == ["refuted", "supported"]
+    assert one.verdict == "mixed"
 
 
 def test_the_json_has_what_the_contract_names():
@@ -159,6 +182,6 @@ def test_the_original_commands_can_be_read_and_fit_their_models():
 def test_a_given_models_table_is_read_once_and_its_verdict_stands_first(tmp_path):
     result = reproduce(["7"], on="gpt-vanilla", out=tmp_path)
     (trial,) = result.claims[0].trials
-    assert (trial.prompts, trial.seeds, trial.tendency) == (4096, 1, "fails here")
+    assert (trial.prompts, trial.seeds, trial.tendency) == (4096, 1, "refuted")
     page = (tmp_path / "report.html").read_text()
-    assert page.index("On the models that were given") < page.index("Claims by document and verdict")
+    assert page.index("On the models that were given") < page.index("Each with its verdict, the evidence")

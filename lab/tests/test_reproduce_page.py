@@ -1,11 +1,11 @@
 """The ledger's page: every claim under its document with its evidence, safe to open, filtered without a script."""
 
 import pytest
-from headscan_lab.ledger.experiment import Power, Region, StandIn
+from headscan_lab.ledger.experiment import VERDICTS, Power, Region, StandIn
 from headscan_lab.ledger.figures import Curve, RedrawnFigure
 from headscan_lab.ledger.record import ClaimEvidence, ClaimRecord
 from headscan_lab.ledger.run import ReproduceResult
-from headscan_lab.pages.reproduce import SIGNS, entry
+from headscan_lab.pages.reproduce import entry
 
 from headscan.run import BadInput, Protocol
 
@@ -13,7 +13,7 @@ PROTOCOL = Protocol(verb="reproduce", command="headscan reproduce", seed=0, vers
 
 
 def record(number: int, verdict: str) -> ClaimRecord:
-    large = verdict == "about a larger model"
+    large = verdict == "not tested"
     shown = ClaimEvidence(
         side="for", name="tokens <i>found</i>", value=0.25, interval=(0.125, 0.5), unit="share of tokens", chance=0.0625,
         tokens=240, prompts=40, seeds=5,
@@ -23,7 +23,7 @@ def record(number: int, verdict: str) -> ClaimRecord:
         model="meta-llama/Llama-2-7b" if large else "any model", data="prompts", quantity="share of tokens",
         counts=Region(None, 0.5), control=Region(0.9, None), test="Wilson's interval", scope="the stand-in",
         needs=Power(), stand_ins=[StandIn("a small model", "It is small.")], verdict=verdict,
-        tendency="holds here" if large else verdict, more=12 if verdict == "undecided" else None, why="Because.",
+        tendency="supported" if large else verdict, more=12 if verdict == "undecided" else None, why="Because.",
         effect=0.25, interval=(0.125, 0.5), unit="share of tokens", chance=0.0625, tokens=240, prompts=40, seeds=5,
         models=["small, seed 0"], evidence=[shown], command="headscan invert meta-llama/Llama-2-7b" if large else "",
         seconds=0.1,
@@ -32,7 +32,7 @@ def record(number: int, verdict: str) -> ClaimRecord:
 
 @pytest.fixture
 def result():
-    return ReproduceResult(protocol=PROTOCOL, claims=[record(n, verdict) for n, verdict in enumerate(SIGNS)])
+    return ReproduceResult(protocol=PROTOCOL, claims=[record(n, verdict) for n, verdict in enumerate(VERDICTS)])
 
 
 def test_a_claim_is_told_with_its_evidence_and_protocol(result):
@@ -42,7 +42,7 @@ def test_a_claim_is_told_with_its_evidence_and_protocol(result):
     protocol = dict(row["protocol"])
     assert protocol["would count"] == "at most 0.5"
     assert protocol["power"] == "at least 5 seeds and 200 tokens"
-    assert entry(result.claims[4])["tendency"] == "holds here"
+    assert entry(result.claims[5])["tendency"] == "supported"
     assert entry(result.claims[0])["tendency"] is None
 
 
@@ -57,9 +57,8 @@ def test_the_terminal_has_every_verdict_and_the_file_every_number(result, capsys
     console = Console(width=100)
     console.print(result.table())
     shown = capsys.readouterr().out
-    assert all(verdict.split()[0] in shown for verdict in SIGNS)
+    assert all(verdict.split()[0] in shown for verdict in VERDICTS)
     assert "Claim <b>1</b> holds." in shown
-    assert [figure.name for figure in result.plot("verdicts").data] == [f"{s} {o}" for o, s in SIGNS.items()]
     page = result.page()
     assert "Stand-in: a small model." in page
     assert "headscan invert meta-llama/Llama-2-7b" in page
@@ -76,10 +75,10 @@ def test_claims_fit_the_screen_and_the_filter_hides_the_others(chromium_without_
     page.on("pageerror", lambda error: faults.append(str(error)))
     page.on("console", lambda message: faults.append(message.text) if message.type == "error" else None)
     page.goto(path.as_uri())
-    page.wait_for_selector("[data-figure] .main-svg")
+    page.wait_for_selector("html[data-ready]", state="attached")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator(".claim:visible").count() == 5
-    page.check("#show-artefact")
+    assert page.locator(".claim:visible").count() == 6
+    page.check("#show-confounded")
     assert page.locator(".claim:visible").count() == page.locator(".source:visible").count() == 1
     assert "Claim <b>2</b> holds." in page.inner_text(".claim:visible")
     assert faults == []

@@ -136,7 +136,7 @@ def _claim(one: Claim, told: list[str] | None) -> str:
             "Stand-ins": "; ".join(f"{each.name}: {each.why}" for each in experiment.stand_ins()) or "none",
         }  # fmt: skip
     if one.control is not None:
-        rows["An artefact where the control is"] = str(one.control)
+        rows["Confounded where the control is"] = str(one.control)
     if one.command:
         rows["On the claim's own model"] = f"`{one.command}`"
     verdict, effect, why = (part.strip() for part in told or ("not run", "", ""))

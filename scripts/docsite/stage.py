@@ -15,18 +15,7 @@ REPOSITORY = "https://github.com/headscan/headscan/blob/main/"
 TOP = ("BENCHMARKS.md", "CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md")
 START = ["01-first-scan", "notebooks/index", "gallery"]
 REFERENCE = ["commands/index", "python/index", "measures", "measures/index", "findings/index", "formats/index", "registries"]
-EVIDENCE = [
-    "ledger",
-    "ledger-real",
-    "intervals",
-    "coverage",
-    "cone",
-    "real-models",
-    "headless-experiments",
-    "scaling",
-    "peers",
-    "BENCHMARKS",
-]
+EVIDENCE = ["ledger", "intervals", "coverage", "cone", "real-models", "headless-experiments", "scaling", "peers", "BENCHMARKS"]
 PROJECT = ["CONTRIBUTING", "AGENTS", "CHANGELOG"]
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 CODE = re.compile(r"(^```.*?^```$|^(?: {4}|\t)[^\n]*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)

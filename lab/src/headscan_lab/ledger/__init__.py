@@ -20,19 +20,6 @@ from headscan_lab.ledger.experiment import (
 )
 
 __all__ = [
-    "CLAIMS",
-    "DOCUMENTS",
-    "EXPERIMENTS",
-    "VERDICTS",
-    "Claim",
-    "Decision",
-    "Experiment",
-    "ExperimentOutcome",
-    "ExperimentWords",
-    "Measurement",
-    "Power",
-    "Region",
-    "StandIn",
-    "decide",
-    "enter",
+    "CLAIMS", "DOCUMENTS", "EXPERIMENTS", "VERDICTS", "Claim", "Decision", "Experiment", "ExperimentOutcome", "ExperimentWords",
+    "Measurement", "Power", "Region", "StandIn", "decide", "enter",
 ]  # fmt: skip

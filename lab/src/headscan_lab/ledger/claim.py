@@ -34,9 +34,10 @@ class Claim:
             decides it.
         experiment: what is measured and how; None where nothing here can measure it yet.
         counts: the values of the effect under which the claim holds.
-        control: the values of the control under which an effect that was seen has another cause (an artefact); None where
+        control: the values of the control under which an effect that was seen has another cause (confounded); None where
             the experiment has no control.
         command: runs it on the claim's own model, or says what would decide it.
+        corrected: the formula that holds, where the one that is printed does not.
     """
 
     id: int
@@ -50,6 +51,7 @@ class Claim:
     counts: Region | None
     control: Region | None = None
     command: str = ""
+    corrected: str = ""
 
     def __post_init__(self) -> None:
         if self.experiment is not None and self.counts is None:
@@ -73,7 +75,7 @@ def enter_table(document: DocumentName) -> None:
     """Enter the rows of `documents/DOCUMENT.tsv`, one claim a line.
 
     Columns: id, place, statement, model, data, about ("large" or "here"), experiment and its options (JSON), counts and
-    control (JSON lists of two bounds; null is none), command. A cell of one ditto mark is the cell above.
+    control (JSON lists of two bounds; null is none), command; the paper's, corrected. A cell of one ditto mark is the cell above.
     """
     text = (resources.files("headscan_lab.ledger") / "data" / f"{document}.tsv").read_text(encoding="utf-8")
     above: dict[str, str] = {}
@@ -90,6 +92,7 @@ def _claim(document: DocumentName, row: dict[str, str]) -> Claim:
         id=int(row["id"]), document=document, place=row["place"], statement=row["statement"], model=row["model"],
         data=row["data"], large=row["about"] == "large", counts=_region(row["counts"]), control=_region(row["control"]),
         experiment=EXPERIMENTS[kind].of(json.loads(row["options"] or "{}")) if kind else None, command=row["command"],
+        corrected=row.get("corrected", ""),
     )  # fmt: skip
 
 
@@ -100,7 +103,7 @@ def _region(cell: str) -> Region | None:
 # ---- The one rule that turns what was measured into a verdict, whatever the claim.
 #
 # The interval of the effect lies inside the region that counts: it holds. Outside: it fails. Across a bound, or with less
-# power than the protocol asks: undecided. An effect that holds and has a control is an artefact where the control lies
+# power than the protocol asks: undecided. An effect that holds and has a control is confounded where the control lies
 # inside its own region, stands where it lies outside, and is undecided between, or where the control could not work.
 
 WORKS = Region(0.9, None)
@@ -112,7 +115,7 @@ class Decision:
     """A verdict, and what is behind it.
 
     Attributes:
-        verdict: of the claim; tendency: of the experiment, which a claim about a larger model keeps beside its verdict; None
+        verdict: of the claim; tendency: of the experiment, which a claim not tested keeps beside its verdict; None
             where nothing was measured.
         more: so many more prompts (or seeds, where there are no prompts) would decide at the effect seen; None where it is
             decided, or where the estimate lies on a bound and no number would.
@@ -143,9 +146,12 @@ def decide(claim: Claim, seen: ExperimentOutcome | None) -> Decision:
     """The verdict of a claim on what was seen; None where there is no experiment."""
     if seen is None or seen.effect is None or claim.counts is None or claim.experiment is None:
         why = seen.note if seen is not None and seen.note else "Nothing here measures it yet; the command would."
-        return Decision("about a larger model" if claim.large else "undecided", None, None, why)
+        return Decision("not tested" if claim.large else "undecided", None, None, why)
     tendency, more, why = _tendency(claim.counts, claim.control, seen, claim.experiment.power)
-    return Decision("about a larger model" if claim.large else tendency, tendency, more, why)
+    verdict: ClaimVerdict = "not tested" if claim.large else tendency
+    if claim.corrected and verdict == "refuted":
+        verdict, why = "misprint", f"{why} Instead: {claim.corrected}."
+    return Decision(verdict, tendency, more, why)
 
 
 def _tendency(counts: Region, control: Region | None, seen: ExperimentOutcome, power: Power) -> tuple[Tendency, int | None, str]:
@@ -160,20 +166,20 @@ def _tendency(counts: Region, control: Region | None, seen: ExperimentOutcome, p
     if where == "across":
         return "undecided", _more(effect, counts), f"{said}."
     if where == "out":
-        return "fails here", None, f"{said}."
+        return "refuted", None, f"{said}."
     if control is None:
-        return "holds here", None, f"{said}."
+        return "supported", None, f"{said}."
     if seen.control is None:
         return "undecided", None, f"{said}, but the control was not measured."
     said = f"{said}. {seen.control}"
     verdict = side(seen.control, control)
     if verdict == "in":
-        return "artefact", None, f"{said}: {seen.cause}."
+        return "confounded", None, f"{said}: {seen.cause}."
     if seen.works is not None and side(seen.works, WORKS) != "in":
         return "undecided", None, f"{said}; but the control itself is not seen to work: {seen.works}."
     if verdict == "across":
         return "undecided", _more(seen.control, control), f"{said}: whether {seen.cause} is open."
-    return "holds here", None, f"{said}: not {seen.cause}."
+    return "supported", None, f"{said}: not {seen.cause}."
 
 
 def _shortfall(effect: Measurement, power: Power) -> int:

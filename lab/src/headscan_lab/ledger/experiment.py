@@ -22,10 +22,10 @@ DOCUMENTS: dict[DocumentName, str] = {
     "field": "What is held of leaked states",
 }
 
-Tendency: TypeAlias = Literal["holds here", "fails here", "artefact", "undecided"]
+Tendency: TypeAlias = Literal["supported", "refuted", "confounded", "undecided"]
 """What an experiment alone can say."""
-ClaimVerdict: TypeAlias = Literal["holds here", "fails here", "artefact", "undecided", "about a larger model"]
-VERDICTS: tuple[ClaimVerdict, ...] = ("holds here", "fails here", "artefact", "undecided", "about a larger model")
+ClaimVerdict: TypeAlias = Literal["supported", "refuted", "confounded", "misprint", "undecided", "not tested"]
+VERDICTS: tuple[ClaimVerdict, ...] = ("supported", "refuted", "confounded", "undecided", "misprint", "not tested")
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume,
 from headscan_lab.ledger.claim import CLAIMS, Claim
 from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, redrawn
 from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, recorded, tried
+from headscan_lab.ledger.statements import StatementRecord, statements
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -19,27 +20,27 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class ReproduceResult(Result):
-    """Verdicts: one entry of `claims` a claim, by number; `figures`: those of a document redrawn, where they were asked for."""
+    """Verdicts: one entry of `statements` a statement, with the claims that are its instances; one of `claims` a claim, by
+    number; `figures`: those of a document redrawn, where they were asked for."""
 
     kind = "reproduce"
     claims: list[ClaimRecord]
     figures: list[RedrawnFigure] = field(default_factory=list)
+    statements: list[StatementRecord] = field(default_factory=list)
 
     def frame(self) -> pd.DataFrame:
         import pandas as pd
 
+        names = (
+            "id", "document", "place", "statement", "model", "verdict", "tendency", "more", "quantity", "effect", "chance",
+            "tokens", "prompts", "seeds", "why", "command", "seconds",
+        )  # fmt: skip
         rows = [
-            {
-                "id": row.id, "document": row.document, "place": row.place, "statement": row.statement, "model": row.model,
-                "verdict": row.verdict, "tendency": row.tendency, "more": row.more, "quantity": row.quantity,
-                "counts": str(row.counts or ""), "effect": row.effect,
-                "low": row.interval[0] if row.interval else None, "high": row.interval[1] if row.interval else None,
-                "chance": row.chance, "tokens": row.tokens, "prompts": row.prompts, "seeds": row.seeds,
-                "stand_ins": "; ".join(one.name for one in row.stand_ins), "why": row.why, "command": row.command,
-                "seconds": row.seconds,
-            }
+            {name: getattr(row, name) for name in names}
+            | {"counts": str(row.counts or ""), "stand_ins": "; ".join(one.name for one in row.stand_ins)}
+            | dict(zip(("low", "high"), row.interval or (None, None), strict=True))
             for row in self.claims
-        ]  # fmt: skip
+        ]
         return pd.DataFrame(rows)
 
 
@@ -128,8 +129,8 @@ def reproduce(
 ) -> ReproduceResult:  # fmt: skip
     """Run claims of the literature as experiments, each under a protocol that was written before it.
 
-    Verdicts: holds here, fails here, artefact (seen here, with another cause), undecided (with how many more samples would
-    decide), about a larger model (with the tendency seen on stand-ins, and the command that decides it there).
+    Verdicts: supported, refuted, confounded (seen here, with another cause), undecided (with how many more samples would
+    decide), not tested (with the tendency seen on stand-ins, and the command that decides it there).
 
     Raises:
         BadInput: a text that is no claim's number, a number that no claim has, or a model and no claim to be tried on it.
@@ -139,7 +140,7 @@ def reproduce(
 
     >>> result = reproduce(["7"])
     >>> result.claims[0].verdict, result.claims[0].effect, result.claims[0].seeds
-    ('holds here', 1.0, 5)
+    ('supported', 1.0, 5)
     """
     asked, run = running()
     settings = asked.chosen(Reproducing)
@@ -166,7 +167,7 @@ def reproduce(
     for done, name in enumerate(shown):
         run.progress("figures", done, len(shown), "figures")
         drawn.append(run.unit(f"figure-{name}", RedrawnFigure, partial(redrawn, name, settings.seed)))
-    return ReproduceResult(protocol=run.protocol(), models=models, claims=records, figures=drawn)
+    return ReproduceResult(protocol=run.protocol(), models=models, claims=records, figures=drawn, statements=statements(records))
 
 
 def lens_record(name: str) -> ModelRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import plotly.graph_objects as go
 
 from headscan.report.kit import Figure, Head, Prose, Raw, Section, Table, Term, page, palette, section
 from headscan.report.kit.figures import empty
-from headscan.report.kit.words import number
+from headscan.report.kit.words import literal, number
 from headscan.run.errors import BadInput
 
 if TYPE_CHECKING:
@@ -18,17 +19,21 @@ if TYPE_CHECKING:
     from headscan_lab.ledger.figures import RedrawnFigure
     from headscan_lab.ledger.record import ClaimRecord
     from headscan_lab.ledger.run import ReproduceResult
+    from headscan_lab.ledger.statements import StatementRecord, StatementVerdict
 
 
-SIGNS = {"holds here": "●", "fails here": "○", "artefact": "◐", "undecided": "◌", "about a larger model": "↗"}
-"""A sign a verdict, so that no verdict is told by colour or words alone."""
+SIGNS = {
+    "supported": "●", "refuted": "○", "confounded": "◐", "misprint": "✎", "mixed": "◑", "undecided": "◌", "not tested": "↗",
+}  # fmt: skip
+"""A sign a word, so that no verdict is told by colour or words alone."""
 
 MEANINGS = {
-    "holds here": "The interval of the effect lies within the values that would count, on the stand-ins.",
-    "fails here": "It lies outside.",
-    "artefact": "The effect was seen here, and a control showed another cause than the one claimed.",
+    "supported": "The interval of the effect lies within the values that would count, on the stand-ins.",
+    "refuted": "It lies outside.",
+    "confounded": "The effect was seen here, and a control showed another cause than the one claimed.",
+    "misprint": "A formula is not true as it is printed; the corrected one stands beside it.",
     "undecided": "The interval crosses a bound, the control did not settle it, or nothing here measures it yet.",
-    "about a larger model": "A model is named that is not run here: the tendency of stand-ins is shown, and the command.",
+    "not tested": "A model is named that is not run here: the tendency of stand-ins is shown, and the command.",
 }
 
 
@@ -42,33 +47,94 @@ def head(result: ReproduceResult) -> Head:
         return Head(["Figures"], f"{len(result.figures)} figures of a document, redrawn from runs of our own.")
     said = f"{count} {'claim' if count == 1 else 'claims'} of the literature, each under a protocol written before it was run."
     found = {row.verdict for row in result.claims}
-    return Head(["The ledger"], said, words=[Term(name, MEANINGS[name]) for name in SIGNS if name in found])
+    words = [Term(name, MEANINGS[name]) for name in MEANINGS if name in found]
+    return Head(["The ledger"], f"{said} {summary(result.statements)}" if result.statements else said, words=words)
+
+
+def summary(found: list[StatementRecord]) -> str:
+    """How many statements have which verdict, and on how many models."""
+    count: Counter[str] = Counter(one.verdict for one in found)
+    models = list(dict.fromkeys(each.model for one in found for each in one.models))
+    decided = [one for one in found if one.verdict in ("supported", "refuted", "confounded", "misprint", "mixed")]
+    on_two = sum(
+        sum(not each.proxy and each.verdict not in ("undecided", "not tested") for each in one.models) > 1 for one in found
+    )
+    parts = ", ".join(f"{count[word]} {word}" for word in SIGNS if count[word])
+    return (
+        f"{len(found)} statements, tried on {' and '.join([', '.join(models[:-1]), models[-1]] if len(models) > 1 else models)}: "
+        f"{parts}. {len(decided)} are decided, {on_two} of them on two models or more."
+    )
+
+
+def shown(said: StatementVerdict) -> str:
+    """A model's word, with the cells where they differ; in brackets where it only suggests.
+
+    >>> from headscan_lab.ledger.statements import StatementVerdict
+    >>> shown(StatementVerdict(model="m", verdict="mixed", cells={"supported": 2, "refuted": 1}, proxy=True))
+    '(mixed: 2 supported, 1 refuted)'
+    """
+    if not said.cells:
+        return ""
+    differ = said.verdict == "mixed"
+    words = said.verdict + (": " + ", ".join(f"{number} {word}" for word, number in said.cells.items()) if differ else "")
+    return f"({words})" if said.proxy else words
+
+
+@section("reproduce", 5)
+def by_model(result: ReproduceResult) -> Section | None:
+    """One picture, statements by verdict and model, and the table behind it."""
+    found = result.statements
+    if len(found) < 2:
+        return None
+    models = list(dict.fromkeys(each.model for one in found for each in one.models))
+    said = {(one.id, each.model): each for one in found for each in one.models if each.cells}
+
+    def draw() -> go.Figure:
+        figure = empty("statement")
+        for place, word in enumerate(SIGNS):
+            spots = [(key, model) for (key, model), each in said.items() if each.verdict == word]
+            if spots:
+                figure.add_scatter(
+                    x=[key for key, _ in spots], y=[literal(model) for _, model in spots], mode="text", name=word,
+                    text=[f"({SIGNS[word]})" if said[spot].proxy else SIGNS[word] for spot in spots],
+                    textfont={"size": 15, "color": palette.model_colour(PLACES[place])},
+                    hovertext=[f"{key}, {literal(model)}: {shown(said[key, model])}" for key, model in spots],
+                    hoverinfo="text", showlegend=False,
+                )  # fmt: skip
+        figure.update_xaxes(type="category", categoryarray=[one.id for one in found], tickangle=-90, tickfont={"size": 10})
+        figure.update_yaxes(type="category", categoryarray=[literal(one) for one in models], autorange="reversed")
+        return figure
+
+    key = ", ".join(f"{SIGNS[word]} {word}" for word in SIGNS)
+    caption = f"{key}; in brackets: the statement is about a named model that is not run here, and this only suggests."
+    columns: list[Term | str] = [
+        "statement",
+        "verdict",
+        *models,
+        "what is said",
+        Term("control", where="page"),
+        Term("claims", where="page"),
+    ]
+    rows = [
+        (one.id, f"{SIGNS[one.verdict]} {one.verdict}",
+         *(shown(said[one.id, model]) if (one.id, model) in said else "" for model in models),
+         one.statement, one.controls, ", ".join(map(str, one.instances)))
+        for one in found
+    ]  # fmt: skip
+    picture = Figure("statements", draw, "Verdict of each statement on each model", caption, 150 + 46 * len(models))
+    lead = "A row a statement; the claims that say the same are counted once."
+    return Section("Statements", lead, [picture, Table(columns, rows, "Statements, in our words")])
+
+
+MANY = 12  # claims from which on a terminal shows the statements alone
+PLACES = (2, 4, 1, 1, 3, 3, 0)  # the palette's colour of each of SIGNS
 
 
 @section("reproduce", 10)
 def verdicts(result: ReproduceResult) -> Section | None:
-    """How many claims of each document have which verdict."""
+    """Each claim on the models that were given; in a terminal, of a few claims, on the stand-ins, too."""
     if not result.claims:
         return None
-    documents = list(dict.fromkeys(row.document for row in result.claims))
-    counts: Counter[tuple[str, str]] = Counter((row.document, row.verdict) for row in result.claims)
-
-    def draw() -> go.Figure:
-        figure = empty("claims")
-        for index, verdict in enumerate(SIGNS):
-            heights = [counts[document, verdict] for document in documents]
-            if any(heights):
-                figure.add_bar(
-                    y=documents, x=heights, orientation="h", name=f"{SIGNS[verdict]} {verdict}",
-                    marker={"color": palette.model_colour((2, 4, 1, 3, 0)[index])}, text=[height or "" for height in heights],
-                    hovertemplate="%{x} " + verdict + "<extra></extra>", cliponaxis=False,
-                )  # fmt: skip
-        figure.update_layout(barmode="stack", legend={"traceorder": "normal"}, showlegend=True)
-        figure.update_xaxes(showgrid=True)
-        figure.update_yaxes(showgrid=False, autorange="reversed")
-        return figure
-
-    alt = "Number of claims of each document with each verdict"
     given = Table(
         ["claim", Term("model"), Term("verdict"), Term("effect"), "prompts", Term("statement"), Term("why", where="page")],
         [
@@ -84,11 +150,9 @@ def verdicts(result: ReproduceResult) -> Section | None:
         "On the stand-ins" if given.lines else "",
         where="terminal",
     )
-    drawn = Figure("verdicts", draw, alt, "Claims by document and verdict.", 90 + 90 * len(documents))
-    parts = [given] if given.lines else []
-    return Section(
-        "Verdicts", "Each is of what was run here; a tendency is no verdict on a larger model.", [*parts, drawn, table]
-    )
+    table = replace(table, rows=[]) if len(result.claims) > MANY else table  # the statements say it
+    parts = [one for one in (given, table) if one.lines]
+    return Section("Verdicts", "Each is of what was run here; a tendency is no verdict on a larger model.", parts)
 
 
 @section("reproduce", 20)
@@ -104,20 +168,8 @@ def claims(result: ReproduceResult) -> Section | None:
         "all": len(result.claims), "documents": documents,
         "counts": [(name, slug(name), sign, counts[name]) for name, sign in SIGNS.items() if counts[name]],
     }  # fmt: skip
-    table = Table(
-        [
-            "claim", Term("verdict"), Term("tendency"), "effect", "prompts", "seeds",
-            Term("processor seconds"), Term("statement"),
-        ],
-        [
-            (row.id, row.verdict, row.tendency or "", _cell(row.effect, row.interval), row.prompts, row.seeds, row.seconds,
-             row.statement)
-            for row in result.claims
-        ],
-        "All verdicts as a table", folded=True, where="page",
-    )  # fmt: skip
     ledger = Raw("reproduce_claims.html.j2", context, styles=["reproduce.css"])
-    return Section("Claims", "Each with its verdict, the evidence for and against, and its protocol.", [ledger, table])
+    return Section("Claims", "Each with its verdict, the evidence for and against, and its protocol.", [ledger])
 
 
 TITLES = {
@@ -130,7 +182,7 @@ TITLES = {
 
 def entry(row: ClaimRecord) -> dict[str, object]:
     """One claim as the template prints it."""
-    tendency = row.tendency if row.verdict == "about a larger model" else None
+    tendency = row.tendency if row.verdict == "not tested" else None
     return {
         "id": row.id, "statement": row.statement, "verdict": row.verdict, "slug": slug(row.verdict), "sign": SIGNS[row.verdict],
         "tendency": tendency, "why": row.why, "command": row.command,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -237,24 +238,38 @@ def log_odds_learned(seed: int) -> Found:
 
 
 def dominance(seed: int) -> Found:
-    """Norm of the low-rank part over that of the sparse part at the end; the first grows, the second converges."""
+    """Norm of the low-rank part over that of the sparse part, at the end over a hundredth of the steps, and at the end."""
     labels, _, run = _run(seed)
-    parts = ntp.out_of_support(run.logits, labels.supports), ntp.in_support(run.logits, labels.supports)
-    low_rank, sparse = (float(np.linalg.norm(part)) for part in parts)
-    return {"norm of the low-rank part over the sparse part": low_rank / sparse, "low-rank": low_rank, "sparse": sparse}
+    early = train_features(labels, WIDTH, STEPS // 100, optimiser="gd", init=0.1, seed=seed, checkpoints=[])
+    ratios = [
+        float(np.linalg.norm(ntp.out_of_support(one.logits, labels.supports)))
+        / float(np.linalg.norm(ntp.in_support(one.logits, labels.supports)))
+        for one in (early, run)
+    ]
+    name = "norm of the low-rank part over the sparse part"
+    return {f"{name}, the end over a hundredth of the steps": ratios[1] / ratios[0], f"{name} at the end": ratios[1]}
 
 
 def only_the_pattern(seed: int) -> Found:
-    """Two soft labels on the same supports: cosine of the two low-rank parts after training, and of the sparse parts."""
+    """Two soft labels on the same supports: cosine of the two low-rank parts after training, and of the sparse parts; and of the
+    low-rank parts where the supports of the second are drawn anew, of the same sizes."""
     labels, _, run = _run(seed)
-    drawn = np.random.default_rng(seed).uniform(1, 5, len(labels.counts))
+    generator = np.random.default_rng(seed)
     dense = labels.matrix().copy()
-    dense.data = drawn
-    other = ntp.SoftLabels.of(dense)
-    again = train_features(other, WIDTH, STEPS, seed=seed, checkpoints=[])
-    outside = [ntp.out_of_support(one.logits, labels.supports) for one in (run, again)]
-    inside = [ntp.in_support(one.logits, labels.supports) for one in (run, again)]
-    return {"cosine of the low-rank parts": ntp.cosine(*outside), "cosine of the sparse parts": ntp.cosine(*inside)}
+    dense.data = generator.uniform(1, 5, len(labels.counts))
+    moved = dense.copy()
+    for begin, end in pairwise(moved.indptr):  # each context's support anew, of its size
+        moved.indices[begin:end] = np.sort(generator.choice(labels.vocabulary, end - begin, replace=False))
+    again, elsewhere = (ntp.SoftLabels.of(one) for one in (dense, moved))
+    trained = [run.logits, *(train_features(one, WIDTH, STEPS, seed=seed, checkpoints=[]).logits for one in (again, elsewhere))]
+    outside = [ntp.out_of_support(one, labels.supports) for one in trained[:2]]
+    inside = [ntp.in_support(one, labels.supports) for one in trained[:2]]
+    return {
+        "cosine of the low-rank parts": ntp.cosine(*outside), "cosine of the sparse parts": ntp.cosine(*inside),
+        "cosine with other supports of equal sizes": ntp.cosine(
+            outside[0], ntp.out_of_support(trained[2], elsewhere.supports)
+        ),
+    }  # fmt: skip
 
 
 def width_below_the_vocabulary(seed: int) -> Found:
@@ -282,7 +297,7 @@ def transformer_turns(seed: int) -> Found:
     """A small transformer on simplified stories: cosine of its logits' direction with the predicted one, and CE - H."""
     contexts, labels = story_labels(2, 60, seed)
     prediction = ntp.predict(labels)
-    (_, begun), (_, lens) = train_transformer(contexts, labels, width=32, steps=400, checkpoints=(0,), seed=seed)
+    (_, begun), (_, lens) = train_transformer(contexts, labels, width=32, steps=2000, checkpoints=(0,), seed=seed)
     first, last = (ntp.support_metrics(observe(one, contexts, labels.vocabulary)[0], prediction) for one in (begun, lens))
     return {
         "cosine of the direction": defined(last.direction), "CE - H (nats)": float(last.SC6),

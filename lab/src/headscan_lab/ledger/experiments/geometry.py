@@ -22,7 +22,6 @@ from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan.statistics.uncertainty import student_quantile
-from headscan.text import documents
 from headscan.training import cwt_loss
 from headscan_lab.ledger.experiment import (
     EXPERIMENTS,
@@ -52,16 +51,23 @@ def _pushed_away(states: Numbers, table: Numbers, targets: npt.NDArray[np.int64]
     return float(((table @ states.T < 0).mean(1) > 0.5).mean())
 
 
+def _over_gaussian(states: Numbers) -> float:
+    """Of as many vectors of the same width, the mean of five draws."""
+    null = [float(top_direction_share(np.random.default_rng(k).standard_normal(states.shape)) or 0.0) for k in range(5)]
+    return float(top_direction_share(states) or 0.0) / float(np.mean(null))
+
+
 MEASURES: dict[str, Callable[[Numbers, Numbers, npt.NDArray[np.int64]], float]] = {
     "average cosine": lambda states, table, targets: float(average_cosine(states) or 0.0),
-    "share of energy on the first direction": lambda states, table, targets: float(top_direction_share(states) or 0.0),
+    "share of energy on the first direction over that of a Gaussian cloud": lambda states, table, targets: _over_gaussian(states),
     "uniformity": lambda states, table, targets: float(uniformity(states) or 0.0),
     "cosine with the next token's embedding": _target_cosine,
     "share of words pushed away by most states": _pushed_away,
 }
 RANDOM_HEAD = "share of words pushed away by most states, of a random head"
 Shown = Literal[
-    "average cosine", "share of energy on the first direction", "uniformity", "cosine with the next token's embedding",
+    "average cosine", "share of energy on the first direction over that of a Gaussian cloud", "uniformity",
+    "cosine with the next token's embedding",
     "share of words pushed away by most states",
 ]  # fmt: skip
 
@@ -71,8 +77,8 @@ Shown = Literal[
 class ShapeOfStates(Experiment):
     """A measure of the states after the final norm of five texts (`specimen`) or five trainings (`taught`, `headless`); with
     `less`, seed by seed less that of another stand-in on the same texts. `control` names what the effect is held against: the
-    same difference on the language without Zipf's law (`flat`), the difference between two stand-ins with heads, the first of
-    them tied (`tied`), or the measure less that of a random head on the same states (`random head`).
+    same difference on the language without Zipf's law (`flat`), the difference against a tied head (`tied`) or one whose bias
+    starts at the log frequencies (`bias`), or the measure less that of a random head on the same states (`random head`).
     """
 
     controlled: ClassVar[bool] = True
@@ -86,7 +92,7 @@ class ShapeOfStates(Experiment):
     measure: Shown = "average cosine"
     model: str = "specimen"
     less: ModelKind | None = None
-    control: Literal["", "flat", "tied", "random head"] = ""
+    control: Literal["", "flat", "tied", "bias", "random head"] = ""
 
     def on(self, model: str) -> Self | None:
         return replace(self, model=model) if (self.model, self.less) == ("specimen", None) else None
@@ -100,6 +106,8 @@ class ShapeOfStates(Experiment):
             "flat": ("headless" if self.model == "zipf-headless" else "taught", "taught" if self.less == "zipf" else "headless",
                      "without Zipf's law", "it is so without Zipf's law, too"),
             "tied": (self.model, "zipf-tied", "against a tied head", "tying the head alone does it"),
+            "bias": (self.model, "zipf-bias", "against a head whose bias starts at the log frequencies",
+                     "it goes with a head, too, where a bias holds the frequencies"),
         }  # fmt: skip
         if not self.control:
             return None, ""
@@ -122,7 +130,7 @@ class ShapeOfStates(Experiment):
         apart = [one - other for one, other in zip(mine, others, strict=True)]
         said = name if self.less is None else f"{name} less {self.less}"
         control, cause = self._controlled(seed, tokens)
-        heads = ("zipf-tied", "zipf-bias") if self.less == "zipf" else ()  # the other heads, side by side
+        heads = ("zipf-tied", "zipf-bias") if "zipf" in (self.model, self.less) else ()  # the other heads, side by side
         return ExperimentOutcome(
             effect=mean_of(said, apart, unit=self.measure, tokens=tokens, prompts=SEEDS * SHAPE_ROWS),
             control=control,
@@ -253,21 +261,24 @@ COMMONEST_SEEDS, WORDS = 5, 4000
 @EXPERIMENTS.register("commonest-words")
 @dataclass(frozen=True, kw_only=True)
 class CommonestWords(Experiment):
-    """The share of the commonest word in five pieces of a shipped text of 4,000 words, drawn at random."""
+    """The shares of the three commonest words in five pieces, drawn at random, of 4,000 words of the English that describes the
+    Python language (`pydoc_data` of the standard library), which no model here has read or written."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of the commonest word",
         test="Student's interval over five pieces of text",
-        scope="one shipped English text",
+        scope="one English text of people's, on a technical matter",
     )
 
-    text: str = "stories"
-
     def stand_ins(self) -> tuple[StandIn, ...]:
-        return (StandIn(f"the shipped text {self.text}", "It is English; another kind of text has other shares."),)
+        return (
+            StandIn("the reference of the Python language", "It is English that people wrote; other texts have other shares."),
+        )
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        read = re.findall(r"[a-z']+", " ".join(one.text() for one in documents(self.text)).lower())
+        from pydoc_data.topics import topics
+
+        read = re.findall(r"[a-z']+", " ".join(topics.values()).lower())
         drawn = np.random.default_rng(seed).integers(0, max(1, len(read) - WORDS), COMMONEST_SEEDS)
         pieces = [Counter(read[start : start + WORDS]) for start in drawn]
         shares = [[one.most_common(3)[rank][1] / one.total() for one in pieces] for rank in range(3)]
@@ -277,7 +288,7 @@ class CommonestWords(Experiment):
             )
             for rank, found in enumerate(shares)
         ]
-        return ExperimentOutcome(effect=ranked[0], beside=tuple(ranked[1:]), models=(self.text,))
+        return ExperimentOutcome(effect=ranked[0], beside=tuple(ranked[1:]), models=())
 
 
 # ---- What a step of the prediction costs with a head and without one: processor time, and memory kept for the backward pass.

@@ -2,7 +2,8 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Self
+from itertools import pairwise
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -23,7 +24,7 @@ from headscan_lab.ledger.experiment import (
     own_seeds,
     share_of,
 )
-from headscan_lab.ledger.experiments.descents import search_shown
+from headscan_lab.ledger.experiments.descents import Recovered, search_shown
 from headscan_lab.ledger.stand_ins import ABOUT, about, lens_of, prompts
 
 LENGTH = 6
@@ -133,6 +134,38 @@ def _name(one: Experiment, other: Experiment) -> str:
     return "share with " + ", ".join(f"{name.replace('_', ' ')} {getattr(one, name)}" for name in names)
 
 
+# ---- Whether recovery falls from all to none between two numbers of features, or by and by.
+
+
+@EXPERIMENTS.register("cliff")
+@dataclass(frozen=True, kw_only=True)
+class Cliff(Experiment):
+    """Prompts from the first so many of 128 features of the first block, eight more at a time: the steepest fall of the share
+    found from one number to the next. The source tells of a fall from all to none within one of 4,096."""
+
+    words: ClassVar[ExperimentWords] = ExperimentWords(
+        quantity="largest fall of the share of tokens found as eight of 128 features go",
+        test="Newcombe's interval of a difference of two shares, clustered by prompt and seed",
+        scope="one trained stand-in, 128 wide, and this descent",
+        range=(-1.0, 1.0),
+    )
+
+    only: Literal["attention"] | None = None
+
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        return (about("specimen"),)
+
+    def observe(self, seed: int) -> ExperimentOutcome:
+        seen = {n: Recovered(at=f"block.0[:, :, :{n}]", only=self.only, search=False).observe(seed) for n in range(24, 129, 8)}
+        shares = {n: one.effect for n, one in seen.items() if one.effect is not None}
+        falls = [
+            difference_of(f"found with {high} features less with {low}", shares[high], shares[low])
+            for low, high in pairwise(shares)
+        ]
+        steepest = max(falls, key=lambda one: one.value)
+        return ExperimentOutcome(effect=steepest, beside=tuple(shares.values()), models=seen[24].models)
+
+
 # ---- A slice that runs with another embedding table than its answers are decoded with.
 
 
@@ -177,15 +210,17 @@ ROWS = 1024  # of a table, at most: all of a large one would take V² scores
 @EXPERIMENTS.register("embedding-inverted")
 @dataclass(frozen=True, kw_only=True)
 class EmbeddingInverted(Experiment):
-    """x W⁺ of every row of the table: is the largest entry its own, and how large is it beside d/V."""
+    """x W⁺ of every row of the table: is the largest entry its own, and how large is it beside d/V. Of `all` vectors of R^V, of
+    which tokens are V among infinitely many: the share of its dimensions that the table takes to zero."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of the vocabulary that the pseudo-inverse takes back to itself",
+        quantity="share of the vocabulary that the pseudo-inverse takes back, or of R^V's dimensions that are lost",
         test="Wilson's interval, a table a seed",
         scope="embedding tables of the stand-ins",
     )
 
     model: str = "gpt2"
+    vectors: Literal["tokens", "all"] = "tokens"
 
     def on(self, model: str) -> Self | None:
         return replace(self, model=model)
@@ -194,6 +229,8 @@ class EmbeddingInverted(Experiment):
         return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
+        if self.vectors == "all":
+            return self._lost(seed)
         shares, diagonals = [], []
         # A model that was given has one table: its rows are read once, not once a seed.
         drawn = self.model in ABOUT and self.model != "specimen"
@@ -214,6 +251,15 @@ class EmbeddingInverted(Experiment):
                 exactly("mean of a token's own entry over d/V", sum(diagonals) / len(seeds), unit="ratio", seeds=len(seeds)),
             ),
             models=tuple(lens_of(self.model, own).name for own in seeds),
+        )
+
+    def _lost(self, seed: int) -> ExperimentOutcome:
+        lenses = [lens_of(self.model, own) for own in (own_seeds(seed) if self.model in ABOUT else [seed])]
+        ranks = [int(torch.linalg.matrix_rank(one.input_embeddings.detach().T @ one.input_embeddings.detach())) for one in lenses]
+        lost = [1 - rank / one.vocabulary_size for rank, one in zip(ranks, lenses, strict=True)]
+        effect = exactly("share of R^V that the table takes to zero, the least", min(lost), unit="share", seeds=SEEDS)
+        return ExperimentOutcome(
+            effect=replace(effect, tokens=sum(one.vocabulary_size for one in lenses)), models=tuple(one.name for one in lenses)
         )
 
 

@@ -35,7 +35,8 @@ CHECKS: dict[str, Callable[[int], Found]] = {
 @dataclass(frozen=True, kw_only=True)
 class NextTokenTheory(Experiment):
     """`check`: one of the functions of `claims.ntp_theory` and `claims.ntp_training`. `worst`: the largest of the five
-    instances counts, exactly (theorems and formulas); else their mean with its interval (what training does).
+    instances counts, exactly (theorems and formulas); else their mean with its interval (what training does). `control` is the
+    name of the check's number that the effect is held against, `cause` what it would show.
     """
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
@@ -48,6 +49,10 @@ class NextTokenTheory(Experiment):
 
     check: str
     worst: bool = True
+    control: str = ""
+    cause: str = ""
+
+    controlled: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if self.check not in CHECKS:
@@ -62,8 +67,9 @@ class NextTokenTheory(Experiment):
         except BadInput as error:
             return ExperimentOutcome(effect=None, note=str(error))
         join = _worst if self.worst else partial(mean_of, unit="")
-        made = [join(name, [one[name] for one in found]) for name in found[0]]
-        return ExperimentOutcome(effect=made[0], beside=tuple(made[1:]), models=())
+        made = {name: join(name, [one[name] for one in found]) for name in found[0]}
+        effect, *beside = [one for name, one in made.items() if name != self.control]
+        return ExperimentOutcome(effect=effect, control=made.get(self.control), cause=self.cause, beside=tuple(beside), models=())
 
 
 def _worst(name: str, values: list[float]) -> Measurement:
