@@ -179,7 +179,7 @@ def _tendency(counts: Region, control: Region | None, seen: ExperimentOutcome, p
         return "undecided", None, f"{said}; but the control itself is not seen to work: {seen.works}."
     if verdict == "across":
         return "undecided", _more(seen.control, control), f"{said}: whether {seen.cause} is open."
-    return "supported", None, f"{said}: not {seen.cause}."
+    return "supported", None, f"{said}: that {seen.cause} is ruled out."
 
 
 def _shortfall(effect: Measurement, power: Power) -> int:

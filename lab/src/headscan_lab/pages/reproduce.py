@@ -77,7 +77,12 @@ def shown(said: StatementVerdict) -> str:
         return ""
     differ = said.verdict == "mixed"
     words = said.verdict + (": " + ", ".join(f"{number} {word}" for word, number in said.cells.items()) if differ else "")
-    return f"({words})" if said.proxy else words
+    return bracketed(words, said.proxy)
+
+
+def bracketed(words: str, proxy: bool) -> str:
+    """Words of a verdict, in brackets where another model than the one named was run."""
+    return f"({words})" if proxy else words
 
 
 @section("reproduce", 5)
@@ -107,14 +112,10 @@ def by_model(result: ReproduceResult) -> Section | None:
 
     key = ", ".join(f"{SIGNS[word]} {word}" for word in SIGNS)
     caption = f"{key}; in brackets: the statement is about a named model that is not run here, and this only suggests."
-    columns: list[Term | str] = [
-        "statement",
-        "verdict",
-        *models,
-        "what is said",
-        Term("control", where="page"),
-        Term("claims", where="page"),
-    ]
+    columns = [
+        Term("statement"), Term("verdict"), *(Term(model, where="page") for model in models), Term("what is said"),
+        Term("control", where="page"), Term("claims", where="page"),
+    ]  # fmt: skip
     rows = [
         (one.id, f"{SIGNS[one.verdict]} {one.verdict}",
          *(shown(said[one.id, model]) if (one.id, model) in said else "" for model in models),
@@ -138,9 +139,9 @@ def verdicts(result: ReproduceResult) -> Section | None:
     given = Table(
         ["claim", Term("model"), Term("verdict"), Term("effect"), "prompts", Term("statement"), Term("why", where="page")],
         [
-            (row.id, trial.model, f"{SIGNS[trial.tendency]} {trial.tendency}" if trial.tendency else "not tried",
+            (row.id, trial.model, bracketed(f"{SIGNS[trial.tendency]} {trial.tendency}", row.verdict == "not tested"),
              _cell(trial.effect, trial.interval), trial.prompts, row.statement, trial.why)
-            for row in result.claims for trial in row.trials
+            for row in result.claims for trial in row.trials if trial.tendency
         ],
         "On the models that were given",
     )  # fmt: skip

@@ -211,7 +211,7 @@ def _observe(asked: Recovered, seed: int) -> ExperimentOutcome:
     return ExperimentOutcome(
         effect=share_of(f"{what} found by the descent", found, chance=min(1.0, chance)),
         control=share_of("by a search of the same outputs", sought) if sought else None,
-        cause="the optimiser failed, the information is there",
+        cause="the optimiser failed where the information is there",
         works=share_of("the same search where all outputs are given", planted) if planted else None,
         models=tuple(dict.fromkeys(names)),
     )

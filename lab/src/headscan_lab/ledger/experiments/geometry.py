@@ -104,7 +104,7 @@ class ShapeOfStates(Experiment):
         """The control and the cause that it would show."""
         pairs: dict[str, tuple[str, str, str, str]] = {
             "flat": ("headless" if self.model == "zipf-headless" else "taught", "taught" if self.less == "zipf" else "headless",
-                     "without Zipf's law", "it is so without Zipf's law, too"),
+                     "without Zipf's law", "it is so without Zipf's law as well"),
             "tied": (self.model, "zipf-tied", "against a tied head", "tying the head alone does it"),
             "bias": (self.model, "zipf-bias", "against a head whose bias starts at the log frequencies",
                      "it goes with a head, too, where a bias holds the frequencies"),
@@ -113,7 +113,7 @@ class ShapeOfStates(Experiment):
             return None, ""
         if self.control == "random head":
             first, second = (_by_seed(self.model, seed)[name] for name in (self.measure, RANDOM_HEAD))
-            name, cause = "the same less that of a random head", "a random head does it, too"
+            name, cause = "the same less that of a random head", "a random head does it as well"
         else:
             one, other, where, cause = pairs[self.control]
             first, second = (_by_seed(kind, seed)[self.measure] for kind in (one, other))

@@ -261,7 +261,7 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
     return ExperimentOutcome(
         effect=shown if asked.scored == "all" else lost,
         control=share_of("the last hidden token by search, the others known", exact, chance=1 / SIZE),
-        cause="the optimiser failed, the information is there",
+        cause="the optimiser failed where the information is there",
         beside=(lost if asked.scored == "all" else shown,),
         models=(what,),
     )
