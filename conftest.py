@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import random
+import signal
 import warnings
 import zlib
 from pathlib import Path
@@ -25,6 +26,10 @@ ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", ROOT.parent / "shared" / "assets
 REAL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real") or "models of `make real`")
 
 torch.set_num_threads(1)
+
+# A shell starts what runs in its background with Ctrl-C ignored, and every process from there on inherits that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Without HEADSCAN_SEED (or --hypothesis-seed), every run tries the same examples and draws the same random numbers. With it,
 # other examples are tried at every seed. No clock decides whether a test passes.
