@@ -1,9 +1,9 @@
 """The figures of the documents, redrawn from runs of our own beside what was published."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -66,11 +66,16 @@ FIGURES: Registry[FigureMaker] = Registry("figure", "headscan_lab.ledger.figures
 """The figures of all documents, a module a document; plug-ins add their own by `figure`."""
 
 
-def figure(shown: RedrawnFigure) -> Callable[[Maker], Maker]:
-    """Enter the decorated function as what redraws a figure."""
+def figure(id: str, place: str, title: str, published: str, **more: Any) -> Callable[[Maker | None], Maker | None]:
+    """Enter the decorated function (None: it is not redrawn, and `why_not` says why); the first word of `id` is its document.
 
-    def enter(make: Maker) -> Maker:
-        FIGURES.add(shown.id, FigureMaker(shown, make))
+    more: axes and `why_not` of the RedrawnFigure.
+    """
+
+    def enter(make: Maker | None) -> Maker | None:
+        document = cast(DocumentName, id.partition("-")[0])
+        shown = RedrawnFigure(id=id, document=document, place=place, title=title, published=published, **more)
+        FIGURES.add(id, FigureMaker(shown, make))
         return make
 
     return enter
@@ -78,8 +83,6 @@ def figure(shown: RedrawnFigure) -> Callable[[Maker], Maker]:
 
 def redrawn(name: str, seed: int) -> RedrawnFigure:
     """One figure, its curves made now."""
-    from dataclasses import replace
-
     found = FIGURES[name]
     return found.shown if found.make is None else replace(found.shown, curves=found.make(seed))
 
@@ -91,12 +94,9 @@ FEATURES = (2, 8, 32, 64, 96, 128)
 
 
 @figure(
-    RedrawnFigure(
-        id="article-channel", document="article", place="Noise on a Discreet Channel",
-        title="Tokens found by the features that are given",
-        published="Llama-7b: all of 4,096 features down to 2,202, none with 2,201 or fewer.", across="features of 128",
-        up="share of tokens found",
-    )
+    "article-channel", "Noise on a Discreet Channel", "Tokens found by the features that are given",
+    "Llama-7b: all of 4,096 features down to 2,202, none with 2,201 or fewer.",
+    across="features of 128", up="share of tokens found",
 )  # fmt: skip
 def channel(seed: int) -> list[Curve]:
     """The specimen's first block: by the published descent, and by search of the same features."""
@@ -109,16 +109,7 @@ def channel(seed: int) -> list[Curve]:
 
 
 for _name, _title in (("direct", "Direct input representation"), ("causal", "Causal attention")):
-    FIGURES.add(
-        f"article-{_name}",
-        FigureMaker(
-            RedrawnFigure(
-                id=f"article-{_name}", document="article", place=_title, title=_title, published="A drawing of the method.",
-                why_not="It shows no data.",
-            ),
-            None,
-        ),
-    )  # fmt: skip
+    figure(f"article-{_name}", _title, _title, "A drawing of the method.", why_not="It shows no data.")(None)
 
 
 # ---- The paper's figures.
@@ -140,10 +131,8 @@ def _steps(seed: int) -> list[float]:
 
 
 @figure(
-    RedrawnFigure(
-        id="paper-loss", document="paper", place="Figs. 2 (a) and 3", title="Distance of the loss from the entropy bound",
-        published="CE - H falls to 1e-4.", across="step", up="CE - H (nats)", log="xy",
-    )
+    "paper-loss", "Figs. 2 (a) and 3", "Distance of the loss from the entropy bound",
+    "CE - H falls to 1e-4.", across="step", up="CE - H (nats)", log="xy",
 )  # fmt: skip
 def loss(seed: int) -> list[Curve]:
     """CE - H."""
@@ -151,11 +140,8 @@ def loss(seed: int) -> list[Curve]:
 
 
 @figure(
-    RedrawnFigure(
-        id="paper-norms", document="paper", place="Fig. 2 (b)", title="Norms of words and contexts",
-        published="‖W‖ grows as log k; ‖H‖ of a transformer flattens, since its last norm holds it.", across="step", up="norm",
-        log="x",
-    )
+    "paper-norms", "Fig. 2 (b)", "Norms of words and contexts",
+    "‖W‖ grows as log k; ‖H‖ of a transformer flattens, since its last norm holds it.", across="step", up="norm", log="x",
 )  # fmt: skip
 def norms(seed: int) -> list[Curve]:
     """Frobenius norms."""
@@ -166,10 +152,8 @@ def norms(seed: int) -> list[Curve]:
 
 
 @figure(
-    RedrawnFigure(
-        id="paper-sparse", document="paper", place="Fig. 2 (c)", title="Distance of the in-support part from the log-odds",
-        published="It falls to 0.", across="step", up="relative distance", log="xy",
-    )
+    "paper-sparse", "Fig. 2 (c)", "Distance of the in-support part from the log-odds",
+    "It falls to 0.", across="step", up="relative distance", log="xy",
 )  # fmt: skip
 def sparse_part(seed: int) -> list[Curve]:
     """SC3."""
@@ -178,10 +162,8 @@ def sparse_part(seed: int) -> list[Curve]:
 
 
 @figure(
-    RedrawnFigure(
-        id="paper-geometry", document="paper", place="Fig. 2 (d, e); Fig. 4", title="Nearness to the predicted geometry",
-        published="All similarities rise towards 1; the patterns show early.", across="step", up="similarity", log="x",
-    )
+    "paper-geometry", "Fig. 2 (d, e); Fig. 4", "Nearness to the predicted geometry",
+    "All similarities rise towards 1; the patterns show early.", across="step", up="similarity", log="x",
 )  # fmt: skip
 def geometry(seed: int) -> list[Curve]:
     """Direction of the logits, patterns of words and contexts."""
@@ -193,17 +175,11 @@ def geometry(seed: int) -> list[Curve]:
     ]
 
 
-FIGURES.add(
-    "paper-tinystories",
-    FigureMaker(
-        RedrawnFigure(
-            id="paper-tinystories", document="paper", place="Fig. 1; TinyStories heat maps",
-            title="Contexts of ten supports on TinyStories", published="Blocks of equal supports are bright after training.",
-            why_not="The text is not shipped; the benchmark a_transformer_on_tinystories_turns_towards_the_prediction does it.",
-        ),
-        None,
-    ),
-)  # fmt: skip
+figure(
+    "paper-tinystories", "Fig. 1; TinyStories heat maps", "Contexts of ten supports on TinyStories",
+    "Blocks of equal supports are bright after training.",
+    why_not="The text is not shipped; the benchmark a_transformer_on_tinystories_turns_towards_the_prediction does it.",
+)(None)  # fmt: skip
 
 
 # ---- The slides' figures.
@@ -213,11 +189,9 @@ VOCABULARIES = (1024, 2048, 4096, 8192, 16384)
 
 
 @figure(
-    RedrawnFigure(
-        id="slides-svd", document="slides", place="Singular Value Decomposition: expectation, reality",
-        title="Singular values of the last states", published="Expected: an even spread. Reality: a few directions carry all.",
-        across="direction", up="singular value over the largest", log="y",
-    )
+    "slides-svd", "Singular Value Decomposition: expectation, reality", "Singular values of the last states",
+    "Expected: an even spread. Reality: a few directions carry all.",
+    across="direction", up="singular value over the largest", log="y",
 )  # fmt: skip
 def spectrum(seed: int) -> list[Curve]:
     """The specimen's last states beside normal vectors of the same number and width."""
@@ -229,10 +203,8 @@ def spectrum(seed: int) -> list[Curve]:
 
 
 @figure(
-    RedrawnFigure(
-        id="slides-cosine", document="slides", place="Average cosine-similarity", title="Average cosine-similarity",
-        published="BERT .4, GPT-2 .97; a headless model's is low.", across="model", up="average cosine",
-    )
+    "slides-cosine", "Average cosine-similarity", "Average cosine-similarity",
+    "BERT .4, GPT-2 .97; a headless model's is low.", across="model", up="average cosine",
 )  # fmt: skip
 def cosines(seed: int) -> list[Curve]:
     """The shipped specimen, and small models trained here with and without a head."""
@@ -241,10 +213,8 @@ def cosines(seed: int) -> list[Curve]:
 
 
 @figure(
-    RedrawnFigure(
-        id="slides-zipf", document="slides", place="Zipf's law and limitations", title="Shares of the commonest words",
-        published="the 5 %, of 3 %, and 2 %.", across="rank", up="share of words", log="xy",
-    )
+    "slides-zipf", "Zipf's law and limitations", "Shares of the commonest words",
+    "the 5 %, of 3 %, and 2 %.", across="rank", up="share of words", log="xy",
 )  # fmt: skip
 def zipf(seed: int) -> list[Curve]:
     """Of the shipped stories."""
@@ -254,11 +224,9 @@ def zipf(seed: int) -> list[Curve]:
 
 
 @figure(
-    RedrawnFigure(
-        id="slides-cost", document="slides", place="Faster and more memory-friendly", title="What a head costs by vocabulary",
-        published="BERT-small: 2 times the time at V = 20,000, 3.5 at 200,000.", across="vocabulary",
-        up="cost with a head over cost without", log="x",
-    )
+    "slides-cost", "Faster and more memory-friendly", "What a head costs by vocabulary",
+    "BERT-small: 2 times the time at V = 20,000, 3.5 at 200,000.",
+    across="vocabulary", up="cost with a head over cost without", log="x",
 )  # fmt: skip
 def cost(seed: int) -> list[Curve]:
     """Memory kept for the backward pass of the loss alone (exact), and processor time."""
@@ -270,14 +238,7 @@ def cost(seed: int) -> list[Curve]:
 
 
 for _name, _title in (("bert", "English BERT"), ("gpt", "English GPT"), ("multilingual", "Multilingual BERT-small")):
-    FIGURES.add(
-        f"slides-{_name}",
-        FigureMaker(
-            RedrawnFigure(
-                id=f"slides-{_name}", document="slides", place=_title, title=_title,
-                published="The headless model is ahead of the one with a head at every time of training.",
-                why_not="It takes days of several GPUs; `headscan tournament` draws the same curves at the size that is asked.",
-            ),
-            None,
-        ),
-    )  # fmt: skip
+    figure(
+        f"slides-{_name}", _title, _title, "The headless model is ahead of the one with a head at every time of training.",
+        why_not="It takes days of several GPUs; `headscan tournament` draws the same curves at the size that is asked.",
+    )(None)  # fmt: skip
