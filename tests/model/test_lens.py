@@ -328,3 +328,9 @@ def test_a_tokenizer_is_handed_on():
 def test_one_block_is_enough():
     for model in (gpt2(n_layer=1), llama(num_hidden_layers=1)):
         assert Lens(model).sites == ("embedding", "block.0.attention", "block.0.mlp", "block.0", "final_norm", "head")
+
+
+@pytest.mark.parametrize("model", [llama, gpt2])
+def test_a_model_may_end_a_text_by_several_tokens(model):
+    """Llama 3 and Gemma 3 list them in config.json."""
+    assert Lens(model(eos_token_id=[1, 2])).sites == Lens(model()).sites

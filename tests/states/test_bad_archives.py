@@ -1,5 +1,6 @@
 """Archives whose bytes are not those that were written, as mutants of `make attack` found them."""
 
+import json
 import lzma
 import zipfile
 from pathlib import Path
@@ -69,3 +70,12 @@ def test_a_parquet_file_whose_statistics_do_not_fit_its_schema_is_bad_input(tmp_
         list(documents(tmp_path / "text.parquet"))
     with pytest.raises(BadInput, match=r"vectors\.parquet cannot be read to its end: Definition level histogram size mismatch"):
         headscan.scan(tmp_path / "vectors.parquet")
+
+
+@pytest.mark.parametrize("numbers", [{"data_offsets": [0.0, 256]}, {"shape": [8.0, 8]}])
+def test_a_header_of_safetensors_counts_in_whole_numbers(numbers, tmp_path):
+    entry = {"dtype": "F32", "shape": [8, 8], "data_offsets": [0, 256]} | numbers
+    header = json.dumps({"vectors": entry}).encode()
+    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
+    with pytest.raises(BadInput, match=r"x\.safetensors is no \.safetensors file: its header is damaged"):
+        headscan.scan(tmp_path / "x.safetensors")

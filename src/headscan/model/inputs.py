@@ -42,11 +42,12 @@ def probe_inputs(model: Any, context: int | None, seed: int) -> tuple[dict[str, 
     rows, length = PROBE_SHAPE[0], min(PROBE_SHAPE[1], context or PROBE_SHAPE[1])
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, table.shape[0], (rows, length), generator=generator)
-    special = {getattr(model.config, f"{name}_token_id", None) for name in ("pad", "bos", "eos")}
+    named = (getattr(model.config, f"{name}_token_id", None) for name in ("pad", "bos", "eos"))
+    each = (token for one in named for token in (one if isinstance(one, list) else [one]))  # Llama 3 ends a text by several
+    special = {token for token in each if isinstance(token, int)}
     plain = next((i for i in range(table.shape[0]) if i not in special), 0)
     for token in special:
-        if isinstance(token, int) and 0 <= token < table.shape[0]:
-            ids[ids == token] = plain
+        ids[ids == token] = plain
     ids = ids.to(table.device)
     inputs: dict[str, Any] = {"input_ids": ids, **_without_cache(model)}
     if getattr(model.config, "is_encoder_decoder", False):

@@ -192,7 +192,7 @@ def read_header(place: Location) -> dict[str, StoredTensor]:
         tensors, end = {}, 8 + length
         for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
             dtype, (first, last) = DTYPES.get(entry["dtype"], torch.bool), entry["data_offsets"]
-            if not 0 <= first <= last:
+            if not 0 <= first <= last or {type(size) for size in (first, last, *entry["shape"])} != {int}:
                 raise ValueError(f"{name} has no place in the file")
             tensors[name] = StoredTensor(place, dtype, tuple(entry["shape"]), 8 + length + first)
             end = max(end, 8 + length + last)
