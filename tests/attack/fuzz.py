@@ -33,24 +33,8 @@ VERBS = verbs()
 LIMIT = 60
 IDLE = 10
 HOSTILE = [
-    "",
-    " ",
-    "-",
-    "--",
-    "*",
-    "../..",
-    "\x00",
-    "é\u202e",
-    "x" * 5000,
-    "0",
-    "-1",
-    "nan",
-    "1e400",
-    "[",
-    "{}",
-    "a,b,,c",
-    "None",
-]
+    "", " ", "-", "--", "*", "../..", "\x00", "é\u202e", "x" * 5000, "0", "-1", "nan", "1e400", "[", "{}", "a,b,,c", "None",
+]  # fmt: skip
 WORDS = ["block.0", "block.*", "embedding", "final_norm", "head", "nonsense", "all", "auto", "whole", "lines", "bytes", "cpu"]
 # Where a right value would begin long work: what is drawn there instead.
 SMALL = {

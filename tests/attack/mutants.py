@@ -39,17 +39,9 @@ TOGETHER = 20  # mutants of a fork, which costs as much as two of them
 FOREVER = 300  # seconds after which a worker that ends no mutant is killed
 READS = ["--max-tokens", "64", "--context", "16"]
 WRITES = {
-    "os.mkdir",
-    "os.rename",
-    "os.remove",
-    "os.rmdir",
-    "os.symlink",
-    "os.link",
-    "os.truncate",
-    "os.chmod",
-    "os.utime",
+    "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod", "os.utime",
     "shutil.rmtree",
-}
+}  # fmt: skip
 HERE = {"base", "sound", "tmp", "text.txt", "outside", "m", "s", "t", "r", "out"}
 ALONE = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect"}
 
@@ -149,13 +141,9 @@ def work(kinds: dict[str, Base], seed: int, first: int, last: int, log: Path) ->
             status, fault, said = judged(words, watch)
             seconds, began = time.monotonic() - began, time.monotonic()
             row = {
-                "number": number,
-                "kind": kind,
-                "status": status,
-                "seconds": round(seconds, 3),
-                "fault": fault,
+                "number": number, "kind": kind, "status": status, "seconds": round(seconds, 3), "fault": fault,
                 "said": said[-1500:],
-            }
+            }  # fmt: skip
             lines.write(json.dumps(row) + "\n")
             lines.flush()
 

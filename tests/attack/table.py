@@ -29,37 +29,12 @@ NO_NUMBER = ["", "x", "nan", "1e400", "-" + "9" * 20, "0x", "1,2", "\x00", "é\u
 NO_WHOLE_NUMBER = [*NO_NUMBER, "1.5", "9" * 30]
 NO_CHOICE = ["", "nonsense", " ", "../..", "\x00", "é\u202e", "x" * 5000, "[", ",,"]
 WORDS_OF_ANY_KIND = [
-    "",
-    " ",
-    "-",
-    "../..",
-    "\x00",
-    "é\u202e",
-    "x" * 5000,
-    "[",
-    "{}",
-    "a,b,,c",
-    "*",
-    "None",
-    "=cmd|' /C calc'!A0",
-    "\x1b[2J",
-]
+    "", " ", "-", "../..", "\x00", "é\u202e", "x" * 5000, "[", "{}", "a,b,,c", "*", "None", "=cmd|' /C calc'!A0", "\x1b[2J",
+]  # fmt: skip
 NO_MODEL = [
-    "",
-    " ",
-    "missing",
-    "broken",
-    "text.txt",
-    "empty",
-    "hollow",
-    "../..",
-    "a@b@c",
-    "\x00",
-    "é\u202e",
-    "x" * 5000,
-    "/dev/null",
+    "", " ", "missing", "broken", "text.txt", "empty", "hollow", "../..", "a@b@c", "\x00", "é\u202e", "x" * 5000, "/dev/null",
     "tiny@main",
-]
+]  # fmt: skip
 NO_TEXT = ["", "missing.txt", "empty.txt", "bytes.txt", "rows.jsonl", "white.txt", "empty", "tiny", "torn.txt.gz",
 "torn.jsonl.zst", "torn.parquet",
            "/dev/null", "\x00", "é\u202e.txt"]  # fmt: skip
@@ -79,24 +54,17 @@ def bad_states(folder: Path) -> list[str]:
         (pq.write_table if path.suffix == ".parquet" else feather.write_feather)(column, path)
 
     writers: dict[str, Any] = {
-        "npy": lambda path, array: np.save(path, array),
-        "npz": lambda path, array: np.savez(path, x=array),
+        "npy": lambda path, array: np.save(path, array), "npz": lambda path, array: np.savez(path, x=array),
         "safetensors": lambda path, array: save_file({"x": torch.from_numpy(np.ascontiguousarray(array))}, path),
-        "pt": lambda path, array: torch.save({"x": torch.from_numpy(array)}, path),
-        "parquet": tables,
-        "feather": tables,
-    }
+        "pt": lambda path, array: torch.save({"x": torch.from_numpy(array)}, path), "parquet": tables, "feather": tables,
+    }  # fmt: skip
     for ending, write in writers.items():
         write(folder / f"sound.{ending}", rows)
         sound = (folder / f"sound.{ending}").read_bytes()
         (folder / f"sound.{ending}").unlink()
         contents = {
-            "empty": b"",
-            "half": sound[: len(sound) // 2],
-            "head": sound[:40],
-            "text": b"a hen\n" * 40,
-            "zeros": bytes(4000),
-        }
+            "empty": b"", "half": sound[: len(sound) // 2], "head": sound[:40], "text": b"a hen\n" * 40, "zeros": bytes(4000),
+        }  # fmt: skip
         contents["turned"] = bytes(255 - byte for byte in sound)
         for name, content in contents.items():
             (folder / f"{name}.{ending}").write_bytes(content)

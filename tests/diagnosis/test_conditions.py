@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from headscan.diagnosis import CONDITIONS, Grid, LeakedBits, ModelEvidence, PromptRead, Seen, TokenFlow, TriedRemedies, condition
+from headscan.diagnosis.conditions import vocabulary_out_of_order
 from headscan.diagnosis.evidence import BlockRemoved
 from headscan.diagnosis.measurements import grid_of, levels, vocabulary_order
 from headscan.diagnosis.result import ordered
@@ -199,11 +200,11 @@ def test_the_order_of_a_vocabulary_is_seen_in_its_table():
     torch.manual_seed(0)
     table = torch.randn(500, 16) + 2 * torch.linspace(-1, 1, 500)[:, None] * torch.randn(16)
     lens = SimpleNamespace(model=SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(weight=table)))
-    assert vocabulary_order(lens) > 10
+    assert (vocabulary_order(lens)[0] or 0) > 10
     table = table[torch.randperm(500)]
-    assert abs(vocabulary_order(lens)) < 3
+    assert abs(vocabulary_order(lens)[0]) < 3
     table = table[:40]
-    assert vocabulary_order(lens) is None
+    assert vocabulary_order(lens) == (None, None)
 
 
 def test_checkpoints_are_held_against_the_best_before():
@@ -231,11 +232,11 @@ def test_a_gain_that_may_be_chance_is_no_remedy():
     found = next(one for one in judged(replace(HEALTHY, cure=cure), []).observations if one.code == "HS402")
     assert not found.present
     assert found.sentence == (
-        "Search at final_norm: 10 of 50 passages find the one that follows by the vectors as they are, 12 after the remedy "
-        "centre, so few more that it may be chance."
+        "Search at final_norm: the passage that follows is found first in 10 of 50 searches, and in 12 after centre "
+        "(may be chance)."
     )
     none = judged(HEALTHY, []).observations[-1].sentence
-    assert none.endswith("find the one that follows by the vectors as they are, and no more after any of the 1 remedies tried.")
+    assert none.endswith("searches, and in no more after any of the 1 remedies tried.")
 
 
 def test_stored_states_have_a_shape_and_no_more():
@@ -274,3 +275,14 @@ def test_an_alarm_is_sure_where_the_whole_interval_is_beyond_its_own_limit():
         row = site("block.1", average_cosine_without_sinks=0.71, average_cosine_without_sinks_interval=[low, 0.73])
         every = judged(replace(UNTOLD, sites=[site("block.0"), row]), []).observations
         assert next((one.sure, one.level) for one in every if one.code == "HS101") == (sure, "alert" if sure else "notice")
+
+
+def test_a_table_that_was_hardly_trained_is_no_permuted_one():
+    """A headless model has no loss that tells the two apart: the norms of the rows do, which are about equal at the start."""
+    weights = nn.Embedding(512, 64)
+    order, norms = vocabulary_order(SimpleNamespace(model=SimpleNamespace(get_input_embeddings=lambda: weights)))
+    assert abs(order or 9) < 4
+    assert 0.8 < (norms or 0) < 1.2
+    evidence = replace(HEALTHY, loss=None, order=order, norms=norms)
+    said = [vocabulary_out_of_order(one, []) for one in (evidence, replace(evidence, norms=5.0))]
+    assert [(one.notice, "hardly been trained" in one.sentence) for one in said if one] == [(True, True), (False, False)]

@@ -59,15 +59,9 @@ MEASURES = {
 
 
 def scan(
-    models: tuple[str, ...] = ("tiny-gpt",),
-    *,
-    blocks: int = 6,
-    width: int = 64,
-    tokens: int = 600,
-    cone: float = 0.97,
-    seed: int = 0,
-    nulls: bool = True,
-) -> tuple[dict, dict[str, np.ndarray]]:
+    models: tuple[str, ...] = ("tiny-gpt",), *, blocks: int = 6, width: int = 64, tokens: int = 600, cone: float = 0.97,
+    seed: int = 0, nulls: bool = True,
+) -> tuple[dict, dict[str, np.ndarray]]:  # fmt: skip
     """A document and its arrays; the cone of each further model is wider."""
     document: dict = {
         "kind": "scan", "headscan": "0.1.0", "protocol": protocol(models, seed), "models": [], "sites": [], "nulls": [],
@@ -159,15 +153,11 @@ def measure(cloud: np.ndarray) -> dict:
     covariance = np.cov(cloud.T, bias=True)
     ratio = np.trace(covariance) ** 2 / (covariance**2).sum()
     return {
-        "average_cosine": (np.sum(unit.sum(0) ** 2) - n) / (n * (n - 1)),
-        "mean_norm": np.linalg.norm(cloud, axis=1).mean(),
-        "mean_vector_norm": np.linalg.norm(cloud.mean(0)),
-        "top_direction_share": share[0],
-        "effective_rank": np.exp(-(share * np.log(share)).sum()),
-        "participation_ratio": ratio,
-        "isoscore": (ratio - 1) / (d - 1),
-        "singular_values": sigma,
-    }
+        "average_cosine": (np.sum(unit.sum(0) ** 2) - n) / (n * (n - 1)), "mean_norm": np.linalg.norm(cloud, axis=1).mean(),
+        "mean_vector_norm": np.linalg.norm(cloud.mean(0)), "top_direction_share": share[0],
+        "effective_rank": np.exp(-(share * np.log(share)).sum()), "participation_ratio": ratio,
+        "isoscore": (ratio - 1) / (d - 1), "singular_values": sigma,
+    }  # fmt: skip
 
 
 def entry(model: str, site: str, depth: int, cloud: np.ndarray, rng: np.random.Generator) -> dict:

@@ -79,3 +79,11 @@ def test_a_header_of_safetensors_counts_in_whole_numbers(numbers, tmp_path):
     (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
     with pytest.raises(BadInput, match=r"x\.safetensors is no \.safetensors file: its header is damaged"):
         headscan.scan(tmp_path / "x.safetensors")
+
+
+def test_a_parquet_column_whose_name_is_no_text_is_bad_input(tmp_path):
+    place = tmp_path / "x.parquet"
+    pq.write_table(pa.table({"vectors": [[0.0] * 4] * 8}), place, store_schema=False)
+    place.write_bytes(place.read_bytes().replace(b"vectors", b"\xffectors"))
+    with pytest.raises(BadInput, match=r"x\.parquet is no Parquet file"):
+        headscan.scan(place)

@@ -103,16 +103,15 @@ class TriedRemedies:
 
     @property
     def sentence(self) -> str:
-        """How many passages find the one that follows, before and after the best remedy, and whether that may be chance."""
+        """In how many searches the passage that follows came first, before and after the best remedy."""
         best, queries = self.best, self.queries
         assert best is not None
         gain, ends = best.number("recall_at_1_gain") or 0.0, best.interval("recall_at_1_gain") or (0.0, 0.0)
         before, after = round(queries * self.plain), round(queries * (self.plain + gain))
-        plain = f"{before} of {queries} passages find the one that follows by the vectors as they are"
+        plain = f"the passage that follows is found first in {before} of {queries} searches"
         if after <= before:
-            return f"{plain}, and no more after any of the {len(self.rows) - 1} remedies tried"
-        chance = "" if ends[0] > 0 else ", so few more that it may be chance"
-        return f"{plain}, {after} after the remedy {best.text('remedy')}{chance}"
+            return f"{plain}, and in no more after any of the {len(self.rows) - 1} remedies tried"
+        return f"{plain}, and in {after} after {best.text('remedy')}{'' if ends[0] > 0 else ' (may be chance)'}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +134,7 @@ class ModelEvidence:
     cure: TriedRemedies | None = None
     removed: list[BlockRemoved] = field(default_factory=list)
     order: float | None = None  # of the token table: how much more alike neighbouring rows are, in standard errors
+    norms: float | None = None  # of the token table: the spread of its rows' norms, over that of normal rows
     skipped: list[str] = field(default_factory=list)  # what was not done, and why, as sentences
     seconds: float = 0.0
 

@@ -267,17 +267,20 @@ def grid_of(model: nn.Module) -> Grid | None:
     return Grid(levels=float(every.median()), groups=len(every), coarsest=coarsest, coarsest_levels=medians[coarsest])
 
 
-def vocabulary_order(lens: Lens) -> float | None:
-    """By how many standard errors neighbouring rows of the token table are more alike, in cosine, than rows far apart.
+def vocabulary_order(lens: Lens) -> tuple[float | None, float | None]:
+    """Of the token table: how much more alike neighbouring rows are than rows far apart, and the spread of the rows' norms.
 
-    About 0 for permuted or untrained rows; of at most 8,192 evenly spaced neighbours.
+    The first, of cosines, in standard errors: about 0 for permuted or untrained rows; of at most 8,192 evenly spaced
+    neighbours. The second of the same rows about their mean, over that of normal rows: 1 where they were never trained.
     """
     weight = getattr(lens.model.get_input_embeddings(), "weight", None)
     if weight is None or weight.ndim != 2 or len(weight) < GROUP:
-        return None
+        return None, None
     first = torch.linspace(0, len(weight) - 2, min(NEIGHBOURS, len(weight) - 1)).long()
     rows, following = weight.detach()[first].float(), weight.detach()[first + 1].float()
     mean = rows.mean(0)
+    norms = (rows - mean).norm(dim=1)
+    spread = float(norms.std() / norms.mean().clamp_min(1e-12) * (2 * weight.shape[1]) ** 0.5)
     rows, following = (torch.nn.functional.normalize(some - mean) for some in (rows, following))
     more = (rows * following).sum(1) - (rows * following.roll(len(first) // 2, 0)).sum(1)
-    return float(more.mean() / more.std().clamp_min(1e-12) * len(more) ** 0.5)
+    return float(more.mean() / more.std().clamp_min(1e-12) * len(more) ** 0.5), spread

@@ -47,7 +47,7 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
     scanned = _scanned(lens, settings, run.progress, plan.tokens, MEASURES)
     took = time.perf_counter() - started
     measurements = Measurements(lens, plan, settings, run.progress, until)
-    grid, order = grid_of(lens.model), vocabulary_order(lens)
+    grid, (order, norms) = grid_of(lens.model), vocabulary_order(lens)
     removed = measurements.removed() if scanned.tables["loss"] else []
     read, bits = measurements.leak()
     flow, cure = measurements.flow(), measurements.cure()
@@ -76,8 +76,8 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
         model=name, record=scanned.models[0], text=scanned.protocol.text, sites=scanned.sites,
         nulls=nulls, anatomy=[row for row in scanned.tables["anatomy"] if row["kind"] == "branch"],
         common=[*scanned.tables["common_direction"], *common], loss=loss, loss_of_null=next(iter(losses), None),
-        grid=grid, read=read, bits=bits, flow=flow, cure=cure, removed=removed, order=order, skipped=skipped,
-        seconds=round(time.perf_counter() - clock, 3),
+        grid=grid, read=read, bits=bits, flow=flow, cure=cure, removed=removed, order=order, norms=norms,
+        skipped=skipped, seconds=round(time.perf_counter() - clock, 3),
     )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Share = partial(Term, range=(0.0, 1.0), percent=True)
+NOISY = "noise: see the bits"
 NOT_RUN = "was not run"
 BITS = "bits a token"
 
@@ -50,10 +51,8 @@ class LeakRow:
     ]
     text_accuracy: Annotated[float, Share("of this text", "Of the text's own tokens.")]
     text_accuracy_interval: Interval
-    verdict: Annotated[str | None, Term("verdict", undefined="noise: see the bits")] = None  # the worst of the windows
-    certificate: Annotated[
-        str | None, Term("certificate", "What excludes other tokens, of releases without noise.", undefined="noise: see the bits")
-    ] = None
+    verdict: Annotated[str | None, Term("verdict", where="page", undefined=NOISY)] = None  # the worst of the windows
+    certificate: Annotated[str | None, Term("certificate", "What excludes other tokens.", where="page", undefined=NOISY)] = None
     loss_added: Annotated[
         float | None, Term("nats lost", "What the model loses if it goes on with what is released.", undefined=NOT_RUN)
     ] = None

@@ -160,12 +160,9 @@ SENTENCE = "sentence"
 """The site of the vector that a sentence encoder is shipped for; sentence-transformers calls it its sentence embedding."""
 Pooling = Literal["mean", "first", "last"]
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
-    "cls": lambda states: states[:, 0],
-    "max": lambda states: states.amax(1),
-    "mean": lambda states: states.mean(1),
-    "mean_sqrt_len_tokens": lambda states: states.sum(1) / states.shape[1] ** 0.5,
-    "lasttoken": lambda states: states[:, -1],
-}
+    "cls": lambda states: states[:, 0], "max": lambda states: states.amax(1), "mean": lambda states: states.mean(1),
+    "mean_sqrt_len_tokens": lambda states: states.sum(1) / states.shape[1] ** 0.5, "lasttoken": lambda states: states[:, -1],
+}  # fmt: skip
 """What sentence-transformers pools by, of states [B, T, d] without padding; several are put side by side in this order."""
 _NAMES: dict[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}
 

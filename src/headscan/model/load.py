@@ -179,12 +179,9 @@ class Preparation:
                 network = network.to(place)
         snapshot = source.snapshot
         origin = Origin(
-            source.given,
-            snapshot.name if snapshot else source.revision,
-            source.files(weights=seed is None),
-            settings.quantize,
-            seed,
-        )
+            source.given, snapshot.name if snapshot else source.revision, source.files(weights=seed is None),
+            settings.quantize, seed,
+        )  # fmt: skip
         return network.eval(), origin, notes
 
     @property

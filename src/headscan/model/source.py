@@ -112,12 +112,9 @@ class Source:
             options["gguf_file"] = self.gguf.name
         with quiet():
             return family.from_pretrained(
-                path,
-                revision=self.revision,
-                trust_remote_code=trust_remote_code,
-                local_files_only=self.local_files_only,
+                path, revision=self.revision, trust_remote_code=trust_remote_code, local_files_only=self.local_files_only,
                 **options,
-            )
+            )  # fmt: skip
 
     def config(self, trust_remote_code: bool) -> Any:
         """The model's configuration.
@@ -234,6 +231,12 @@ def _hub_has_address() -> bool:
     return True
 
 
+def model_folder(folder: Path) -> Path:
+    """The folder itself, or its `model` where only that holds a model: so `headscan train` and `recover` write theirs."""
+    inner = folder / "model"
+    return inner if (inner / "config.json").is_file() and not (folder / "config.json").exists() else folder
+
+
 def find_source(model: str) -> Source:
     """Where `model` is: a specimen's name first, then a folder or a .gguf file, else a hub id, or ID@REVISION.
 
@@ -249,11 +252,11 @@ def find_source(model: str) -> Source:
     if given in OTHERS and not folder.exists():
         specimen_path(given)  # says which extra has it
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
+        held, whole = model_folder(folder), folder.resolve()
+        if not (held / "config.json").is_file():
             raise BadInput(f"The folder '{given}' has no config.json, so it holds no Hugging Face model.")
-        whole = folder.resolve()
         telling = whole.name not in ("model", "models", "weights", "final")
-        return Source(given, whole.name if telling else f"{whole.parent.name}/{whole.name}", folder, None)
+        return Source(given, whole.name if telling else f"{whole.parent.name}/{whole.name}", held, None)
     if folder.exists():
         if not is_gguf(folder):
             raise BadInput(f"'{given}' is a file; a model is a folder with config.json and model.safetensors, or a .gguf file.")

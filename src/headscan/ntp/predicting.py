@@ -207,7 +207,7 @@ def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Predic
     assert solution is not None
     note = (
         f"The solver was stopped after {iterations:,} iterations, its budget of {budget:g} estimated seconds, with a certified "
-        f"relative gap of {solution.gap:.1e}, short of the {gap:g} asked for: about {seconds:.0f} seconds by estimate (--budget)."
+        f"relative gap of {solution.gap:.1e}, short of the {gap:g} asked for; a larger --budget brings it nearer."
     )
     return prediction, [] if solution.converged else [note], cost
 

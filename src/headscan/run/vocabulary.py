@@ -76,12 +76,9 @@ class Term:
     def description(self) -> str:
         """Sentence, formula, and where it is undefined and published, in one text."""
         parts = (
-            self.sentence,
-            self.formula and f"{self.formula}.",
-            self.undefined and f"Undefined for {self.undefined}.",
-            self.interval and f"No interval: {self.interval}.",
-            self.source and f"Source: {self.source}.",
-        )
+            self.sentence, self.formula and f"{self.formula}.", self.undefined and f"Undefined for {self.undefined}.",
+            self.interval and f"No interval: {self.interval}.", self.source and f"Source: {self.source}.",
+        )  # fmt: skip
         return " ".join(part for part in parts if part)
 
     @_OnInstances

@@ -104,7 +104,7 @@ class Subject:
             match_sites(wanted, possible_sites(ready.size.blocks), name)
         longest = ready.context_length
         if longest is not None and context > longest:
-            raise BadInput(f"{name} reads at most {longest} tokens at once, less than {context}.")
+            raise BadInput(f"{name} reads at most {longest} tokens at once, less than {context}: give --context {longest}.")
         if self.run.folder is not None:
             if isinstance(ready, Preparation) and (known := ready.identity()) is not None:
                 self.run.identify(f"the model {name}", known)

@@ -104,7 +104,9 @@ def run(
     chosen = source.default_sites if settings.sites is None else source.match(settings.sites)
     longest = lens.context_length
     if longest is not None and settings.context > longest:
-        raise BadInput(f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}.")
+        raise BadInput(
+            f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}: give --context {longest}."
+        )
     lens.identify(run)
     writer = _ShardWriter(source, chosen, settings, run, run.folder)
     index = writer.write()

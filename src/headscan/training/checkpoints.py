@@ -137,7 +137,7 @@ class Trained:
 
 
 def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, bare: bool = False) -> Trained:
-    """The model, on whose weights the run then rests; `bare` leaves the head out. A folder of `train` is its model's.
+    """The model, on whose weights the run then rests; `bare` leaves the head out.
 
     Raises BadInput where there is no such model, no tokenizer with it, or the two do not fit.
 
@@ -145,8 +145,6 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
     >>> type(found.model).__name__, len(found.tokenizer) <= found.model.config.vocab_size, found.folder.name
     ('GPT2Model', True, 'gpt-headless')
     """
-    if ((inner := Path(model) / "model") / "config.json").is_file() and not (Path(model) / "config.json").exists():
-        model = inner
     lens = Lens.load(model, **settings.part(Loading))
     if lens.tokenizer is None:
         raise BadInput(f"The model '{model}' comes without its tokenizer.")

@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from headscan.model import Lens
-from headscan.model.settings import Device, Loading, TokenizerName
+from headscan.model.settings import Device, Loading, TokenizerName, quiet
 from headscan.model.traits import embedding_table
 from headscan.run import BadInput, Progress, Registry, Settings, no_progress, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
@@ -221,8 +221,8 @@ class FrozenProbe(Finetuning):
 
 
 REPLACED = (
-    "The model has a head of its own, and this one replaces it: recovering is for models that were trained without. "
-    "headscan.decone keeps a head, and its logits, and takes the cone out of what it reads."
+    "The saved model has a head already, and this one replaces it: only a model that was trained without a head needs one. "
+    "headscan.decone keeps the head and its logits, and takes the cone out of what the head reads."
 )
 
 
@@ -277,7 +277,8 @@ def recover(
     whole = recover_head(body, how, counts=counts, temperature=temperature, copied=False)
     curve = how.train(whole, data.rows, seed=seed, progress=run.progress)
     after = perplexity(whole, kept.rows, words, begins=kept.begins)
-    whole.save_pretrained(run.folder / "model")
+    with quiet():
+        whole.save_pretrained(run.folder / "model")
     if hasattr(words, "save_pretrained"):  # that of bytes has no files: it is named again where the model is used
         words.save_pretrained(run.folder / "model")
     steps, batch = how.budget

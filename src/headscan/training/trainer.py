@@ -15,6 +15,7 @@ from torch.utils.data import RandomSampler
 from transformers import Trainer, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate_checkpoints
 
+from headscan.model.settings import quiet
 from headscan.run import BadInput, Progress, Run
 from headscan.run.parts import Parts
 from headscan.training.checkpoints import EXTRA, STATE, WEIGHTS, Notes, is_write_failure, last_checkpoint, seal
@@ -146,7 +147,8 @@ class HeadlessTrainer(Trainer):
         if state_dict is not None:  # gathered by FSDP, under the names the Learner has for them
             inner = {name[len("model.") :]: value for name, value in state_dict.items() if name.startswith("model.")}
         folder.mkdir(parents=True, exist_ok=True)
-        learner.model.save_pretrained(folder, state_dict=inner)
+        with quiet():
+            learner.model.save_pretrained(folder, state_dict=inner)
         if learner.extra is not None:
             own = learner.extra.state_dict()
             save_file({name: value.contiguous().cpu() for name, value in own.items()}, folder / EXTRA)

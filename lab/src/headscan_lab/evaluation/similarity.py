@@ -127,16 +127,10 @@ def synonyms(
         return clustered(value, len(kept))
 
     return {
-        "synonyms": own,
-        "synonyms_interval": interval(1, 0),
-        "random": float(shuffled.mean()),
-        "random_interval": interval(0, 1),
-        "gain": own - float(shuffled.mean()),
-        "gain_interval": interval(1, -1),
-        "spread": float(shuffled.std()),
-        "p_value": float((1 + (shuffled >= own).sum()) / (1 + draws)),
-        "pairs": len(kept),
-    }
+        "synonyms": own, "synonyms_interval": interval(1, 0), "random": float(shuffled.mean()),
+        "random_interval": interval(0, 1), "gain": own - float(shuffled.mean()), "gain_interval": interval(1, -1),
+        "spread": float(shuffled.std()), "p_value": float((1 + (shuffled >= own).sum()) / (1 + draws)), "pairs": len(kept),
+    }  # fmt: skip
 
 
 @TASKS.register("synonyms")

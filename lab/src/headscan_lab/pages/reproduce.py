@@ -60,9 +60,10 @@ def summary(found: list[StatementRecord]) -> str:
         sum(not each.proxy and each.verdict not in ("undecided", "not tested") for each in one.models) > 1 for one in found
     )
     parts = ", ".join(f"{count[word]} {word}" for word in SIGNS if count[word])
+    many = f"{len(found)} statement{'s' * (len(found) != 1)}"
     return (
-        f"{len(found)} statements, tried on {' and '.join([', '.join(models[:-1]), models[-1]] if len(models) > 1 else models)}: "
-        f"{parts}. {len(decided)} are decided, {on_two} of them on two models or more."
+        f"{many}, tried on {' and '.join([', '.join(models[:-1]), models[-1]] if len(models) > 1 else models)}: "
+        f"{parts}. Decided: {len(decided)}, of these on two models or more: {on_two}."
     )
 
 

@@ -17,19 +17,10 @@ if TYPE_CHECKING:
 
 
 def train_transformer(
-    contexts: npt.NDArray[np.integer[Any]],
-    labels: SoftLabels,
-    *,
-    width: int = 128,
-    layers: int = 2,
-    steps: int = 2000,
-    batch: int = 1024,
-    learning_rate: float = 2e-3,
-    decay: float = 1e-5,
-    checkpoints: Sequence[int] = (),
-    seed: int = 0,
+    contexts: npt.NDArray[np.integer[Any]], labels: SoftLabels, *, width: int = 128, layers: int = 2, steps: int = 2000,
+    batch: int = 1024, learning_rate: float = 2e-3, decay: float = 1e-5, checkpoints: Sequence[int] = (), seed: int = 0,
     progress: Progress | None = None,
-) -> list[tuple[int, Lens]]:
+) -> list[tuple[int, Lens]]:  # fmt: skip
     """Train a Llama of `layers` blocks on contexts [m, K] and their soft labels; (step, Lens) at each checkpoint and the end.
 
     Each step draws `batch` contexts by their frequency (or takes all, weighted, if there are no more than that) and

@@ -54,7 +54,8 @@ def maps(result: CompareResult) -> list[Section]:
     several = len(_pairs(result)) > 1
     note = Prose(
         "A cross marks what is no more alike than the null makes it (adjusted p > .05). The mark “null” on a scale is what "
-        f"the null stays below in 95 of 100 draws, on a sample of {result.tested:,} tokens (median over the sites)."
+        f"the null stays below in 95 of 100 draws, on a sample of {result.tested:,} tokens (median over the sites).",
+        where="page",
     )
     for k, ((a, b), cells) in enumerate(_pairs(result).items()):
         drawn = [

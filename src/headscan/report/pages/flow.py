@@ -118,11 +118,11 @@ def _heading(result: ChannelResult, part: ChannelPart) -> list[Part]:
 @section("channel", 10)
 def codebooks(result: ChannelResult) -> Section:
     """How far apart the outputs of all tokens lie."""
-    least = Term("nearest, least", "Distance of the two nearest outputs, in mean standard deviations of a feature.")
-    middle = Term("nearest, median", "Median distance of an output to its nearest other, in the same unit.")
-    round_ = Term("round cloud", "About the distance of two tokens in a round cloud of the same spread.", "√(2 w)")
-    used = Term("directions in use", "Participation ratio of the outputs' covariance.")
-    shared = Term("shared outputs", "Tokens whose output another token shares to 1e-6.")
+    least = Term("nearest,\nleast", "Distance of the two nearest outputs, in mean standard deviations of a feature.")
+    middle = Term("nearest,\nmedian", "Median distance of an output to its nearest other, in the same unit.")
+    round_ = Term("round\ncloud", "About the distance of two tokens in a round cloud of the same spread.", "√(2 w)")
+    used = Term("directions\nin use", "Participation ratio of the outputs' covariance.")
+    shared = Term("shared\noutputs", "Tokens whose output another token shares to 1e-6.")
     shown = table(
         result.parts, (Term("codebook"), lambda part: f"{titled(part)} at {part.site}"),
         (least, lambda part: part.distances.minimum), (middle, lambda part: part.distances.median),

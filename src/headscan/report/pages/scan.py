@@ -244,7 +244,7 @@ def certainty(result: ScanResult) -> Section | None:
             ends = " to ".join(map(str, dict.fromkeys((round(min(counts)), round(max(counts))))))
             kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
             parts.append(
-                Prose(f"{named(model)}: the text counts as {ends} independent {kinds} for the number that it says least of.")
+                Prose(f"{named(model)}: for the least certain of these numbers the text is worth {ends} independent {kinds}.")
             )
     lead = "Documents are independent of each other; windows of one text that runs on are not, and are counted as that."
     return Section("What the intervals rest on", lead, parts) if parts else None

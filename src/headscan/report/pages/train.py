@@ -31,15 +31,12 @@ def summary(result: TrainResult) -> Section:
     aim = result.objective
     parameters = [f"{name} {value}" for name, value in aim.parameters.items()]
     rows = [
-        ("recipe", f"{result.recipe.name}, {result.recipe.size}"),
-        ("objective", ", ".join([aim.name, *parameters])),
-        *([("regulariser", aim.regulariser)] if aim.regulariser else []),
-        *_size(result),
-        ("loss", _nats(result.loss)),
+        ("recipe", f"{result.recipe.name}, {result.recipe.size}"), ("objective", ", ".join([aim.name, *parameters])),
+        *([("regulariser", aim.regulariser)] if aim.regulariser else []), *_size(result), ("loss", _nats(result.loss)),
         ("loss without its floor", _nats(result.floor_corrected_loss)),
         *([("penalty at the end", _nats(result.curve[-1].penalty))] if aim.regulariser and result.curve else []),
         *(_held_out(name, likelihood) for name, likelihood in result.heldout.items()),
-    ]
+    ]  # fmt: skip
     notes = [Prose(f"{note[0].upper()}{note[1:]}.") for note in result.notes]
     notes += [Prose(f"Alarm after step {alarm.step}: {alarm.sentence}") for alarm in result.alarms]
     return Section("What was trained", parts=[Facts("", rows), *notes])

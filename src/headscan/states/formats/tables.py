@@ -295,7 +295,7 @@ class ParquetFormat(StateFormat):
 def _parquet(place: Location, field: str | None) -> Vectors:
     try:
         file = ParquetFile(place.path if not place.remote else place.open())
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:  # a column's name may be no UTF-8
         raise _refusal(place, "Parquet", error) from error
     types = _types(place, file.schema_arrow)
     return table_vectors(place.path, types, file.metadata.num_rows, _Columns(file, place.path).read, field)

@@ -105,13 +105,9 @@ def body(kind: str, width: int, blocks: int, *, trained: int = 0, seed: int = 0)
         from transformers import LlamaConfig, LlamaModel
 
         config = LlamaConfig(
-            vocab_size=SIZE,
-            hidden_size=width,
-            intermediate_size=4 * width,
-            num_hidden_layers=blocks,
-            num_attention_heads=4,
+            vocab_size=SIZE, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=blocks, num_attention_heads=4,
             max_position_embeddings=SLOTS,
-        )
+        )  # fmt: skip
         model: Any = LlamaModel(config)
     else:
         expansion = {"mixing": "expanded", "mixing_expansion": 1} if kind == "expanded" else {"mixing": kind}
@@ -124,15 +120,9 @@ def body(kind: str, width: int, blocks: int, *, trained: int = 0, seed: int = 0)
 
 
 def recall(
-    model: Any,
-    *,
-    first: int,
-    seed: int = 0,
-    steps: int = 150,
-    blocks: int | None = None,
-    rate: float = 0.1,
+    model: Any, *, first: int, seed: int = 0, steps: int = 150, blocks: int | None = None, rate: float = 0.1,
     ids: Tensor | None = None,
-) -> Recall:
+) -> Recall:  # fmt: skip
     """Recover texts int [n, T] from the outputs at positions `first`, ..., T - 1 of block `blocks`; by default MIXER_PROMPTS
     texts of SLOTS tokens of the made-up language.
 
