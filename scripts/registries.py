@@ -19,7 +19,7 @@ from headscan.diagnosis import CONDITIONS
 from headscan.inversion.methods import METHODS as INVERSION
 from headscan.inversion.observation import OBSERVATIONS
 from headscan.leaks.mechanisms import MECHANISMS
-from headscan.leaks.run import CHANNELS
+from headscan.leaks.run import CHANNELS, TESTS
 from headscan.measures import PROBES
 from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
@@ -42,6 +42,7 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("What may be given to an inversion", "`headscan invert --given NAME`", OBSERVATIONS),
     ("Releases", "`headscan privacy --release NAME`", CHANNELS),
     ("Defences", "`headscan privacy --defence NAME`", MECHANISMS),
+    ("Tests of a release", "`headscan privacy --test NAME`", TESTS),
     ("Training objectives", "`headscan train --objective NAME`", OBJECTIVES),
     ("Regularisers", "`headscan train --regulariser NAME:STRENGTH`; they come with headscan-lab", REGULARISERS),
     ("Optimisers", "`headscan train --optimiser NAME`", OPTIMISERS),

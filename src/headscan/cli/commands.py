@@ -26,7 +26,7 @@ TEXT_HELP = (
     "text."
 )
 FOUND = 3
-"""The exit status where a finding that --fail-on names is there."""
+"""The exit status where a finding that --fail-on names is there, or a policy fails."""
 
 
 def _estimate(module: str, verb: str) -> Callable[[], Any]:
@@ -49,6 +49,10 @@ def _after_checkup(result: headscan.Result, options: dict[str, Any]) -> int | No
     if options["contribute"] is not None and not (file := Path(options["contribute"])).exists():
         contribute(result, file)
     return FOUND if result.failed else None
+
+
+def _after_privacy(result: headscan.Result, _: dict[str, Any]) -> int | None:
+    return FOUND if getattr(result, "verdict", None) == "fail" else None
 
 
 COMMANDS = {
@@ -81,6 +85,7 @@ COMMANDS = {
     ),
     "privacy": Command(
         verb=lambda: headscan.privacy, docs="leaks.md", example="gpt-vanilla --text stories --sites block.0 --noise 0,0.8",
+        after=_after_privacy,
     ),
     "attribute": Command(
         verb=lambda: headscan.attribute, docs="attribution.md", example="gpt-vanilla --prompt 'Once upon a' --method occlusion",

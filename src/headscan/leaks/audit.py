@@ -99,6 +99,7 @@ def exact_attack(
 # What a row without noise takes from the bits that rounding leaves.
 OF_BITS = (
     "prior_bits", "bits_lower", "bits_upper", "lower_by", "upper_by", "bits_interval", "bits_truth", "bits_truth_error", "kept",
+    "worst_lower", "worst_upper", "windows",
 )  # fmt: skip
 
 
@@ -124,10 +125,12 @@ def bits_row(
         upper_by=Counter(one.upper_by for one in every).most_common(1)[0][0],
         bits_interval=(max(0.0, low[0]), high[1]) if low and high else None,
         bits_truth=sum(truths) / count if whole else None, bits_truth_error=error if whole else None,
+        worst_lower=max(one.lower for one in every), worst_upper=max(one.upper for one in every), windows=len(parts),
         kept=mean("kept"), candidates=max(one.candidates for one in every), guess_accuracy=mean("likeliest"),
         attack="posterior", attack_accuracy=mean("accuracy"),
         attack_accuracy_interval=share_interval(mean("accuracy"), count * (draws if level else 1)),
-        attack_accuracy_upper=mean("ceiling"), text_accuracy=right, text_accuracy_interval=share_interval(right, count),
+        attack_accuracy_upper=mean("ceiling"), attack_accuracy_upper_interval=_ceilings(parts),
+        text_accuracy=right, text_accuracy_interval=share_interval(right, count),
         **_lost(losses),
     )  # fmt: skip
 
@@ -146,6 +149,11 @@ def exact_row(
         seconds_per_token=attack.seconds, **_lost(losses),
     )  # fmt: skip
     return row if bits is None else replace(row, **{field: getattr(bits, field) for field in OF_BITS})
+
+
+def _ceilings(parts: list[list[PositionLeak]]) -> Interval | None:
+    ends = clustered([[one.ceiling for one in part] for part in parts])
+    return ends and (max(0.0, ends[0]), min(1.0, ends[1]))
 
 
 def _lost(windows: list[float] | None) -> dict[str, Any]:

@@ -174,6 +174,7 @@ class EmbeddingChannel(LeakChannel):
                     row = replace(
                         row, bits_lower=None, bits_upper=None, bits_truth=None, bits_truth_error=None, bits_interval=None,
                         lower_by=None, upper_by=None, attack="nearest, others known", attack_accuracy_upper=None,
+                        attack_accuracy_upper_interval=None, worst_lower=None, worst_upper=None,
                         attack_accuracy=row.text_accuracy, attack_accuracy_interval=row.text_accuracy_interval,
                     )  # fmt: skip
                 rows.append(row)

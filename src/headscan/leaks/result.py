@@ -40,6 +40,14 @@ class LeakRow:
         float | None, Term("truth", "Monte Carlo over all candidates.", unit=BITS, undefined="not all candidates were run")
     ] = None
     bits_truth_error: float | None = None
+    # Of the positions looked at, the one that tells most: the largest of the lower bounds, and of the upper ones.
+    worst_lower: Annotated[
+        float | None, Term("worst, at least", "Most bits proved of one position.", unit=BITS, where="page")
+    ] = None
+    worst_upper: Annotated[float | None, Term("worst, at most", "No position looked at tells more.", unit=BITS, where="page")] = (
+        None
+    )
+    windows: int | None = None  # that the positions lie in
     kept: float | None = None  # mean prior probability of the candidates that were run
     candidates: int | None = None  # at most
     guess_accuracy: float | None = None  # of naming the likeliest token without a release
@@ -49,6 +57,7 @@ class LeakRow:
     attack_accuracy_upper: Annotated[
         float | None, Share("ceiling", "No attack is right more often.", undefined="nothing is proved")
     ]
+    attack_accuracy_upper_interval: Interval | None = None  # of the mean over such positions, windows as clusters
     text_accuracy: Annotated[float, Share("of this text", "Of the text's own tokens.")]
     text_accuracy_interval: Interval
     verdict: Annotated[str | None, Term("verdict", where="page", undefined=NOISY)] = None  # the worst of the windows
@@ -64,6 +73,35 @@ class LeakRow:
     retrieval_interval: Interval | None = None
     evaluations_per_token: float | None = None  # candidates run
     seconds_per_token: float | None = None  # processor time
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRow:
+    """A number of a test beside the bits: of an attack by name, of margins, of membership."""
+
+    test: Annotated[str, Term("test", "As --test calls it.")]
+    site: Annotated[str, Term("release", "The site that the release comes from.")]
+    defence: Annotated[str, Term("defence")]
+    setting: Annotated[str, Term("how", "The attack or setting.")]
+    quantity: Annotated[str, Term("quantity")]
+    value: Annotated[float | None, Term("value", "With its 95 % interval.", spread=True, undefined="it was not measured")]
+    interval: Interval | None
+    count: Annotated[int, Term("of", "Tokens, texts or pairs that the number is of.")]
+    # What the attack needs: "weights", "family" (a related model), "nothing" (queries); of a proved ceiling "bound".
+    knows: Annotated[str, Term("needs", "What the attacker must know of the model.", where="page")]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitRow:
+    """A limit of a policy, and what was shown of it."""
+
+    limit: Annotated[str, Term("limit")]
+    at_most: Annotated[float, Term("at most", "As the policy says.")]
+    value: Annotated[float | None, Term("value", "With its 95 % interval, or its bounds.", spread=True)]
+    interval: Interval | None
+    verdict: Annotated[str, Term("verdict", "pass, fail, or cannot be shown.")]
+    evidence: Annotated[str, Term("evidence", where="page")]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,6 +164,10 @@ class PrivacyResult(Result):
     meaning: str  # what the rows' bits are bits of, in a sentence
     rows: list[LeakRow]
     gradient: LeakedGradient | None = None
+    trials: list[TrialRow] = field(default_factory=list)
+    verdict: str | None = None  # of a policy: "pass", "fail" or "cannot be shown"
+    limits: list[LimitRow] = field(default_factory=list)
+    not_examined: list[str] = field(default_factory=list)
 
     def frame(self) -> pd.DataFrame:
         import pandas as pd

@@ -1,10 +1,14 @@
 """`privacy`: how much of a text what leaked of it gives away, in bits between proved bounds."""
 
+import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
+import numpy as np
 import torch
 from jaxtyping import Int
 from torch import Tensor
@@ -12,14 +16,16 @@ from torch import Tensor
 from headscan.inversion.assess import multiplications
 from headscan.inversion.run import refuse_unused
 from headscan.leaks.mechanisms import MECHANISMS, Mechanism, read_format
-from headscan.leaks.positions import SENTENCES
-from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult
+from headscan.leaks.policy import held_to, read_policy, write_receipt
+from headscan.leaks.positions import SENTENCES, prior_of
+from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult, TrialRow
 from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import CachePart
-from headscan.run import BadInput, Given, Registry, Run, TextRecord, plain, running, verb
+from headscan.run import BadInput, Given, Registry, Run, Settings, TextRecord, plain, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.statistics.information import entropy_bits
 from headscan.text import documents as read_documents
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text, source_name
 
@@ -56,6 +62,22 @@ class LeakChannel(ABC):
 CHANNELS: Registry[type[LeakChannel]] = Registry("release", "headscan.leaks.channels", "headscan.leaks.gradient")
 """All releases by name."""
 
+
+@dataclass(frozen=True, kw_only=True)
+class LeakTest(Settings, ABC):
+    """A test of a release beside the bits: an attack by name, margins, membership. Its fields are its parameters."""
+
+    name: ClassVar[str]
+    releases: ClassVar[tuple[str, ...]]  # that it can be asked of
+
+    @abstractmethod
+    def measure(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> list[TrialRow]:
+        """Its numbers, from the token ids of each document. Raises BadInput where model or text are not fit for it."""
+
+
+TESTS: Registry[type[LeakTest]] = Registry("test", "headscan.leaks.membership")
+"""All tests by name."""
+
 SHARED = ("sites", "noise", "format", "defence", "stored", "prior", "windows", "length", "candidates", "draws")
 
 
@@ -65,6 +87,9 @@ def check(asked: Given) -> None:
     if asked["format"] is not None:
         read_format(asked["format"])
     protections(asked)
+    for test in tests_of(asked):
+        if asked["release"] not in test.releases:
+            raise BadInput(f"The test {test.name} is of the release {' or '.join(test.releases)}, not of {asked['release']}.")
     for name in SHARED:
         if name not in CHANNELS[asked["release"]].uses:
             users = [other for other, item in CHANNELS.items() if name in item.uses]
@@ -75,6 +100,12 @@ def protections(asked: Given) -> list[Mechanism | None]:
     """The defences, with their defaults where only names were given; None is noise alone, which is put before several."""
     found: list[Mechanism] = MECHANISMS.build_each(asked["defence"] or ())
     return [*found] if len(found) == 1 else [None, *found]
+
+
+def tests_of(asked: Given) -> list[LeakTest]:
+    """The tests asked for."""
+    found: list[LeakTest] = TESTS.build_each(asked["test"] or ())
+    return found
 
 
 CHARACTERS = 200_000  # of one document more is not needed: some windows are taken
@@ -119,6 +150,16 @@ def privacy(
         Option("Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.", low=2),
     ] = None,
     draws: Annotated[int, Option("Monte Carlo draws a position, for truth and attack.", low=2, high=2**24)] = 64,
+    test: Annotated[
+        str | LeakTest | Sequence[str | LeakTest] | None,
+        Option("Tests beside the bits, with commas: attacks on caches, margins of layers, membership, inversion by queries.",
+               choices=TESTS),
+    ] = None,
+    policy: Annotated[
+        str | os.PathLike[str] | None,
+        Option("A file of limits that the release is held to: pass, fail (status 3) or cannot be shown, and a receipt.",
+               content=True, metavar="FILE"),
+    ] = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
@@ -145,12 +186,18 @@ def privacy(
     """
     asked, run = running()
     asked.chosen(Reading)  # which checks them
+    rules = None
+    if policy is not None:
+        refuse_unused("privacy", asked, [*SHARED, "release", "test"], "--policy", ["the policy's file"])
+        rules = read_policy(policy)
+        asked = rules.over(asked)
     check(asked)
     lens = open_model(model, asked.chosen(Loading))
     tokenize = lens.require_tokenizer()
-    texts, left, blank = list[list[int]](), max_tokens, True
+    texts, left, blank, digest = list[list[int]](), max_tokens, True, hashlib.sha256()
     for document in read_documents(text, documents=documents, field=field):
         blank &= (beginning := document.beginning(CHARACTERS)).isspace()
+        digest.update(beginning.encode("utf-8", "surrogatepass") + b"\xff")
         ids = tokenize(beginning, add_special_tokens=False, verbose=False)["input_ids"]
         texts.append(ids[:left])
         if left is not None and (left := left - len(texts[-1])) == 0:
@@ -160,13 +207,34 @@ def privacy(
     record = lens.provenance()
     lens.identify(run)
     run.identify("the text", plain(texts))
-    channel = CHANNELS[release]()
+    run.identify("the policy", None if rules is None else rules.sha256)
+    channel = CHANNELS[asked["release"]]()
     leak = channel.attack(lens, texts, asked, run)
-    read = TextRecord(source=source_name(text), documents=len(texts), tokens=sum(map(len, texts)))
-    return PrivacyResult(
+    trials = list[TrialRow]()
+    for one in tests_of(asked):
+        trials += run.unit(f"test-{one.name}", list[TrialRow], partial(one.measure, lens, texts, asked, run))
+    tokens = sum(map(len, texts))
+    read = TextRecord(source=source_name(text), sha256=digest.hexdigest(), documents=len(texts), tokens=tokens)
+    result = PrivacyResult(
         protocol=run.protocol(text=read, device=record.device, dtype=record.dtype, notes=leak.notes), models=[record],
-        release=release, prior=prior, what=SENTENCES[prior], meaning=channel.meaning, rows=leak.rows, gradient=leak.gradient,
+        release=asked["release"], prior=asked["prior"], what=SENTENCES[asked["prior"]], meaning=channel.meaning,
+        rows=leak.rows, gradient=leak.gradient, trials=trials,
     )  # fmt: skip
+    if rules is not None:
+        result = held_to(rules, result, prior_bits(lens, texts, asked, leak))
+        if run.folder is not None:
+            write_receipt(run.folder, rules, result)
+    return result
+
+
+def prior_bits(lens: Lens, texts: list[list[int]], asked: Given, leak: Leak) -> tuple[float, int] | None:
+    """The prior's entropy in bits a token, and its tokens, where a release without noise has no bits of its own."""
+    if not any(row.attack == "exact" and row.bits_upper is None for row in leak.rows):
+        return None
+    expected, found = prior_of(asked["prior"], lens, texts), list[float]()
+    for window in windows_of(texts, asked["windows"], asked["length"]):
+        found += [entropy_bits(shares.numpy()) for shares in expected(window[None])[0, :-1]]
+    return float(np.mean(found)), lens.vocabulary_size
 
 
 # ---- How much of a text is looked at, so that what was not asked for by name ends in minutes.

@@ -195,11 +195,16 @@ WORDS = [
 
 @page("privacy")
 def head(result: PrivacyResult) -> Head:
-    return Head([named(result.models[0].name)], _summary(result), words=[] if result.gradient else WORDS)
+    words = [] if result.gradient else WORDS
+    return Head([named(result.models[0].name)], _summary(result), words=words, alarm=result.verdict == "fail")
 
 
 def _summary(result: PrivacyResult) -> str:
-    """What remains in the release, in one sentence."""
+    """What remains in the release, or what a policy's verdict is, in one sentence."""
+    if result.verdict is not None:
+        told = {name: [row.limit.replace("_", " ") for row in result.limits if row.verdict == name] for name in VERDICT_WORDS}
+        parts = [f"{', '.join(limits)} {VERDICT_WORDS[name]}" for name, limits in told.items() if limits]
+        return f"{result.verdict.capitalize()}: {'; '.join(parts)}."
     if result.gradient is not None:
         return f"The gradient of one training step gives away {100 * result.gradient.recall:.1f} % of the tokens of its batch."
     if len({row.defence for row in result.rows}) > 1:
@@ -334,6 +339,43 @@ def _accuracy(rows: list[LeakRow]) -> go.Figure:
         sites.append(row.site)
         shares.append(row.attack_accuracy)
     return lines(series, "", "share of tokens named").update_yaxes(range=[-0.03, 1.05], tickformat=".0%")
+
+
+# ---- A policy's limits, worst positions, and tests beside the bits.
+
+VERDICT_WORDS = {"fail": "above its limit", "cannot be shown": "cannot be shown", "pass": "within its limit"}
+
+
+@section("privacy", 4)
+def limits(result: PrivacyResult) -> Section | None:
+    """The receipt of a policy: limits, and what was not examined."""
+    if result.verdict is None:
+        return None
+    lead = "Pass: shown to be within the limit. Fail: shown to be above it. Cannot be shown: the evidence does not decide."
+    text = result.protocol.text
+    shown = table(result.limits, "limit", "at_most", "value", "verdict", "evidence", title="Limits")
+    hashes = [(f"weights, {model.name}: {file}", sha) for model in result.models for file, sha in model.sha256.items()]
+    hashes += [("text", text.sha256)] if text is not None and text.sha256 else []
+    left = Facts("Not examined", [(f"{number}.", one) for number, one in enumerate(result.not_examined, 1)], where="page")
+    return Section("Receipt", lead, [shown, left, Facts("SHA-256", hashes, where="page")])
+
+
+@section("privacy", 12)
+def worst(result: PrivacyResult) -> Section | None:
+    """The position that tells most, beside the mean."""
+    rows = [row for row in result.rows if row.worst_upper is not None]
+    lead = "A mean hides single tokens: a name may be told whole where the mean is low. Of the positions looked at."
+    shown = table(rows, *RELEASE, "tokens", "bits_upper", "worst_lower", "worst_upper", title="Worst position", where="page")
+    return Section("Worst position", lead, [shown]) if rows else None
+
+
+@section("privacy", 24)
+def trials(result: PrivacyResult) -> Section | None:
+    """Tests beside the bits, a table each."""
+    tests = dict.fromkeys(row.test for row in result.trials)
+    columns = ("setting", "site", "defence", "quantity", "value", "count", "knows")
+    parts = [table([row for row in result.trials if row.test == test], *columns, title=test.capitalize()) for test in tests]
+    return Section("Tests", "Attacks by name, margins and membership; each number with its interval.", parts) if parts else None
 
 
 # ---- What a leaked gradient shows.
