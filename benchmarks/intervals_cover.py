@@ -158,6 +158,27 @@ def measured(job: Job, cache: Path) -> dict[str, object]:
     return {"pool": pool, "sets": len(sets), **{name: np.mean(each, axis=0).tolist() for name, each in rows.items()}}
 
 
+def anatomy(job: Job) -> dict[str, object]:
+    """The same of the shares of `--measures anatomy` at the second site, by kind of part, of scans of the sets themselves."""
+    lens = Lens.load(job.model if job.model.startswith("gpt-") else str(ASSETS / "models" / job.model))
+    cut = [lens.tokenizer.encode(each, add_special_tokens=False)[: job.tokens] for each in documents(job.text) if len(each) > 20]
+    pool = [lens.tokenizer.decode(ids) for ids in cut if len(ids) == job.tokens][:1200]
+    found: dict[tuple[str, str], list[tuple[float, list[float]]]] = {}
+    for draw in range(job.draws):
+        texts = random.Random(draw).sample(pool, job.documents)
+        scan = headscan.scan(lens, texts, context=min(128, job.tokens), sites=job.sites[1], measures="anatomy")
+        for row in scan.tables["anatomy"]:
+            if row["kind"] in ("branch", "band", "position"):
+                found.setdefault((row.text("kind"), row.text("part")), []).append((row["share"], row["interval"]))  # type: ignore[arg-type]
+    rows: dict[str, list[list[float]]] = {}
+    for (kind, _), every in found.items():
+        values, (low, high) = np.array([value for value, _ in every]), np.array([ends for _, ends in every]).T
+        ideal = max(np.subtract(*np.quantile(values, [0.975, 0.025])), 1e-300)
+        covered = np.mean((low <= values.mean()) & (values.mean() <= high))
+        rows.setdefault(kind, []).append([float(covered), float(np.median(high - low) / ideal)])
+    return {"pool": len(pool), "sets": job.draws, **{kind: np.mean(each, axis=0).tolist() for kind, each in rows.items()}}
+
+
 def jobs() -> Iterator[Job]:
     """The rows of the table."""
     small, middle = ("block.0", "block.4"), ("block.2", "block.11")
@@ -180,8 +201,19 @@ def main() -> None:
     """Print a row for each job."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", help="The rows of one model.")
+    parser.add_argument("--anatomy", action="store_true", help="The shares of `--measures anatomy` instead, of the small models.")
     parser.add_argument("--cache", type=Path, default=Path("/tmp/headscan-coverage"))
     given = parser.parse_args()
+    for job in jobs() if given.anatomy else ():
+        if job.model in (given.model or "stories260K, gpt-vanilla") and job.documents > 1 and not job.width:
+            row = kept(f"anatomy {CODE} {job}", lambda job=job: anatomy(job))  # type: ignore[misc]
+            kinds = ", ".join(f"{kind} {row[kind][0]:.2f}, {row[kind][1]:.2f}" for kind in ("branch", "band", "position"))
+            print(
+                f"{job.model}, {job.text}, {job.documents} x {job.tokens}, {row['sets']} sets of {row['pool']}: {kinds}",
+                flush=True,
+            )
+    if given.anatomy:
+        return
     heads = [name.replace("_", " ") for name in SHOWN]
     print("| " + " | ".join(["model (width)", "text", "sets, of a pool of", *heads, "least of all", "differences"]) + " |")
     print("|---" * (len(heads) + 5) + "|")

@@ -75,7 +75,8 @@ def codes() -> str:
         "`--ignore HS101,SINK` (codes or names, with `*`) takes findings out of what counts: they stay on the page, marked.",
         "`--baseline last.json` does so with those that an earlier result of the same verb has at the same model and site, and",
         "ends with status 3 where an alarm is new. `checkup --fail-on CODES` ends with status 3 where one of these was found",
-        "and counts.", "",
+        "and counts. A scan's DRIFT, SPIKE and FLAT are told (level `good`, `+`) where the number is short of its limit by less",
+        "than a tenth, too: windows or texts of another length may be on the other side of it.", "",
     ]  # fmt: skip
     conditions = dict(CONDITIONS.items())
     for code in sorted({*conditions, *(kind.code for kind in KINDS)}):

@@ -37,15 +37,18 @@ def test_a_cone_near_its_limit_says_that_the_windows_decide():
     assert "near the limit" not in codes(0.09, 0.05)["ROUND"] + codes(0.3, 0.05)["CONE"]
 
 
-def test_a_number_barely_beyond_its_limit_says_that_windows_and_texts_decide():
-    for name, more in (
-        ("DRIFT", {"mean_vector_norm": 0.51}), ("SPIKE", {"top_direction_share": 0.53}), ("FLAT", {"effective_rank": 1.5}),
+def test_a_number_near_its_limit_says_that_windows_and_texts_decide_on_both_sides_of_it():
+    for name, key, beyond, short, far, none in (
+        ("DRIFT", "mean_vector_norm", 0.51, 0.48, 0.75, 0.4), ("SPIKE", "top_direction_share", 0.53, 0.47, 0.7, 0.4),
+        ("FLAT", "effective_rank", 1.5, 1.7, 0.75, 2.0), ("SPIKE", "top_direction_share", 0.81, 0.79, 0.95, 0.4),
     ):  # fmt: skip
-        near = {one.name: one.sentence for one in findings([site("block.0", 0.05, **more)], [], {})}
-        assert "near the limit of 0." in near[name]
-        far = {key: value * (0.5 if name == "FLAT" else 1.5) for key, value in more.items()}
-        [sentence] = [one.sentence for one in findings([site("block.0", 0.05, **far)], [], {}) if one.name == name]
-        assert "near the limit" not in sentence
+        said = [
+            next((one for one in findings([site("block.0", 0.05, **{key: value})], [], {}) if one.name == name), None)
+            for value in (beyond, short, far, none)
+        ]
+        assert ["just beyond the limit" in said[0].sentence, "just short of the limit" in said[1].sentence] == [True, True]
+        assert (said[1].level, "the limit" in said[2].sentence, said[3]) == ("notice" if short == 0.79 else "good", False, None)
+    assert "just short of the limit of an alert, 0.5" in codes(0.48, 0.1)["CONE"]
 
 
 def test_random_weights_stand_beside_the_cone():
@@ -79,6 +82,13 @@ def test_coordinates_that_make_a_cone_are_named_with_what_is_left():
     row = site("block.0", 0.6, rogue_coordinates=[3, 9], rogue_share=0.7, **left)
     said = {one.name: one.sentence for one in findings([row], [], {})}["ROGUE"]
     assert said.startswith("Coordinates 3, 9 make 70% of the average cosine at block.0; without them 0.18 is left")
+    assert "near the limit" not in said
+    for change, near in (
+        ({"average_cosine": 0.18}, "That cone is near the limit of 0.15"),
+        ({"rogue_share": 0.31}, "just beyond the limit of 30%"),
+    ):
+        [near_limit] = [one.sentence for one in findings([row | change], [], {}) if one.name == "ROGUE"]
+        assert near in near_limit
     assert "ROGUE" not in {one.name for one in findings([row | {"average_cosine": 0.1}], [], {})}
 
 

@@ -87,10 +87,11 @@ FEW = 2048
 """No alarm rests on fewer tokens: all-mpnet-base-v2's average cosine is .41 on 256, .36 on 1,024, .24 on 2,048 of one text."""
 
 
-def _edge(value: float, limit: float) -> str:
-    """The caution of a number that is barely beyond its limit."""
-    near = limit / EDGE < value < limit * EDGE
-    return f" That is near the limit of {limit:g}: windows or texts of another length may be on its other side." if near else ""
+def _edge(share: float, limit: str) -> str:
+    """The caution of a number that is barely beyond its limit, or barely short of it; `share` 1 is the limit itself."""
+    where = "just beyond" if share >= 1 else "just short of"
+    near = f" That is {where} the limit of {limit}: windows or texts of another length may be on its other side."
+    return near if 1 / EDGE < share < EDGE else ""
 
 
 def on_few(text: TextRecord | None, site: str | None = None) -> str:
@@ -116,6 +117,7 @@ def unread(text: TextRecord | None, model: str) -> Finding | None:
 
 NARROW, LEANING = 0.5, 0.15
 """From these average cosines on, a cloud is called a narrow cone, and a cone."""
+WINDOWS = f"near the limit of {LEANING:g}: windows of another length may be on its other side"
 FINDINGS_APART = 0.05
 """Differences of average cosines up to this are not spoken of."""
 
@@ -124,9 +126,9 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
     """Findings about each model of a scan, most telling first.
 
     Levels: `alert` (a strong effect), `notice`, `good`. Codes are stable: CONE or ROUND (one of the two, once a model), SINK,
-    DRIFT, SPIKE, FLAT, ROGUE; BUILT and SAYS where the scan took the anatomy. All but SINK and these two speak of
-    the tokens that are no sinks; where random weights do as much, the sentence says so and the level is lower. The thresholds
-    are conventions, stated in each text's number, not tests of significance.
+    DRIFT, SPIKE, FLAT (`good` where they are barely short of their limits), ROGUE; BUILT and SAYS where the scan took the
+    anatomy. All but SINK and these two speak of the tokens that are no sinks; where random weights do as much, the sentence
+    says so and the level is lower. The thresholds are conventions, stated in each text's number, not tests of significance.
     """
     found: list[Finding | None] = []
     for model in dict.fromkeys(row.text("model") for row in sites):
@@ -169,8 +171,7 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
     null = _of_random(where, random, "average_cosine")
     at = f"at {where['site']}, mean cosine {number:.2f}{_beside(null, '.2f')}"
     things = "sentences" if last["site"] == SENTENCE else "tokens"
-    limit = f"near the limit of {LEANING:g}: windows of another length may be on its other side"
-    near = f" The most is {peak:.2f}, at {top['site']}, {limit}." if LEANING / NEAR < peak < LEANING * NEAR else ""
+    near = f" The most is {peak:.2f}, at {top['site']}, {WINDOWS}." if LEANING / NEAR < peak < LEANING * NEAR else ""
     if peak < LEANING:
         return _finding("ROUND", "good", where, number, f"No cone: two {things} are nearly unrelated in direction {at}.{near}")
     strong = max(number, peak) >= NARROW
@@ -184,6 +185,7 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
         text += f"; most at {top['site']}, {peak:.2f}"
     elif where is not last and value is not None:
         text += f"; no more at {last['site']}, {value:.2f}"
+    near = near or _edge(max(number, peak) / NARROW, f"an alert, {NARROW:g}")
     return _finding("CONE", "alert" if strong else "notice", where, number, f"{text}.{near}")
 
 
@@ -218,28 +220,31 @@ def _drift(last: Row, random: Mapping[str, Row]) -> Finding | None:
         return mean / length if length and mean is not None else None
 
     value, null = drift(last), drift(random.get(last.text("site")))
-    if value is None or value < 0.5:
+    if value is None or value <= 0.5 / EDGE:
         return None
-    text = f"The cloud sits off the origin at {last['site']}: its mean is {value:.2f} of the average vector's length"
-    return _finding("DRIFT", "notice", last, value, f"{text}{_beside(null, '.2f')}.{_edge(value, 0.5)}")
+    off = ": the cloud sits off the origin" if value >= 0.5 else ""
+    text = f"The mean vector at {last['site']} has {value:.2f} of the average vector's length{_beside(null, '.2f')}{off}"
+    return _finding("DRIFT", "notice" if off else "good", last, value, f"{text}.{_edge(value / 0.5, '0.5')}")
 
 
 def _spike(last: Row, random: Mapping[str, Row]) -> Finding | None:
     value, null = _value(last, "top_direction_share"), _of_random(last, random, "top_direction_share")
-    if value is None or value < 0.5:
+    if value is None or value <= 0.5 / EDGE:
         return None
-    text = f"One direction carries {value:.0%} of the energy at {last['site']}"
+    text = f"One direction carries {value:.0%} of the energy at {last['site']}{_beside(null, '.0%')}"
     strong = value >= 0.8 and (null is None or value > null + FINDINGS_APART)
-    return _finding("SPIKE", "alert" if strong else "notice", last, value, f"{text}{_beside(null, '.0%')}.{_edge(value, 0.5)}")
+    edge = _edge(value / 0.5, "50%") or _edge(value / 0.8, "an alert, 80%")
+    return _finding("SPIKE", "alert" if strong else "notice" if value >= 0.5 else "good", last, value, f"{text}.{edge}")
 
 
 def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
     value, null = _value(last, "effective_rank"), _of_random(last, random, "effective_rank")
     width = last.number("width")
-    if value is None or width is None or value / width >= 0.1:
+    share = 0.0 if value is None or width is None else 0.1 * width / value
+    if value is None or share <= 1 / EDGE:
         return None
-    text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank)"
-    return _finding("FLAT", "notice", last, value, f"{text}{_beside(null, '.1f')}.{_edge(value / width, 0.1)}")
+    text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank){_beside(null, '.1f')}"
+    return _finding("FLAT", "notice" if share > 1 else "good", last, value, f"{text}.{_edge(share, 'a tenth')}")
 
 
 CLIMBING = 0.1
@@ -299,5 +304,7 @@ def _coordinates(sites: list[Row], last: Row) -> Finding | None:
         if None not in kept:
             text += f"; without {'them' if len(found) > 1 else 'it'} {kept[0]:.2f} is left, "
             text += f"a top share of {kept[1]:.2f} and an effective rank of {kept[2]:.0f}"
-        return _finding("ROGUE", "notice", row, share, f"{text}.")
+        barely = (_value(row, "average_cosine") or 0.0) < LEANING * NEAR
+        near = f" That cone is {WINDOWS}." if barely else _edge(share / 0.3, "30%")
+        return _finding("ROGUE", "notice", row, share, f"{text}.{near}")
     return None
