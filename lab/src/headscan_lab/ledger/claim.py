@@ -146,7 +146,7 @@ def decide(claim: Claim, seen: ExperimentOutcome | None) -> Decision:
     """The verdict of a claim on what was seen; None where there is no experiment."""
     if seen is None or seen.effect is None or claim.counts is None or claim.experiment is None:
         why = seen.note if seen is not None and seen.note else "Nothing here measures it yet; the command would."
-        return Decision("not tested" if claim.large else "undecided", None, None, why)
+        return Decision("not tested", None, None, why)
     tendency, more, why = _tendency(claim.counts, claim.control, seen, claim.experiment.power)
     verdict: ClaimVerdict = "not tested" if claim.large else tendency
     if claim.corrected and verdict == "refuted":
@@ -202,5 +202,5 @@ def _more(measured: Measurement, region: Region) -> int | None:
     return math.ceil(sample * ((reach / gap) ** 2 - 1)) or 1 if gap > 1e-9 and sample else None
 
 
-for _document in ("article", "field", "paper", "slides"):  # the tables in data/
+for _document in ("article", "field", "paper", "slides", "later"):  # the tables in data/
     enter_table(_document)

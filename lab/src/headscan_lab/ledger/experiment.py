@@ -14,12 +14,13 @@ from headscan.statistics.uncertainty import score_interval, student, student_qua
 
 # ---- The parts of a claim's protocol: documents, verdicts, the values that count, the power asked for, what stands in.
 
-DocumentName: TypeAlias = Literal["slides", "paper", "article", "field"]
+DocumentName: TypeAlias = Literal["slides", "paper", "article", "field", "later"]
 DOCUMENTS: dict[DocumentName, str] = {
     "slides": "Godey, Language models have cone-shaped heads",
     "paper": "Zhao, Behnia, Vakilian, Thrampoulidis, arXiv:2408.15417",
     "article": "Badger, Language Modeling and Discrete Encodings",
     "field": "What is held of leaked states",
+    "later": "Five later papers: 2404.07647, 2401.12143, 2603.10145, 2510.06477, 2511.14808",
 }
 
 Tendency: TypeAlias = Literal["supported", "refuted", "confounded", "undecided"]

@@ -11,6 +11,7 @@ from headscan.run import BadInput, ModelRecord, Result, fingerprint, running, ve
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed32, Settings
 from headscan_lab.ledger.claim import CLAIMS, Claim
 from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, redrawn
+from headscan_lab.ledger.papers import paper_figure, paper_of
 from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, recorded, tried
 from headscan_lab.ledger.statements import StatementRecord, statements
 
@@ -50,11 +51,18 @@ class Reproducing(Settings):
 
     claims: str | Sequence[str | int]
     figures: Literal["slides", "paper", "article"] | None
+    paper: str | None
     on: str | Sequence[str]
     seed: int
 
     def check(self) -> None:
         super().check()
+        if self.paper is not None:
+            paper_of(self.paper)
+            if self.claims or self.figures:
+                raise BadInput(
+                    "--paper runs the claims of a later paper and draws its figure: CLAIM and --figures do not go with it."
+                )
         tried = [all_claims()[number].experiment for number in self.wanted()]
         for name in self.given():
             if not any(one is not None and one.on(name) is not None for one in tried):
@@ -64,6 +72,8 @@ class Reproducing(Settings):
 
     def wanted(self) -> list[int]:
         """The numbers of the claims that are run."""
+        if self.paper is not None:
+            return [number for number, claim in all_claims().items() if claim.place.startswith(self.paper)]
         numbers = wanted_claims(self.claims)
         return [] if self.figures and not self.claims else numbers
 
@@ -92,7 +102,7 @@ def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
         first, dash, last = text.partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
             raise BadInput(
-                f"'{text}' is no claim: give numbers such as 7, ranges such as 10-12, or slides, paper, article, field."
+                f"'{text}' is no claim: give numbers such as 7, ranges such as 10-12, or slides, paper, article, field, later."
             )
         # A range may run over numbers that no claim has; a number alone may not.
         found = [number for number in known if int(first) <= number <= int(last or first)]
@@ -107,7 +117,7 @@ def reproduce(
     claims: Annotated[
         str | Sequence[str | int],
         Option(
-            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field. Default: all.",
+            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field, later. Default: all.",
             metavar="CLAIM", repeat=True,
         ),
     ] = (),
@@ -116,6 +126,13 @@ def reproduce(
         Literal["slides", "paper", "article"] | None,
         Option(
             "Redraw the figures of a document from runs of our own, beside what was published; without CLAIM no claim is run."
+        ),
+    ] = None,
+    paper: Annotated[
+        str | None,
+        Option(
+            "Run the claims of a later paper, by its arXiv number (2510.06477, ...), and draw its figure for every model.",
+            metavar="ARXIV-ID",
         ),
     ] = None,
     on: Annotated[
@@ -167,6 +184,9 @@ def reproduce(
     for done, name in enumerate(shown):
         run.progress("figures", done, len(shown), "figures")
         drawn.append(run.unit(f"figure-{name}", RedrawnFigure, partial(redrawn, name, settings.seed)))
+    if settings.paper is not None:
+        make_figure = partial(paper_figure, settings.paper, ["specimen", *given], settings.seed)
+        drawn.append(run.unit(f"figure-{settings.paper}", RedrawnFigure, make_figure))
     return ReproduceResult(protocol=run.protocol(), models=models, claims=records, figures=drawn, statements=statements(records))
 
 

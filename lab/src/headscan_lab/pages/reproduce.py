@@ -179,6 +179,7 @@ TITLES = {
     "paper": "Paper: the implicit geometry of next-token prediction",
     "article": "Article: Language modeling and discrete encodings",
     "field": "Field: what is held of leaked states",
+    "later": "Five later papers",
 }
 
 
