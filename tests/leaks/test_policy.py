@@ -44,7 +44,7 @@ def written(folder, release, limits, *, noise, windows=30, knows="weights", more
 @pytest.mark.parametrize("release", RELEASES)
 @pytest.mark.parametrize(("noise", "verdict"), [(0.001, "fail"), (500.0, "pass")])
 def test_what_must_fail_fails_and_what_must_pass_passes(lens, tmp_path, release, noise, verdict):
-    file = written(tmp_path, release, LIMITS, noise=noise, more='tests = ""')
+    file = written(tmp_path, release, LIMITS, noise=noise, windows=6, more="share = 0.6")
     result = privacy(lens, TEXT, policy=file)
     assert [(row.limit, row.verdict) for row in result.limits] == [(name, verdict) for name in LIMITS]
     assert result.verdict == verdict
@@ -175,7 +175,7 @@ def test_a_model_that_learned_its_texts_by_heart_gives_them_away(lens, tmp_path)
     ids = torch.tensor(list(texts[0].encode())).unfold(0, 16, 1)
     optimiser = torch.optim.Adam(lens.model.parameters(), 3e-3)
     for step in range(170):
-        logits = lens.model(input_ids=(some := ids[step % 6 :: 6])).logits
+        logits = lens.model(input_ids=(some := ids[step % 9 :: 9])).logits
         loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), some[:, 1:].flatten())
         optimiser.zero_grad()
         loss.backward()
@@ -195,7 +195,6 @@ def test_the_index_of_clean_embeddings_tells_its_texts_and_much_noise_hides_them
     assert told["nearest, noise 0", "AUC"].value == 1
     assert told["nearest, noise 0", "AUC"].interval[0] > 0.8
     assert told["nearest, noise 500", "advantage"].interval[0] < 0.3
-    assert told["any attack, noise 500", "advantage"].value < 0.2
 
 
 def test_the_receipts_of_the_documents_are_true():

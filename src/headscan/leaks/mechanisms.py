@@ -1,6 +1,7 @@
 """What may be done to a release before the noise: maps that the attacker knows, with the way back to states."""
 
 import contextlib
+import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -220,6 +221,12 @@ class Mechanism(Settings, ABC):
     name: ClassVar[str]
     rounds: ClassVar[bool] = False
     """Whether it makes some releases equal, so that there are bits without noise."""
+    keyed: ClassVar[bool] = False
+    """Whether it rests on a secret that the bounds give to the attacker: then they are ceilings for one who lacks it."""
+
+    def stored(self, rows: Float[Tensor, "T w"], generator: torch.Generator) -> Float[Tensor, "T w"]:
+        """What lies in memory in place of a cache's entries of T tokens, with fresh secrets; where there are none, `seen`."""
+        return self.fit(rows, 0, None).seen(rows)  # type: ignore[arg-type]
 
     @abstractmethod
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
@@ -300,6 +307,57 @@ class SecretOrder(Mechanism):
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         return Fitted(lambda x: x.float().sort(-1).values, same, kept=lambda x: x.float())
+
+    def stored(self, rows: Float[Tensor, "T w"], generator: torch.Generator) -> Float[Tensor, "T w"]:
+        return rows.gather(1, torch.rand(rows.shape, generator=generator).argsort(1).to(rows.device))
+
+
+@MECHANISMS.register("kv-cloak")
+@dataclass(frozen=True, kw_only=True)
+class KVCloak(Mechanism):
+    """KV-Cloak (arXiv:2508.09442): each block of tokens of a head, [b, d], is stored as S P (K + A) M.
+
+    S [b, b] and M [d, d] are secret orthogonal matrices, P orders each block's tokens anew, A adds a secret vector to one row.
+    Whoever has the secrets takes it back: attention is unchanged, and so are bits and exact search, which give them to the
+    attacker: ceilings for one who lacks them. A rest shorter than a block has M alone. Kin: `block=1,mask=0` is a secret
+    rotation, `rotate=false,mask=0` mixes tokens only.
+    """
+
+    name: ClassVar[str] = "kv-cloak"
+    keyed: ClassVar[bool] = True
+    block: Annotated[int, Option("Tokens of a block.", low=1)] = 16
+    width: Annotated[int, Option("Entries that M mixes, a head's; at most all of them.", low=1)] = 64
+    mask: Annotated[float, Option("Size of the secret vector, in rms of the head's entries.", low=0)] = 3.0
+    rotate: Annotated[bool, Option("Whether M mixes entries.")] = True
+
+    def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
+        return UNCHANGED
+
+    def stored(self, rows: Float[Tensor, "T w"], generator: torch.Generator) -> Float[Tensor, "T w"]:
+        return self.cloaked(rows, generator)[0]
+
+    def cloaked(self, rows: Float[Tensor, "T w"], generator: torch.Generator) -> tuple[Float[Tensor, "T w"], Map]:
+        """What is stored, and the way back for whoever has the secrets."""
+        width, whole = math.gcd(self.width, rows.shape[1]), len(rows) // self.block * self.block
+        x = rows.unflatten(1, (-1, width)).transpose(0, 1)  # [heads, T, d]
+        drawn = [torch.randn(len(x), n, n, generator=generator, dtype=torch.float64) for n in (self.block, width)]
+        mixed, turn = (torch.linalg.qr(one).Q.to(rows) for one in drawn)
+        turn = turn if self.rotate else torch.eye(width).to(turn).expand_as(turn)
+        blocks = x[:, :whole].unflatten(1, (-1, self.block))
+        shape = blocks.shape[:3]
+        order = torch.rand(shape, generator=generator).argsort(2).to(rows.device)[..., None].expand_as(blocks)
+        vector = self.mask * x.square().mean().sqrt() * torch.randn(len(x), width, generator=generator).to(rows)
+        beacon = torch.nn.functional.one_hot(torch.randint(self.block, shape[:2], generator=generator), self.block).to(rows)
+        added = beacon[..., None] * vector[:, None, None]
+        out = [(mixed[:, None] @ (blocks + added).gather(2, order) @ turn[:, None]).flatten(1, 2), x[:, whole:] @ turn]
+
+        def back(stored: Tensor) -> Tensor:
+            y = stored.unflatten(1, (-1, width)).transpose(0, 1) @ turn.mT
+            plain = mixed.mT[:, None] @ y[:, :whole].unflatten(1, (-1, self.block))
+            plain = torch.zeros_like(plain).scatter(2, order, plain) - added
+            return torch.cat([plain.flatten(1, 2), y[:, whole:]], 1).transpose(0, 1).flatten(1)
+
+        return torch.cat(out, 1).transpose(0, 1).flatten(1), back
 
 
 @MECHANISMS.register("projection")

@@ -2,12 +2,11 @@
 
 import math
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from numpy.typing import NDArray
 from scipy.stats import binom
 from torch import Tensor
@@ -18,7 +17,7 @@ from headscan.leaks.result import TrialRow
 from headscan.leaks.run import TESTS, LeakTest, protections, windows_of
 from headscan.model.lens import Lens
 from headscan.run import BadInput, Given, Interval, Option, Run
-from headscan.statistics.uncertainty import difference_of_shares, rank_interval, score_interval, student_quantile
+from headscan.statistics.uncertainty import rank_interval, score_interval, student_quantile, wilson
 from headscan.text import documents as read_documents
 from headscan.text.source import check_text
 
@@ -39,10 +38,7 @@ def area_under(members: Scores, others: Scores) -> tuple[float, Interval]:
 
 
 def advantage(members: Scores, others: Scores, seed: int = 0) -> tuple[float, Interval]:
-    """True less false positives at the best threshold (Yeom et al. 2018), which is found on one half and judged on the other.
-
-    Both halves are judged once, so that no text has a part in its own threshold.
-    """
+    """True less false positives (Yeom et al. 2018) at the threshold that is best on the other half of the texts."""
     generator, hits, wrong = np.random.default_rng(seed), 0, 0
     halves = [np.array_split(generator.permutation(scores), 2) for scores in (members, others)]
     for half in (0, 1):
@@ -52,15 +48,15 @@ def advantage(members: Scores, others: Scores, seed: int = 0) -> tuple[float, In
         level = levels[int(np.argmax(gains))] if max(gains) > 0 else math.inf
         hits += int((halves[0][1 - half] >= level).sum())
         wrong += int((halves[1][1 - half] >= level).sum())
-    right, false = hits / len(members), wrong / len(others)
-    return right - false, difference_of_shares(right, len(members), false, len(others))
+    right, false = wilson(hits, len(members)), wilson(wrong, len(others))
+    # The ends' difference: wider than need be, so that it holds for both shares at once.
+    return hits / len(members) - wrong / len(others), (right[0] - false[1], right[1] - false[0])
 
 
 def true_positives(members: Scores, others: Scores, false: float = 0.01) -> tuple[float, Interval]:
-    """The share of members above the threshold that so few others pass, with an interval that holds for the threshold, too.
+    """The share of members above the threshold that so few others pass; its interval holds for the threshold, too.
 
-    Of m others a number between two quantiles of Bin(m, `false`) lies above the true threshold: it lies between two of
-    their scores (or above all: then nothing is shown from below). Score intervals of the share there, 97.5 % each.
+    The true threshold lies between two order statistics of the others (or above all); score intervals there, 97.5 % each.
     """
     ordered, count = np.sort(others)[::-1], len(others)
     fewest, most = (int(binom.ppf(level, count, false)) for level in (0.0125, 0.9875))
@@ -72,18 +68,13 @@ def true_positives(members: Scores, others: Scores, false: float = 0.01) -> tupl
     return share, (low, score_interval(float((members > loose).mean()), n, z)[1])
 
 
-def numbers_of(
-    test: str, setting: str, members: Scores, others: Scores, *, knows: str, site: str = "model", defence: str = "none",
-    seed: int = 0,
-) -> list[TrialRow]:  # fmt: skip
-    """The three numbers of one score."""
+def numbers_of(scores: tuple[Scores, Scores], seed: int, **base: str) -> list[TrialRow]:
+    """The three numbers of one score, of members and of others."""
     told = {
-        "AUC": area_under(members, others), "advantage": advantage(members, others, seed),
-        "true positives at 1 %": true_positives(members, others),
+        "AUC": area_under(*scores), "advantage": advantage(*scores, seed), "true positives at 1 %": true_positives(*scores),
     }  # fmt: skip
-    make = partial(TrialRow, test=test, site=site, defence=defence, setting=setting, knows=knows)
-    count = len(members) + len(others)
-    return [make(quantity=name, value=value, interval=ends, count=count) for name, (value, ends) in told.items()]
+    count: Any = sum(map(len, scores))
+    return [TrialRow(**base, quantity=name, value=value, interval=ends, count=count) for name, (value, ends) in told.items()]
 
 
 # ---- Training data.
@@ -94,8 +85,7 @@ def numbers_of(
 class Membership(LeakTest):
     """Is a text in the training data? By the loss, the loss less a reference model's, and less that of neighbours of the text.
 
-    Members are those of `members`, all others the verb's text; pieces of equal length are compared. Neighbours have some
-    tokens replaced by ones that the model itself expects there (Mattern et al. 2023, who take a masked model).
+    `members` against the verb's text, in pieces. Neighbours have other tokens that the model expects (after Mattern et al. 2023).
     """
 
     name: ClassVar[str] = "membership"
@@ -121,21 +111,23 @@ class Membership(LeakTest):
                 f"Members and others need four pieces of {self.tokens} tokens at least; they have {[*map(len, rows)]}."
             )
         losses = [losses_of(lens, some) for some in rows]
-        scores = {"loss": ([-one for one in losses], "nothing")}
+        beside = {"loss": ([np.zeros(len(some)) for some in rows], "nothing")}
         if self.reference is not None:
             other = Lens.load(self.reference)
             if other.vocabulary_size != lens.vocabulary_size:
                 raise BadInput(f"The reference '{other.name}' has another vocabulary than '{lens.name}'.")
-            apart = [losses_of(other, some) - one for some, one in zip(rows, losses, strict=True)]
-            scores["reference model"] = (apart, "family")
+            beside["reference model"] = ([losses_of(other, some) for some in rows], "family")
         if self.neighbours:
             generator = torch.Generator().manual_seed(asked["seed"])
-            around = [self._around(lens, some, generator) - one for some, one in zip(rows, losses, strict=True)]
-            scores["neighbours"] = (around, "nothing")
-        found = list[TrialRow]()
-        for setting, ((members, others), knows) in scores.items():
-            found += numbers_of(self.name, setting, members, others, knows=knows, seed=asked["seed"])
-        return found
+            beside["neighbours"] = ([self._around(lens, some, generator) for some in rows], "nothing")
+        return [
+            row
+            for setting, (known, knows) in beside.items()
+            for row in numbers_of(
+                (known[0] - losses[0], known[1] - losses[1]), asked["seed"], test=self.name, site="model", defence="none",
+                setting=setting, knows=knows,
+            )
+        ]  # fmt: skip
 
     @torch.no_grad()
     def _around(self, lens: Lens, rows: Int[Tensor, "N T"], generator: torch.Generator) -> Scores:
@@ -187,21 +179,11 @@ class IndexMembership(LeakTest):
             for level in dict.fromkeys(asked["noise"]):
                 change = working(fit.seen, fit.back, level * scale, torch.Generator().manual_seed(seed + 2))
                 index, mark = change(inside), "none" if defence is None else defence.name
-                scores = [nearest_cosine(fit.back(fit.seen(some)), index) for some in (inside, outside)]
+                near = torch.nn.functional.normalize(index.double(), dim=1).T
+                plain = [torch.nn.functional.normalize(fit.back(fit.seen(some)).double(), dim=1) for some in (inside, outside)]
+                scores = [np.asarray((some @ near).amax(1).numpy()) for some in plain]
                 found += numbers_of(
-                    self.name, f"nearest, noise {level:g}", *scores, knows="nothing", site="embedding", defence=mark, seed=seed
+                    (scores[0], scores[1]), seed, test=self.name, site="embedding", defence=mark,
+                    setting=f"nearest, noise {level:g}", knows="nothing",
                 )  # fmt: skip
-                if level and defence is None:
-                    # Unit vectors are 2 apart at most: the total variation of two Gaussians (Le Cam).
-                    most = math.erf(1 / (level * scale * math.sqrt(2)))
-                    found.append(TrialRow(
-                        test=self.name, site="embedding", defence=mark, setting=f"any attack, noise {level:g}",
-                        quantity="advantage", value=most, interval=(0.0, most), count=len(vectors), knows="bound",
-                    ))  # fmt: skip
         return found
-
-
-def nearest_cosine(texts: Float[Tensor, "N w"], index: Float[Tensor, "M w"]) -> Scores:
-    """The largest cosine of each text's vector with one of the index."""
-    one, other = (torch.nn.functional.normalize(part.double(), dim=1) for part in (texts, index))
-    return np.asarray((one @ other.T).amax(1).numpy())

@@ -16,7 +16,7 @@ from torch import Tensor
 from headscan.inversion.assess import multiplications
 from headscan.inversion.run import refuse_unused
 from headscan.leaks.mechanisms import MECHANISMS, Mechanism, read_format
-from headscan.leaks.policy import held_to, read_policy, write_receipt
+from headscan.leaks.policy import held_to, read_policy
 from headscan.leaks.positions import SENTENCES, prior_of
 from headscan.leaks.result import LeakedGradient, LeakRow, PrivacyResult, TrialRow
 from headscan.model.lens import Lens, ModelLike, open_model
@@ -75,7 +75,9 @@ class LeakTest(Settings, ABC):
         """Its numbers, from the token ids of each document. Raises BadInput where model or text are not fit for it."""
 
 
-TESTS: Registry[type[LeakTest]] = Registry("test", "headscan.leaks.membership")
+TESTS: Registry[type[LeakTest]] = Registry(
+    "test", "headscan.leaks.cache_attacks", "headscan.leaks.beam", "headscan.leaks.margins", "headscan.leaks.membership"
+)
 """All tests by name."""
 
 SHARED = ("sites", "noise", "format", "defence", "stored", "prior", "windows", "length", "candidates", "draws")
@@ -221,9 +223,7 @@ def privacy(
         rows=leak.rows, gradient=leak.gradient, trials=trials,
     )  # fmt: skip
     if rules is not None:
-        result = held_to(rules, result, prior_bits(lens, texts, asked, leak))
-        if run.folder is not None:
-            write_receipt(run.folder, rules, result)
+        return held_to(rules, result, prior_bits(lens, texts, asked, leak), run.folder)
     return result
 
 

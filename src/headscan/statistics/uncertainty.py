@@ -5,7 +5,6 @@ All are 95 % intervals unless `level` says otherwise, as (low, high) or [low, hi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -97,10 +96,9 @@ def wilson(hits: int, n: int) -> list[float]:
 
 
 def rank_interval(area: float, positives: int, negatives: int) -> tuple[float, float]:
-    """The 95 % interval of an area under the ROC curve, from so many of both kinds.
+    """The 95 % interval of an area under the ROC curve, from so many of both kinds; it has a width at 0 and 1, too.
 
-    The score interval with Hanley and McNeil's variance, at mean sample sizes (Newcombe, Statistics in Medicine 25 (2006) 559,
-    method 5): the areas whose own standard error reaches the one observed. It has a width at 0 and 1, too.
+    The score interval with Hanley and McNeil's variance (Newcombe, Statistics in Medicine 25 (2006) 559, method 5).
 
     >>> [round(end, 3) for end in rank_interval(1.0, 20, 20)], [round(end, 2) for end in rank_interval(0.5, 50, 50)]
     ([0.899, 1.0], [0.39, 0.61])
@@ -119,17 +117,6 @@ def rank_interval(area: float, positives: int, negatives: int) -> tuple[float, f
             inside, far = (inside, middle) if beyond(middle) else (middle, far)
         ends.append(inside)
     return ends[0], ends[1]
-
-
-def difference_of_shares(one: float, n: int, other: float, m: int) -> tuple[float, float]:
-    """The 95 % interval of the difference of two independent shares, of n and of m items (Newcombe 1998, method 10).
-
-    >>> [round(end, 4) for end in difference_of_shares(56 / 70, 70, 48 / 80, 80)]  # as printed there
-    [0.0524, 0.3339]
-    """
-    (low, high), (least, most) = score_interval(one, n), score_interval(other, m)
-    below, above = math.hypot(one - low, most - other), math.hypot(high - one, other - least)
-    return max(-1.0, one - other - below), min(1.0, one - other + above)
 
 
 # ---- Averages over clusters, from what each cluster adds to the error (its influence)
