@@ -162,11 +162,19 @@ class TextRecord:
         """
         if not self.tokens or not self.windows:
             return None
-        return f"{self.tokens:,} tokens in " + (
-            f"{self.windows:,} text{'s' * (self.windows > 1)}, each read by itself"
-            if self.alone
-            else f"windows of {self.tokens // self.windows}"
-        )
+        return f"{self.tokens:,} tokens in {self.apart or f'windows of {self.tokens // self.windows}'}"
+
+    @property
+    def apart(self) -> str | None:
+        """How many texts, or pieces of longer ones, were read each by itself; None of windows of one length.
+
+        >>> TextRecord(source="x", tokens=1920, windows=5, documents=1, alone=True).apart
+        '5 pieces of 1 text, each read by itself'
+        """
+        windows = self.windows or 0
+        texts = min(self.documents or windows, windows)
+        said = f"{texts:,} text{'s' * (texts != 1)}, each read by itself"
+        return (f"{windows:,} pieces of {said}" if texts < windows else said) if self.alone else None
 
     @property
     def unknown_share(self) -> float:

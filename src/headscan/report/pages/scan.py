@@ -95,9 +95,7 @@ def _subtitle(result: ScanResult) -> str:
     tokens = next((int(count) for count in counts if count is not None), None)
     count = len(models(result))
     source = f" of {named(text.source)}" if text and text.source else ""
-    windows = f"windows of {result.protocol.settings.get('context') or '—'}"
-    if text and text.alone:
-        windows = f"{grouped(text.windows or 0)} texts, each read by itself"
+    windows = (text and text.apart) or f"windows of {result.protocol.settings.get('context') or '—'}"
     return (
         f"{grouped(tokens) if tokens else 'The'} tokens{source}, in {windows}, "
         f"{f'{count} models, ' if count > 1 else ''}{len(result.sites)} sites."
@@ -242,7 +240,7 @@ def certainty(result: ScanResult) -> Section | None:
         if rows:
             counts = [row.number("effective_clusters") or 0.0 for row in rows]
             ends = " to ".join(map(str, dict.fromkeys((round(min(counts)), round(max(counts))))))
-            kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
+            kinds = " or ".join(dict.fromkeys(row.text("clusters").removesuffix("s" * (ends == "1")) for row in rows))
             parts.append(
                 Prose(f"{named(model)}: for the least certain of these numbers the text is worth {ends} independent {kinds}.")
             )
