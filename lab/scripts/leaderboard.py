@@ -162,7 +162,7 @@ def page(result: TournamentResult) -> str:
         "## The logits' gradient through the head", "",
         f"At {result.matched_loss:.2f} nats: the share of its norm that lies in the head's column space, for single tokens "
         "and for the mean gradient of a batch, beside what random signs at these leverages would keep, what a random head of "
-        "that shape keeps, and what the best d directions would. Norm that is not kept is no learning that is lost.", "",
+        "that shape keeps, and what the best d directions would. Norm that is not kept is not necessarily lost learning.", "",
         *_table(result.arms, GRADIENT), "", *_below(result), "",
     ]  # fmt: skip
     if result.others:

@@ -111,7 +111,7 @@ def test_each_sentence_has_its_number_and_what_stands_beside_it():
     _, cause, leak, cure, _ = judged(HEALTHY, []).summary
     assert "average cosine 0.9, 95% interval 0.85 to 0.95; higher than all" in shape
     assert "factor to the best scale of the logits 1.1, 95% interval 1 to 1.2" in cause
-    assert "told, at least 0.125, 95% interval 0.075 to 0.3; tokens guessed without a state 0.2" in leak
+    assert "bits that leaks 0.125, 95% interval 0.075 to 0.3; tokens guessed without a state 0.2" in leak
     assert cure.startswith("Remedy, no finding: There is hardly one")
     assert shape.startswith("Shape, alarm HS101 (narrow cone): ")
     assert all("healthy models" in one and one.endswith(").") for one in (shape, cause, leak, cure))

@@ -66,7 +66,7 @@ def test_saved_and_shown(result):
     assert again.arrays.keys() == found.arrays.keys()
     page = (folder / "report.html").read_text()
     assert "http://" not in page.split("plotly")[0].replace("http://www.w3.org", "")
-    for words in ("What caused the geometry", "entropy bound", "Words on the axes"):
+    for words in ("geometry that the text predicts", "entropy bound", "Words on the axes"):
         assert words in page
     ids = re.findall(r' id="([^"]+)"', page.split('<script type="application/json"')[0])
     assert len(ids) == len(set(ids))

@@ -31,7 +31,7 @@ def test_pages_say_what_they_show(pages):
     assert "Information absent" in pages["part"].read_text()
     privacy_page = pages["privacy"].read_text()
     assert "At noise 1.6 at block." in privacy_page
-    assert "100% of the tokens are read off by exact search (recovered and unique)" in privacy_page
+    assert "100% of the tokens are recovered by exact search (recovered and unique)" in privacy_page
     assert "Certified: a token that is not listed" in pages["gradient"].read_text()
 
 

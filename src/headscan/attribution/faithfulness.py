@@ -16,8 +16,8 @@ MOST_STEPS = 8
 FEWEST = 4  # predictions of which an interval is made
 RANDOM_ORDERS, ALONE = 3, 19  # of a prediction; of few predictions, whose intervals are over orders
 ONE = (
-    "The predictions explained are too few to say what others of the text would give: with four or more of a continuation "
-    "(--continuation, --generate) there are intervals. Those of random orders are over orders."
+    "Too few predictions were explained for an interval over predictions: explain four or more of a continuation "
+    "(--continuation, --generate). The intervals of random orders are over orders."
 )
 
 Numbers = npt.NDArray[np.float32 | np.float64]

@@ -172,15 +172,15 @@ def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
             text = f"replacing what it ranks highest leaves a mean {judged} of {own:.2g}, random orders {null:.2g}"
             text += f"; putting it back first gives {trust.insertion.area:.2g}, random orders {trust.random.insertion:.2g}."
             if out[0] > 0 and back[1] >= 0:
-                code, level, said = "FAITHFUL", "good", "says more than chance"
+                code, level, said = "FAITHFUL", "good", "is more faithful than random orders"
             elif out[0] > 0:
-                code, level, said = "UNDECIDED", "notice", "says more than chance by deletion and less by insertion"
+                code, level, said = "UNDECIDED", "notice", "is more faithful than random orders by deletion and less by insertion"
             elif max(out[1], back[1]) < MARGIN * abs(null):
-                code, level, said = "UNFAITHFUL", "alert", "says no more than chance"
+                code, level, said = "UNFAITHFUL", "alert", "is not more faithful than random orders"
             else:
-                code, level, said = "UNDECIDED", "notice", "cannot be told from chance by what was measured"
+                code, level, said = "UNDECIDED", "notice", "could not be distinguished from random orders"
             found.append(Finding(code=code, level=level, sentence=f"The map by {one.method} {said}: {text}", value=own - null))
         if one.completeness is not None and (gap := max(one.completeness.relative_gap)) > GAP:
-            text = f"The scores of {one.method} miss the sum that they must have by {100 * gap:.2g} %."
+            text = f"The scores of {one.method} miss the sum that they should have by {100 * gap:.2g} %."
             found.append(Finding(code="INCOMPLETE", level="alert", sentence=text, value=gap))
     return found

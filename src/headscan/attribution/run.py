@@ -37,8 +37,8 @@ def attribute(
     model: ModelLike, prompt: Annotated[PromptLike, Option("The prompt; - reads it from standard input.", content=True)],
     *,
     method: Annotated[str | AttributionMethod | Sequence[str | AttributionMethod] | None, Option(
-        "Several with commas (the first colours the page), or all. Default: gradient-x-input; of a sentence vector by "
-        "itself occlusion.", choices=METHODS,
+        "Methods, comma-separated (the first colours the page), or all. Default: gradient-x-input; occlusion for a sentence "
+        "vector compared with itself.", choices=METHODS,
     )] = None,
     target: Annotated[TargetKind, Option(
         "What is explained: next or logit (the token's), contrast, logprob (nats), all logits; "
@@ -48,22 +48,22 @@ def attribute(
         "The token to explain: its text or #ID. Default: the model's prediction."
     )] = None,
     against: Annotated[str | int | None, Option(
-        "Why the token and not this one: its text or #ID; of a sentence vector, another text to be compared with."
+        "Token to contrast with: its text or #ID; for a sentence vector, another text to compare with."
     )] = None,
     continuation: Annotated[str | None, Option("Explain every token of this continuation.")] = None,
-    generate: Annotated[int | None, Option("Explain every token of a greedy continuation of so many.", low=1)] = None,
+    generate: Annotated[int | None, Option("Explain every token of a greedy continuation of this many tokens.", low=1)] = None,
     substitute: Annotated[str | int, Option(
-        "Stands for an absent token: auto, mask, pad, eos, bos, unk, mean, zero, remove, or a token (text or #ID)."
+        "Substitute for a removed token: auto, mask, pad, eos, bos, unk, mean, zero, remove, or a token (text or #ID)."
     )] = "auto",
-    units: Annotated[UnitKind, Option("What is scored together.")] = "token",
-    signed: Annotated[bool, Option("Scores with signs; else their sizes alone.")] = True,
+    units: Annotated[UnitKind, Option("Unit that gets one score.")] = "token",
+    signed: Annotated[bool, Option("Signed scores; otherwise their absolute values.")] = True,
     chat: Annotated[bool, Option("Put the prompt into the model's chat template.")] = False,
-    faithfulness: Annotated[bool, Option("Measure how far each map can be trusted: deletion and insertion curves.")] = True,
+    faithfulness: Annotated[bool, Option("Measure how faithful each map is, by deletion and insertion curves.")] = True,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> AttributeResult:  # fmt: skip
-    """Colour a prompt by what its prediction rests on, and measure how far the map can be trusted.
+    """Colour a prompt by the tokens that its prediction depends on, and measure how faithful the map is.
 
     Causal models predict what follows the prompt, masked models what stands at their mask tokens. Of encoders without a
     head, and where it is asked for, the sentence vector is explained: `headscan.attribution.steps`.

@@ -33,7 +33,7 @@ VERBS = {
     "scan": "Measure the shape of models' representations on a text, layer by layer: cones, spectra, norms.",
     "compare": "Measure how similar two models' representations are, layer against layer.",
     "states": "Write a model's hidden states on a text to a folder, for later or for other programs.",
-    "ntp": "Compute the geometry that a text alone dictates: entropy bound, supports, the growing part of the logits.",
+    "ntp": "Compute what a text alone predicts of a model's geometry: entropy bound, supports, growing part of the logits.",
     "invert": "Recover the text from hidden states, with a certificate.",
     "privacy": "Bound in bits what leaked states, caches, logits or gradients reveal of a text, and attack them.",
     "attribute": "Show which tokens of a prompt a prediction depends on, and how reliable that map is.",
@@ -106,7 +106,7 @@ TAIL = """
 Options:
   --version             Print the version and leave.
   --help, -h            Show this message.
-  --overwrite           Of any verb: a finished result in its folder is replaced.
+  --overwrite           Replace a finished result in the output folder (every verb).
   --install-completion  Install completion for the current shell."""
 
 

@@ -15,7 +15,7 @@ class Cka(MomentMeasure):
 
     words = SimilarityWords(
         title="CKA",
-        sentence="How far the two agree which tokens are alike, by inner products about the mean; 0 on average if unrelated.",
+        sentence="Agreement on which tokens are similar, by centred inner products; 0 on average if unrelated.",
         formula="HSIC₁(X, Y) / √(HSIC₁(X, X)·HSIC₁(Y, Y))", range=(-1.0, 1.0),
         invariant="rotation, one scale for all coordinates, shift",
         source="Kornblith et al. 2019, arXiv:1905.00414; Song et al. 2012 for the debiasing",
@@ -92,7 +92,7 @@ class Procrustes(MomentMeasure):
 
     words = SimilarityWords(
         title="Procrustes",
-        sentence="How much of the two clouds a rotation and one scale bring to lie on one another.",
+        sentence="How closely the two clouds coincide after the best rotation and one scale.",
         formula="‖C_xy‖_* / √(tr C_xx·tr C_yy)", range=(0.0, 1.0),
         invariant="rotation, one scale for all coordinates, shift",
         source="Schönemann 1966; Williams et al. 2021, arXiv:2110.14739",
@@ -109,7 +109,7 @@ class Rsa(RelationMeasure):
 
     words = SimilarityWords(
         title="RSA",
-        sentence="Whether the two agree which tokens lie far apart: rank correlation of all distances in a sample.",
+        sentence="Agreement on which tokens are far apart: rank correlation of all distances in a sample.",
         formula="Spearman(D_x, D_y), D = 1 − cos(x − x̄, x' − x̄)", range=(-1.0, 1.0),
         invariant="rotation, one scale for all coordinates, shift",
         source="Kriegeskorte et al. 2008, doi:10.3389/neuro.06.004.2008",

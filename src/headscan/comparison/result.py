@@ -137,7 +137,7 @@ def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]
     falls = [(one, two) for one, two in pairwise(own) if (one.value or 0.0) - (two.value or 0.0) > STEP]
     if falls:
         one, two = max(falls, key=lambda pair: (pair[0].value or 0.0) - (pair[1].value or 0.0))
-        text = f"{a} and {b} part at {two.site_b}: CKA falls from {one.value:.2f} at {one.site_b} to {two.value:.2f}."
+        text = f"{a} and {b} differ from {two.site_b} on: CKA falls from {one.value:.2f} at {one.site_b} to {two.value:.2f}."
         yield Finding(code="PARTING", level="notice", sentence=text, site=two.site_b, value=two.value)
     else:
         text = f"Site against the same site, CKA of {a} and {b} is {value:.3f} or more; least at {least.site_b}."
@@ -172,5 +172,5 @@ def _spikes(top_shares: Mapping[str, float]) -> Iterator[Finding]:
     if high:
         name, share = max(high.items(), key=lambda one: one[1])
         text = f"At {len(high)} sites one direction holds more than 90 % of the variance ({share:.1%} at {name}): there CKA and "
-        text += "Procrustes speak of that direction; SVCCA and neighbours do not."
+        text += "Procrustes measure that direction only; SVCCA and neighbours do not."
         yield Finding(code="ONE-DIRECTION", level="notice", sentence=text, value=share)

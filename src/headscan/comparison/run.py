@@ -31,17 +31,17 @@ def compare(
     context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128,
     sites: Sites = None,
     skip_first: Annotated[
-        int, Option("Leave out the first so many positions of each window: many models keep a sink there.", low=0)
+        int, Option("Positions left out at the beginning of each window, where many models have a sink.", low=0)
     ] = 1,
-    measures: Annotated[str, Option("Which measures: globs, comma-separated.", metavar="GLOBS")] = "*",
+    measures: Annotated[str, Option("Measures: globs, comma-separated.", metavar="GLOBS")] = "*",
     nulls: Annotated[
-        str, Option("What chance would give, comma-separated; the first is the one of p: permutation, random-init.")
+        str, Option("Null distributions, comma-separated; the first gives the p-values: permutation, random-init.")
     ] = "permutation",
     draws: Annotated[int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19, high=2**24)] = 99,
     sample: Annotated[int, Option("Tokens of the sample, for RSA, neighbours and nulls.", low=64)] = 1024,
     against: Annotated[
         Literal["8bit", "4bit"] | None,
-        Option("Compare each model with itself in so few bits, too (needs headscan[quantize])."),
+        Option("Compare each model with itself in 8 or 4 bits, too (needs headscan[quantize])."),
     ] = None,
     batch: BatchSize = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,

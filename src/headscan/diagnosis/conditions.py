@@ -48,7 +48,7 @@ def narrow_cone(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
     todo="Standardise coordinates, or leave these out, before vectors are compared or rounded; give them a scale of their own "
     "in 8 bits. Where a checkpoint has them and the one before has not, look at the norms' weights and biases there.",
     limits="Many large models have such coordinates at early blocks and work with them. The number is of cosines, not of the "
-    "loss: whether the model needs them, headscan compare on a model without them says. A coordinate is outlying that makes a "
+    "loss: headscan compare with a model without them shows whether the model needs them. A coordinate is outlying that makes a "
     "tenth of the average cosine or more. The number has no interval.",
 )  # fmt: skip
 def rogue_coordinates(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen:
@@ -84,8 +84,8 @@ def _rogue_cosine(row: Row) -> float:
     source="dimensional collapse: Jing et al. 2022, arXiv:2110.09348",
     todo="Look at that block's weights and at its learning rate; compare with an earlier checkpoint (headscan compare). In a "
     "run, headscan.training.Monitor warns, keeps a checkpoint or stops.",
-    limits="The participation ratio counts directions by variance: a few loud ones hide many quiet ones that still carry the "
-    "text (HS301 tells). On very few tokens, or a monotonous text, it is low of itself.",
+    limits="The participation ratio counts directions by variance: a few of large variance hide many small ones that still "
+    "carry the text (see HS301). On very few tokens, or a monotonous text, it is low of itself.",
 )  # fmt: skip
 def collapsed_layer(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """The flattest block."""
@@ -315,9 +315,9 @@ def unhelpful_block(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
 @condition(
     "HS301", "leak", "States that give the prompt away", threshold=0.9, known=True, unit="share of tokens read",
     sentence="Share of a prompt's tokens that exact search reads from the states of a middle block.",
-    meaning="Whoever has the states of one layer has the text: hidden states are to be kept as the text itself is.",
+    meaning="Anyone who has the states of one layer can recover the text: states need the text's protection.",
     source="Morris et al. 2023, arXiv:2310.06816; exact search: docs/inversion.md",
-    todo="Keep states as the text itself is kept: who may see the one may see the other. headscan privacy says how many bits "
+    todo="Protect states as the text itself is protected. headscan privacy says how many bits "
     "a defence leaves, and what it costs the model.",
     limits="One block and a few prompts were tried, by an attacker who has the weights. That a prompt was not read is no proof "
     "that it cannot be.",
@@ -345,14 +345,14 @@ def readable_states(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
 
 
 @condition(
-    "HS302", "leak", "Text that shows through noise", threshold=0.5, known=True, unit="share of a token's bits told, at least",
-    sentence="Share of a token's bits that states tell through noise, proved from below.",
+    "HS302", "leak", "Text that shows through noise", threshold=0.5, known=True, unit="least share of a token's bits that leaks",
+    sentence="Lower bound on the share of a token's bits that noisy states reveal.",
     meaning="Gaussian noise that costs the model dearly still leaves most of each token's information in its states.",
     source="docs/leaks.md; bounds: Kolchinsky and Tracey 2017, arXiv:1706.02419",
     todo="Do not rely on noise that leaves the model usable: headscan privacy puts other defences (rounding, projection, "
     "permutation, rotation) beside it, each with the bits it leaves and the nats it costs.",
     limits="A lower bound, for this model's own expectation of the text as prior knowledge and for the likeliest candidates: "
-    "more may be told, never less. One block and a few windows; the interval is wide.",
+    "more may leak, never less. One block and a few windows; the interval is wide.",
 )  # fmt: skip
 def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Where bits were counted."""
@@ -363,7 +363,7 @@ def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
     return Seen(
         value=bits.lower / bits.prior_bits, site=bits.site, interval=(low, high) if bits.interval is not None else None,
         null=bits.guessed, null_of="tokens guessed without a state",
-        sentence=f"Behind noise of {bits.noise:g} of their spread the states of {bits.site} still tell "
+        sentence=f"With noise of {bits.noise:g} of their spread the states of {bits.site} still reveal "
         f"{bits.told[0]}%{' or more' * (bits.told[0] < 100)} of a token's {bits.prior_bits:.1f} bits; the best attack names "
         f"{bits.named:.0%} of the tokens outright.",
     )  # fmt: skip

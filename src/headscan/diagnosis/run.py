@@ -96,7 +96,7 @@ def examined_states(source: VectorSource, name: str, settings: CheckingUp, run: 
     return ModelEvidence(
         model=name, record=found.models[0] if found.models else None, text=found.protocol.text, sites=found.sites,
         nulls=found.nulls, seconds=round(time.perf_counter() - clock, 3),
-        skipped=["Stored states have no weights, no head and no random twin: their shape alone was examined."],
+        skipped=["Stored states have no weights, no head and no random-weight control: only their shape was examined."],
     )  # fmt: skip
 
 
@@ -105,7 +105,7 @@ def checkup(
     sources: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *,
     budget: Annotated[Literal["2m", "10m", "full"], Option(
         "What a model may cost: about two or ten minutes on two cores, by its size (the more, the more tokens are read and "
-        "the more is tried), or all of the text, the random twin and every search."
+        "the more is tried), or all of the text, the random-weight control and every search."
     )] = "2m",
     fail_on: Annotated[str | Sequence[str] | None, Option(
         "Exit with status 3 where one of these was found: globs of codes, comma-separated, such as 'HS101,HS2*'.",

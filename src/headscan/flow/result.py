@@ -49,7 +49,9 @@ class FlowSummary:
     recoverable_own: Annotated[
         float | None,
         Term(
-            "own token recovered", "Share of tokens that their own output tells from all others.", column="own\ntoken\nrecovered"
+            "own token recovered",
+            "Share of tokens that their own output distinguishes from all others.",
+            column="own\ntoken\nrecovered",
         ),
     ] = None
     recoverable_of_earlier: Annotated[

@@ -58,9 +58,9 @@ Length = Annotated[int | None, Option(f"Tokens of each prompt. Default: those of
 SiteGlobs = Annotated[str | Sequence[str], Option("Globs of sites, comma-separated.")]
 Cuts = Annotated[
     str | Sequence[str],
-    Option(f"What of the model is left: {', '.join(VARIANTS)}; joined with +, several with commas.", name="cut"),
+    Option(f"Parts of the model that are kept: {', '.join(VARIANTS)}; joined with +; several, comma-separated.", name="cut"),
 ]
-RandomWeights = Annotated[bool, Option("Add each model with random weights (the cut fresh).")]
+RandomWeights = Annotated[bool, Option("Measure each model with random weights, too.")]
 
 
 def check(asked: Given) -> None:
@@ -188,11 +188,11 @@ P = TypeVar("P")
 def run(
     models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
     length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False,
-    trials: Annotated[int, Option("Random other tokens put in each place, for the leak.", low=1, high=2**20)] = 4,
-    recover: Annotated[bool, Option("Try the vocabulary in each place; else only the leak.")] = True,
+    trials: Annotated[int, Option("Random replacement tokens at each position, for the leak.", low=1, high=2**20)] = 4,
+    recover: Annotated[bool, Option("Search the vocabulary at each position; otherwise only the leak is measured.")] = True,
     candidates: Annotated[
         int | None,
-        Option("Tokens tried for recovery. Default: the vocabulary, or as many as some minutes have room for.", low=2),
+        Option("Tokens tried for recovery at each position. Default: the vocabulary, or as many as take some minutes.", low=2),
     ] = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     ignore: Ignore = None, baseline: Baseline = None,
@@ -242,7 +242,7 @@ def channel(
     models: ModelsLike, prompt: Prompts = None, *, text: Annotated[TextLike | None, TEXT] = None, windows: WindowCount = None,
     length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False,
     noise: Annotated[
-        float | Sequence[float], Option("Standard deviations of noise, in those of a feature; several with commas.", above=0)
+        float | Sequence[float], Option("Standard deviations of the noise, in units of a feature's; comma-separated.", above=0)
     ] = (0.25, 0.5, 1.0, 2.0),
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     ignore: Ignore = None, baseline: Baseline = None,

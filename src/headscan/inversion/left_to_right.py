@@ -44,9 +44,9 @@ class Search(Settings):
     ] = "auto"
     budget: Annotated[int | None, Option("Candidates at one position. Default: the whole vocabulary.", low=1)] = None
     neighbours: Annotated[
-        int, Option("Tokens predicted nearest that are tried after a find, for the certificate.", low=0, python=True)
+        int, Option("Nearest predicted tokens that are tried after a match, for the certificate.", low=0, python=True)
     ] = 16
-    backtracks: Annotated[int, Option("Wrong prefixes that may be taken back, per prompt.", low=0, python=True)] = 64
+    backtracks: Annotated[int, Option("Maximum number of backtracking steps, per prompt.", low=0, python=True)] = 64
 
     def ranked_by(self, cut: SlicedModel) -> Literal["table", "readout", "random"]:
         """What ranks the candidates of a slice: the table costs two passes of the vocabulary, the readout's fit 8,192 tokens."""

@@ -64,10 +64,11 @@ def invert(
         ),
     ] = None,
     method: Annotated[
-        str | Method, Option("How: exact (left to right), joint, indirect or direct (gradients).", choices=METHODS)
+        str | Method, Option("Method: exact (left to right), joint, indirect or direct.", choices=METHODS)
     ] = "auto",
     given: Annotated[
-        str, Option("What is known: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS)
+        str,
+        Option("The attacker observes: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS)
     ] = "states",
     tolerance: Annotated[
         float | None, Option("Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0)
@@ -75,12 +76,12 @@ def invert(
     certificate: Annotated[
         Literal["auto", "exhaustive", "sampled"],
         Option(
-            "What is compared with the tokens found: every token (exhaustive), some (sampled), or every one where that is "
+            "Tokens compared with those recovered: every token (exhaustive), some (sampled), or every one where that is "
             "at most 1e10 multiplications a prompt (auto)."
         ),
     ] = "auto",
     vocabulary: Annotated[
-        str | Sequence[str] | None, Option("A text whose tokens alone may be returned.", content=True)
+        str | Sequence[str] | None, Option("A text; only its tokens may be returned.", content=True)
     ] = None,
     at: At = "block.0",
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",

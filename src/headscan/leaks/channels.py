@@ -32,8 +32,8 @@ class StatesChannel(LeakChannel):
     name: ClassVar[str] = "states"
     uses: ClassVar[tuple[str, ...]] = ("sites", "format", "defence", *COUNTED)
     meaning: ClassVar[str] = (
-        "Bits that the state at a token's position tells of that token to one who knows the tokens before it; what later "
-        "states add is not counted."
+        "Bits that the state at a token's position reveals of that token to an attacker who knows the tokens before it; "
+        "what later states add is not counted."
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
@@ -60,8 +60,8 @@ class CacheChannel(LeakChannel):
     name: ClassVar[str] = "cache"
     uses: ClassVar[tuple[str, ...]] = SHARED
     meaning: ClassVar[str] = (
-        "Bits that what the cache holds of a token tells of that token to one who knows the tokens before it; what later "
-        "tokens' entries add is not counted."
+        "Bits that what the cache holds of a token reveals of that token to an attacker who knows the tokens before it; "
+        "what later tokens' entries add is not counted."
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
@@ -103,8 +103,8 @@ class LogitsChannel(LeakChannel):
     name: ClassVar[str] = "logits"
     uses: ClassVar[tuple[str, ...]] = COUNTED
     meaning: ClassVar[str] = (
-        "Bits that the logits at a token's position, given as log-probabilities, tell of that token to one who knows the "
-        "tokens before it."
+        "Bits that the logits at a token's position, given as log-probabilities, reveal of that token to an attacker who "
+        "knows the tokens before it."
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
@@ -150,8 +150,8 @@ class EmbeddingChannel(LeakChannel):
     name: ClassVar[str] = "embedding"
     uses: ClassVar[tuple[str, ...]] = (*COUNTED, "defence")
     meaning: ClassVar[str] = (
-        "Bits that the embedding of a text tells of one token to one who knows all the others, before and after it: more than "
-        "an attacker has, so no sum of them bounds the whole text from below."
+        "Bits that the embedding of a text reveals of one token to an attacker who knows all the others, before and after it: "
+        "more than an attacker has, so no sum of them bounds the whole text from below."
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:

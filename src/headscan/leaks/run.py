@@ -132,21 +132,21 @@ def privacy(
     defence: Annotated[
         str | Mechanism | Sequence[str | Mechanism] | None,
         Option(
-            "What is done to the release, known to the attacker; several, with commas, or all, are put beside noise alone. "
-            "Default: noise alone.",
+            "Defence applied to the release, known to the attacker; several, comma-separated, or all, are compared with noise "
+            "alone. Default: noise alone.",
             choices=MECHANISMS,
         ),
     ] = None,
-    stored: Annotated[CachePart, Option("What of the cache: keys, values, both.")] = "both",
+    stored: Annotated[CachePart, Option("Part of the cache: keys, values, both.")] = "both",
     prior: Annotated[
         PriorName,
         Option(
-            "What the attacker knows of texts: model (what this model expects next), text (how often each token stands in this "
+            "Prior of the attacker: model (what this model expects next), text (how often each token occurs in this "
             "text), uniform."
         ),
     ] = "model",
-    windows: Annotated[int, Option("Pieces of the text that are looked at, evenly spaced.", low=1)] = 5,
-    length: Annotated[int, Option("Tokens of each piece; the first is taken as known where bits are counted.", low=2)] = 21,
+    windows: Annotated[int, Option("Windows of the text that are examined, evenly spaced.", low=1)] = 5,
+    length: Annotated[int, Option("Tokens of each window; the first is taken as known where bits are counted.", low=2)] = 21,
     candidates: Annotated[
         int | None,
         Option("Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.", low=2),

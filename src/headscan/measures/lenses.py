@@ -128,7 +128,7 @@ class LogitLensProbe(Probe):
 
     words = ProbeWords(
         name="logit_lens", title="Logit lens", group="head",
-        sentence=f"From which block on do the states say what the model will say, read by its own final norm and head? On "
+        sentence=f"From which block on do the states, read by the model's own final norm and head, give its prediction? On "
         f"the first {LOGIT_LENS_TOKENS:,} tokens.",
         literature="nostalgebraist 2020",
         position="All positions.", docs="lenses.md", function="headscan.measures.lenses.read", expensive=True, order=20,

@@ -46,7 +46,7 @@ GROUPS: dict[str, Group] = {
     "spectra": Group("More about the spectrum",
         "Other counts of dimensions, and the dimension of the points' neighbourhoods."),
     "norms": Group("More about lengths"),
-    "words": Group("Words in context", "What of a vector is the word's, what its context's, and what everyone's."),
+    "words": Group("Words in context", "How much of a vector depends on the word, on its context, on neither."),
     "alignment": Group("Alignment and uniformity",
         "How the directions spread over the sphere, and what lies close together."),
     "zipf": Group("Zipf's law and its limitations", "What the text's unevenness does to the embedding tables."),

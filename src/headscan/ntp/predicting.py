@@ -89,7 +89,7 @@ def run(
         "machine; the certified gap reached is stated, and a proxy stands in for what cannot begin.", low=0,
     )] = 10.0,
     reading: Annotated[Literal["text", "alone"], Option(
-        "How models meet the contexts: where they stand in the text, or each one alone."
+        "How models read the contexts: at their places in the text, or each context alone."
     )] = "text",
     groups: Annotated[int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)] = 20, order: Order,
     min_count: MinCount = 1, memory: CountingMemory = "4GiB", engine: CountingEngine = "here", master: Master = None,

@@ -35,18 +35,18 @@ def remedy(
         "Another version: the same rows, or texts, by another model. How far it drifted.", metavar="SOURCE"
     )] = None,
     remedies: Annotated[str | RemedyMethod | Sequence[RemedyMethod], Option(
-        "Which remedies are tried: names, comma-separated, or all.", choices=REMEDIES
+        "Remedies that are tried: names, comma-separated, or all.", choices=REMEDIES
     )] = "all",
-    site: Annotated[str | None, Option("Of which site. Default: a model's last; the only one of stored vectors.")] = None,
+    site: Annotated[str | None, Option("Site. Default: a model's last; the only one of stored vectors.")] = None,
     pooling: Annotated[Pooling | None, Option(
-        "How tokens' vectors become a text's. Default: as the model's folder says, else mean."
+        "Pooling of tokens' vectors into a text's. Default: as the model's folder says, else mean."
     )] = None,
-    held_out: Annotated[int, Option("Stored vectors that are judged by, and not fitted on.", low=16)] = 5000,
+    held_out: Annotated[int, Option("Stored vectors held out for judging, not for fitting.", low=16)] = 5000,
     export: Annotated[str, Option(
         "Which remedy is written: its name, best (the one that improves recall@1 most, for certain) or none."
     )] = "best",
     formats: Annotated[str, Option(
-        "How: dense (safetensors; sentence-transformers' module), column (stored vectors, "
+        "Formats: dense (safetensors; sentence-transformers' module), column (stored vectors, "
         "rewritten), model (a copy of the sentence-transformers folder with the remedy in it)."
     )] = "dense",
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
@@ -101,7 +101,7 @@ def remedy(
     return RemedyResult(
         protocol=run.protocol(text=data.text, device=data.record.device, dtype=data.record.dtype, notes=[
             *data.notes,
-            "Neighbours are exact, by cosine; a query is not in its own way; items as near as the partner count as nearer.",
+            "Neighbours are exact, by cosine; a query is not its own neighbour; items as near as the partner count as nearer.",
             f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that all {gains} hold at once.",
         ]),
         models=[data.record], rows=rows, site=data.site, width=data.vectors.shape[1], fitted=data.cloud.count,

@@ -30,7 +30,7 @@ from headscan.text.source import TEXT, BatchSize, Context, Documents, FieldName,
 @verb("scan")
 def scan(
     sources: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *, context: Context = 128, sites: Sites = None,
-    skip_first: Annotated[int, Option("Leave out the first so many positions of each window.", low=0)] = 0,
+    skip_first: Annotated[int, Option("Positions left out at the beginning of each window.", low=0)] = 0,
     null: Annotated[bool, Option("Scan the same architecture with random weights, too, and add the Gaussian null.")] = False,
     sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0)] = 600,
     measures: Annotated[
@@ -52,7 +52,7 @@ def scan(
     batch: BatchSize = None,
     engine: Annotated[
         Literal["here", "spark"],
-        Option("Who reads stored states: here (these processes) or spark (a cluster whose workers see them).", identity=False),
+        Option("Engine that reads stored states: here (these processes) or spark (a cluster).", identity=False),
     ] = "here",
     master: Master = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,

@@ -229,8 +229,8 @@ REPLACED = (
 @verb("recover")
 def recover(
     model: str | os.PathLike[str], text: Annotated[TextLike, TEXT], *,
-    mode: Annotated[str | HeadRecovery, Option("How the head is made.", choices=RECOVERIES)] = "bias",
-    temperature: Annotated[float, Option("The one that the model was trained with.", above=0)] = 1.0,
+    mode: Annotated[str | HeadRecovery, Option("Method of recovery.", choices=RECOVERIES)] = "bias",
+    temperature: Annotated[float, Option("Objective that the model was trained with.", above=0)] = 1.0,
     context: Annotated[int | None, Option("Tokens of a window. Default: the model's, at most 128.", low=1)] = None,
     held_out: Annotated[float, Option("Share of the windows that is held out.", above=0, high=1)] = 0.05,
     dtype: Annotated[

@@ -100,7 +100,7 @@ PROBE = 24  # held-out windows on which the geometry is measured while training
 @verb("train", continues=True)
 def train(
     recipe: str | Recipe, text: Annotated[TextLike, TEXT], *,
-    objective: Annotated[str | Objective, Option("What is minimised.", choices=OBJECTIVES, identity=False)] = "cwt",
+    objective: Annotated[str | Objective, Option("Training objective.", choices=OBJECTIVES, identity=False)] = "cwt",
     size: Annotated[
         Literal["tiny", "small", "paper"], Option("tiny (minutes), small (hours on a CPU) or paper (as published).")
     ] = "tiny",
@@ -108,15 +108,15 @@ def train(
         str | None,
         Option("Terms added to the loss (of headscan-lab), as in cosine-states:1,z-loss:1e-4.", metavar="NAME:STRENGTH,..."),
     ] = None,
-    optimiser: Annotated[str | Optimiser, Option("By what the weights move.", choices=OPTIMISERS, identity=False)] = "adamw",
+    optimiser: Annotated[str | Optimiser, Option("Optimizer.", choices=OPTIMISERS, identity=False)] = "adamw",
     tokenizer: Annotated[
         str | PreTrainedTokenizerBase | None,
         Option("Id or folder of a tokenizer. Default: one is fitted on the text.", identity=False),
     ] = None,
     tied: Annotated[bool | None, Option("Tie the head of a model that has one. Default: as the recipe does.")] = None,
     steps: Annotated[int | None, Option("Steps of the optimizer, in place of the recipe's.", low=1, identity=False)] = None,
-    batch: Annotated[int | None, Option("Windows a step and process.", low=1, high=2**20)] = None,
-    accumulation: Annotated[int | None, Option("Micro-batches before the weights move.", low=1)] = None,
+    batch: Annotated[int | None, Option("Windows per step and process.", low=1, high=2**20)] = None,
+    accumulation: Annotated[int | None, Option("Micro-batches per optimizer step.", low=1)] = None,
     context: Annotated[int | None, Option("Tokens of a window.", low=2)] = None,
     rate: Annotated[float | None, Option("Peak learning rate.", above=0)] = None,
     vocabulary: Annotated[int | None, Option("Tokens of the tokenizer that is fitted.", low=1, high=2**22)] = None,
@@ -140,7 +140,7 @@ def train(
     trainer: Annotated[
         str | Mapping[str, object],
         Option(
-            "What TrainingArguments of transformers takes besides: save_steps, logging_steps, bf16, report_to, fsdp ...",
+            "Further TrainingArguments of transformers: save_steps, logging_steps, bf16, report_to, fsdp ...",
             metavar="KEY=VALUE,...", identity=False,
         ),
     ] = MappingProxyType({}),

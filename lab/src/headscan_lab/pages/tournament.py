@@ -124,7 +124,7 @@ def gradient(result: TournamentResult) -> Section:
     """The logits' gradient through the head, with its nulls."""
     lead = (
         "At the matched loss: how much of the norm of the logits' gradient reaches the states through the head, beside what "
-        "a head of that shape keeps by its shape alone. Norm that is not kept is no learning that is lost."
+        "a head of that shape keeps by its shape alone. Norm that is not kept is not necessarily lost learning."
     )
     title = "Kept norm of the logits' gradient"
     shown = _figure(result, "kept", "kept_norm", title)

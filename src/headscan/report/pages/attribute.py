@@ -34,10 +34,10 @@ def attribute(result: AttributeResult) -> Head:
     """What is explained, of which model, by which methods."""
     methods = ", ".join(one.words.title for one in result.maps)
     model = named(result.models[0].name) if result.models else "the model"
-    rests = "sentence vector" if result.target.kind == "sentence" else "prediction"
+    what = "sentence vector" if result.target.kind == "sentence" else "prediction"
     return Head(
         [f"Why {heading(result)}?"],
-        f"Which of {grouped(len(result.tokens))} tokens {model} rests its {rests} on: {result.target.sentence}. {methods}.",
+        f"Which of {grouped(len(result.tokens))} tokens the {what} of {model} depends on: {result.target.sentence}. {methods}.",
         plots={"scores": lambda method=None: scores(result, method)},
         words=[
             Term(one.words.title, one.words.sentence, one.words.formula, source=one.words.source, name=one.method)
@@ -76,8 +76,8 @@ def text(result: AttributeResult) -> Section:
         ("attribute.js",), ("attribute.css",), terminal=coloured(result), notebook=snippet(result),
     )  # fmt: skip
     lead = (
-        "Orange with a solid line speaks for the target, blue with a dashed line against it. Point at a token for its "
-        "number; the arrow keys walk."
+        "Orange with a solid line supports the target, blue with a dashed line opposes it. Point at a token for its "
+        "number; the arrow keys move between tokens."
     )
     if result.target.kind == "sentence":
         return Section("The text", lead, [raw, *strongest(result)])

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 LEAK = "Leak: what of the text is still in the states"
 RETRIEVAL = {
-    "recall_at_1": Term("found first", "Passages whose follower is nearest of all.", percent=True),
+    "recall_at_1": Term("found first", "Share of passages whose next passage is nearest.", percent=True),
     "recall_at_1_gain": Term("gain", percent=True), "recall_at_10": Term("among ten", percent=True),
     "average_cosine": Term("average cosine"), "remedy": Term("remedy"),
 }  # fmt: skip
@@ -56,7 +56,10 @@ def _alarms(result: CheckupResult) -> dict[str, list[Observation]]:
 def _verdict(result: CheckupResult) -> str:
     """The alarms of each source by name; without any, what is known of leaks all the same."""
     several, ill = len(result.examinations) > 1, _alarms(result)
-    said = [(f"{model}: " if several else "") + ", ".join(one.title.lower() for one in found) for model, found in ill.items()]
+    said = []
+    for model, found in ill.items():
+        first, *more = (one.title.lower() for one in found)
+        said.append((f"{model}: " if several else "") + first + (f", and with it {', '.join(more)}" if more else ""))
     if not said:
         return f"None of the alarms is raised{' in any of them' * several}. {_leak(result)}".strip()
     healthy = len(result.examinations) - len(said)
@@ -211,7 +214,7 @@ def cure(result: CheckupResult) -> Section | None:
         parts.append(_bars("cure", list(gauges), values, axis, alt, "The same logits, with and without a bias."))
     for one in result.examinations:
         if (tried := one.evidence.cure) is not None:
-            title = f"{tried.queries} passages of {tried.length} tokens look for the one that follows"
+            title = f"{tried.queries} passages of {tried.length} tokens search for the passage that follows"
             title += f", {one.model}" * (len(result.examinations) > 1)
             columns = ("remedy", "recall_at_1", "recall_at_1_gain", "recall_at_10", "average_cosine", "hubness")
             parts.append(table(tried.rows, *columns, terms=RETRIEVAL, title=title, where="page"))
@@ -253,7 +256,7 @@ def _table(every: Sequence[tuple[str, Observation]]) -> Table:
     return table(
         [one for _, one in every], (Term("model"), lambda one: owner[id(one)]),
         (Term("found", "Alarm; notice, where many healthy models have it; no."), _found),
-        "value", "null", (Term("limit", "From here on, or down to here, the condition is named."), _threshold),
+        "value", "null", (Term("limit", "The condition is reported from this value on (or down to it)."), _threshold),
         "unit", "site", "beside", "percentile", where="page",
     )  # fmt: skip
 

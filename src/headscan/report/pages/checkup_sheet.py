@@ -14,13 +14,15 @@ from rich.console import Group, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from headscan.measures.measure import leading
 from headscan.report.kit import Raw
 from headscan.report.kit.terminal import LEVELS
 from headscan.report.kit.words import clean, number
+from headscan.report.pages.scan import half_angle
 
 if TYPE_CHECKING:
     from headscan.diagnosis.registry import Question
-    from headscan.diagnosis.result import CheckupResult, Observation
+    from headscan.diagnosis.result import CheckupResult, Examination, Observation
 
 SIGNS = {"alarm": "!", "notice": "·", "fine": "+", "none": "–"}
 STYLES = {"alarm": LEVELS["alert"][1], "notice": LEVELS["notice"][1], "fine": "", "none": "dim"}
@@ -64,6 +66,11 @@ class SheetRow:
     def sign(self) -> str:
         return "≥" if self.least else "≤"
 
+    @property
+    def quiet(self) -> bool:
+        """Whether no model has a finding here: such a row takes one line."""
+        return all(cell.state in ("fine", "none") for cell in self.cells)
+
     def axis(self) -> tuple[float, float, bool]:
         """The ends of the strips, and whether they are logarithmic; ill reference models beyond stand at the end."""
         own = [value for cell in self.cells for value in (cell.value, cell.null, *(cell.ends or ())) if value is not None]
@@ -81,7 +88,7 @@ class SheetRow:
 
 
 def rows_of(result: CheckupResult) -> list[SheetRow]:
-    """The conditions that were looked for in any model: those with an alarm first, then notices, then the others, by code."""
+    """The conditions looked for in any model: alarms, the most urgent first, then notices, then the others, by code."""
     from headscan.diagnosis.result import population
 
     passed = {(one.model, one.code): one.passed for one in result.findings}
@@ -97,8 +104,13 @@ def rows_of(result: CheckupResult) -> list[SheetRow]:
         rows.append(
             SheetRow(code, one.title, one.unit, QUESTIONS[one.question], limit, one.least, cells, healthy, ill)
         )  # fmt: skip
-    order = list(SIGNS)
-    return sorted(rows, key=lambda row: min(order.index(cell.state) for cell in row.cells if cell.state != "none"))
+    order, urgent = list(SIGNS), [one.code for one in result.findings]
+
+    def urgency(row: SheetRow) -> tuple[int, int]:
+        worst = min(order.index(cell.state) for cell in row.cells if cell.state != "none")
+        return worst, urgent.index(row.code) if not worst and row.code in urgent else 0
+
+    return sorted(rows, key=urgency)
 
 
 def _cell(model: str, one: Observation | None, passed: str) -> SheetCell:
@@ -122,8 +134,22 @@ def sheet(result: CheckupResult) -> Raw:
         question: [row for row in sorted(rows, key=lambda row: row.code) if row.question == question]
         for question in QUESTIONS.values()
     }
-    context = {"rows": rows, "models": models, "groups": {name: found for name, found in groups.items() if found}, "signs": SIGNS}
+    context = {
+        "rows": rows, "models": models, "groups": {name: group for name, group in groups.items() if group}, "signs": SIGNS,
+        "slices": [_slices(each) for each in result.examinations],
+    }  # fmt: skip
     return Raw("checkup_sheet.html.j2", context, styles=("checkup.css",), terminal=_terminal(result, rows, models))
+
+
+def _slices(examined: Examination) -> list[dict[str, object]]:
+    """The CAT picture of one model: each site's average cosine as a cone of its half-angle, from the embedding to the norm."""
+    shown = []
+    for row in sorted(examined.evidence.sites, key=lambda row: row.number("depth") or 0.0):
+        if (angle := half_angle(row.get(leading(row, "average_cosine")))) is not None:
+            sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
+            ends = {"x": round(10 * sine, 2), "y": round(-10 * cosine, 2)}
+            shown.append({"site": row.text("site"), "cosine": row.number(leading(row, "average_cosine")), "angle": angle, **ends})
+    return shown
 
 
 # ---- The same in a terminal.

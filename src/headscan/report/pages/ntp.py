@@ -29,10 +29,8 @@ def head(result: NtpResult) -> Head:
     names = ", ".join(model.name for model in result.comparisons)
     of = f" of {named(text.source)}" if text is not None else ""
     end = f", and how close {names} come{'s' if len(result.comparisons) == 1 else ''}" if names else ""
-    said = (
-        f"{number(result.tokens)} positions{of}, contexts of {result.order} tokens: what next-token prediction must lead to{end}."
-    )
-    return Head(["What caused the geometry?"], said)
+    said = f"{number(result.tokens)} positions{of}, contexts of {result.order} tokens: what theory predicts{end}."
+    return Head(["The geometry that the text predicts"], said)
 
 
 @section("ntp", 10)
@@ -62,7 +60,7 @@ def numbers(result: NtpResult) -> Section:
         wrong = f"is not: {c.violating_share:.1%} of the entries have the wrong sign"
         rows.append(("centred supports", "yes" if c.optimal else "no", f"S̃ {'is optimal' if c.optimal else wrong}"))
     table = Table(["what", Term("value"), Term("meaning")], rows)
-    said = "Counted from the text alone, before any model is looked at."
+    said = "Counted from the text alone, without any model."
     return Section("The text's own numbers", said, [table, *map(Prose, result.notes)])
 
 
@@ -125,7 +123,7 @@ def words(result: NtpResult) -> Section:
         for a in result.axes
     ]
     ends = Table(["axis", "strength", Term("one end"), Term("the other")], rows, where="page")
-    said = "The strongest axes of the predicted word embeddings. Nobody named them: the supports did."
+    said = "The strongest axes of the predicted word embeddings. They follow from the supports alone."
     return Section("Words on the axes of meaning", said, [plane, ends])
 
 

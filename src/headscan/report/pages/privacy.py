@@ -76,7 +76,7 @@ def inversion(result: InvertResult) -> Head:
     if result.token_accuracy is None:
         said = f"{_many(result):,} tokens from states at {result.slice_text}: {result.verdict}."
     else:
-        said = f"{100 * result.token_accuracy:.1f} % of the tokens were found again from {result.slice_text}: {result.verdict}."
+        said = f"{100 * result.token_accuracy:.1f} % of the tokens were recovered from {result.slice_text}: {result.verdict}."
     return Head([named(result.models[0].name)], said, words=VERDICTS)
 
 
@@ -220,7 +220,7 @@ def _summary(result: PrivacyResult) -> str:
         ends = [f"{bound(row.text_accuracy for row in silent):.0%}" for bound in (min, max)]
         verdicts = ", ".join(dict.fromkeys(row.verdict for row in silent if row.verdict))
         shares = " to ".join(dict.fromkeys(ends))
-        sentences.append(f"Released {how}, {shares} of the tokens are read off by {worst.attack} search ({verdicts}).")
+        sentences.append(f"Released {how}, {shares} of the tokens are recovered by {worst.attack} search ({verdicts}).")
     return " ".join(sentences)
 
 
@@ -230,8 +230,8 @@ def _remains(row: LeakRow) -> str:
     lost = "" if row.loss_added is None else f", and the model loses {row.loss_added:.2f} nats a token"
     lost = lost if row.retrieval is None else f", and {row.retrieval:.0%} of passages are still found"
     noise = f"noise {row.noise:g}" if row.noise else "no noise"
-    setting = f"At {noise}" if row.defence == "none" else f"Behind {row.defence} at {noise}"
-    return f"{setting} at {row.site} at least {low:.2f} of {of:.2f} bits a token remain (at most {high:.2f}){lost}."
+    setting = f"At {noise}" if row.defence == "none" else f"With {row.defence} and {noise}"
+    return f"{setting} at {row.site}, at least {low:.2f} of {of:.2f} bits a token leak (at most {high:.2f}){lost}."
 
 
 def _cheapest(result: PrivacyResult) -> str:
@@ -327,7 +327,7 @@ def accuracy(result: PrivacyResult) -> Section | None:
         "accuracy", lambda: _accuracy(result.rows), "Share of tokens named by the attack, by site, one line a noise",
         "Share of tokens that the attack names, by site.", 340,
     )  # fmt: skip
-    lead = "Whoever attacks has the model and knows how the release was made and damaged."
+    lead = "The attacker has the model and knows how the release was made, with its noise and defence."
     return Section("Attacks", lead, [figure, table(result.rows, *RELEASE, *columns)])
 
 

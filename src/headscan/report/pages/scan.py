@@ -144,7 +144,7 @@ def cat_scan(result: ScanResult) -> Section | None:
     scripts = ("projection.js", "cat_scan.js")
     later = {"contexts": [{side: cloud.pop(side) for side in ("before", "after")} for cloud in shown], **_near(result)}
     raw = Raw("scan_clouds.html.j2", {"clouds": shown}, {"clouds": shown}, scripts, ("cat_scan.css",), later)
-    lead = "Each dot is a token of the text, where the layer puts it. The ring is the origin: a cone is seen from its tip."
+    lead = "Each dot is the vector of one token at this layer. The ring marks the origin, the tip of a cone."
     return Section("The CAT scan", lead, [raw], "scan")
 
 
@@ -241,10 +241,8 @@ def certainty(result: ScanResult) -> Section | None:
             counts = [row.number("effective_clusters") or 0.0 for row in rows]
             ends = " to ".join(map(str, dict.fromkeys((round(min(counts)), round(max(counts))))))
             kinds = " or ".join(dict.fromkeys(row.text("clusters").removesuffix("s" * (ends == "1")) for row in rows))
-            parts.append(
-                Prose(f"{named(model)}: for the least certain of these numbers the text is worth {ends} independent {kinds}.")
-            )
-    lead = "Documents are independent of each other; windows of one text that runs on are not, and are counted as that."
+            parts.append(Prose(f"{named(model)}: the least certain interval is based on about {ends} independent {kinds}."))
+    lead = "Documents count as independent. Windows of one continuous text depend on each other, so they count as fewer."
     return Section("What the intervals rest on", lead, parts) if parts else None
 
 

@@ -88,7 +88,7 @@ def _gradient(result: TrainResult) -> list[Figure]:
     series = {title: (list(kept), [getattr(each, name) for each in kept.values()]) for title, name in names.items()}
     caption = (
         "Share of the norm of the logits' gradient that lies in the head's column space, beside what a head of that shape "
-        "keeps by its shape alone. Norm that is not kept is no learning that is lost."
+        "keeps by its shape alone. Norm that is not kept is not necessarily lost learning."
     )
     drawn = lines(series, "step", "share of the norm")
     return [Figure("gradient", drawn, "The logits' gradient through the head over steps", caption)]
