@@ -17,6 +17,7 @@ START = ["01-first-scan", "notebooks/index", "gallery"]
 REFERENCE = ["commands/index", "python/index", "measures", "measures/index", "findings/index", "formats/index", "registries"]
 EVIDENCE = ["ledger", "intervals", "coverage", "cone", "real-models", "headless-experiments", "scaling", "peers", "BENCHMARKS"]
 PROJECT = ["CONTRIBUTING", "AGENTS", "CHANGELOG"]
+UNSEARCHED = ("CHANGELOG.md", "AGENTS.md", "ledger.md", "claims/")  # their text would stand before the guides in every search
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 CODE = re.compile(r"(^```.*?^```$|^(?: {4}|\t)[^\n]*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 
@@ -82,7 +83,8 @@ def stage(source: Path) -> None:
     pages["measures/index.md"] += contents("Tables", [name.removeprefix("measures/") for name in beyond])
     for name, text in pages.items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_text(text, encoding="utf-8")
+        hidden = "---\nnosearch: true\n---\n\n" if name.startswith(UNSEARCHED) else ""
+        (source / name).write_text(hidden + text, encoding="utf-8")
     shutil.copytree(ROOT / "docs" / "images", source / "images", ignore=shutil.ignore_patterns("*.py"))
     shutil.copytree(ROOT / "docs" / "schemas", source / "schemas")
     shutil.copytree(ROOT / "docs" / "notebooks", source / "percent")
