@@ -143,7 +143,7 @@ def sheet(result: CheckupResult) -> Raw:
 
 def _slices(examined: Examination) -> list[dict[str, object]]:
     """The CAT picture of one model: each site's average cosine as a cone of its half-angle, from the embedding to the norm."""
-    shown = []
+    shown: list[dict[str, object]] = []
     for row in sorted(examined.evidence.sites, key=lambda row: row.number("depth") or 0.0):
         if (angle := half_angle(row.get(leading(row, "average_cosine")))) is not None:
             sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
