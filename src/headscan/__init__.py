@@ -66,9 +66,9 @@ _RENAMED = {
 }  # fmt: skip
 # The module of each kind of result; plug-ins name theirs as entry points of this group.
 _KINDS = {
-    "attribute": "attribution", "channel": "flow", "checkup": "diagnosis", "compare": "comparison", "flow": "flow",
-    "invert": "inversion", "ntp": "ntp", "privacy": "leaks", "recover": "training.result", "remedy": "remedies.result",
-    "scan": "scanner", "states": "states", "train": "training.result",
+    "attribute": "attribution", "channel": "flow", "checkup": "diagnosis", "compare": "comparison", "damage": "comparison",
+    "flow": "flow", "invert": "inversion", "ntp": "ntp", "privacy": "leaks", "recover": "training.result",
+    "remedy": "remedies.result", "scan": "scanner", "states": "states", "train": "training.result",
 }  # fmt: skip
 RESULTS = "headscan.results"
 

@@ -20,6 +20,7 @@ OF = ("gpt-vanilla-early", "--text", "stories", "--max-tokens", "2048", "--sites
 PLACES = (
     "scanner/findings.py",
     "comparison/result.py",
+    "comparison/damage.py",
     "attribution/result.py",
     "remedies/judge.py",
     "ntp/result.py",

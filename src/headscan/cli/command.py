@@ -29,7 +29,7 @@ GROUPS = {
 # The group of an option by its name, where its Option names none; all others say how.
 PLACED = {
     "What it examines": "text prompt documents field sites at tokenizer states pairs partners revisions checkpoints "
-    "model against only start release method objective claims on tasks given",
+    "model against damage only start release method objective claims on tasks given",
     "How much": "max_tokens context windows length limit budget sample draws trials steps batch seeds size candidates "
     "max_contexts prefixes groups min_count memory order vocabulary",
     "Where to": "out resume export formats store page contribute json",

@@ -71,6 +71,7 @@ COMMANDS = {
     "compare": Command(
         verb=lambda: headscan.compare, subject="SOURCE...", subject_help=SOURCE_HELP, docs="compare.md",
         example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", estimate=_estimate("comparison.run", "compare"),
+        after=lambda result, options: FOUND if getattr(result, "failed", None) else None,
     ),
     "states": Command(
         verb=lambda: headscan.states.run, docs="states.md", estimate=_estimate("states.estimate", "states"),

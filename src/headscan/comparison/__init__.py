@@ -2,11 +2,11 @@
 
 from headscan.comparison.covariance import SIMILARITIES, MomentMeasure, RelationMeasure, SimilarityMeasure, SimilarityWords
 from headscan.comparison.nulls import NULLS, NullModel, NullTask, NullWords
-from headscan.comparison.result import CompareResult, NullTest, SimilarityCell
+from headscan.comparison.result import CompareResult, DamageResult, NullTest, SimilarityCell
 from headscan.comparison.run import compare
 from headscan.comparison.settings import ComparisonSettings
 
 __all__ = [
-    "NULLS", "SIMILARITIES", "CompareResult", "ComparisonSettings", "MomentMeasure", "NullModel", "NullTask", "NullTest",
-    "NullWords", "RelationMeasure", "SimilarityCell", "SimilarityMeasure", "SimilarityWords", "compare",
+    "NULLS", "SIMILARITIES", "CompareResult", "ComparisonSettings", "DamageResult", "MomentMeasure", "NullModel",
+    "NullTask", "NullTest", "NullWords", "RelationMeasure", "SimilarityCell", "SimilarityMeasure", "SimilarityWords", "compare",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from headscan.comparison.covariance import SimilarityWords
 from headscan.comparison.nulls import WINDOWS, NullWords
-from headscan.run import Finding, Interval
+from headscan.run import Finding, Interval, Row
 from headscan.run.result import Result
 
 if TYPE_CHECKING:
@@ -94,6 +94,19 @@ class CompareResult(Result):
         sites = list(dict.fromkeys(own["site_a"])), list(dict.fromkeys(own["site_b"]))
         wide = own.pivot_table(index=["model_a", "model_b", "site_a"], columns="site_b", values="value", sort=False)
         return wide.reindex(columns=sites[1])
+
+
+@dataclass(frozen=True, kw_only=True, repr=False)
+class DamageResult(CompareResult):
+    """What a second model costs beside the first, block by block; docs/damage.md explains each number."""
+
+    kind: ClassVar[str] = "damage"
+    cells: list[SimilarityCell] = field(default_factory=list)
+    damage: list[Row]  # one a part whose weights differ and mode: isolated, accumulated
+    totals: dict[str, Row]  # the second model on all windows (whole), and on those where parts were exchanged (sample)
+    sums: dict[str, float]  # what the parts' divergences add up to, by mode, and the total
+    choices: list[Row] = field(default_factory=list)  # which parts to keep for --keep bytes, measured on other windows
+    failed: list[str] = field(default_factory=list)  # the codes of --fail-on that were found
 
 
 # ---- What a comparison says in words.

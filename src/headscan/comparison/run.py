@@ -9,9 +9,10 @@ from typing import Annotated, Literal
 from torch import Tensor
 
 from headscan.comparison.cells import TESTED_RUN, ComparedSources, adjusted, cells_of
+from headscan.comparison.damage import check_options, measure_damage
 from headscan.comparison.reading import Gathering, SourceReader, aligned, spilled
 from headscan.comparison.result import Alignment, CompareResult, SimilarityCell, findings
-from headscan.comparison.settings import ComparisonSettings, compared_subjects
+from headscan.comparison.settings import Against, ComparisonSettings, compared_subjects
 from headscan.model.inputs import SENTENCE
 from headscan.model.settings import Device, Dtype, Sites, TokenizerName, tokenizer_identity
 from headscan.run import BadInput, Finding, Given, Run, estimates, running, verb
@@ -38,11 +39,14 @@ def compare(
         str, Option("Null distributions, comma-separated; the first gives the p-values: permutation, random-init.")
     ] = "permutation",
     draws: Annotated[int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19, high=2**24)] = 99,
-    sample: Annotated[int, Option("Tokens of the sample, for RSA, neighbours and nulls.", low=64)] = 1024,
-    against: Annotated[
-        Literal["8bit", "4bit"] | None,
-        Option("Compare each model with itself in 8 or 4 bits, too (needs headscan[quantize])."),
-    ] = None,
+    sample: Annotated[int, Option("Tokens of the sample, for RSA, neighbours, nulls and --damage.", low=64)] = 1024,
+    against: Annotated[Against | None, Option(
+        "Compare each model with itself in so few bits, too; those of .gguf files (q8_0 to q2_k) with --damage only."
+    )] = None,
+    damage: Annotated[bool, Option("What the second model (rounded, fine-tuned) costs, block by block.")] = False,
+    keep: Annotated[float | None, Option("With --damage: bytes to spend on blocks that stay as in the first.", above=0)] = None,
+    limit: Annotated[float | None, Option("With --damage: divergence in nats a token that is too much (HS701).", low=0)] = None,
+    fail_on: Annotated[Literal["HS701"] | None, Option("With --damage: a finding at which it exits with status 3.")] = None,
     batch: BatchSize = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
@@ -69,6 +73,8 @@ def compare(
     after another, the vectors of all but the last in temporary files. Tokens are compared where they are the same: with one
     tokenizer all of them, with several those whose last character is the same (their windows may begin elsewhere).
 
+    With `damage`, a `DamageResult`: docs/damage.md.
+
     Cost: one forward pass of each model and 2·d·d' operations a token and pair of sites. Memory: 8·d·d' bytes a pair of sites.
 
     >>> from headscan import compare
@@ -77,6 +83,9 @@ def compare(
     1.0
     """
     asked, run = running()
+    check_options(asked)
+    if damage:
+        return measure_damage(models, asked, run)
     settings = asked.chosen(ComparisonSettings)
     compared = _read(models, settings, run)
     gathering, sampled, similarities = compared.gathering, compared.sample, settings.chosen()
@@ -193,6 +202,8 @@ def estimate_compare(given: Given) -> list[Estimate]:
     >>> one.tokens, one.memory > 8 * 16 * 8
     (900, True)
     """
+    if given["damage"]:
+        raise BadInput("--dry-run estimates no --damage: docs/damage.md says what it takes.")
     settings = given.chosen(ComparisonSettings)
     readers = [expected_reader(one, settings) for one in given_sources(given["models"])]
     if len(readers) < 2:

@@ -1,6 +1,7 @@
 """What a comparison is asked for, and its sources: models that read a text, or stored vectors, all checked."""
 
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from itertools import chain, count
 from typing import Literal, cast
 
@@ -12,12 +13,17 @@ from headscan.comparison.nulls import NULLS, NullModel
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.load import Preparation
+from headscan.model.rounding import RoundingName
 from headscan.model.settings import Loading
+from headscan.model.weights import check_quantization
 from headscan.run import BadInput, Run
 from headscan.scanner.settings import SiteReading
 from headscan.scanner.sources import Subject, check_all
 from headscan.states import SourceLike, SourcesLike, StoredSource, VectorSource, given_sources, stored_source
 from headscan.text.source import check_text
+
+BITS = ("8bit", "4bit")  # by bitsandbytes, when a model is loaded
+Against = Literal["8bit", "4bit"] | RoundingName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,16 +34,17 @@ class ComparisonSettings(SiteReading):
     nulls: str
     draws: int
     sample: int
-    against: Literal["8bit", "4bit"] | None
+    against: Against | None
 
     def check(self) -> None:
         super().check()
         SIMILARITIES.match(self.measures)
         NULLS.match(self.nulls)
         if self.against is not None:
-            from headscan.model.weights import check_quantization
-
-            check_quantization()
+            if self.against not in BITS and find_spec("gguf") is None:
+                raise BadInput('Blocks of a .gguf file need the package gguf: pip install "headscan[gguf]".')
+            if self.against in BITS:
+                check_quantization()
             if self.quantize is not None:
                 raise BadInput(f"--dtype {self.dtype} rounds all models: --against is for models of whole weights.")
 
@@ -54,20 +61,20 @@ class ComparisonSettings(SiteReading):
 
 def compared_subjects(given: SourcesLike, settings: ComparisonSettings, run: Run) -> list[Subject]:
     """Those that are compared, all checked. One may be named twice, and is called "NAME (2)" then; with `against`
-    every model is followed by itself in so few bits.
+    8 or 4 bits every model is followed by itself in so few bits.
 
     Raises BadInput where fewer than two are named, one cannot be read as asked, models have no text, or stored vectors
     are not of the same tokens.
     """
     loading, subjects = settings.part(Loading), list[Subject]()
     for source in given_sources(given):
-        for bits in dict.fromkeys([None, settings.against]):
+        for bits in dict.fromkeys([None, settings.against if settings.against in BITS else None]):
             how = loading if bits is None else loading | {"dtype": bits}
             ready = _ready(source, Loading(**how), settings)
             name = ready.source.name if isinstance(ready, Preparation) else ready.name
             name = _apart(name if bits is None else f"{name} ({bits})", subjects)
             subjects.append(Subject(name, ready, settings, run, renamed=not isinstance(source, Lens)))
-    if len(subjects) < 2:
+    if len(subjects) < 2 and settings.against in (None, *BITS):
         raise BadInput("Name two at least to compare, or one model and --against 8bit.")
     if settings.text is not None and any(subject.reads for subject in subjects):
         check_text(settings.text)

@@ -1,0 +1,289 @@
+"""`compare --damage`: two models side by side, part by part, with parts exchanged; what each part costs, and which to keep."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headscan.comparison.result import DamageResult
+from headscan.comparison.settings import BITS, ComparisonSettings, compared_subjects
+from headscan.model.load import Preparation
+from headscan.model.partwise import PartwiseModel
+from headscan.model.rounding import RoundingName
+from headscan.model.settings import tokenizer_identity
+from headscan.run import BadInput, Finding, Given, Row, Run, plain
+from headscan.scanner.sources import Subject
+from headscan.states import SourcesLike, VectorSource
+from headscan.statistics.uncertainty import Cells, Floats, enough_documents, jackknife
+
+READ, DRAWS = 4096, 8  # tokens where --max-tokens does not say; random choices of equal bytes
+LOGITS, TOKENS = 2**25, 2048  # numbers of logits, and tokens of states, at once
+OUTLYING = 6.0  # times the median coordinate's root mean square
+COLUMNS = ("kl", "kl_reverse", "loss_change", "top1_agreement")
+UNUSED = {"sites": None, "measures": "*", "nulls": "permutation", "draws": 99}
+Pair = tuple[PartwiseModel, PartwiseModel]
+Path = tuple[int, ...]  # of each part of a model, 0 where it is the first model's, 1 where it is the second's
+
+
+@dataclass
+class Windows:
+    """Windows [W, T] with the document of each token, the models that read them, and their states after the parts done so
+    far, by the beginnings of their paths: what paths share is computed once."""
+
+    ids: Tensor
+    documents: np.typing.NDArray[np.int64]
+    skipped: int  # positions of each window that are left out
+    paths: Sequence[Path] = ()
+    states: dict[Path, Tensor] = field(default_factory=dict)
+
+    def part(self, numbers: Iterable[int], paths: Iterable[Path]) -> Windows:
+        """Some of the windows, in order, with models of their own."""
+        index = sorted(map(int, numbers))
+        return Windows(self.ids[index], self.documents[index], self.skipped, list(dict.fromkeys(paths)))
+
+    def advance(self, models: Pair, done: int) -> None:
+        """All models through one more part."""
+        after: dict[Path, Tensor] = {}
+        for bit, model in enumerate(models):
+            keys = sorted({path[: done + 1] for path in self.paths if path[done] == bit})
+            if not done:
+                after |= {key: model.lens.run(self.ids, sites="embedding")["embedding"].clone() for key in keys}
+            elif keys:
+                pieces = torch.cat([self.states[key[:-1]] for key in keys]).split(max(1, TOKENS // self.ids.shape[1]))
+                made = torch.cat([model.block(done - 1, piece) for piece in pieces])
+                after |= zip(keys, made.split(len(self.ids)), strict=True)
+        self.states = after
+
+    def judged(self, models: Pair) -> dict[Path, Floats]:
+        """`divergences` [tokens, 4] of each path's model from the first, for the positions whose next token is in the window."""
+        found: dict[Path, list[Tensor]] = {path: [] for path in self.paths}
+        step = max(1, LOGITS // (self.ids.shape[1] * models[0].lens.width("head")))
+        for part in (slice(start, start + step) for start in range(0, len(self.ids), step)):
+
+            def logs(path: Path, part: slice = part) -> Tensor:
+                rows = models[path[-1]].logits(self.states[path[:-1]][part, self.skipped : -1]).flatten(0, 1)
+                return (rows if rows.dtype == torch.float64 else rows.float()).log_softmax(1)
+
+            targets, base = self.ids[part, self.skipped + 1 :].flatten(), logs((0,) * len(self.paths[0]))
+            for path in self.paths:
+                found[path].append(divergences(base, logs(path) if any(path) else base, targets).cpu())
+        return {path: torch.cat(values).numpy() for path, values in found.items()}
+
+    def cells(self, values: Floats, functions: Mapping[str, Callable[[Floats], float | None]]) -> Cells:
+        """Functions of the sums of values [n, k] of all tokens, with 95 % intervals: documents (windows, where they are
+        few) are left out one at a time."""
+        documents = self.documents[:, self.skipped :][:, : len(values) // len(self.ids)]
+        own = np.unique(documents.ravel(), return_inverse=True)[1]
+        if running := not enough_documents(np.bincount(own).astype(np.float64)):
+            own = np.repeat(np.arange(len(documents)), documents.shape[1])
+        sizes, cells = np.bincount(own).astype(np.float64), Cells()
+        table = torch.zeros(len(sizes), values.shape[1], dtype=torch.float64)
+        sums = table.index_add_(0, torch.from_numpy(own), torch.from_numpy(values)).numpy()
+        whole = sums.sum(0)
+        for name, function in functions.items():
+            rest = [function(whole - one) for one in sums]
+            least = 0.0 if "error" in name or name in ("kl", "kl_reverse", "restored_kl") else None
+            ends = jackknife(function(whole), rest, sizes, running=running, bounds=(least, None))
+            cells |= {name: function(whole), f"{name}_interval": ends}
+        return cells
+
+    def means(self, values: Floats, names: Sequence[str] = COLUMNS) -> Cells:
+        counted = np.concatenate([values, np.ones((len(values), 1))], axis=1)
+        return self.cells(counted, {name: lambda s, k=k: float(s[k] / s[-1]) for k, name in enumerate(names)})  # type: ignore[misc]
+
+    def errors(self, first: Path, other: Path) -> Cells:
+        """How far states are from the first model's, relative to their size (roots of sums of squares): all, their mean vector,
+        and coordinates whose root mean square is above six times the median coordinate's (None where there is none)."""
+        rows, ends = (self.states[path][:, self.skipped :].flatten(0, 1).double().cpu() for path in (first, other))
+        size, width, moved = rows.square().mean(0).sqrt(), rows.shape[1], ends - rows
+        far = size > OUTLYING * size.median()
+        parts = [one.square().sum(1, keepdim=True) for x in (moved, rows) for one in (x, x[:, far])]
+
+        root: Any = lambda a, b: float((a.sum() / b.sum()) ** 0.5) if b.sum() > 0 else None  # noqa: E731
+        return self.cells(torch.cat([*parts, moved, rows], dim=1).numpy(), {
+            "relative_error": lambda s: root(s[0], s[2]), "outlier_error": lambda s: root(s[1], s[3]),
+            "mean_direction_error": lambda s: root(s[4 : 4 + width] ** 2, s[4 + width :] ** 2),
+        })  # fmt: skip
+
+
+def divergences(first: Tensor, other: Tensor, targets: Tensor) -> Tensor:
+    """KL both ways, rise of the loss, and whether the likeliest token is the same, float64 [n, 4], of log probabilities [n, V].
+    With δ their difference KL = Σ p (δ + e^−δ − 1), as both sum to 1: no term is negative, small sums keep their digits."""
+    gap = first - other
+    forward = (first.exp() * (torch.expm1(-gap) + gap)).sum(1, dtype=torch.float64).clamp(min=0)
+    back = (other.exp() * (torch.expm1(gap) - gap)).sum(1, dtype=torch.float64).clamp(min=0)
+    loss, agree = gap.gather(1, targets[:, None])[:, 0], first.argmax(1) == other.argmax(1)
+    return torch.stack([forward, back, loss.double(), agree.double()], dim=1)
+
+
+def sweep(
+    models: Pair, groups: Sequence[Windows], run: Run, stage: str, each: Callable[[int], dict[str, Cells]]
+) -> tuple[list[dict[Path, Floats]], dict[str, Cells]]:
+    """The divergences of every group, and what `each` said after each part. States are stored now and then for a resume."""
+    stored = run.parts.read(stage) if run.resume else None
+    note: Any = stored.note if stored else (0, {}, {}, [])
+    done, notes, models[1].bytes, models[1].formats = note[0], note[1], models[1].bytes | note[2], {*note[3]}
+    for key, states in stored.tensors.items() if stored else ():
+        groups[int(key[0])].states[tuple(map(int, key[1:]))] = states.to(models[0].lens.device)
+    for number, part in list(enumerate(models[0].parts[:-1]))[done:]:
+        run.progress(f"{stage} · {part}", number, len(models[0].parts), "parts")
+        with models[1].ready(part):
+            for group in groups:
+                group.advance(models, number)
+        notes |= each(number)
+        if run.parts.due():
+            kept = {f"{g}{''.join(map(str, key))}": x for g, one in enumerate(groups) for key, x in one.states.items()}
+            run.parts.write(stage, kept, note=plain([number + 1, notes, models[1].bytes, models[1].formats]))
+    run.progress(f"{stage} · head", len(models[0].parts) - 1, len(models[0].parts), "parts")
+    return [group.judged(models) for group in groups], notes
+
+
+def check_options(asked: Given) -> None:
+    """Raise BadInput, by name, for options that only the other way of comparing uses, and those that need another."""
+    names = [name for name, default in UNUSED.items() if asked["damage"] and asked[name] != default]
+    names += [name for name in ("keep", "limit", "fail_on") if asked[name] is not None and not asked["damage"]]
+    names += [f"against {asked['against']}"] if asked["against"] not in (None, *BITS) and not asked["damage"] else []
+    if names or (asked["fail_on"] and asked["limit"] is None):
+        what = f"with{'' if asked['damage'] else 'out'} --damage" if names else "without --limit"
+        raise BadInput(f"--{(names or ['fail-on'])[0].replace('l_o', 'l-o')} is not used {what}.")
+
+
+def measure_damage(given: SourcesLike, asked: Given, run: Run) -> DamageResult:
+    """See `compare`: one pass through both models' parts, and one more where `keep` asks which parts to keep."""
+    settings, keep, limit = asked.chosen(ComparisonSettings), asked["keep"], asked["limit"]
+    (first, second), names = models, _ = _models(given, settings, run)
+    limited = settings.but(max_tokens=settings.max_tokens or READ)
+    source = Subject(names[0], first.lens, limited, Run.quiet(), renamed=False).reading(first.lens, settings.text)
+    batches = [batch for batch in source.batches() if batch.ids.shape[1] == settings.context]
+    count = min(max(1, settings.sample // settings.context), sum(len(one.ids) for one in batches) // (2 if keep else 1))
+    if not count or settings.skip_first > settings.context - 2:
+        raise BadInput(f"The text has too few windows of {settings.context} tokens, or --skip-first leaves nothing of them.")
+    ids, documents = (np.concatenate([getattr(one, name) for one in batches]) for name in ("ids", "documents"))
+    parts = {k: part for k, part in enumerate(first.parts) if second.differs(first, part)}
+
+    def path(*ones: int) -> Path:
+        return tuple(int(k in ones) for k in range(len(first.parts)))
+
+    none, all_of = path(), path(*parts)
+    paths = {("isolated", k): path(k) for k in parts} | {("restored", k): path(*parts.keys() - {k}) for k in parts}
+    paths |= {("accumulated", k): path(*(j for j in parts if j <= k)) for k in parts}
+    whole = Windows(torch.from_numpy(ids).to(first.lens.device), documents, settings.skip_first, [none, *[all_of] * bool(parts)])
+    order = np.random.default_rng(settings.seed).permutation(len(ids))
+    sample = whole.part(order[:count], [none, all_of, *paths.values()])
+
+    def each(k: int) -> dict[str, Cells]:
+        told = (("isolated", sample, path(k)), ("accumulated", whole, all_of)) if k in parts else ()
+        return {f"{mode} {k}": group.errors(none[: k + 1], other[: k + 1]) for mode, group, other in told}
+
+    (everywhere, found), errors = sweep(models, [whole, sample], run, "damage", each)
+    values, missing, rows = {key: found[one] for key, one in paths.items()}, found[all_of], list[Row]()
+    before = 0 * missing
+    for k, part in parts.items():
+        back, after = values["restored", k], values["accumulated", k]
+        gained = np.stack([back[:, 0], back[:, 2], missing[:, 0] - back[:, 0]], axis=1)
+        gains = sample.means(gained, ("restored_kl", "restored_loss_change", "gain"))
+        alone = values["isolated", k]
+        for mode, own, added, more in (("isolated", alone, alone, gains), ("accumulated", after, after - before, Cells())):
+            both, ratio = np.stack([added[:, 0], missing[:, 0]], axis=1), lambda s: float(s[0] / s[1]) if s[1] > 0 else None
+            share = sample.cells(both, {"share": ratio})
+            about: Cells = {"block": part, "mode": mode, "bytes_first": first.bytes[part], "bytes_second": second.bytes[part]}
+            rows.append(Row(about | sample.means(own) | share | more | errors.get(f"{mode} {k}", {})))
+        before = after
+    totals = {"whole": Row(whole.means(everywhere[all_of])), "sample": Row(sample.means(missing))}
+    gains_of = {k: (missing - values["restored", k]).mean(0) for k in parts}
+    choices = list[Row]()
+    if keep and parts:
+        seen = set(sample.documents.ravel().tolist())
+        fresh = [k for k in order[count:] if seen.isdisjoint(documents[k].tolist())]
+        held = whole.part((fresh if len(fresh) >= count else order[count:])[:count], [none])
+        choices = _choices(models, parts, gains_of, missing.mean(0), held, path, keep, run)
+    findings = _findings(rows, totals["whole"], choices, limit, names[1])
+    records = [first.lens.provenance(), replace(second.record, name=names[1])]
+    notes = [f"Parts were exchanged on {count} of {len(ids)} windows, drawn with the seed. Intervals: by documents, or windows."]
+    notes += [f"Matrices of blocks became {', '.join(second.formats)}; the rest stays."] * bool(second.formats)
+    return DamageResult(
+        protocol=run.protocol(text=source.text(), device=records[0].device, dtype=records[0].dtype, notes=notes), models=records,
+        damage=rows, totals=totals, choices=choices, findings=findings, tokens=len(everywhere[all_of]), sampled=len(missing),
+        sums={"isolated": float(sum(values["isolated", k][:, 0].mean() for k in parts)), "total": float(missing[:, 0].mean()),
+              "restored": float(sum(gain[0] for gain in gains_of.values()))},
+        failed=[one.code for one in findings if one.code == asked["fail_on"]],
+    )  # fmt: skip
+
+
+def _models(given: SourcesLike, settings: ComparisonSettings, run: Run) -> tuple[Pair, list[str]]:
+    """Both models, checked, and their names. The second is read first, and its blocks are put aside before the first is."""
+    subjects, rounds = compared_subjects(given, settings, run), settings.against not in (None, *BITS)
+    live = settings.against in BITS and not isinstance(subjects[0].ready, Preparation)
+    if live or len(subjects) != 2 - rounds or any(isinstance(one.ready, VectorSource) for one in subjects):
+        raise BadInput("Name two models for --damage, or one (by name) and --against; stored states have no blocks.")
+    names = [one.name for one in subjects] + [f"{subjects[0].name} ({settings.against})"] * rounds
+    spill, rounding = isinstance(subjects[-1].ready, Preparation), cast(RoundingName, settings.against) if rounds else None
+    second = PartwiseModel(subjects[-1].load(), rounding=rounding, spill=spill and not rounds)
+    first = PartwiseModel(subjects[0].load())
+    shapes = [(len(one.blocks), one.lens.width("embedding"), one.lens.width("head")) for one in (first, second)]
+    if shapes[0] != shapes[1] or len({tokenizer_identity(one.lens.tokenizer) for one in (first, second)}) > 1:
+        raise BadInput(f"Tokenizers, or blocks, width and vocabulary ({shapes[0]}, {shapes[1]}) differ: nothing to exchange.")
+    return (first, second), names
+
+
+def _choices(
+    models: Pair, parts: Mapping[int, str], gains: Mapping[int, Floats], missing: Floats, held: Windows,
+    path: Callable[..., Path], keep: float, run: Run,
+) -> list[Row]:  # fmt: skip
+    """Parts to keep as in the first model, greedily by the divergence that each gives back for its bytes; measured beside
+    uniform and random choices of as many bytes, on windows that the choice was not made by."""
+    own, other = (one.bytes for one in models)
+    costs = {k: own[part] - other[part] if own[part] > other[part] else own[part] for k, part in parts.items()}
+    every, rng = list(parts), np.random.default_rng([run.seed, 1])
+
+    def filled(order: Iterable[int], budget: float) -> list[int]:
+        fits = lambda kept, k: [*kept, k] if costs[k] + sum(costs[j] for j in kept) <= budget else kept  # noqa: E731
+        return reduce(fits, order, list[int]())
+
+    best = filled(sorted((k for k in parts if gains[k][0] > 0), key=lambda k: -gains[k][0] / costs[k]), keep)
+    if not best:
+        raise BadInput(f"--keep {keep:g} bytes hold no part that helps: the smallest takes {min(costs.values()):,}.")
+    spent = sum(costs[k] for k in best)
+    even = [every[int((j + 0.5) * len(every) / len(best))] for j in range(len(best))]
+    named = {"none": [], "greedy": best, "uniform": filled(dict.fromkeys([*even, *every]), spent)}
+    named |= {f"random {j}": filled(rng.permutation(every).tolist(), spent) for j in range(DRAWS)}
+    held.paths = list(dict.fromkeys([path(), *(path(*parts.keys() - set(kept)) for kept in named.values())]))
+    [found], _ = sweep(models, [held], run, "choices", lambda k: {})
+    measured = {name: found[path(*parts.keys() - set(kept))] for name, kept in named.items()}
+    measured["random"] = np.mean([measured.pop(f"random {j}") for j in range(DRAWS)], axis=0)
+    named["random"], rows = named["random 0"], list[Row]()
+    for name, values in measured.items():
+        more = held.means((values - measured["greedy"])[:, [0, 2]], ("more_kl", "more_loss"))
+        left = missing - sum(gains[k] for k in named[name])
+        more |= {} if name == "random" else {"predicted_kl": float(left[0]), "predicted_loss_change": float(left[2])}
+        kept = {"kept": [parts[k] for k in sorted(named[name])], "bytes": sum(costs[k] for k in named[name])}
+        rows.append(Row({"choice": name} | kept | held.means(values) | more))
+    return rows
+
+
+def _findings(rows: list[Row], total: Row, choices: list[Row], limit: float | None, name: str) -> list[Finding]:
+    if not rows:
+        return [Finding(code="SAME", level="good", sentence=f"All weights of {name} are the first model's.", model=name)]
+    ends: Any = lambda row: f"{row['kl']:.3g} [{', '.join(f'{end:.3g}' for end in row['kl_interval'] or ())}]"  # noqa: E731
+    found = list[Finding]()
+    if limit is not None and (total.interval("kl") or (np.inf, np.inf))[1] > limit:
+        text = f"{name} diverges by {ends(total)} nats a token: it is not shown to be below {limit:g}."
+        found.append(Finding(code="OVER-LIMIT", level="alert", sentence=text, model=name, value=total.number("kl")))
+    alone = sorted((row for row in rows if row["mode"] == "isolated"), key=lambda row: -(row.number("kl") or 0))
+    text = ", then ".join(f"{row['block']} {ends(row)}" for row in alone[:2])
+    text, site, worst = f"Alone in the first model {text} nats a token cost most.", alone[0].text("block"), alone[0].number("kl")
+    found.append(Finding(code="WORST-PART", level="notice", sentence=text, model=name, site=site, value=worst))
+    if choices:
+        own = {row.text("choice"): row for row in choices}
+        beaten = [one for one in ("uniform", "random") if (own[one].interval("more_kl") or (0.0, 0.0))[0] > 0]
+        kept, left = ", ".join(cast(list[str], own["greedy"]["kept"])), own["greedy"].number("predicted_kl") or 0.0
+        text = f"With {kept} as in the first model {ends(own['greedy'])} nats a token are left ({left:.3g} predicted). "
+        text += f"That beats {' and '.join(beaten)} choices of as many bytes." if beaten else "That does not beat other choices."
+        found.append(Finding(code="KEEPING", level="good" if len(beaten) == 2 else "notice", sentence=text, model=name))
+    return found

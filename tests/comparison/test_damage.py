@@ -1,0 +1,289 @@
+"""What a second model costs, block by block: against whole models with one block exchanged, faults, choices, files, options."""
+
+import copy
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import headscan
+from headscan.comparison.damage import divergences
+from headscan.model import Lens
+from headscan.model.rounding import pack_k, packed, round_block
+
+ASSETS = Path(__file__).resolve().parents[3] / "shared" / "assets" / "models"
+SMALL = {"gpt-vanilla": "gpt-vanilla", "stories260K": ASSETS / "stories260K", "babyllama": ASSETS / "babyllama-tok105"}
+READ = {"max_tokens": 192, "context": 32, "sample": 192}
+
+
+def small(name):
+    if not Path(SMALL[name]).exists() and name != "gpt-vanilla":
+        pytest.skip(f"{SMALL[name]} is absent")
+    return Lens.load(SMALL[name])
+
+
+def blocks(lens):
+    model = lens.model.model if hasattr(lens.model, "model") else lens.model.transformer
+    return model.layers if hasattr(model, "layers") else model.h
+
+
+def rounded(lens, name):
+    """A whole second model: for bitsandbytes the one that transformers loads."""
+    if name in ("8bit", "4bit"):
+        return Lens.load(lens.origin.source, dtype=name)
+    other = copy.deepcopy(lens.model)
+    lens = Lens(other, lens.tokenizer, name="other")
+    for block in blocks(lens):
+        round_block(block, name)
+    return lens
+
+
+def brute(lens, other, ids, skipped=1):
+    """KL of whole models by the definition, in float64: mean over the positions that have a next token."""
+
+    def logs(model):
+        with torch.no_grad():
+            return model.model(ids).logits[:, skipped:-1].double().log_softmax(-1)
+
+    p, q = logs(lens), logs(other)
+    targets = ids[:, skipped + 1 :, None]
+    loss = (p - q).gather(-1, targets).mean()
+    agree = (p.argmax(-1) == q.argmax(-1)).double().mean()
+    kl, back = (p.exp() * (p - q)).sum(-1).mean(), (q.exp() * (q - p)).sum(-1).mean()
+    return {"kl": kl, "kl_reverse": back, "loss_change": loss, "top1_agreement": agree}
+
+
+def exchanged(lens, other, numbers):
+    """The first model with these blocks of the other, as one whole model; the first is put back by `blocks(lens)[i] = ...`."""
+    mine = Lens(copy.copy(lens.model), lens.tokenizer, name="mixed")
+    mine.model = copy.deepcopy(lens.model)
+    for number in numbers:
+        blocks(mine)[number] = blocks(other)[number]
+    return mine
+
+
+@pytest.mark.parametrize(("name", "rounding"), [("stories260K", "q4_0"), ("babyllama", "8bit"), ("gpt-vanilla", "q2_k")])
+def test_each_exchange_is_that_of_two_whole_models(name, rounding):
+    lens = small(name)
+    pytest.importorskip("bitsandbytes" if rounding.endswith("bit") else "gguf")
+    result = headscan.compare(SMALL[name], "stories", damage=True, against=rounding, **READ)
+    other, depth = rounded(lens, rounding), lens.depth
+    ids = torch.tensor(np.stack([one.ids for one in windows(lens)]))
+    for row in result.damage:
+        number = int(row.text("block").removeprefix("block."))
+        mixed = exchanged(lens, other, [number] if row["mode"] == "isolated" else range(number + 1))
+        for field, value in brute(lens, mixed, ids).items():
+            assert row.number(field) == pytest.approx(float(value), abs=1e-6), (row["block"], row["mode"], field)
+        if row["mode"] == "isolated":
+            back = exchanged(lens, other, [one for one in range(depth) if one != number])
+            assert row.number("restored_kl") == pytest.approx(float(brute(lens, back, ids)["kl"]), abs=1e-6)
+    assert len(result.damage) == 2 * depth
+    shares = [row.number("share") for row in result.damage if row["mode"] == "accumulated"]
+    assert sum(shares) == pytest.approx(1.0)
+    whole = brute(lens, exchanged(lens, other, range(depth)), ids)
+    assert result.totals["whole"].number("kl") == pytest.approx(float(whole["kl"]), abs=1e-6)
+
+
+def windows(lens, tokens=READ["max_tokens"], context=READ["context"]):
+    from headscan.text import Windows
+
+    return Windows("stories", lens.tokenizer, context, max_tokens=tokens)
+
+
+# ---- Faults of one block, beside the rounding of all to 8 bits
+
+
+def two_bits(block, lens, rng):
+    for weight in matrices(block):
+        groups = weight.data.reshape(-1, 16 if weight.numel() % 32 else 32)
+        low, high = groups.amin(1, keepdim=True), groups.amax(1, keepdim=True)
+        step = (high - low) / 3
+        groups.copy_(low + ((groups - low) / step).round() * step)
+
+
+def permuted_head(block, lens, rng):
+    """The values of one head in another order."""
+    config, heads = lens.model.config, lens.model.config.num_attention_heads
+    if hasattr(block, "attn"):
+        values, size = block.attn.c_attn.weight.data[:, -config.hidden_size :].T, config.hidden_size // heads
+    else:
+        values, size, heads = block.self_attn.v_proj.weight.data, config.head_dim, config.num_key_value_heads
+    own = values[(head := int(rng.integers(heads))) * size : (head + 1) * size]
+    own.copy_(own[torch.arange(size).roll(1)].clone())
+
+
+def scaled(block, lens, rng):
+    weights = matrices(block)
+    weights[rng.integers(len(weights))].data.mul_(1.05)
+
+
+def matrices(block):
+    return [weight for weight in block.parameters() if weight.ndim == 2]
+
+
+def named_first(name, fault, seed):
+    """Which block was hurt, and which has the greatest divergence."""
+    lens, rng = small(name), np.random.default_rng(seed)
+    other = rounded(lens, "q8_0")
+    number = int(rng.integers(lens.depth))
+    fault(blocks(other)[number], lens, rng)
+    result = headscan.compare([lens, other], "stories", damage=True, seed=seed, max_tokens=512, context=64, sample=256)
+    [found] = [one for one in result.findings if one.name == "WORST-PART"]
+    return f"block.{number}", found.site
+
+
+@pytest.mark.parametrize("fault", [two_bits, permuted_head, scaled])
+@pytest.mark.parametrize("name", ["stories260K"])
+def test_a_fault_of_one_block_is_named_first(name, fault):
+    hurt, found = named_first(name, fault, 3)
+    assert found == hurt
+
+
+# ---- Formats
+
+
+@pytest.mark.parametrize(("bits", "kind", "size", "top"), [(4, "Q4_K", 32, 15), (2, "Q2_K", 16, 3)])
+def test_packed_blocks_are_read_by_another_reader_within_a_step(bits, kind, size, top):
+    gguf = pytest.importorskip("gguf")
+    rows = torch.randn(64, 256, generator=torch.Generator().manual_seed(bits)) * torch.logspace(-3, 1, 64)[:, None]
+    data = pack_k(rows, bits).numpy()
+    read = torch.from_numpy(gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]))
+    parts = rows.reshape(64, -1, size)
+    span = parts.amax(2).clamp(min=0) - parts.amin(2).clamp(max=0)
+    # Half a step, and what scale and offset lose as whole numbers of 6 or 4 bits of the widest of their block.
+    most = 63 if bits == 4 else 15
+    loose = (span / top / 2 + span.amax(1, keepdim=True) * (1 + 1 / top) / most).repeat_interleave(size, 1)
+    assert bool(((read - rows).abs() <= loose * 1.01).all())
+    assert torch.equal(packed(rows, kind)[1], read)
+
+
+def test_rows_that_fit_no_block_take_a_smaller_one_or_stay_halves():
+    pytest.importorskip("gguf")
+    kinds = [packed(torch.randn(4, width), "Q4_K")[2] for width in (512, 64, 40)]
+    assert kinds == ["Q4_K", "Q5_0", "F16"]
+    assert bool((packed(torch.zeros(2, 256), "Q2_K")[1] == 0).all())
+
+
+# ---- The verb
+
+
+def test_a_folder_of_the_rounded_model_costs_what_the_rounding_does(tmp_path):
+    pytest.importorskip("gguf")
+    lens = small("gpt-vanilla")
+    other = rounded(lens, "q4_0")
+    other.model.save_pretrained(tmp_path / "q4")
+    lens.tokenizer.save_pretrained(tmp_path / "q4")
+    by_file = headscan.compare(["gpt-vanilla", tmp_path / "q4"], "stories", damage=True, **READ)
+    by_name = headscan.compare("gpt-vanilla", "stories", damage=True, against="q4_0", **READ)
+    for one, two in zip(by_file.damage, by_name.damage, strict=True):
+        assert (one["block"], one["mode"]) == (two["block"], two["mode"])
+        for field in ("kl", "loss_change", "gain", "relative_error", "mean_direction_error", "share"):
+            assert one.number(field) == pytest.approx(two.number(field), abs=1e-7), field
+    assert lens.model.training is False
+    assert "forward" not in vars(blocks(lens)[0])
+
+
+def test_what_is_interrupted_goes_on_and_ends_the_same(tmp_path, monkeypatch):
+    pytest.importorskip("gguf")
+    monkeypatch.setattr("headscan.run.parts.Parts.due", lambda self: self.folder is not None)
+
+    def stop(stage, done, total, unit):
+        if "block.3" in stage:
+            raise KeyboardInterrupt
+
+    options = {"damage": True, "against": "q8_0", **READ}
+    with pytest.raises(KeyboardInterrupt):
+        headscan.compare("gpt-vanilla", "stories", out=tmp_path / "run", progress=stop, **options)
+    with pytest.raises(headscan.BadInput, match="cannot be resumed: --against"):
+        headscan.compare("gpt-vanilla", "stories", out=tmp_path / "run", resume=True, **options | {"against": "q4_0"})
+    stages = []
+    again = headscan.compare(
+        "gpt-vanilla", "stories", out=tmp_path / "run", resume=True, progress=lambda stage, *rest: stages.append(stage), **options
+    )
+    assert not any("block.1" in stage for stage in stages)
+    assert any("block.3" in stage for stage in stages)
+    whole = headscan.compare("gpt-vanilla", "stories", **options)
+    assert [dict(row) for row in again.damage] == [dict(row) for row in whole.damage]
+    assert headscan.load(tmp_path / "run").document == again.document
+
+
+def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
+    from headscan.cli import _main
+
+    lens = small("gpt-vanilla")
+    other = rounded(lens, "q8_0")
+    two_bits(blocks(other)[2], lens, None)
+    size = sum(weight.nbytes for weight in blocks(lens)[2].parameters())
+    result = headscan.compare([lens, other], "stories", damage=True, keep=size, max_tokens=512, context=32, sample=256)
+    by_name = {row.text("choice"): row for row in result.choices}
+    assert by_name["greedy"]["kept"] == ["block.2"]
+    assert by_name["greedy"].number("kl") < by_name["none"].number("kl") / 10
+    assert by_name["uniform"].number("more_kl") == 0 or by_name["uniform"].interval("more_kl")[0] > 0
+    assert by_name["random"].number("kl") > by_name["greedy"].number("kl")
+    words = "compare gpt-vanilla --against q4_0 --damage --text stories --max-tokens 192 --context 32 --sample 64 --limit 1e-6"
+    with pytest.raises(SystemExit) as ended:
+        _main([*words.split(), "--fail-on", "HS701", "--json", "--out", str(tmp_path / "x")])
+    document = json.loads(capsys.readouterr().out)
+    assert ended.value.code == 3
+    assert document["failed"] == ["HS701"]
+    assert document["kind"] == "damage"
+    page = (tmp_path / "x" / "report.html").read_text()
+    assert "OVER-LIMIT" in page
+    assert "Part by part" in page
+
+
+def test_equal_models_have_no_damage():
+    result = headscan.compare(["gpt-vanilla", "gpt-vanilla"], "stories", damage=True, limit=0, **READ)
+    assert result.damage == []
+    assert [one.name for one in result.findings] == ["SAME"]
+    assert result.totals["whole"].number("kl") == 0
+    assert result.totals["whole"].number("top1_agreement") == 1
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "said"),
+    [
+        (["gpt-vanilla"], {"damage": True}, "Name two"),
+        (["gpt-vanilla", "gpt-vanilla"], {"damage": True, "against": "q4_0"}, "Name two models"),
+        (["gpt-vanilla"], {"against": "q4_0"}, "--against q4.0 is not used without --damage"),
+        (["gpt-vanilla"] * 2, {"keep": 5.0}, "--keep is not used without --damage"),
+        (["gpt-vanilla"] * 2, {"damage": True, "sites": "block.1"}, "--sites is not used with --damage"),
+        (["gpt-vanilla"] * 2, {"damage": True, "fail_on": "HS701"}, "--fail-on is not used without --limit"),
+        (["gpt-vanilla"], {"damage": True, "against": "q4_0", "keep": 5.0, **READ}, "too few|hold no part"),
+        ([np.zeros((9, 4)), np.zeros((9, 4))], {"damage": True}, "--text|stored states"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_name(models, options, said):
+    with pytest.raises(headscan.BadInput, match=said):
+        headscan.compare(models, "stories" if isinstance(models[0], str) else None, **options)
+
+
+def test_divergences_are_their_definitions():
+    generator = torch.Generator().manual_seed(1)
+    p, q = (torch.randn(6, 9, generator=generator, dtype=torch.float64).log_softmax(1) for _ in range(2))
+    targets = torch.arange(6)
+    found = divergences(p, q, targets)
+    assert torch.allclose(found[:, 0], (p.exp() * (p - q)).sum(1))
+    assert torch.allclose(found[:, 1], (q.exp() * (q - p)).sum(1))
+    assert torch.allclose(found[:, 2], (p - q)[range(6), targets])
+    tiny = divergences(p, (p + 1e-9 * q).log_softmax(1), targets)[:, 0]
+    assert bool((tiny >= 0).all())
+    assert float(tiny.max()) < 1e-15
+
+
+def test_a_gguf_file_costs_what_its_blocks_do(tmp_path):
+    gguf = pytest.importorskip("gguf")
+    from tests.model.test_gguf import HEADS, VOCABULARY, WIDTH, llama, write
+
+    sizes = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": 96, "num_hidden_layers": 2}
+    model = llama(0, **sizes, num_attention_heads=HEADS, num_key_value_heads=HEADS, tie_word_embeddings=False)
+    whole, packed_file = (write(gguf, model, tmp_path / f"{kind}.gguf", kind) for kind in ("F32", "Q8_0"))
+    read = {"damage": True, "max_tokens": 96, "context": 16, "sample": 96}
+    by_file = headscan.compare([whole, packed_file], "stories", **read)
+    by_name = headscan.compare(whole, "stories", against="q8_0", **read)
+    alone = [{row["block"]: row for row in one.damage if row["mode"] == "isolated"} for one in (by_file, by_name)]
+    assert list(alone[1]) == ["block.0", "block.1"]
+    for part, row in alone[1].items():
+        assert alone[0][part].number("kl") == pytest.approx(row.number("kl"), abs=1e-9)
