@@ -7,6 +7,7 @@ from safetensors.torch import load, save
 from headscan.statistics import Series, SiteStatistics
 from headscan.statistics import clusters as module
 from headscan.statistics.clusters import KINDS
+from headscan.statistics.reservoir import lengths
 
 WIDTH, LENGTH, WINDOWS = 6, 64, 200
 
@@ -78,8 +79,7 @@ def test_clusters_have_the_sums_of_their_own_tokens_wherever_windows_are_cut():
     assert len(own.unique()) > 200
     norms = x.norm(dim=-1, keepdim=True)
     each = torch.cat([x / norms, x, torch.ones_like(norms), torch.zeros_like(norms), norms, norms**2], dim=-1).flatten(0, 1)
-    aside = found._aside(states())
-    cells = (aside[0].long() + 2 * aside[1].long()).flatten()
+    cells = found._codes(lengths(states())).flatten()
     assert cells.unique().tolist() == [0, 2, 3]  # the first of every window is a sink
     windows = torch.arange(WINDOWS).repeat_interleave(LENGTH)
     for kind, units in (("documents", own.flatten()), ("windows", windows)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
+import gc
 import os
 import signal
 import sys
@@ -188,6 +189,7 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
     sys.excepthook = print_fault
+    gc.set_threshold(100_000, 20, 100)  # the libraries' objects are looked through again and again: a tenth of start-up
     with guarded():
         _main(sys.argv[1:])
 

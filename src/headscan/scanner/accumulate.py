@@ -18,7 +18,7 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.run import BadInput
 from headscan.run.files import uninterrupted
 from headscan.run.rows import Row
-from headscan.scanner.settings import Scanning, affordable_lengths
+from headscan.scanner.settings import Scanning, affordable_lengths, choose
 from headscan.states import VectorSource
 from headscan.statistics import BlockedCounts, Cloud, FirstWindows, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator
@@ -47,8 +47,9 @@ class Accumulation(Accumulator):
         self, widths: dict[str, int], vocabulary: int, *, skip_first: int = 0, sample: int = 600,
         extras: Mapping[str, Accumulator] | None = None, sample_bytes: int = SAMPLE_BYTES, seed: int = 0,
         device: torch.device | str = "cpu", intervals: bool = False, lengths: int = 1, pooled: Sequence[str] = (),
+        bounded: bool = False,
     ):  # fmt: skip
-        statistics = partial(SiteStatistics, device=device, intervals=intervals, lengths=lengths)
+        statistics = partial(SiteStatistics, device=device, intervals=intervals, lengths=lengths, bounded=bounded)
         self.sites = {
             site: statistics(width, lead=0) if site in pooled else statistics(width, skip_first=skip_first)
             for site, width in widths.items()
@@ -70,13 +71,15 @@ class Accumulation(Accumulator):
 
 
 def empty_pass(source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, settings: Scanning) -> Accumulation:
-    """A pass of a scan that has seen nothing."""
+    """A pass of a scan that has seen nothing; in float64 where it cannot be read again, or makes more than the core measures."""
+    bounded = settings.arithmetic == "bounded" and settings.text != "-" and not runner.probes
+    bounded &= all(measure.words.core for measure in choose(settings.measures)[0] if measure.spectral)
     widths = {site: source.width(site) for site in sites}
     return Accumulation(
         widths, source.vocabulary, skip_first=settings.skip_first, lengths=affordable_lengths(widths.values()),
         sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
         extras=runner.accumulators, seed=settings.seed, device=runner.setup.device, intervals=True,
-        pooled=[site for site in sites if source.pooled(site)],
+        pooled=[site for site in sites if source.pooled(site)], bounded=bounded,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """One model of a scan: its pass over the text, its null's, and what they say."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,7 +19,7 @@ from headscan.scanner.result import Picture
 from headscan.scanner.settings import Scanning, choose, finishing, memory_bound
 from headscan.scanner.sources import Subject, readable
 from headscan.states import VectorSource
-from headscan.statistics import Cloud, SiteStatistics, merged, process_count, process_rank
+from headscan.statistics import Cloud, SiteStatistics, merged, process_count, process_rank, same_everywhere
 from headscan.statistics.cloud import side_by_side
 from headscan.statistics.errors import Errors
 from headscan.statistics.reservoir import GROUPS
@@ -155,6 +155,7 @@ class Examined:
     picture: Picture = field(default_factory=Picture)
     arrays: Arrays = field(default_factory=dict)
     estimates: list[Estimates] = field(default_factory=list)
+    rounding: list[float] = field(default_factory=list)
 
 
 @dataclass
@@ -186,7 +187,9 @@ class Examiner:
         runner = ProbeRunner(self.probes, source, sites, self.settings, announce=self.run.announce)
         accumulated, text = self._pass(f"{number}", source, sites, runner, label=source.name, more=more)
         model = Examined(source.record(), text, source.batch)
-        for depth, (cells, errors, arrays) in enumerate(self._sites(source, sites, accumulated, pictured=True)):
+        every = self._finished(f"{number}", source, sites, accumulated, more=more, pictured=True)
+        for depth, (cells, errors, arrays) in enumerate(every):
+            model.rounding.append(errors.rounding)
             model.sites.append(Row({"model": source.name, "depth": depth, **cells}))
             model.estimates.append(Estimates(source.name, sites[depth], cells, errors))
             model.arrays |= arrays
@@ -194,6 +197,23 @@ class Examiner:
         model.tables = runner.rows(accumulated, Clouds(accumulated.sites, runner.setup.sites), {"model": source.name})
         model.seconds, model.reasons = runner.seconds, runner.reasons
         return model, subject.control(source, self.text)
+
+    def _finished(
+        self, name: str, source: VectorSource, sites: tuple[str, ...], accumulated: Accumulation, *, more: bool,
+        pictured: bool = False,
+    ) -> list[tuple[Cells, Errors, Arrays]]:  # fmt: skip
+        """The cells, errors and coordinates of every site; those that float32 products left too coarse are read again."""
+        made = dict(zip(sites, self._sites(source, sites, accumulated, pictured=pictured), strict=True))
+        coarse = same_everywhere("\n".join(site for site, (_, errors, _) in made.items() if errors.rounding > 1))
+        if coarse:
+            again = tuple(coarse.split("\n"))
+            self.run.announce(f"{source.name} is read once more, with float64 products, at {', '.join(again)}.")
+            exact = replace(self, settings=self.settings.but(arithmetic="exact"))
+            runner = ProbeRunner([], source, again, exact.settings, announce=self.run.announce)
+            second, _ = exact._pass(f"{name}-exact", source, again, runner, label=source.name, more=more)
+            accumulated.sites |= second.sites
+            made |= zip(again, self._sites(source, again, accumulated, pictured=pictured), strict=True)
+        return list(made.values())
 
     def _sites(
         self, source: VectorSource, sites: tuple[str, ...], accumulated: Accumulation, *, pictured: bool = False
@@ -228,11 +248,12 @@ class Examiner:
         runner = ProbeRunner(cheap, random, sites, self.settings, announce=lambda _: None)
         name, label = f"{number}-random-init", f"{model}, random weights"
         accumulated, _ = self._pass(name, random, sites, runner, label=label, more=more)
-        every = self._sites(random, sites, accumulated)
+        every = self._finished(name, random, sites, accumulated, more=more)
         for depth, (site, (cells, errors, _)) in enumerate(zip(sites, every, strict=True)):
             found.nulls.append(Row({"model": model, "depth": depth, "site": site, "null": "random-init", **cells}))
             found.estimates.append(Estimates(model, site, cells, errors, null=True))
             found.nulls.append(gaussians[depth])
+            found.rounding.append(errors.rounding)
         place = {"model": model, "null": "random-init"}
         for name, rows in runner.rows(accumulated, Clouds(accumulated.sites, runner.setup.sites), place).items():
             found.tables.setdefault(name, []).extend(rows)

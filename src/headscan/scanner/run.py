@@ -24,6 +24,7 @@ from headscan.scanner.sources import subjects
 from headscan.states import SourcesLike, given_sources
 from headscan.states.estimate import Estimate, expected_reader, operations_a_second
 from headscan.statistics import process_count, process_rank, same_everywhere
+from headscan.statistics.errors import allowed
 from headscan.text.source import TEXT, BatchSize, Context, Documents, FieldName, Master, MaxTokens, TextLike, check_text
 
 
@@ -50,6 +51,11 @@ def scan(
         ),
     ] = (),
     batch: BatchSize = None,
+    arithmetic: Annotated[
+        Literal["bounded", "exact"],
+        Option("Second moments: bounded (float32 products from 256 dimensions on, whose measured error stays below 1e-6 of each "
+               "number or a thousandth of its interval) or exact (float64 throughout)."),
+    ] = "bounded",
     engine: Annotated[
         Literal["here", "spark"],
         Option("Engine that reads stored states: here (these processes) or spark (a cluster).", identity=False),
@@ -112,7 +118,8 @@ def _result(found: list[Examined], measures: list[Measure], probes: list[Probe],
     last = found[-1]
     notes = [
         f"Positions: {skipped}; {last.batch} windows a forward pass.", RULE,
-        "Sums in float64. Intervals (95 %) are for another text of the same length and kind, with documents as clusters; of "
+        allowed([share for one in found for share in one.rounding]),
+        "Intervals (95 %) are for another text of the same length and kind, with documents as clusters; of "
         "fewer than three documents, windows are the clusters, and the interval speaks of this text alone.",
     ]  # fmt: skip
     protocol = run.protocol(text=last.text, device=last.record.device, dtype=last.record.dtype, notes=notes)

@@ -94,6 +94,7 @@ class Scanning(SiteReading):
     sample: int
     measures: str | Sequence[str] | None
     pairs: Sequence[str | os.PathLike[str]]
+    arithmetic: Literal["bounded", "exact"]
     engine: Literal["here", "spark"]
     master: Master
 

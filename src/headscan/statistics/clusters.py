@@ -22,6 +22,7 @@ from headscan.statistics.reservoir import CELLS, Chosen, Reservoir
 SAMPLE_TOKENS, SAMPLE_BYTES = 4096, 16 * 2**20
 CLUSTERS = 64  # at most, of documents and of windows; beyond that neighbours are added
 KINDS = ("documents", "windows")
+CHUNK = 512  # tokens that are squared at a time: they stay near
 
 
 def sample_tokens(width: int) -> int:
@@ -40,39 +41,52 @@ def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
 class Pieces:
     """B windows of T tokens [B, T, d], cut into the pieces of documents that they hold.
 
-    states: in any precision; documents [B, T], the number of each token's. aside [G − 1, B, T]: treatment 0 counts all
-    tokens, treatment g all but those of its mask.
+    states: in any precision; documents [B, T], the number of each token's; cells [B, T], the place in `CELLS` of each.
 
-    The tokens that some treatment leaves out are few, and kept `apart`: their numbers [m] among the B·T, and `alone`
-    [m, 2d + 4], the `token_sums` of each. rows: the ordinary others in float64, zeros in place of those apart; inverse
-    [B, T]: their 1/‖x‖; ordinary [B, 2d + 4]: their `token_sums` by window.
+    The tokens that are not ordinary are few, and kept `apart`: their numbers [m] among the B·T, and `alone` [m, 2d + 4], the
+    `token_sums` of each; members [m], the cell of each. rows: the ordinary others, zeros in place of those apart, in float64, or
+    in float32 about a centre; inverse [B, T]: their 1/‖x‖; ordinary [B, 2d + 4]: their `token_sums` by window.
     """
 
     states: Tensor
     documents: Tensor
-    aside: Tensor
+    cells: Tensor
     apart: Tensor
+    members: Tensor
     alone: Tensor
     rows: Tensor
     inverse: Tensor
     scalars: Tensor
     ordinary: Tensor
+    centre: Tensor | None = None
 
     @classmethod
-    def of(cls, states: Tensor, documents: Tensor, aside: Tensor) -> Self:
-        """Of the states alone."""
-        rows = states.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
-        norms = torch.linalg.vector_norm(rows, dim=-1)
-        apart = aside.flatten(1).any(0).nonzero().flatten()
-        tokens, lengths, kept = rows.flatten(0, 1), norms.flatten(), torch.ones_like(norms)
-        alone = token_sums(tokens[apart], lengths[apart])
-        for each in (tokens, lengths, kept.flatten()):
+    def of(
+        cls, states: Tensor, documents: Tensor, cells: Tensor, norms: Tensor | None = None, centre: Tensor | None = None
+    ) -> Self:
+        """Of the states alone, whose cells are known to the processor; with a centre [d], and `norms` [B, T], in float32."""
+        place = cells.flatten().nonzero().flatten()
+        apart = place.to(states.device, non_blocking=True)
+        rare = states.flatten(0, 1)[apart].double()
+        alone = token_sums(rare, torch.linalg.vector_norm(rare, dim=-1))
+        if centre is None or norms is None:
+            rows = states.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+            norms = torch.linalg.vector_norm(rows, dim=-1)
+        else:
+            rows, norms = states - centre.float(), norms.clone()
+        kept = torch.ones_like(norms)
+        for each in (rows.flatten(0, 1), norms.flatten(), kept.flatten()):
             each.index_fill_(0, apart, 0.0)
         inverse = torch.where(norms > 0, 1 / norms, 0.0)
-        directed = torch.bmm(torch.stack([inverse, kept], dim=1), rows).flatten(1)  # in one reading of the rows
-        scalars = torch.stack([kept, kept - (norms > 0).double(), norms, norms.square()], dim=-1)
-        ordinary = torch.cat([directed, scalars.sum(1)], dim=1)
-        return cls(states, documents.cpu(), aside, apart, alone, rows, inverse, scalars, ordinary)
+        weights = torch.stack([inverse, kept], dim=1)
+        directed = torch.bmm(weights, rows).double()  # in one reading of the rows
+        if centre is not None:
+            directed += weights.sum(-1, dtype=torch.float64)[..., None] * centre
+        kept, lengths = kept.double(), norms.double()
+        scalars = torch.stack([kept, kept - (lengths > 0).double(), lengths, lengths.square()], dim=-1)
+        ordinary = torch.cat([directed.flatten(1), scalars.sum(1)], dim=1)
+        members = cells.flatten()[place]
+        return cls(states, documents.cpu(), cells, apart, members, alone, rows, inverse, scalars, ordinary, centre)
 
     @lazy
     def sums(self) -> Tensor:
@@ -86,6 +100,17 @@ class Pieces:
         return [*begins.flatten().nonzero().flatten().tolist(), begins.numel()]
 
     @property
+    def squared_unit(self) -> Tensor:
+        """Σx²/‖x‖² of the ordinary tokens, by coordinate [d]."""
+        rows, squares = self.rows.flatten(0, 1), self.inverse.flatten().square()
+        found, step = torch.zeros_like(rows[0], dtype=torch.float64), CHUNK if rows.device.type == "cpu" else len(rows)
+        for part, weights in zip(rows.split(step), squares.split(step), strict=True):
+            found += weights @ part.square()
+        if self.centre is not None:  # x² = (x − c)² + 2c(x − c) + c²
+            found += self.centre * (2 * (squares @ rows).double() + squares.sum(dtype=torch.float64) * self.centre)
+        return found
+
+    @property
     def whole(self) -> bool:
         return len(self.starts) == len(self.rows) + 1
 
@@ -95,9 +120,12 @@ class Pieces:
         if self.whole:
             return self.ordinary
         scalars, tokens = self.scalars.flatten(0, 1), self.rows.flatten(0, 1)
-        weights = torch.stack([self.inverse.flatten(), scalars[:, 0]])
+        weights = torch.stack([self.inverse.flatten().double(), scalars[:, 0]])
         spans = list(pairwise(self.starts))
-        directed = torch.stack([weights[:, a:b] @ tokens[a:b] for a, b in spans]).flatten(1)
+        directed = torch.stack([weights[:, a:b].to(tokens) @ tokens[a:b] for a, b in spans]).double()
+        if self.centre is not None:
+            directed += torch.stack([weights[:, a:b].sum(1) for a, b in spans])[..., None] * self.centre
+        directed = directed.flatten(1)
         return torch.cat([directed, torch.stack([scalars[a:b].sum(0) for a, b in spans])], dim=1)
 
 
@@ -171,8 +199,7 @@ class Clusters(Accumulator):
             "windows": [numbers[row] for row in (first // length).tolist()],
         }
         pieces = torch.searchsorted(first[1:], cut.apart.cpu(), right=True).tolist()
-        cells = (cut.aside[0].long() + 2 * cut.aside[1].long()).cpu()
-        apart, alone = cells.flatten()[cut.apart.cpu()], cut.alone.cpu()
+        apart, alone = cut.members, cut.alone.cpu()
         for kind, every in units.items():
             self.tables[kind][CELLS[0]].add(cut.piece_sums, every)
             for number, cell in enumerate(CELLS[1:], start=1):
@@ -184,7 +211,7 @@ class Clusters(Accumulator):
             columns = {
                 "state": chosen.of(cut.states).float().cpu(),
                 "document": chosen.of(cut.documents),
-                "cell": chosen.of(cells),
+                "cell": chosen.of(cut.cells),
             }
             self._late.append((chosen, columns))
             if len(self.sample) < self.sample.size or sum(len(late) for late, _ in self._late) > self.sample.size // 4:

@@ -15,9 +15,10 @@ import numpy as np
 
 from headscan.statistics.cloud import Cloud
 from headscan.statistics.clusters import ClusterSums
-from headscan.statistics.linearisation import Differentiable, influences
+from headscan.statistics.linearisation import Differentiable, Moments, influences
 from headscan.statistics.reservoir import GROUPS
 from headscan.statistics.site import SiteStatistics
+from headscan.statistics.tiles import SIGNS, Tiles
 from headscan.statistics.uncertainty import Bounds, Cells, Floats, StandardError, deviations, enough_documents, number
 
 
@@ -36,6 +37,7 @@ class Errors:
     Clusters are documents where the text has at least three (in effect: (Σn)²/Σn² of their tokens n), else windows, and the
     intervals speak of this text. `together` neighbours are one cluster where there are more than 64. counts [G, C]: the tokens of
     each treatment (`GROUPS`) and cluster; influences [G, J, C], filled as clouds are shown to `cells`. `why` there is nothing.
+    `rounding`: the largest that the function of this name says of the clouds shown so far.
     """
 
     measures: Sequence[Estimator]
@@ -45,12 +47,14 @@ class Errors:
     influences: Floats = field(default_factory=lambda: np.zeros((len(GROUPS), 0, 0)))
     sums: ClusterSums | None = None
     why: str = ""
+    tiles: Tiles | None = None
+    rounding: float = 0.0
 
     @classmethod
     def of(cls, statistics: SiteStatistics, measures: Sequence[Estimator]) -> Errors:
         """From finished statistics."""
         if statistics.clusters is None:
-            return cls(measures, why="it was not asked for before the pass")
+            return cls(measures, why="it was not asked for before the pass", tiles=statistics.tiles)
         for kind in ("documents", "windows"):
             sums = statistics.clusters.of(kind)
             tokens = sums.sums[:, :, 2 * statistics.width].numpy()
@@ -58,7 +62,7 @@ class Errors:
                 break
         counts = np.stack([tokens[list(cells)].sum(0) for cells in GROUPS.values()])
         influences = np.full((len(GROUPS), len(measures), counts.shape[1]), np.nan)
-        return cls(measures, kind, sums.size, counts, influences, sums, "" if counts.size else "no text")
+        return cls(measures, kind, sums.size, counts, influences, sums, "" if counts.size else "no text", statistics.tiles)
 
     def reason(self, measure: Estimator) -> str:
         """Why a defined measure has no interval."""
@@ -95,6 +99,7 @@ class Errors:
             found[f"{measure.name}_interval"] = interval
         found["effective_clusters"] = min(effective) if effective else None
         found["clusters"] = self.clusters if effective else None
+        self.rounding = max(self.rounding, rounding(self.measures, cloud, self.tiles, cells | found))
         return found
 
 
@@ -113,3 +118,61 @@ def paired_error(a: Errors, b: Errors, group: int, j: int) -> StandardError | No
     shares = sum(n / n.sum() for n in counts) / 2
     make = StandardError.of_documents if a.clusters == "documents" else StandardError.of_text
     return make(rests[0] - rests[1], shares)
+
+
+SAFETY = 2.0  # the measured error is that of a sample: twice as much is assumed
+RELATIVE, SHARE = 1e-6, 1e-3  # allowed: this much of a number, or this share of the width of its interval
+
+
+def rounding(measures: Sequence[Differentiable], cloud: Cloud, tiles: Tiles | None, cells: Cells) -> float:
+    """The largest error that tiles can have left in a number of a cloud, in units of what it may be: `RELATIVE` of the number in
+    `cells`, or `SHARE` of the width of its interval NAME_interval, whichever is larger; of singular values by the norm of their
+    squares. 0 without tiles; infinite where a measure has a value and no derivative."""
+    if tiles is None or not tiles.tiles or not cloud.count:
+        return 0.0
+    spectral = any(measure.spectral for measure in measures)
+    moments = Moments.of(cloud, spectral=spectral)
+    checked, energy = (max(value, 1e-300) for value in tiles.checked.tolist())
+    sums = SAFETY * np.abs(tiles.sums.cpu().numpy()) / checked
+    unit, mean = (float(np.linalg.norm(part)) for part in (sums[: tiles.width], sums[tiles.width : -4]))
+    worst = second = bias = 0.0
+    if spectral:
+        assert tiles.centre is not None
+        shift = float(np.linalg.norm(cloud.mean - tiles.centre.cpu().numpy()))
+        scale = SAFETY * (float(np.trace(cloud.covariance)) + shift**2) / energy
+        lost = tiles.products.square().sum() / SIGNS, (tiles.signs * tiles.products).sum() / SIGNS
+        second = scale * float(lost[0]) ** 0.5 + 2 * mean * shift  # of the covariance
+        bias = scale * abs(float(lost[1])) + second
+        worst = (second + 2 * mean * float(np.linalg.norm(cloud.mean))) / max(RELATIVE * moments.trace, 1e-300)
+    for measure in measures:
+        value, interval = number(cells[measure.name]), cells.get(f"{measure.name}_interval")
+        if value is None:
+            continue
+        gradient = None if measure.gradient is None else measure.gradient(moments)
+        if gradient is None:
+            return float("inf")
+        error = float(abs(gradient.norm) * sums[-2] + abs(gradient.square) * sums[-1])
+        for lost_sum, by in ((unit, gradient.unit), (mean, gradient.mean)):
+            error += 0.0 if by is None else lost_sum * float(np.linalg.norm(by))
+        if gradient.energies is not None:
+            slope = gradient.energies
+            error += abs(float(slope.mean())) * bias + float(np.linalg.norm(slope - slope.mean())) * second
+            error += abs(gradient.outer) * float(cloud.mean @ cloud.mean) * second
+            if not gradient.centred:  # vᵢᵀδMvᵢ has 2(vᵢ·μ)(vᵢ·δμ), and (vᵢ·μ)² ≤ λᵢ
+                error += 2 * mean * float(np.sqrt(slope**2 @ moments.energies))
+        width = interval[1] - interval[0] if isinstance(interval, list) else 0.0
+        worst = max(worst, error / max(RELATIVE * abs(value), SHARE * width, 1e-300))
+    return worst if np.isfinite(worst) else float("inf")
+
+
+def allowed(shares: Sequence[float]) -> str:
+    """The protocol's sentence of the sites' arithmetic, from what `rounding` says of each."""
+    tiled = [share for share in shares if share > 0]
+    if not tiled:
+        return "Sums in float64."
+    return (
+        f"Second moments of {len(tiled)} of {len(shares)} sites from float32 products of tiles about a centre, summed in "
+        f"float64. Measured on every eighth tile, no number is further from float64's than {max(tiled):.2g} of what is allowed: "
+        f"{RELATIVE:g} of it, or {SHARE:g} of its interval's width (of squared singular values, {RELATIVE:g} of their sum). "
+        "--arithmetic exact takes float64 throughout."
+    )

@@ -46,6 +46,7 @@ class Gram:
         self.held: list[Tensor] = []  # rows, while there are no panels
         self.count = 0.0
         self.pilot: Tensor | None = None  # None: the origin
+        self._centre: Tensor | None = None  # the pilot, where a tile was added about it
         self.sum = torch.zeros(width, dtype=torch.float64, device=device)  # Σ(x − pilot)
         if not few:
             self._open()
@@ -80,6 +81,20 @@ class Gram:
         self.sum += rows.sum(0) if total is None else total
         self.count += len(rows) if count is None else count
 
+    def add_tile(self, rows: Tensor, centre: Tensor) -> list[Tensor]:
+        """Add the products of rows x − centre [n, width], float32, of which zeros stand for none, and return the panels of
+        their sum; `sum` and `count` are the caller's to add. Needs panels, which are first moved to the centre."""
+        if self._centre is not centre:
+            moved = self._from(centre, self.sum.device)
+            if moved is not None:
+                self._cross(self.sum, moved, self.count, 1.0)
+                self.sum += self.count * moved
+            self.pilot = self._centre = centre
+        products = [rows[:, a:b].T @ rows[:, a:] for a, b in self._spans]
+        for panel, product in zip(self.panels, products, strict=True):
+            panel += product
+        return products
+
     def combine(self, other: Gram, sign: float = 1.0) -> None:
         """Add (or, with sign -1, take away) another Gram matrix of the same width."""
         device = self.sum.device
@@ -92,7 +107,7 @@ class Gram:
             other = other.copy()
             other._open()
         if not self.count and other.pilot is not None:
-            self.pilot = other.pilot.to(device)
+            self.pilot, self._centre = other.pilot.to(device), None
         theirs, moved = other.sum.to(device), other._from(self.pilot, device)
         for mine, panel in zip(self.panels, other.panels, strict=True):
             mine.add_(panel.to(device), alpha=sign)
@@ -126,7 +141,7 @@ class Gram:
 
     def dense(self) -> Tensor:
         """The full symmetric matrix Σ x xᵀ [width, width], about the origin."""
-        full = self._full()
+        full = self.full(self.panels)
         if self.pilot is not None:
             cross = torch.outer(self.sum + 0.5 * self.count * self.pilot, self.pilot)
             full += cross + cross.T
@@ -137,13 +152,14 @@ class Gram:
         if not self.panels:
             rows = self.rows - (self.rows.mean(0) if self.held else 0.0)
             return rows.T @ rows
-        return self._full().addr_(self.sum, self.sum, alpha=-1 / max(self.count, 1.0))
+        return self.full(self.panels).addr_(self.sum, self.sum, alpha=-1 / max(self.count, 1.0))
 
-    def _full(self) -> Tensor:
-        if not self.panels:
+    def full(self, panels: Sequence[Tensor]) -> Tensor:
+        """The symmetric matrix [width, width], float64, of which these are the panels; without any, that of the rows."""
+        if not panels:
             return self.rows.T @ self.rows
         full = torch.zeros(self.width, self.width, dtype=torch.float64, device=self.sum.device)
-        for panel, (a, b) in zip(self.panels, self._spans, strict=True):
+        for panel, (a, b) in zip(panels, self._spans, strict=True):
             full[a:b, a:] = panel
             full[b:, a:b] = panel[:, b - a :].T
         return full

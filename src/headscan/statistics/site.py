@@ -14,6 +14,7 @@ from headscan.statistics.accumulator import Accumulator, Blocks, Octaves, prefix
 from headscan.statistics.clusters import Clusters, Pieces
 from headscan.statistics.gram import Gram
 from headscan.statistics.reservoir import CELLS, GROUPS, Occurrences, lengths, sinks
+from headscan.statistics.tiles import TILE, WIDE, Tiles
 
 
 class Sums(Accumulator):
@@ -105,7 +106,6 @@ class Sums(Accumulator):
 
 
 FINE_BLOCKS = 64
-CHUNK = 512  # tokens that are squared at a time: they stay near
 AT_ONCE = 2**20  # numbers, 8 MiB in float64, that are added at a time: more leave the cache
 
 
@@ -145,15 +145,19 @@ class SiteStatistics(Accumulator):
 
     With `lengths` of 2 to 4 the sums of windows up to 2, 4, 8, ... are kept apart, as many of the last as that says, of the
     tokens that are no sinks: what the text had been had it ended there (`prefixes`). Each takes as much memory as the whole.
+    `bounded`: sites of 256 dimensions and more, whose states are not in float64, are summed by float32 products of `tiles`
+    once as many tokens were read as they have dimensions.
     """
 
-    arguments = ("width", "skip_first", "lead")
+    arguments = ("width", "skip_first", "lead", "bounded")
     fields = ("fine", "octaves", "sinks", "squared_unit", "sink_positions", "sink_tokens")
 
     def __init__(
         self, width: int, *, skip_first: int = 0, lead: int = 1, device: torch.device | str = "cpu", intervals: bool = False,
-        lengths: int = 1,
+        lengths: int = 1, bounded: bool = False,
     ):  # fmt: skip
+        self.bounded = bool(bounded)
+        self.tiles = Tiles(width, device) if bounded and width >= WIDE else None
         self.width, self.skip_first, self.device, self.lead = width, skip_first, torch.device(device), lead
         zero = partial(Sums, width, gram=False, device=self.device)
         self.fine: dict[str, Blocks[Sums]] = {group: Blocks(FINE_BLOCKS, zero) for group in ("all", "first")}
@@ -167,11 +171,11 @@ class SiteStatistics(Accumulator):
     def _lead(self) -> int:
         return self.lead if self.skip_first == 0 else 0
 
-    def _aside(self, states: Tensor, norms: Tensor | None = None) -> Tensor:
-        """Masks [2, B, T] of the tokens that further treatments leave out: position 0, and sinks."""
-        first = torch.zeros(states.shape[:2], dtype=torch.bool, device=states.device)
-        first[:, : self._lead] = True
-        return torch.stack([first, sinks(states, norms)])
+    def _codes(self, norms: Tensor) -> Tensor:
+        """The place in `CELLS` of each token [B, T], known to the processor; 4 more where its norm is not finite."""
+        codes = 2 * sinks(norms[..., None], norms).to(torch.int64) + 4 * (~torch.isfinite(norms)).to(torch.int64)
+        codes[:, : self._lead] += 1
+        return codes.cpu()  # the one time that a batch waits for its site
 
     def _counted(self, states: Tensor) -> Tensor:
         return states.detach()[:, self.skip_first :].to(self.device)
@@ -191,49 +195,75 @@ class SiteStatistics(Accumulator):
             documents = torch.zeros(states.shape[:2], dtype=torch.int64)
         states, documents = self._counted(states), documents[:, self.skip_first :]
         norms = lengths(states)
-        if not bool(torch.isfinite(norms).all()):  # in float32 they may overflow
+        cells = self._codes(norms)
+        overflown = bool((cells >= 4).any())
+        if overflown:  # in float32 they may overflow
             finite = torch.isfinite(torch.linalg.vector_norm(states.double(), dim=-1))
             if not bool(finite.all()):
                 window, position = (~finite).nonzero()[0].tolist()
                 raise NonFinite(windows[window], position + self.skip_first)
-        aside = self._aside(states, norms)
+            cells %= 4
         if ids is not None:
-            self.sink_tokens.update(ids[:, self.skip_first :].cpu()[aside[1].cpu()])
+            self.sink_tokens.update(ids[:, self.skip_first :].cpu()[cells >= 2])
+        tile = max(1, TILE // cells.shape[1]) if states.device.type == "cpu" else len(states)
         step = max(1, -(-len(states) // max(1, -(-states.numel() // AT_ONCE))))
         for octave, members in self.octaves.runs(windows):
-            for start in range(0, len(members), step):
-                rows = members[start : start + step]
+            while members:
+                centre = None if overflown or states.dtype == torch.float64 else self._centre(states.dtype)
+                rows, members = (members[:step], members[step:]) if centre is None else (members[:tile], members[tile:])
                 part = slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
-                cut = Pieces.of(states[part], documents[part], aside[:, part])
+                cut = Pieces.of(states[part], documents[part], cells[part], norms[part], centre)
                 self._add(cut, octave, [windows[row] for row in rows], rest=rest)
+
+    def _centre(self, dtype: torch.dtype) -> Tensor | None:
+        """The point about which tiles of the next tokens are multiplied; None while they are summed in float64."""
+        if self.tiles is None:
+            return None
+        if self.tiles.centre is None and self.tiles.tokens >= self.width:
+            sums = [part.cells["ordinary"] for part in self.octaves.parts()]
+            total, scalars = (torch.stack([getattr(one, name) for one in sums]).sum(0) for name in ("total", "scalars"))
+            if not self.tiles.begin(total, scalars, dtype):
+                self.tiles = None
+                return None
+        return self.tiles.centre
 
     def _add(self, cut: Pieces, octave: CellSums, windows: list[int], *, rest: bool) -> None:
         if self.clusters is not None and not rest:
             self.clusters.update(cut, windows)
         self._blocks("all", windows, cut.sums)
         if self._lead:
-            self._blocks("first", windows, cut.alone[cut.aside[0].flatten()[cut.apart]])
+            self._blocks("first", windows, cut.alone[cut.members % 2 == 1])
         self._cells(cut, octave.cells | self.sinks.cells)
 
     def _cells(self, cut: Pieces, kept: dict[str, Sums]) -> None:
-        rows, sums = cut.rows.flatten(0, 1), cut.ordinary.sum(0)
-        squared = torch.zeros_like(rows[0])
-        for part, inverse in zip(rows.split(CHUNK), cut.inverse.flatten().split(CHUNK), strict=True):
-            squared += inverse.square() @ part.square()
+        if self.tiles is not None:
+            self.tiles.tokens += cut.cells.numel()
+        sums, gram = cut.ordinary.sum(0), _gram(kept["ordinary"])
         _add(kept["ordinary"], sums)
-        self.squared_unit["ordinary"] += squared
-        gram = _gram(kept["ordinary"])
-        if gram.panels and gram.count and gram.pilot is None:  # zero rows add nothing
-            gram.add(rows, sums[self.width : -4], count=float(sums[-4]))
+        self.squared_unit["ordinary"] += cut.squared_unit
+        if cut.centre is None:
+            rows = cut.rows.flatten(0, 1)
+            if gram.panels and gram.count and gram.pilot is None:  # zero rows add nothing
+                gram.add(rows, sums[self.width : -4], count=float(sums[-4]))
+            else:
+                gram.add(rows[cut.scalars[..., 0].flatten() > 0])
+        elif gram.panels:
+            assert self.tiles is not None
+            self.tiles.add(gram, cut)
+            count = cut.cells.numel() - len(cut.members)
+            gram.sum += sums[self.width : -4] - count * cut.centre
+            gram.count += count
         else:
-            gram.add(rows[cut.scalars[..., 0].flatten() > 0])
-        cells = (cut.aside[0].long() + 2 * cut.aside[1].long()).flatten()[cut.apart]
+            gram.add(cut.states.flatten(0, 1)[(cut.cells.flatten() == 0).to(cut.states.device)].double())
         for number, cell in enumerate(CELLS[1:], start=1):
-            alone = cut.alone[cells == number]
+            own = cut.members == number
+            if not bool(own.any()):
+                continue
+            alone = cut.alone[own]
             _add(kept[cell], alone.sum(0))
             self.squared_unit[cell] += alone[:, : self.width].square().sum(0)
             _gram(kept[cell]).add(alone[:, self.width : -4])
-        self.sink_positions.update(cut.aside[1].nonzero()[:, 1] + self.skip_first)
+        self.sink_positions.update((cut.cells >= 2).nonzero()[:, 1] + self.skip_first)
 
     def _blocks(self, group: str, windows: list[int], sums: Tensor) -> None:
         for block, members in self.fine[group].runs(windows):
@@ -273,9 +303,13 @@ class SiteStatistics(Accumulator):
         super().merge(other)
         if self.clusters is not None and other.clusters is not None:
             self.clusters.merge(other.clusters)
+        if other.tiles is not None:
+            mine, self.tiles = self.tiles, Tiles.restore(other.tiles.state())
+            self.tiles.merge(mine or Tiles(self.width, self.device))
 
     def state(self) -> dict[str, Tensor]:
-        return super().state() | ({} if self.clusters is None else prefixed("clusters", self.clusters.state()))
+        state = super().state() | ({} if self.clusters is None else prefixed("clusters", self.clusters.state()))
+        return state | ({} if self.tiles is None else prefixed("tiles", self.tiles.state()))
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
@@ -284,6 +318,8 @@ class SiteStatistics(Accumulator):
         new.octaves.zero = partial(CellSums, new.width, CELLS[:2], few=few, device=new.device)
         clusters = unprefixed("clusters", state)
         new.clusters = Clusters.restore(clusters) if clusters else None
+        tiles = unprefixed("tiles", state)
+        new.tiles = Tiles.restore(tiles) if tiles else None
         return new
 
 

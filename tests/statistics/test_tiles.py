@@ -1,0 +1,219 @@
+"""Float32 products of tiles: every field within what is allowed of float64's, any split, bit for bit after an interruption, and
+caught where they are coarser than they were measured to be."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from safetensors.torch import load, save
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import headscan
+from headscan.measures import MEASURES
+from headscan.scanner.examine import site_cells
+from headscan.statistics import SiteStatistics, clusters, errors, site
+from headscan.statistics.gram import Gram
+from headscan.statistics.tiles import EVERY
+
+WIDTH, LENGTH, WINDOWS = 24, 32, 48
+CORE = [measure for measure in MEASURES.values() if measure.words.core]
+
+
+@pytest.fixture(autouse=True)
+def narrow(monkeypatch):
+    """Tiles of 64 tokens, at any width."""
+    monkeypatch.setattr(site, "WIDE", 1)
+    monkeypatch.setattr(site, "TILE", 64)
+
+
+def states(kind: str = "cone", seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Windows [48, 32, 24] with sinks at position 0, a cone, and what `kind` says."""
+    x = torch.randn(WINDOWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x *= torch.logspace(0, -2, WIDTH, dtype=torch.float64)
+    x[..., 7] += {"cone": 2.0, "far": 600.0, "round": 0.0, "drifting": 1.0, "rogue": 1.0}[kind]
+    if kind == "drifting":
+        x[..., 3] += torch.linspace(-20, 20, WINDOWS, dtype=torch.float64)[:, None]
+    if kind == "rogue":
+        x[..., 5] *= 300
+    x[:, 0] *= 50
+    return x.to(dtype)
+
+
+def made(x: torch.Tensor, batches: list[list[int]], *, bounded: bool = True) -> SiteStatistics:
+    found = SiteStatistics(WIDTH, intervals=True, lengths=4, bounded=bounded)
+    for batch in batches:
+        found.update(x[batch], batch)
+    return found
+
+
+def restored(found: SiteStatistics) -> SiteStatistics:
+    return SiteStatistics.restore(load(save({name: tensor.contiguous().clone() for name, tensor in found.state().items()})))
+
+
+def batches(size: int = 4) -> list[list[int]]:
+    return [list(range(k, min(k + size, WINDOWS))) for k in range(0, WINDOWS, size)]
+
+
+def cells_of(statistics: SiteStatistics):
+    found = errors.Errors.of(statistics, CORE)
+    return site_cells("block.0", statistics, CORE, errors=found)[0], found.rounding
+
+
+def assert_allowed(cells, exact, share=1.0):
+    """Every number of a measure is within `share` of 1e-6 of it, or of a thousandth of its interval."""
+    for measure in CORE:
+        for suffix in ("", "_without_first", "_without_sinks"):
+            name = measure.name + suffix
+            low, high = exact[name + "_interval"]
+            allowed = share * max(1e-6 * abs(exact[name]), 1e-3 * (high - low))
+            assert abs(cells[name] - exact[name]) <= allowed, name
+    for suffix in ("", "_without_first", "_without_sinks"):
+        squares, wanted = (np.square(row["singular_values" + suffix]) for row in (cells, exact))
+        assert np.linalg.norm(squares - wanted) <= share * 1e-6 * wanted.sum()
+
+
+@settings(max_examples=8)
+@given(
+    kind=st.sampled_from(["cone", "far", "round", "drifting", "rogue"]), seed=st.integers(0, 99), size=st.sampled_from([3, 8]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
+)  # fmt: skip
+def test_every_number_is_as_near_to_that_of_float64_as_is_measured(kind, seed, size, dtype):
+    x = states(kind, seed, dtype)
+    cells, rounding = cells_of(made(x, batches(size)))
+    exact, none = cells_of(made(x, batches(size), bounded=False))
+    assert none == 0
+    assert rounding > 0 or kind in ("far", "drifting")
+    assert_allowed(cells, exact, share=rounding)
+
+
+@pytest.mark.parametrize("kind", ["cone", "round"])
+def test_ordinary_states_are_far_within_what_is_allowed(kind):
+    assert 0 < cells_of(made(states(kind), batches()))[1] < 0.5
+
+
+def test_where_the_mean_has_nearly_all_of_the_energy_float64_sums():
+    found = made(states("far"), batches())
+    assert found.tiles is None
+    found.merge(restored(made(states("cone"), batches())))
+    assert found.tiles.tiles > 0
+
+
+@pytest.mark.parametrize("kind", ["cone", "round"])
+def test_parts_with_other_centres_make_the_whole(kind):
+    x, every = states(kind), batches()
+    parts = [made(x, every[k::3]) for k in range(3)]
+    assert len({tuple(part.tiles.centre.tolist()) for part in parts}) == 3
+    parts[2].merge(restored(parts[0]))
+    parts[2].merge(restored(parts[1]))
+    cells, rounding = cells_of(parts[2])
+    assert_allowed(cells, cells_of(made(x, every, bounded=False))[0], share=max(rounding, 1e-3))
+
+
+@pytest.mark.parametrize("at", [1, 2, 5])
+def test_a_pass_goes_on_bit_for_bit(at):
+    x, every = states(), batches()
+    other = restored(made(x, every[:at]))
+    for batch in every[at:]:
+        other.update(x[batch], batch)
+    whole = made(x, every)
+    assert cells_of(other) == cells_of(whole)
+    for name, tensor in whole.state().items():
+        assert torch.equal(tensor, other.state()[name]), name
+
+
+def test_products_of_16_bits_about_the_origin_are_exact():
+    x = states("round", dtype=torch.bfloat16)
+    found = made(x, batches())
+    assert not found.tiles.centre.any()
+    row = x[0, 5].float()
+    assert torch.equal((row[:, None] @ row[None]).double(), row[:, None].double() @ row[None].double())
+
+
+def test_coarser_products_than_float32_are_caught(monkeypatch):
+    """As where a library multiplies in TF32 or bfloat16."""
+    fine = Gram.add_tile
+
+    def coarse(self, rows, centre):
+        return fine(self, rows.bfloat16().float(), centre)
+
+    monkeypatch.setattr(Gram, "add_tile", coarse)
+    x = states()
+    cells, rounding = cells_of(made(x, batches()))
+    assert rounding > 10
+    assert_allowed(cells, cells_of(made(x, batches(), bounded=False))[0], share=rounding)
+
+
+def test_states_in_float64_and_narrow_sites_are_summed_in_float64(monkeypatch):
+    x = states(dtype=torch.float64)
+    assert made(x, batches()).tiles.tiles == 0
+    assert cells_of(made(x, batches()))[0] == cells_of(made(x, batches(), bounded=False))[0]
+    monkeypatch.setattr(site, "WIDE", WIDTH + 1)
+    assert made(x.float(), batches()).tiles is None
+
+
+def test_a_huge_vector_is_summed_in_float64_all_the_same():
+    x = states().double()
+    x[40, 3] *= 1e30
+    found = made(x.float(), batches())
+    assert found.tiles.tiles > EVERY
+    assert np.isfinite(found.all.gram.dense().numpy()).all()
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that are no views, and those that make a GPU wait where their tensor is on it."""
+
+    def __init__(self):
+        super().__init__()
+        self.all = self.waiting = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        self.all += not function.is_view
+        masked = name == "index" and any(at is not None and at.dtype == torch.bool for at in args[1])
+        self.waiting += masked or name in ("_local_scalar_dense", "nonzero", "equal")
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_batch_at_a_site_makes_few_operations(monkeypatch):
+    """16,384 tokens in one tile, as on a GPU: 10,580 operations and 482 waits before. Those of the host count, too."""
+    monkeypatch.setattr(site, "TILE", 10**9)
+    monkeypatch.setattr(clusters, "CHUNK", 10**9)
+    x, found = torch.randn(128, 128, WIDTH), SiteStatistics(WIDTH, intervals=True, lengths=4, bounded=True)
+    for start in range(0, 640, 128):
+        found.update(x, list(range(start, start + 128)))
+    with Operations() as count:
+        found.update(x, list(range(640, 768)))
+    assert count.all <= 340
+    assert count.waiting <= 20
+
+
+OPTIONS = {"max_tokens": 2048, "context": 64, "sites": "block.0,block.3,final_norm"}
+
+
+@pytest.fixture(scope="module")
+def exact():
+    return headscan.scan("gpt-vanilla", "stories", arithmetic="exact", **OPTIONS)
+
+
+def test_bounded_is_within_what_the_protocol_says(exact):
+    result = headscan.scan("gpt-vanilla", "stories", **OPTIONS)
+    for row, wanted in zip(result.sites, exact.sites, strict=True):
+        assert_allowed(row, wanted)
+    assert "Second moments of 3 of 3 sites from float32 products" in " ".join(result.protocol.notes)
+    assert "Sums in float64." in exact.protocol.notes
+    assert result.sites[0]["effective_rank"] != exact.sites[0]["effective_rank"]
+
+
+def test_what_is_too_coarse_is_read_again_in_float64(exact, monkeypatch):
+    monkeypatch.setattr(errors, "RELATIVE", 1e-14)
+    monkeypatch.setattr(errors, "SHARE", 1e-12)
+    result = headscan.scan("gpt-vanilla", "stories", **OPTIONS)
+    assert result.sites == exact.sites
+    assert "Sums in float64." in result.protocol.notes
+
+
+def test_more_than_the_core_measures_is_exact(exact):
+    result = headscan.scan("gpt-vanilla", "stories", measures="rankme", **OPTIONS)
+    assert "Sums in float64." in result.protocol.notes
+    assert result.sites[0]["effective_rank"] == exact.sites[0]["effective_rank"]
