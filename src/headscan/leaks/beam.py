@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -111,6 +112,7 @@ class BeamInversion(LeakTest):
         if not self.language:
             raise BadInput("Say which language model the attacker has: --test beam:language=MODEL.")
         language = Lens.load(self.language)
+        language.identify(run)
         if not (language.traits.predicts and language.traits.causal):
             raise BadInput(f"'{self.language}' is no causal language model: it expects no next token.")
         encode, tokenizer = encoder_of(lens), lens.require_tokenizer()
@@ -118,7 +120,7 @@ class BeamInversion(LeakTest):
         passages, guesses = [tokenizer.decode(row) for row in rows], list[str]()
         attack = QueryInversion(encode, language, length=asked["length"])
         for number, target in enumerate(encode(passages)):
-            guesses.append(attack(target))
+            guesses.append(run.unit(f"beam-{number}", str, partial(attack, target)))
             run.progress("inversion by queries", number + 1, len(passages), "passages")
         judged = encode if self.judge is None else encoder_of(Lens.load(self.judge))
         return recovered(self.name, rows, [tokenizer(one, add_special_tokens=False)["input_ids"] for one in guesses],

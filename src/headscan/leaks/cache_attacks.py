@@ -1,6 +1,6 @@
 """The attacks on key-value caches of "Shadow in the Cache" (arXiv:2508.09442), by name: inversion, collision, injection."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
@@ -53,13 +53,17 @@ class CacheAttacks(LeakTest):
         windows = plan_of(cuts[names[-1]], texts, asked, run, sites=len(names)).windows.to(lens.device)
         count = windows[:, 1:].numel()
 
-        def told(site: str, setting: str, hits: int, knows: str = "weights") -> None:
+        def told(site: str, setting: str, work: Callable[[], int], knows: str = "weights") -> None:
             label, behind = "none" if defence is None else defence.name, f", noise {level:g}" if level else ""
+            share = run.unit(f"attack-{len(found)}", int, work) / count
             found.append(TrialRow(
-                test=self.name, site=site, defence=label, setting=setting + behind, quantity="tokens read", value=hits / count,
-                interval=share_interval(hits / count, count), count=count, knows=knows,
+                test=self.name, site=site, defence=label, setting=setting + behind, quantity="tokens read", value=share,
+                interval=share_interval(share, count), count=count, knows=knows,
             ))  # fmt: skip
             run.progress("attacks", len(found), None, "attacks")
+
+        def summed(attack: Callable[..., int], *lists: Iterable[Tensor]) -> Callable[[], int]:
+            return lambda: sum(attack(*one) for one in zip(*lists, strict=True))
 
         for defence in protections(asked):
             for level in dict.fromkeys(asked["noise"]):
@@ -68,10 +72,10 @@ class CacheAttacks(LeakTest):
                         clean = cut.run(windows).float()
                     unit = float(clean[:, 1:].flatten(0, 1).var(0, unbiased=False).mean().sqrt())
                     seen = [hidden(rows, cut.parts, defence, level * unit) for rows in clean]
-                    for setting, attack in (("inversion", invert_directly), ("collision", self._collide)):
-                        told(name, setting, sum(attack(cut, *pair) for pair in zip(windows, seen, strict=True)))
+                    told(name, "inversion", summed(partial(invert_directly, cut), windows, seen))
+                    told(name, "collision", summed(partial(self._collide, cut), windows, seen))
                 change = partial(hidden, defence=defence, noise=level)
-                told("all blocks", "injection", sum(self._inject(lens, row, change) for row in windows), "nothing")
+                told("all blocks", "injection", summed(partial(self._inject, lens, change), windows), "nothing")
         return found
 
     @torch.no_grad()
@@ -87,7 +91,7 @@ class CacheAttacks(LeakTest):
         return int((torch.tensor(told[1:]) == ids[1:].cpu()).sum())
 
     @torch.no_grad()
-    def _inject(self, lens: Lens, ids: Int[Tensor, " T"], change: partial[Tensor]) -> int:
+    def _inject(self, lens: Lens, change: partial[Tensor], ids: Int[Tensor, " T"]) -> int:
         """Tokens of the longest common subsequence of the text and of what the model says after the instruction."""
         tokens = lens.require_tokenizer()(self.instruction, add_special_tokens=False)["input_ids"]
         limit = (lens.context_length or 2**30) - len(ids)

@@ -114,6 +114,7 @@ class Membership(LeakTest):
         beside = {"loss": ([np.zeros(len(some)) for some in rows], "nothing")}
         if self.reference is not None:
             other = Lens.load(self.reference)
+            other.identify(run)
             if other.vocabulary_size != lens.vocabulary_size:
                 raise BadInput(f"The reference '{other.name}' has another vocabulary than '{lens.name}'.")
             beside["reference model"] = ([losses_of(other, some) for some in rows], "family")

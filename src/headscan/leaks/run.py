@@ -5,7 +5,6 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -214,7 +213,7 @@ def privacy(
     leak = channel.attack(lens, texts, asked, run)
     trials = list[TrialRow]()
     for one in tests_of(asked):
-        trials += run.unit(f"test-{one.name}", list[TrialRow], partial(one.measure, lens, texts, asked, run))
+        trials += one.measure(lens, texts, asked, run)
     tokens = sum(map(len, texts))
     read = TextRecord(source=source_name(text), sha256=digest.hexdigest(), documents=len(texts), tokens=tokens)
     result = PrivacyResult(

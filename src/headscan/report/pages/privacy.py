@@ -343,7 +343,7 @@ def _accuracy(rows: list[LeakRow]) -> go.Figure:
 
 # ---- A policy's limits, worst positions, and tests beside the bits.
 
-VERDICT_WORDS = {"fail": "above its limit", "cannot be shown": "cannot be shown", "pass": "within its limit"}
+VERDICT_WORDS = {"fail": "above the limit", "cannot be shown": "cannot be shown", "pass": "within the limit"}
 
 
 @section("privacy", 4)
@@ -354,7 +354,7 @@ def limits(result: PrivacyResult) -> Section | None:
     lead = "Pass: shown to be within the limit. Fail: shown to be above it. Cannot be shown: the evidence does not decide."
     text = result.protocol.text
     shown = table(result.limits, "limit", "at_most", "value", "verdict", "evidence", title="Limits")
-    hashes = [(f"weights, {model.name}: {file}", sha) for model in result.models for file, sha in model.sha256.items()]
+    hashes = [(f"{model.name}: {file}", sha) for model in result.models for file, sha in model.sha256.items()]
     hashes += [("text", text.sha256)] if text is not None and text.sha256 else []
     left = Facts("Not examined", [(f"{number}.", one) for number, one in enumerate(result.not_examined, 1)], where="page")
     return Section("Receipt", lead, [shown, left, Facts("SHA-256", hashes, where="page")])
