@@ -264,6 +264,10 @@ def test_the_grid_of_weights_is_counted():
     rounded.weight.data = (groups / step).round().mul(step).view(32, 128)
     assert levels(smooth.weight).min() > 60
     assert levels(rounded.weight).max() <= 15
+    blocks = torch.randn(4096, 32)  # four bits with a scale and an offset, for 32 weights each
+    low, high = blocks.amin(1, keepdim=True), blocks.amax(1, keepdim=True)
+    blocks = ((blocks - low) / (high - low) * 15).round() * (high - low) / 15 + low
+    assert 8 < levels(blocks.reshape(64, -1)).float().median() <= 16 < 24 < levels(torch.randn(64, 64).bfloat16()).min()
     found = grid_of(nn.ModuleDict({"a": smooth, "b": rounded}))
     assert (found.coarsest, found.coarsest_levels <= 15) == ("b.weight", True)
     assert grid_of(nn.ModuleList([nn.Linear(8, 8)])) is None

@@ -43,7 +43,6 @@ class Windows:
     states: dict[Path, Tensor] = field(default_factory=dict)
 
     def part(self, numbers: Iterable[int], paths: Iterable[Path]) -> Windows:
-        """Some of the windows, in order, with models of their own."""
         index = sorted(map(int, numbers))
         return Windows(self.ids[index], self.documents[index], self.skipped, list(dict.fromkeys(paths)))
 
@@ -88,8 +87,8 @@ class Windows:
         whole = sums.sum(0)
         for name, function in functions.items():
             rest = [function(whole - one) for one in sums]
-            least = 0.0 if "error" in name or name in ("kl", "kl_reverse", "restored_kl") else None
-            ends = jackknife(function(whole), rest, sizes, running=running, bounds=(least, None))
+            least = 0.0 if "error" in name or name in ("kl", "kl_reverse", "restored_kl", "top1_agreement") else None
+            ends = jackknife(function(whole), rest, sizes, running=running, bounds=(least, 1.0 if "top1" in name else None))
             cells |= {name: function(whole), f"{name}_interval": ends}
         return cells
 

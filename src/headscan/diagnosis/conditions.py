@@ -186,9 +186,9 @@ def _factor(scale: float) -> float:
     of_text=False, heading="Weights", sentence="Different values among 64 neighbouring weights, in the coarsest matrix.",
     meaning="The weights were rounded to at most 16 values a group: what these numbers show is the rounded model's.",
     source="definition; groups of 64 and 128: Dettmers and Zettlemoyer 2022, arXiv:2212.09720",
-    todo="Say with every number that it is of the rounded model. headscan compare MODEL ORIGINAL tells site by site what "
-    "rounding changed; headscan evaluate what it costs.",
-    limits="It sees rounding with one scale for 64 neighbours or more. Finer groups, or codebooks of vectors, pass unseen; "
+    todo="Say with every number that it is of the rounded model. headscan compare ORIGINAL MODEL --damage tells block by block "
+    "what rounding costs.",
+    limits="It sees rounding with one scale for 32 neighbours or more. Finer groups, or codebooks of vectors, pass unseen; "
     "what rounding costs it does not say. Weights of equal values were never rounded and are passed over.",
 )  # fmt: skip
 def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
