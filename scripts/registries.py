@@ -71,7 +71,7 @@ def codes() -> str:
     lines = [
         "# Findings by code", "",
         "Written by `scripts/registries.py` from `headscan/run/findings.py` and the conditions of a checkup; a test fails when",
-        "it is out of date. HS1.. is shape, HS2.. cause, HS3.. leak, HS4.. cure; a phenomenon has one code in all verbs.",
+        "it is out of date. HS1.. is shape, HS2.. cause, HS3.. leak, HS4.. cure, HS6.. weights; a phenomenon has one code.",
         "`--ignore HS101,SINK` (codes or names, with `*`) takes findings out of what counts: they stay on the page, marked.",
         "`--baseline last.json` does so with those that an earlier result of the same verb has at the same model and site, and",
         "ends with status 3 where an alarm is new. `checkup --fail-on CODES` ends with status 3 where one of these was found",

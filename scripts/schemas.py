@@ -16,6 +16,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 MODULES = (
     "headscan.attribution", "headscan.comparison", "headscan.diagnosis", "headscan.flow", "headscan.inversion", "headscan.leaks",
     "headscan.ntp", "headscan.remedies.result", "headscan.scanner", "headscan.states", "headscan.training.result",
+    "headscan.weights",
     "headscan_lab.evaluation.result", "headscan_lab.ledger.run", "headscan_lab.tournament.table",
 )  # fmt: skip
 

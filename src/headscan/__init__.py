@@ -68,7 +68,7 @@ _RENAMED = {
 _KINDS = {
     "attribute": "attribution", "channel": "flow", "checkup": "diagnosis", "compare": "comparison", "damage": "comparison",
     "flow": "flow", "invert": "inversion", "ntp": "ntp", "privacy": "leaks", "recover": "training.result",
-    "remedy": "remedies.result", "scan": "scanner", "states": "states", "train": "training.result",
+    "remedy": "remedies.result", "scan": "scanner", "states": "states", "train": "training.result", "weights": "weights",
 }  # fmt: skip
 RESULTS = "headscan.results"
 

@@ -41,6 +41,7 @@ CASES = {
     "checkup": "checkup gpt-vanilla-early --text TEXT --documents paragraphs --max-tokens 1024 --budget 2m",
     "flow": "flow gpt-vanilla-early --text TEXT --windows 1 --length 6 --at block.1 --trials 1",
     "channel": "channel gpt-vanilla-early --text TEXT --windows 1 --length 6 --at block.1",
+    "weights": "weights gpt-vanilla",
     "invert": "invert gpt-vanilla-early --prompt PROMPT --at block.1",
     "privacy": "privacy gpt-vanilla-early --text TEXT --sites block.0 --noise 0.8 --windows 1 --length 4 --draws 20",
     "attribute": "attribute gpt-vanilla-early --prompt PROMPT --method occlusion",

@@ -40,6 +40,7 @@ VERBS = {
     "attribute": "Show which tokens of a prompt a prediction depends on, and how reliable that map is.",
     "flow": "Measure what one token's output knows of another token.",
     "channel": "Measure how narrow and noisy an output may be and still identify its token: width, noise, capacity.",
+    "weights": "Measure the spectrum of every weight matrix beside a random one's, without a text: ranks, tails, spikes.",
     "train": "Train a language model with or without a prediction head, and watch its shape.",
     "recover": "Give a head to a model that was trained without one.",
     "remedy": "Fit post-processing methods to embeddings, judge them on retrieval, export them.",

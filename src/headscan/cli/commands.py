@@ -99,6 +99,7 @@ COMMANDS = {
         verb=lambda: headscan.flow.channel, subject="MODEL...", subject_help=MODELS_HELP, docs="flow.md",
         example="gpt-vanilla --prompt 'Once upon a time' --at block.1",
     ),
+    "weights": Command(verb=lambda: import_module("headscan.weights").run, docs="weights.md", example="gpt-vanilla"),
     "train": Command(
         verb=lambda: headscan.train, subject="RECIPE", subject_help="gpt, bert, multilingual or mixer.", docs="training.md",
         example="gpt --text stories --size tiny --objective cwt --steps 20 --out my-model",

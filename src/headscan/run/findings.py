@@ -1,8 +1,8 @@
 """Every finding of every verb: its code, its name, what it means, and on what its threshold stands; and which count.
 
 One table, because a reader meets the same phenomenon in a scan and in a checkup. HS1.. is shape, HS2.. cause, HS3.. leak, HS4..
-cure, HS7.. damage. The conditions of a checkup (`headscan.diagnosis`) have their words beside their code; those that another
-verb names, too, share a code here.
+cure, HS6.. weights, HS7.. damage. The conditions of a checkup (`headscan.diagnosis`) have their words beside their code; those
+that another verb names, too, share a code here.
 """
 
 from __future__ import annotations
@@ -87,6 +87,9 @@ KINDS = (
          "both gains' intervals below a tenth of what random orders leave", TEST, "as HS320"),
     Kind("HS322", "UNDECIDED", "attribute", "What was measured cannot tell the map from chance.", "neither of both", TEST),
     Kind("HS323", "INCOMPLETE", "attribute", "The map's scores miss the sum that they must have.", "by more than 1 %"),
+    Kind("HS601", "UNTRAINED", "weights", "Most matrices have the spectra of random numbers: the weights look untrained.",
+         "half of the matrices: no spike, and no further from random than twice what draws are", "untrained models, counted",
+         "none of the trained models at hand; docs/weights.md has the table"),
     Kind("HS701", "OVER-LIMIT", "compare", "The divergence of a second model's logits is not shown to be below --limit.",
          "upper end of the interval above it", TEST),
     Kind("HS702", "WORST-PART", "compare", "The part of a second model that costs most alone.", "greatest divergence"),
