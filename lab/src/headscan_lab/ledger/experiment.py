@@ -19,7 +19,7 @@ DOCUMENTS: dict[DocumentName, str] = {
     "slides": "Godey, Language models have cone-shaped heads",
     "paper": "Zhao, Behnia, Vakilian, Thrampoulidis, arXiv:2408.15417",
     "article": "Badger, Language Modeling and Discrete Encodings",
-    "field": "What is held of leaked states",
+    "field": "What the field holds of states and leaks",
     "later": "Five later papers: 2404.07647, 2401.12143, 2603.10145, 2510.06477, 2511.14808",
 }
 
@@ -229,7 +229,7 @@ class Experiment(ABC):
         """The same with four times the prompts; None where that would take too long, or is what it is."""
         return None
 
-    def on(self, model: str) -> Self | None:
+    def on(self, model: str) -> "Experiment | None":
         """The same on a trained model (as any verb takes it) in place of the stand-in; None where that cannot be done in
         minutes, or would not be the same."""
         return None

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 from headscan_lab.ledger.experiment import DOCUMENTS, PROMPTS, SEEDS, VERDICTS
-from headscan_lab.ledger.record import ClaimRecord
+from headscan_lab.ledger.record import ClaimRecord, ClaimTrial
 from headscan_lab.ledger.run import ReproduceResult, all_claims
-from headscan_lab.ledger.statements import StatementRecord
+from headscan_lab.ledger.statements import STAND_INS, StatementRecord
 from headscan_lab.pages.reproduce import SIGNS, shown, summary
 
 # ---- The ledger as a page of the documentation.
@@ -24,6 +25,15 @@ def ledger_page(result: ReproduceResult) -> str:
         "",
         summary(result.statements),
         "",
+        *picture(result.statements),
+        "## Twenty sentences",
+        "",
+        "Each with its number on every model that decides it; the document's section below has the claims behind it.",
+        "",
+        *sentences(result),
+        "",
+        "## Statements",
+        "",
         *statement_table(result.statements),
         "",
         "## How to read it",
@@ -36,6 +46,14 @@ def ledger_page(result: ReproduceResult) -> str:
         "cause. *Misprint*: a formula is not true as it is printed, and the corrected one is. A cell is an experiment with the",
         "values that would count; where several claims ask for the same it is run and counted once. *Mixed*: cells or models",
         "differ.",
+        "",
+        "What is said of a named model is decided by trained models of its family that others trained, whatever their size: what",
+        "is said of trained Llamas, by Llamas and Qwen2 of 0.26 M to 1.5 G parameters, the smallest of which were trained on",
+        "children's stories. The 7 to 70 G of the article are not here; read the columns from small to large. What is said of",
+        "untrained models is decided by random weights in a given model's configuration. What is said of trained GPT-2, GPT-J",
+        "and BERT is not tested: no such model is here. Statements on unconstrained features are about no language model:",
+        "instances decide them. The numbers 22, 23 and 25 are definitions and a layout, and make no claim.",
+        "",
         f"What descents find rests on {SEEDS * PROMPTS} prompts of {SEEDS} seeds or more; what stays undecided is looked at once",
         f"more, with {4 * SEEDS * PROMPTS}, and the interval of the second look is not widened for the first.",
     ]
@@ -47,6 +65,50 @@ def ledger_page(result: ReproduceResult) -> str:
             row = run.get(claim.id)
             lines.append(_line(row) if row else f"| {claim.id} | {_cell(claim.statement)} | not run | | |")
     return "\n".join(lines) + "\n"
+
+
+def picture(found: list[StatementRecord]) -> list[str]:
+    """Statements by verdict and model, a line a model: the signs of a document's statements."""
+    lines = ["```text", ", ".join(f"{sign} {word}" for word, sign in SIGNS.items()) + "; · nothing that decides", ""]
+    for document in DOCUMENTS:
+        rows = [one for one in found if one.document == document]
+        models = list(dict.fromkeys(each.model for row in rows for each in row.models))
+        wide = max([8, *(len(one) for one in models)]) + 2
+        lines.append(f"{document:{wide}}" + "".join(f"{row.id:4}" for row in rows))
+        for model in models:
+            said = [next((each for each in row.models if each.model == model and each.cells), None) for row in rows]
+            signs = [SIGNS[one.verdict] if one and not one.proxy else "·" for one in said]
+            lines.append(f"{model:{wide}}" + "".join(f"{sign:4}" for sign in signs).rstrip())
+        lines.append("")
+    return [*lines[:-1], "```", ""]
+
+
+def sentences(result: ReproduceResult) -> list[str]:
+    """The twenty statements that most models decide, each with a number a model; where it is one, that is said."""
+    rows, lines = {row.id: row for row in result.claims}, list[str]()
+    deciding = {one.id: [each.model for each in one.models if each.cells and not each.proxy] for one in result.statements}
+    first = sorted(result.statements, key=lambda one: -len(deciding[one.id]))[:20]
+    for one in (each for each in result.statements if each in first and deciding[each.id]):
+        parts = "; ".join(f"{model} {_first(one, model, rows)}" for model in deciding[one.id])
+        anchor = re.sub(r"[^a-z0-9 -]", "", DOCUMENTS[one.document].lower()).replace(" ", "-")
+        alone = " (one model alone)" * (len(deciding[one.id]) == 1)
+        lines.append(f"{len(lines) + 1}. [{one.id}](#{anchor}): {one.statement} *{one.verdict}*{alone}: {parts}.")
+    return lines
+
+
+def _first(one: StatementRecord, model: str, rows: dict[int, ClaimRecord]) -> str:
+    """The number of the first claim of a statement that a model measures, and what it says to it."""
+    for number in one.instances:
+        row = rows[number]
+        found = [row] if model == STAND_INS else [each for each in row.trials if each.model == model and each.decides]
+        if found and found[0].effect is not None:
+            return f"{found[0].effect:.3g}{_ends(found[0])} ({found[0].tendency}, claim {number})"
+    return ""
+
+
+def _ends(one: ClaimRecord | ClaimTrial) -> str:
+    low, high = one.interval or (0.0, 0.0)
+    return "" if low == high else f" [{low:.3g}, {high:.3g}]"
 
 
 def statement_table(found: list[StatementRecord]) -> list[str]:
@@ -62,10 +124,7 @@ def statement_table(found: list[StatementRecord]) -> list[str]:
 
 
 def _line(row: ClaimRecord) -> str:
-    ends = (
-        "" if row.interval is None or row.interval[0] == row.interval[1] else f" [{row.interval[0]:.3g}, {row.interval[1]:.3g}]"
-    )
-    effect = "" if row.effect is None else f"{row.effect:.3g}{ends}"
+    effect = "" if row.effect is None else f"{row.effect:.3g}{_ends(row)}"
     verdict = row.verdict + (f" (stand-ins suggest: {row.tendency})" if row.verdict == "not tested" and row.tendency else "")
     trials = [f"{one.tendency or 'not tried'} on {one.model}" for one in row.trials]
     verdict += f"; {', '.join(trials)}" if trials else ""

@@ -1,9 +1,16 @@
 """What came of a claim: its protocol, its verdict and all that was measured, as the result keeps it."""
 
+import hashlib
+import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Literal
 
+from pydantic import TypeAdapter
+
+from headscan import __version__
 from headscan.run import BadInput, Interval
 from headscan_lab.ledger.claim import Claim, Decision, decide, side
 from headscan_lab.ledger.experiment import (
@@ -16,6 +23,7 @@ from headscan_lab.ledger.experiment import (
     StandIn,
     Tendency,
 )
+from headscan_lab.ledger.stand_ins import about, decides
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +54,7 @@ class ClaimTrial:
     Attributes:
         model: its name.
         tendency: of the experiment on this model alone; None where it could not be made, and `why` says why.
+        decides, quantity: whether that decides the claim (the model is of the family it is about); what was measured.
         effect, interval, tokens, prompts, seeds, why, seconds: as of a claim.
     """
 
@@ -58,6 +67,8 @@ class ClaimTrial:
     seeds: int
     why: str
     seconds: float
+    decides: bool = False
+    quantity: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,24 +121,44 @@ class ClaimRecord:
 
 
 def tried(claim: Claim, model: str, seed: int) -> list[ClaimTrial]:
-    """Run a claim's experiment on a trained model in place of the stand-in; nothing where it is none that can be."""
-    experiment = claim.experiment.on(model) if claim.experiment is not None else None
+    """Run a claim's experiment on a given model in place of the stand-in; nothing where it cannot be, or would decide nothing."""
+    settled = not claim.large or decides(claim.model, model)
+    experiment = claim.experiment.on(model) if claim.experiment is not None and settled else None
     if experiment is None:
         return []
+    if claim.control is None and getattr(experiment, "search", False):
+        experiment = replace(experiment, search=False)  # type: ignore[call-arg]
     start = time.process_time()
-    name = experiment.stand_ins()[0].name
+    name = about(model).name
     try:
         seen, found = _seen(replace(claim, experiment=experiment), seed)
     except BadInput as refused:
         seen = ExperimentOutcome(effect=None, note=str(refused))
         found = decide(claim, seen)
     effect = seen.effect if seen is not None else None
+    beside = "".join(f" Beside: {one}." for one in seen.beside[:2]) if seen is not None else ""
     trial = ClaimTrial(
-        model=name, tendency=found.tendency, why=found.why, seconds=round(time.process_time() - start, 1),
+        model=name, tendency=found.tendency, why=found.why + beside, seconds=round(time.process_time() - start, 1),
         effect=effect.value if effect else None, interval=effect.interval if effect else None,
         tokens=effect.tokens if effect else 0, prompts=effect.prompts if effect else 0, seeds=effect.seeds if effect else 0,
+        decides=settled, quantity=effect.name if effect else "",
     )  # fmt: skip
     return [trial]
+
+
+def kept(folder: str | None, key: object, make: Callable[[], list[ClaimTrial]]) -> list[ClaimTrial]:
+    """What a model says to a claim, read from a folder where an earlier run of the same protocol, seed and model left it."""
+    if folder is None:
+        return make()
+    file = Path(folder) / f"{hashlib.sha256(repr((__version__, key)).encode()).hexdigest()[:32]}.json"
+    kind = TypeAdapter(list[ClaimTrial])
+    if file.is_file():
+        return kind.validate_json(file.read_bytes())
+    made = make()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.with_suffix(f".{os.getpid()}").write_bytes(kind.dump_json(made))
+    file.with_suffix(f".{os.getpid()}").rename(file)
+    return made
 
 
 def recorded(claim: Claim, seed: int) -> ClaimRecord:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -12,7 +13,7 @@ from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume,
 from headscan_lab.ledger.claim import CLAIMS, Claim
 from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, redrawn
 from headscan_lab.ledger.papers import paper_figure, paper_of
-from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, recorded, tried
+from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, kept, recorded, tried
 from headscan_lab.ledger.statements import StatementRecord, statements
 
 if TYPE_CHECKING:
@@ -153,7 +154,8 @@ def reproduce(
         BadInput: a text that is no claim's number, a number that no claim has, or a model and no claim to be tried on it.
 
     Cost: from a fraction of a second to some minutes a claim; all of them tens of minutes on one core. Claims that
-    were finished before an interruption are read back with `resume`.
+    were finished before an interruption are read back with `resume`. What given models said is kept, by protocol, seed and the
+    model's hash, in the folder that the environment variable HEADSCAN_LEDGER names, and read back by later runs.
 
     >>> result = reproduce(["7"])
     >>> result.claims[0].verdict, result.claims[0].effect, result.claims[0].seeds
@@ -174,10 +176,14 @@ def reproduce(
         run.progress("experiments", done, len(numbers), "claims")
         records.append(run.unit(f"claim-{number}", ClaimRecord, partial(recorded, known[number], settings.seed)))
     run.progress("experiments", len(numbers), len(numbers), "claims")
+    folder = os.environ.get("HEADSCAN_LEDGER")
     for k, (name, model) in enumerate(given.items()):
+        print_of = fingerprint(model)
         for done, number in enumerate(numbers):
             run.progress(f"on {model.name}", done, len(numbers), "claims")
-            make = partial(tried, known[number], name, settings.seed)
+            one = known[number]
+            key = (one.experiment, one.counts, one.control, one.large, one.model, print_of, settings.seed)
+            make = partial(kept, folder, key, partial(tried, one, name, settings.seed))
             trials = run.unit(f"claim-{number}-on-{k}", list[ClaimTrial], make)
             records[done] = replace(records[done], trials=records[done].trials + trials)
     drawn = []

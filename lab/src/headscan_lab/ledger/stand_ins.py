@@ -9,6 +9,7 @@
 - `gpt2`, `llama`: random weights, one a seed.
 
 Any other kind is a trained model itself, by its name or folder: what is said of trained models in general is tried on it, too.
+`fresh:MODEL` has the same configuration and random weights; MODEL may also be one that the claims name (`fresh:gpt2`).
 """
 
 import json
@@ -22,7 +23,7 @@ from typing import Literal, TypeAlias
 
 import torch
 from torch import Tensor
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
 from headscan.model import Lens
 from headscan.model.slicing.specification import SliceSpecification
@@ -32,11 +33,10 @@ from headscan.text.tokens import tokenise
 from headscan.training import cwt_loss
 from headscan_lab.ledger.experiment import StandIn
 
-ModelKind: TypeAlias = Literal[
-    "specimen", "taught", "headless", "zipf", "zipf-tied", "zipf-bias", "zipf-headless", "gpt2", "llama"
-]  # fmt: skip
 TRAINED = ("taught", "headless", "zipf", "zipf-tied", "zipf-bias", "zipf-headless")
 SPECIMEN = "gpt-vanilla"
+TWIN = "fresh:"
+LLAMAS = ("llama", "mistral", "qwen2", "qwen3")  # one block: RMS norm, rotary positions, gated MLP
 VOCABULARY, FRESH = 256, 512
 TAUGHT_STEPS = 200
 EXPONENT = 0.93  # of the 256 commonest words of wikitext-2 (.935 in its test half, .920 in its validation half)
@@ -80,6 +80,10 @@ ABOUT: dict[str, StandIn] = {
 
 def about(kind: str, width: int = 64, depth: int = 3) -> StandIn:
     """Which model that is, and why it may stand in."""
+    if kind.startswith(TWIN):
+        name = kind.removeprefix(TWIN)
+        name = name if name in _facts() else lens_of(name).name
+        return StandIn(f"{name} with random weights", "It has the model's own configuration; weights are drawn, once a seed.")
     if kind not in ABOUT:
         return StandIn(lens_of(kind).name, "It is a trained model, as the claim is about; its own size, text and training.")
     found = ABOUT[kind]
@@ -92,6 +96,8 @@ def lens_of(kind: str, seed: int = 0, width: int = 64, depth: int = 3) -> Lens:
     """The model of a kind and seed; the same object when asked again. Of the models that are given one is held at a time."""
     if kind == "specimen":
         return _specimen()
+    if kind.startswith(TWIN):
+        return _fresh(kind.removeprefix(TWIN), seed, depth)
     return _made(kind, seed, width, depth) if kind in ABOUT else _given(kind)
 
 
@@ -99,14 +105,7 @@ def lens_of(kind: str, seed: int = 0, width: int = 64, depth: int = 3) -> Lens:
 def _made(kind: str, seed: int, width: int, depth: int) -> Lens:
     if kind in TRAINED:
         return _taught(seed, kind)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if kind == "gpt2":
-            small = GPT2Config(
-                vocab_size=FRESH, n_embd=width, n_layer=depth, n_head=4, n_positions=64, bos_token_id=0, eos_token_id=0
-            )
-            return Lens(GPT2LMHeadModel(small), name=f"gpt2 {depth} x {width}, random weights {seed}")
-        return Lens(LlamaForCausalLM(_llama(FRESH, width, depth)), name=f"llama {depth} x {width}, random weights {seed}")
+    return Lens(_drawn(kind, seed, FRESH, width, depth, 4, 4 * width), name=f"{kind} {depth} x {width}, random weights {seed}")
 
 
 @cache
@@ -119,10 +118,33 @@ def _given(name: str) -> Lens:
     return Lens.load(name)
 
 
-def _llama(vocabulary: int, width: int, depth: int) -> LlamaConfig:
+@lru_cache(maxsize=2)
+def _fresh(name: str, seed: int, depth: int) -> Lens:
+    """Random weights in the configuration of a model that was given, or that a claim names: of it `depth` blocks at most."""
+    if name not in _facts():
+        return lens_of(name).random_init(seed, first_block=depth == 1)
+    facts = _facts()[name]
+    if facts.family not in ("gpt2", "llama"):
+        raise BadInput(f"{TWIN}{name} cannot be made here: only models of the families gpt2 and llama can.")
+    inner = 256 * -(-8 * facts.width // 3 // 256)  # as Llama's own: 11,008 at 4,096
+    model = _drawn(facts.family, seed, facts.vocabulary, facts.width, min(depth, facts.blocks), facts.heads, inner)
+    return Lens(model, name=f"{name} with random weights {seed}")
+
+
+def _drawn(family: str, seed: int, vocabulary: int, width: int, depth: int, heads: int, inner: int) -> PreTrainedModel:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        if family == "llama":
+            return LlamaForCausalLM(_llama(vocabulary, width, depth, heads, inner))
+        return GPT2LMHeadModel(GPT2Config(
+            vocab_size=vocabulary, n_embd=width, n_layer=depth, n_head=heads, n_positions=64, bos_token_id=0, eos_token_id=0
+        ))  # fmt: skip
+
+
+def _llama(vocabulary: int, width: int, depth: int, heads: int, inner: int) -> LlamaConfig:
     return LlamaConfig(
-        vocab_size=vocabulary, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=depth,
-        num_attention_heads=4, max_position_embeddings=64, bos_token_id=0, eos_token_id=0,
+        vocab_size=vocabulary, hidden_size=width, intermediate_size=inner, num_hidden_layers=depth,
+        num_attention_heads=heads, max_position_embeddings=64, bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
 
 
@@ -131,7 +153,7 @@ def _taught(seed: int, kind: str) -> Lens:
     headless, zipf = kind.endswith("headless"), kind.startswith("zipf")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = LlamaForCausalLM(_llama(VOCABULARY, 64, 3))
+        model = LlamaForCausalLM(_llama(VOCABULARY, 64, 3, 4, 256))
         if kind == "zipf-tied":
             model.lm_head.weight = model.model.embed_tokens.weight
         if kind == "zipf-bias":
@@ -193,6 +215,9 @@ def prompts(kind: str, seed: int, count: int, length: int) -> Tensor:
     if kind in TRAINED:
         return language(seed + 50_000_000, count, length, zipf=kind.startswith("zipf"))
     generator = torch.Generator().manual_seed(seed)
+    if kind.startswith(TWIN) and (name := kind.removeprefix(TWIN)) in _facts():
+        return torch.randint(_facts()[name].vocabulary, (count, length), generator=generator)
+    kind = kind.removeprefix(TWIN)
     if kind == "specimen" or kind not in ABOUT:
         starts = torch.randint(len(_stories(kind)) - length, (count, 1), generator=generator)
         return _stories(kind)[starts + torch.arange(length)]
@@ -298,6 +323,26 @@ def facts_of(model: str) -> ModelFacts:
     if model not in _facts():
         raise BadInput(f"No claim names the model {model!r}; there are: {', '.join(_facts())}.")
     return _facts()[model]
+
+
+def twin_of(given: str, family: str) -> str | None:
+    """The kind of a given model's configuration with random weights; None where it is of another family."""
+    if lens_of(given, depth=1).model.config.model_type not in (LLAMAS if family == "llama" else (family,)):
+        return None
+    return given if given.startswith(TWIN) else TWIN + given
+
+
+def decides(claimed: str, given: str) -> bool:
+    """Whether a given model decides a claim about a named one (its words): it is of the family that is named, and was trained by
+    others where the claim is about trained weights. The project's own specimens are stand-ins, whoever gives them.
+
+    >>> decides("gpt2, untrained", "fresh:gpt2"), decides("gpt2", "fresh:gpt2"), decides("gpt2", "gpt-vanilla")
+    (True, False, False)
+    """
+    name, untrained = claimed.split(",")[0], "untrained" in claimed
+    if name not in _facts() or (given.startswith(TWIN) and not untrained) or not (given.startswith(TWIN) or Path(given).exists()):
+        return False
+    return twin_of(given, "llama" if _facts()[name].family in LLAMAS else _facts()[name].family) is not None
 
 
 def check_original(model: str, cut: SliceSpecification | None = None) -> str:

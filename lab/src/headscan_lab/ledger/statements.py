@@ -28,7 +28,7 @@ class StatementVerdict:
         model: its name.
         verdict: that of all cells that are decided, "mixed" where they differ.
         cells: how many cells have which word.
-        proxy: whether the statement is about named models only, of which this is none: what is seen suggests, it decides nothing.
+        proxy: whether no cell is decided on this model, all being about models of other families: what is seen only suggests.
     """
 
     model: str
@@ -83,23 +83,24 @@ def statements(rows: Iterable[ClaimRecord]) -> list[StatementRecord]:
 
 
 def _said(claims: Sequence[ClaimRecord], model: str) -> StatementVerdict:
-    """Of the cells of a statement, each once."""
-    cells: dict[object, Word] = {}
-    proxy = True
+    """Of the cells of a statement, each once; where some are decided on this model, of those alone."""
+    cells: dict[bool, dict[object, Word]] = {True: {}, False: {}}
     for row in claims:
         claim = CLAIMS[str(row.id)]
-        word = _word(row, model)
-        if word is None:
-            continue
-        cells.setdefault((claim.experiment, claim.counts, claim.control), word)
-        proxy = proxy and claim.large
-    return StatementVerdict(model=model, verdict=joined(list(cells.values())), cells=dict(Counter(cells.values())), proxy=proxy)
+        word, decided = _word(row, model, not claim.large)
+        if word is not None:
+            cells[decided].setdefault((claim.experiment, claim.counts, claim.control), word)
+    proxy = not cells[True]
+    words = list(cells[not proxy].values())
+    return StatementVerdict(model=model, verdict=joined(words), cells=dict(Counter(words)), proxy=proxy)
 
 
-def _word(row: ClaimRecord, model: str) -> Word | None:
+def _word(row: ClaimRecord, model: str, general: bool) -> tuple[Word | None, bool]:
+    """What a model says to a claim, and whether that decides it."""
     if model == STAND_INS:
-        return "misprint" if row.verdict == "misprint" else row.tendency
-    return next((trial.tendency for trial in row.trials if trial.model == model), None)
+        return "misprint" if row.verdict == "misprint" else row.tendency, general
+    found = next((trial for trial in row.trials if trial.model == model), None)
+    return (None, False) if found is None else (found.tendency, found.decides)
 
 
 def joined(words: Sequence[Word]) -> Word:

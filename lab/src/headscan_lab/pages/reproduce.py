@@ -33,7 +33,7 @@ MEANINGS = {
     "confounded": "The effect was seen here, and a control showed another cause than the one claimed.",
     "misprint": "A formula is not true as it is printed; the corrected one stands beside it.",
     "undecided": "The interval crosses a bound, the control did not settle it, or nothing here measures it yet.",
-    "not tested": "A model is named that is not run here: the tendency of stand-ins is shown, and the command.",
+    "not tested": "A model is named and none of its family is run here: the tendency of stand-ins is shown, and the command.",
 }
 
 
@@ -112,7 +112,7 @@ def by_model(result: ReproduceResult) -> Section | None:
         return figure
 
     key = ", ".join(f"{SIGNS[word]} {word}" for word in SIGNS)
-    caption = f"{key}; in brackets: the statement is about a named model that is not run here, and this only suggests."
+    caption = f"{key}; in brackets: the statement is about a model of another family, and this only suggests."
     columns = [
         Term("statement"), Term("verdict"), *(Term(model, where="page") for model in models), Term("what is said"),
         Term("control", where="page"), Term("claims", where="page"),
@@ -140,7 +140,7 @@ def verdicts(result: ReproduceResult) -> Section | None:
     given = Table(
         ["claim", Term("model"), Term("verdict"), Term("effect"), "prompts", Term("statement"), Term("why", where="page")],
         [
-            (row.id, trial.model, bracketed(f"{SIGNS[trial.tendency]} {trial.tendency}", row.verdict == "not tested"),
+            (row.id, trial.model, bracketed(f"{SIGNS[trial.tendency]} {trial.tendency}", not trial.decides),
              _cell(trial.effect, trial.interval), trial.prompts, row.statement, trial.why)
             for row in result.claims for trial in row.trials if trial.tendency
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor
 
 from headscan.inversion import Descent, descend, exact, preset
+from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan_lab.ledger.experiment import (
     EXPERIMENTS,
@@ -26,11 +28,21 @@ from headscan_lab.ledger.experiment import (
     own_seeds,
     share_of,
 )
-from headscan_lab.ledger.stand_ins import ModelKind, about, lens_of, prompts
+from headscan_lab.ledger.stand_ins import TRAINED, TWIN, about, lens_of, prompts, twin_of
 
 Scored: TypeAlias = Literal["all", "hidden", "shown", "whole", "set", "five", "five anywhere"]
 AT_ONCE = 4096  # rows of a batch of candidates
+FEW = 8  # prompts of a repeat on a model that was given: the 40 of all repeats decide a share of 0 against .2, of 1 against .9
+LARGE = 100_000_000  # numbers of an embedding table: beyond, direct descents and those for hidden tokens take hours
+AMONG = 256  # of a vocabulary above 8,192 so many tokens, the right ones among them, are tried for hidden places
+START = "hidden answers that are those after one step: the descent returns its own start"
+ROUNDED = "found by the same search of outputs rounded to 8 bits"
 FITS = 1e-4  # relative residual of outputs that count as equal
+
+
+def causal(lens: Lens) -> bool:
+    """Whether an output sees earlier tokens only, as what is said of language models takes for granted."""
+    return Slice().on(lens).causal
 
 
 def positions(ready: SlicedModel, length: int, scored: Scored) -> list[int]:
@@ -117,7 +129,7 @@ class Recovered(Experiment):
     `model`, `width`, `depth`: the stand-in. `at` and the five after it: the slice. `method`, `loss`, `steps`, `start`,
     `adam`: the descent. `length`: tokens of a prompt. `allow`: a prompt's own tokens and so many others are allowed; None is
     the whole vocabulary. `scored`: which tokens, and what counts as found. `search`: whether a search is made beside it.
-    `least`: prompts of a repeat, at least.
+    `least`: prompts of a repeat, at least. `deep`: the place on a given model that has it.
     """
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
@@ -127,7 +139,7 @@ class Recovered(Experiment):
     )
     controlled: ClassVar[bool] = True
 
-    model: ModelKind = "specimen"
+    model: str = "specimen"
     width: int = 64
     depth: int = 3
     at: str = "block.0"
@@ -146,6 +158,23 @@ class Recovered(Experiment):
     scored: Scored = "all"
     search: bool = True
     least: int = PROMPTS
+    deep: str = ""
+
+    def on(self, model: str) -> Self | None:
+        trained = self.model in ("specimen", *TRAINED)
+        kind = (None if model.startswith(TWIN) else model) if trained else twin_of(model, self.model)
+        if kind is None or self.width != 64 or not causal(lens := lens_of(model, depth=1)):
+            return None  # a claim about a width is not tried at another
+        table = lens.input_embeddings
+        if table.numel() > LARGE and (self.method == "direct" or self.scored != "all" or self.steps > 200):
+            return None
+        here = self.deep if self.deep in lens.sites else self.at
+        if any(site not in lens.sites for site in here.partition("[")[0].replace(" ", "").split("+")):
+            return None
+        place, comma, features = here.rpartition(", ")  # of the specimen's 128
+        if comma and features != ":]":
+            here = f"{place}, " + re.sub(r"\d+", lambda number: str(int(number[0]) * table.shape[1] // 128), features)
+        return replace(self, model=kind, at=here, least=FEW, deep="")
 
     def closer(self) -> Self | None:
         return replace(self, least=4 * PROMPTS) if self.least == PROMPTS else None
@@ -183,51 +212,66 @@ class Recovered(Experiment):
             embedding=self.embedding,
         )  # fmt: skip
 
+    def lens(self, own: int) -> Lens:
+        """The model of a seed; of random weights in a real size no more blocks than the slice has."""
+        deepest = 1 + max(int(number) for number in re.findall(r"block\.(\d+)", self.at))
+        return lens_of(self.model, own, self.width, deepest if self.model.startswith(TWIN) else self.depth)
+
     def arms(self, seed: int) -> Iterator[tuple[int, SlicedModel, Tensor]]:
         """A seed, the slice on its model, and its prompts, five times."""
         for own in own_seeds(seed):
-            ready = self.cut(self.at).on(lens_of(self.model, own, self.width, self.depth))
+            ready = self.cut(self.at).on(self.lens(own))
             scored = 1 if self.scored == "whole" else len(positions(ready, self.length, self.scored))
             yield own, ready, prompts(self.model, own, enough(scored, self.least), self.length)
 
 
 @lru_cache(maxsize=128)
 def _observe(asked: Recovered, seed: int) -> ExperimentOutcome:
-    found, sought, planted, names = [], [], [], []
+    found, begun, names = list[np.ndarray](), list[np.ndarray](), list[str]()
+    sought, planted, rounded = list[np.ndarray](), list[np.ndarray](), list[np.ndarray]()
     chance, scored = 1.0, asked.scored if asked.scored in ("set", "whole") else "all"
     for own, ready, ids in asked.arms(seed):
         places = positions(ready, asked.length, asked.scored)
         allowed = asked.allowed(ready, ids, own)
         chance = 1 / (ready.vocabulary_size if allowed is None else float(allowed.sum(1).double().mean()))
         done = descend(ready, ready.run(ids), asked.length, asked.descent(own), allowed=allowed)
+        if asked.scored == "hidden":
+            first = descend(ready, ready.run(ids), asked.length, replace(asked.descent(own), steps=1), allowed=allowed).tokens
+            begun.append((first == done.tokens)[:, places].double().numpy())
         found.append(hits(done.tokens, done.top, ids, places, asked.scored).numpy())
         names.append(ready.lens.name)
         if asked.search:
-            tokens, certain = _searched(asked.sliced(), own, len(ids))
-            sought.append(hits(tokens, None, ids, places, scored).numpy())
-            planted += [hits(certain, None, ids, places, scored).numpy()] if certain is not None else []
+            for rows, answer in zip((sought, planted, rounded), _searched(asked.sliced(), own, len(ids)), strict=True):
+                rows += [hits(answer, None, ids, places, scored).numpy()] if answer is not None else []
     chance *= {"set": asked.length, "five": 5, "five anywhere": 5 * asked.length}.get(asked.scored, 1)
+    among = f" among {AMONG} tokens" if planted and asked.allow is None and ready.vocabulary_size > 8192 else ""
     what = f"{asked.scored} tokens" if asked.scored in ("hidden", "shown") else SAID.get(asked.scored, "tokens")
     return ExperimentOutcome(
         effect=share_of(f"{what} found by the descent", found, chance=min(1.0, chance)),
-        control=share_of("by a search of the same outputs", sought) if sought else None,
+        control=share_of(f"by a search of the same outputs{among}", sought) if sought else None,
         cause="the optimiser failed where the information is there",
         works=share_of("the same search where all outputs are given", planted) if planted else None,
+        beside=tuple(share_of(name, shares) for name, shares in ((START, begun), (ROUNDED, rounded)) if shares),
         models=tuple(dict.fromkeys(names)),
     )
 
 
 @lru_cache(maxsize=256)
-def _searched(asked: Recovered, own: int, count: int) -> tuple[Tensor, Tensor | None]:
-    """What a search finds, whatever the descent; where outputs are hidden also what it finds when all are given."""
-    ready = asked.cut(asked.at).on(lens_of(asked.model, own, asked.width, asked.depth))
+def _searched(asked: Recovered, own: int, count: int) -> tuple[Tensor | None, ...]:
+    """What a search finds, whatever the descent; where outputs are hidden also what it finds when all are given, and when those
+    given are rounded to 8 bits, each by the largest of its numbers."""
+    ready = asked.cut(asked.at).on(asked.lens(own))
     ids = prompts(asked.model, own, count, asked.length)
     allowed, target = asked.allowed(ready, ids, own), ready.run(ids)
     if ready.causal and len(ready.kept(asked.length)) == asked.length:
-        return search_shown(ready, target, allowed), None
+        return search_shown(ready, target, allowed), None, None
+    if allowed is None and ready.vocabulary_size > 8192:
+        allowed = allowed_words(ready.vocabulary_size, ids, AMONG - asked.length, own)
     begin = descend(ready, target, asked.length, Descent(steps=100, seed=own, check_every=0), allowed=allowed).tokens
     full = asked.cut(asked.at.partition("[")[0].strip()).on(ready.lens)
-    return search_hidden(ready, target, begin, allowed), search_hidden(full, full.run(ids), begin, allowed)
+    step = target.abs().amax(-1, keepdim=True) / 127
+    goals = ((ready, target), (full, full.run(ids)), (ready, (target / step).round() * step))
+    return tuple(search_hidden(cut, goal, begin, allowed) for cut, goal in goals)
 
 
 # ---- Wrong answers of direct descents: whose tokens they are, the model's or the random start's.
@@ -250,10 +294,16 @@ class StartDecides(Experiment):
     )
 
     among: Literal["models", "one-token prompts", "hidden first tokens"] = "models"
-    first: ModelKind = "gpt2"
+    first: str = "gpt2"
     second: Literal["llama", "untrained"] = "llama"
     method: Literal["direct", "indirect"] = "direct"
     loss: Literal["l1", "cosine"] = "l1"
+
+    def on(self, model: str) -> Self | None:
+        kind = twin_of(model, self.first) if self.first == "gpt2" else None if model.startswith(TWIN) else model
+        if kind is None or not causal(lens := lens_of(model)) or lens.input_embeddings.numel() > LARGE:
+            return None
+        return replace(self, first=kind)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         both = self.among == "models" and self.second == "llama"
@@ -265,15 +315,15 @@ class StartDecides(Experiment):
             shared, used = self._models(own) if self.among == "models" else self._prompts(own)
             shares.append(shared)
             names += used
-        vocabulary = lens_of(self.first, own_seeds(seed)[0]).vocabulary_size
+        vocabulary = lens_of(self.first, own_seeds(seed)[0], depth=1 if self.first.startswith(TWIN) else 3).vocabulary_size
         return ExperimentOutcome(
             effect=share_of("wrong tokens in common", shares, chance=1 / vocabulary), models=tuple(dict.fromkeys(names))
         )
 
     def _answers(
-        self, kind: ModelKind, own: int, length: int, at: str, shift: int, weights: str | None = None
+        self, kind: str, own: int, length: int, at: str, shift: int, weights: str | None = None
     ) -> tuple[Tensor, Tensor, str]:
-        ready = Slice.parse(at, weights=weights).on(lens_of(kind, own))
+        ready = Slice.parse(at, weights=weights).on(lens_of(kind, own, depth=1 if kind.startswith(TWIN) else 3))
         ids = prompts(kind, own + shift, 40 if length == 1 or at != "block.0" else PROMPTS, length)
         rate = {"direct": {"l1": 0.01, "cosine": 2000.0}, "indirect": {"l1": 0.2, "cosine": 200.0}}[self.method][self.loss]
         name = "seed-direct" if self.method == "direct" else "seed"
@@ -283,7 +333,7 @@ class StartDecides(Experiment):
     def _models(self, own: int) -> tuple[np.ndarray, list[str]]:
         """Places [prompts, T] at which both are wrong and the same, of places where the first is wrong."""
         one, ids, name = self._answers(self.first, own, LENGTH, "block.0", 0)
-        kind: ModelKind = self.first if self.second == "untrained" else "llama"
+        kind = self.first if self.second == "untrained" else "llama"
         weights = f"fresh:{own}" if self.second == "untrained" else None
         two, others, second = self._answers(kind, own, LENGTH, "block.0", 500, weights)
         both = ((one == two) & (one != ids) & (two != others)).double()

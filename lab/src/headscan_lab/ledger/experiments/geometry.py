@@ -35,7 +35,9 @@ from headscan_lab.ledger.experiment import (
     mean_of,
     own_seeds,
 )
-from headscan_lab.ledger.stand_ins import ABOUT, HEADS, Member, ModelKind, about, cached, family_folder, lens_of, prompts
+from headscan_lab.ledger.experiments.descents import Recovered
+from headscan_lab.ledger.experiments.inversion import Contrast
+from headscan_lab.ledger.stand_ins import ABOUT, HEADS, TWIN, Member, about, cached, family_folder, lens_of, prompts
 
 Numbers = npt.NDArray[np.float64]
 SHAPE_ROWS, SHAPE_LENGTH = 12, 32
@@ -65,11 +67,6 @@ MEASURES: dict[str, Callable[[Numbers, Numbers, npt.NDArray[np.int64]], float]] 
     "share of words pushed away by most states": _pushed_away,
 }
 RANDOM_HEAD = "share of words pushed away by most states, of a random head"
-Shown = Literal[
-    "average cosine", "share of energy on the first direction over that of a Gaussian cloud", "uniformity",
-    "cosine with the next token's embedding",
-    "share of words pushed away by most states",
-]  # fmt: skip
 
 
 @EXPERIMENTS.register("shape")
@@ -89,13 +86,14 @@ class ShapeOfStates(Experiment):
         range=(-4.0, 4.0),
     )
 
-    measure: Shown = "average cosine"
+    measure: str = "average cosine"
     model: str = "specimen"
-    less: ModelKind | None = None
+    less: str | None = None
     control: Literal["", "flat", "tied", "bias", "random head"] = ""
 
     def on(self, model: str) -> Self | None:
-        return replace(self, model=model) if (self.model, self.less) == ("specimen", None) else None
+        fits = (self.model, self.less) == ("specimen", None) and not model.startswith(TWIN)
+        return replace(self, model=model) if fits else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model),) if self.less is None else (about(self.model), about(self.less))
@@ -196,6 +194,11 @@ class Trend(Experiment):
     measure: Literal["recovered at the first block", "recovered at the last block", "average cosine"] = (
         "recovered at the last block"
     )
+
+    def on(self, model: str) -> Experiment | None:
+        """Of the depth within a given model: a deep block less the first, by Adam, whose descents do not fail at the first."""
+        first = Recovered(adam=True, search=False).on(model) if self.factor == "depth" else None
+        return Contrast(high=replace(first, at=f"block.{lens_of(model).depth // 2}"), low=first) if first else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         why = "Width, depth and vocabulary are varied by design, so that a trend with size can be told from its other causes."

@@ -24,8 +24,8 @@ from headscan_lab.ledger.experiment import (
     own_seeds,
     share_of,
 )
-from headscan_lab.ledger.experiments.descents import Recovered, search_shown
-from headscan_lab.ledger.stand_ins import ABOUT, about, lens_of, prompts
+from headscan_lab.ledger.experiments.descents import FEW, Recovered, search_shown
+from headscan_lab.ledger.stand_ins import ABOUT, TWIN, about, lens_of, prompts, twin_of
 
 LENGTH = 6
 
@@ -63,23 +63,29 @@ class Alone(Experiment):
     )
     controlled: ClassVar[bool] = True
 
+    model: str = "gpt2"
+
+    def on(self, model: str) -> Self | None:
+        return replace(self, model=kind) if (kind := twin_of(model, "gpt2")) else None
+
     def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about("gpt2"),)
+        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         bare, prefixed, names = [], [], []
         for own in own_seeds(seed):
-            ready = Slice().on(lens_of("gpt2", own))
-            ids = prompts("gpt2", own, PROMPTS, LENGTH)
+            ready = Slice().on(lens_of(self.model, own, depth=1 if self.model.startswith(TWIN) else 3))
+            ids = prompts(self.model, own, PROMPTS if self.model == "gpt2" else FEW, LENGTH)
             target, setting = ready.run(ids), Descent(steps=150, seed=own)
             tokens = [descend(ready, target[:, t : t + 1], 1, setting).tokens for t in range(LENGTH)]
+            chance = 1 / ready.vocabulary_size
             bare.append((torch.cat(tokens, 1) == ids).double().numpy())
             after = _one_after_another(ready, target, Descent(steps=150, seed=own))
             prefixed.append((after == ids).double().numpy())
             names.append(ready.lens.name)
         return ExperimentOutcome(
-            effect=share_of("tokens found without the prefix", bare, chance=1 / 512),
-            control=share_of("with the prefix committed", prefixed, chance=1 / 512),
+            effect=share_of("tokens found without the prefix", bare, chance=chance),
+            control=share_of("with the prefix committed", prefixed, chance=chance),
             cause="the published loop has neither prefix nor position",
             models=tuple(names),
         )
@@ -109,6 +115,10 @@ class Contrast(Experiment):
         kind, base = EXPERIMENTS[options.get("of", "recovered")], options.get("base", {})
         return cls(high=kind.of({**base, **options["high"]}), low=kind.of({**base, **options["low"]}))
 
+    def on(self, model: str) -> Self | None:
+        high, low = self.high.on(model), self.low.on(model)
+        return None if high is None or low is None else replace(self, high=high, low=low)
+
     def closer(self) -> Self | None:
         high, low = self.high.closer(), self.low.closer()
         return None if high is None or low is None else replace(self, high=high, low=low)
@@ -131,7 +141,8 @@ class Contrast(Experiment):
 def _name(one: Experiment, other: Experiment) -> str:
     """What tells one from the other, in words."""
     names = [name for name in one.__dataclass_fields__ if getattr(one, name) != getattr(other, name)]
-    return "share with " + ", ".join(f"{name.replace('_', ' ')} {getattr(one, name)}" for name in names)
+    values = {name: one.stand_ins()[0].name if name == "model" else getattr(one, name) for name in names}
+    return "share with " + ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
 
 
 # ---- Whether recovery falls from all to none between two numbers of features, or by and by.
@@ -140,30 +151,37 @@ def _name(one: Experiment, other: Experiment) -> str:
 @EXPERIMENTS.register("cliff")
 @dataclass(frozen=True, kw_only=True)
 class Cliff(Experiment):
-    """Prompts from the first so many of 128 features of the first block, eight more at a time: the steepest fall of the share
+    """Prompts from the first so many features of the first block, a sixteenth more at a time: the steepest fall of the share
     found from one number to the next. The source tells of a fall from all to none within one of 4,096."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="largest fall of the share of tokens found as eight of 128 features go",
+        quantity="largest fall of the share of tokens found as a sixteenth of the features goes",
         test="Newcombe's interval of a difference of two shares, clustered by prompt and seed",
-        scope="one trained stand-in, 128 wide, and this descent",
+        scope="one trained model and this descent",
         range=(-1.0, 1.0),
     )
 
     only: Literal["attention"] | None = None
+    model: str = "specimen"
+
+    def on(self, model: str) -> Self | None:
+        return replace(self, model=model) if Recovered(method="direct").on(model) else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about("specimen"),)
+        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        seen = {n: Recovered(at=f"block.0[:, :, :{n}]", only=self.only, search=False).observe(seed) for n in range(24, 129, 8)}
+        lens = lens_of(self.model)
+        step, base = lens.input_embeddings.shape[1] // 16, Recovered(model=self.model, only=self.only, search=False)
+        base = base if self.model == "specimen" else replace(base, least=FEW)
+        seen = {n: replace(base, at=f"block.0[:, :, :{n}]").observe(seed) for n in range(3 * step, 16 * step + 1, step)}
         shares = {n: one.effect for n, one in seen.items() if one.effect is not None}
         falls = [
             difference_of(f"found with {high} features less with {low}", shares[high], shares[low])
             for low, high in pairwise(shares)
         ]
         steepest = max(falls, key=lambda one: one.value)
-        return ExperimentOutcome(effect=steepest, beside=tuple(shares.values()), models=seen[24].models)
+        return ExperimentOutcome(effect=steepest, beside=tuple(shares.values()), models=(lens.name,))
 
 
 # ---- A slice that runs with another embedding table than its answers are decoded with.

@@ -31,8 +31,8 @@ from headscan_lab.ledger.experiment import (
     own_seeds,
     share_of,
 )
-from headscan_lab.ledger.experiments.descents import search_shown
-from headscan_lab.ledger.stand_ins import VOCABULARY, ModelKind, about, lens_of, prompts
+from headscan_lab.ledger.experiments.descents import causal, search_shown
+from headscan_lab.ledger.stand_ins import TWIN, VOCABULARY, about, lens_of, prompts
 
 PROTECTION_PROMPTS, TOKENS = 8, 6
 Arm: TypeAlias = tuple[str, bool, Float[Tensor, "prompts tokens"]]
@@ -54,7 +54,13 @@ class Protection(Experiment):
         range=(-1.0, 1.0),
     )
 
-    model: ModelKind = "specimen"
+    model: str = "specimen"
+
+    def on(self, model: str) -> Self | None:
+        # Noise is read through by a pass of the whole vocabulary a token; exact search needs few candidates.
+        least = 8192 if isinstance(self, LittleNoise) else 65_536
+        fits = not model.startswith(TWIN) and causal(lens := lens_of(model)) and lens.vocabulary_size <= least
+        return replace(self, model=model) if fits else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model),)
@@ -180,7 +186,7 @@ class NoisyCode(Experiment):
     model: str = "taught"
 
     def on(self, model: str) -> Self | None:
-        return replace(self, model=model)
+        return None if model.startswith(TWIN) else replace(self, model=model)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model),)
@@ -195,8 +201,8 @@ class NoisyCode(Experiment):
                 states = Slice().on(model).states(ids[:, None])[:, 0].float()
                 drawn = torch.randn(states.shape, generator=torch.Generator().manual_seed(own))
                 noisy = states + self.noise * float(states.std(0).mean()) * drawn
-                shares[name].append((torch.cdist(noisy, states).argmin(1) == torch.arange(VOCABULARY)).double()[:, None].numpy())
-        before, after = (share_of(f"tokens decoded, {name}", rows, chance=1 / VOCABULARY) for name, rows in shares.items())
+                shares[name].append((torch.cdist(noisy, states).argmin(1) == torch.arange(len(ids))).double()[:, None].numpy())
+        before, after = (share_of(f"tokens decoded, {name}", rows, chance=1 / len(ids)) for name, rows in shares.items())
         return ExperimentOutcome(
             effect=difference_of("tokens decoded, untrained less trained", before, after), beside=(before, after),
             models=tuple(dict.fromkeys(lens_of(self.model, own).name for own in own_seeds(seed))),
@@ -233,6 +239,8 @@ class Deletion(Experiment):
         object.__setattr__(self, "against", tuple(self.against))
 
     def on(self, model: str) -> Self | None:
+        if model.startswith(TWIN):
+            return None
         large = (lens_of(model).provenance().parameters or 0) > LARGE
         return None if large else replace(self, model=model)
 

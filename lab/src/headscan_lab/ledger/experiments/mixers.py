@@ -6,9 +6,9 @@ known; if one fits and no other does, the information is there, whatever an opti
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import torch
@@ -32,7 +32,8 @@ from headscan_lab.ledger.experiment import (
     own_seeds,
     share_of,
 )
-from headscan_lab.ledger.stand_ins import VOCABULARY, about, language, lens_of, prompts
+from headscan_lab.ledger.experiments.descents import FEW
+from headscan_lab.ledger.stand_ins import VOCABULARY, about, language, lens_of, prompts, twin_of
 
 
 @torch.no_grad()
@@ -268,22 +269,27 @@ class MaskLifted(Experiment):
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of earlier outputs that a later token moves when no mask is given",
         test="Wilson's interval, clustered by prompt and seed",
-        scope="random weights",
+        scope="random weights, and those of models that are given",
     )
 
+    model: str = "llama"
+
+    def on(self, model: str) -> Self | None:
+        return replace(self, model=model) if twin_of(model, "llama") else None
+
     def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about("llama"),)
+        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         shares: dict[bool, list[np.ndarray]] = {False: [], True: []}
         for own in own_seeds(seed):
-            lens = lens_of("llama", own)
-            ids = prompts("llama", own, PROMPTS, 6)
+            lens = lens_of(self.model, own)
+            ids = prompts(self.model, own, PROMPTS if self.model == "llama" else FEW, 6)
             for lifted, rows in shares.items():
                 moved = [leak_check(Slice(causal=False if lifted else None), lens, one) > 0 for one in ids]
                 rows.append(np.stack([one[np.tril_indices(6, -1)] for one in map(np.asarray, moved)]).astype(float))
         return ExperimentOutcome(
             effect=share_of("earlier outputs moved, mask lifted", shares[True]),
             beside=(share_of("earlier outputs moved, with the model's mask", shares[False]),),
-            models=tuple(lens_of("llama", own).name for own in own_seeds(seed)),
+            models=tuple(dict.fromkeys(lens_of(self.model, own).name for own in own_seeds(seed))),
         )
