@@ -49,8 +49,8 @@ def test_a_slice_is_carried_over_to_the_given_models_width_and_depth(read):
     half = Recovered(at="block.0[:, :, 32:96]").on(read)
     assert half is not None
     assert (half.at, half.model, half.least) == ("block.0[:, :, 8:24]", read, FEW)
-    assert Recovered(at="block.2", deep="block.3").on(read).at == "block.3"
-    assert Recovered(at="block.2", deep="block.11").on(read).at == "block.2"
+    assert Recovered(at="block.2", deep="block.3").on(read) is None  # said of wide models
+    assert Recovered(at="block.2").on(read).at == "block.2"
     assert Recovered(at="block.4").on(read) is None  # there is no such block
     assert Recovered(width=256).on(read) is None  # a claim about a width
     assert Recovered(model="llama").on(read).model == TWIN + read

@@ -70,7 +70,7 @@ def ledger_page(result: ReproduceResult) -> str:
 def picture(found: list[StatementRecord]) -> list[str]:
     """Statements by verdict and model, a line a model: the signs of a document's statements."""
     lines = ["```text", ", ".join(f"{sign} {word}" for word, sign in SIGNS.items()) + "; · nothing that decides", ""]
-    for document in DOCUMENTS:
+    for document in dict.fromkeys(one.document for one in found):
         rows = [one for one in found if one.document == document]
         models = list(dict.fromkeys(each.model for row in rows for each in row.models))
         wide = max([8, *(len(one) for one in models)]) + 2

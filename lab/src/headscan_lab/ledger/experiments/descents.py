@@ -129,7 +129,7 @@ class Recovered(Experiment):
     `model`, `width`, `depth`: the stand-in. `at` and the five after it: the slice. `method`, `loss`, `steps`, `start`,
     `adam`: the descent. `length`: tokens of a prompt. `allow`: a prompt's own tokens and so many others are allowed; None is
     the whole vocabulary. `scored`: which tokens, and what counts as found. `search`: whether a search is made beside it.
-    `least`: prompts of a repeat, at least. `deep`: the place on a given model that has it.
+    `least`: prompts of a repeat, at least. `deep`: the place on a given model, which must be wide.
     """
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
@@ -166,9 +166,10 @@ class Recovered(Experiment):
         if kind is None or self.width != 64 or not causal(lens := lens_of(model, depth=1)):
             return None  # a claim about a width is not tried at another
         table = lens.input_embeddings
-        if table.numel() > LARGE and (self.method == "direct" or self.scored != "all" or self.steps > 200):
+        narrow = bool(self.deep) and table.shape[1] < 512  # what is said of deep blocks is said of wide models
+        if narrow or (table.numel() > LARGE and (self.method == "direct" or self.scored != "all" or self.steps > 200)):
             return None
-        here = self.deep if self.deep in lens.sites else self.at
+        here = self.deep or self.at
         if any(site not in lens.sites for site in here.partition("[")[0].replace(" ", "").split("+")):
             return None
         place, comma, features = here.rpartition(", ")  # of the specimen's 128
