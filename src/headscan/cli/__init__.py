@@ -190,7 +190,7 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
     sys.excepthook = print_fault
-    gc.set_threshold(100_000, 20, 100)  # the libraries' objects are looked through again and again: a tenth of start-up
+    gc.set_threshold(100_000, 20, 100)  # imports make objects that stay: look through them less often
     with guarded():
         _main(sys.argv[1:])
 
