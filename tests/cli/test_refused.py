@@ -252,6 +252,8 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "nothing as identity": (identity("{}"), "nothing to resume"),
     "a large seed": (option("--seed", "9" * 20), "--seed must be at most"),
     "a large batch": (option("--batch", str(2**63)), "--batch must be at most"),
+    "a device as baseline": (option("--baseline", "/dev/zero"), "is no result.json"),
+    "a device as policy": (verb("privacy", "gpt-vanilla", "--text", "stories", "--policy", "/dev/zero"), "File too large"),
     "a fraction as seed": (option("--seed", "1.5"), "--seed"),
     "a fraction as context": (option("--context=15.5"), "--context"),
     "a name beyond all names": (option("--baseline", "x" * 5000), "is no result.json"),

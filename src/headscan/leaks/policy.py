@@ -14,6 +14,7 @@ from headscan.leaks.mechanisms import MECHANISMS
 from headscan.leaks.result import LeakRow, LimitRow, PrivacyResult, TrialRow
 from headscan.run import BadInput, Given, Interval, Option, Settings, options_of, plain, write_atomic
 from headscan.run.errors import nearest
+from headscan.run.files import read_at_most
 from headscan.run.settings import PARAMETERS
 from headscan.statistics.information import fano_bits
 
@@ -119,7 +120,7 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
     """
     file = Path(path)
     try:
-        raw = file.read_bytes()
+        raw = read_at_most(file, 1 << 20)
         found = tomllib.loads(raw.decode())
     except OSError as error:
         raise BadInput(f"The policy {file} cannot be read: {error.strerror}.") from None

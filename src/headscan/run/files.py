@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -30,6 +31,15 @@ def leads_out(folder: Path, file: Path) -> bool:
     home, real = folder.resolve(), file.resolve()
     caches = (place.parent / "blobs" for place in home.parents if place.name == "snapshots")
     return not (real.is_relative_to(home) or any(map(real.is_relative_to, caches)))
+
+
+def read_at_most(path: Path, most: int = 1 << 28) -> bytes:
+    """The bytes of a file; OSError where there are more than `most`, as a device has, whatever size it says."""
+    with path.open("rb") as file:
+        content = file.read(most + 1)
+    if len(content) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+    return content
 
 
 def check_writable(folder: str | os.PathLike[str]) -> Path:

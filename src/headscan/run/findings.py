@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from headscan.run.errors import BadInput, nearest
+from headscan.run.files import read_at_most
 
 R = TypeVar("R")
 CONVENTION = "a convention, stated in the number"
@@ -120,7 +121,7 @@ def earlier(place: str | os.PathLike[str] | None, verb: str) -> set[tuple[object
     path = Path(place)
     try:
         path = path / "result.json" if path.is_dir() else path
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(read_at_most(path).decode())
         kind, rows = stored["protocol"]["verb"], [(row["code"], row["model"], row["site"]) for row in stored["findings"]]
     except FileNotFoundError:
         raise BadInput(f"--baseline: there is no file {path}.") from None
