@@ -124,7 +124,7 @@ def read_policy(path: str | os.PathLike[str]) -> Policy:
         found = tomllib.loads(raw.decode())
     except OSError as error:
         raise BadInput(f"The policy {file} cannot be read: {error.strerror}.") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise BadInput(f"The policy {file} is no TOML: {error}.") from None
     title = found.pop("title", file.stem)
     made: dict[str, Any] = {name: _section(file, name, kind, found.pop(name, {})) for name, kind in SECTIONS.items()}
