@@ -26,7 +26,7 @@ from headscan.run import Registry, options_of
 from headscan.run.findings import KINDS
 from headscan.states import FORMATS
 from headscan.training.learner import OPTIMISERS
-from headscan.training.monitor import ALARMS
+from headscan.training.monitor import ALARMS, FAMILIES, TRACKERS
 from headscan.training.objective import OBJECTIVES, REGULARISERS
 from headscan.training.recovery import RECOVERIES
 
@@ -46,6 +46,8 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Training objectives", "`headscan train --objective NAME`", OBJECTIVES),
     ("Regularisers", "`headscan train --regulariser NAME:STRENGTH`; they come with headscan-lab", REGULARISERS),
     ("Optimisers", "`headscan train --optimiser NAME`", OPTIMISERS),
+    ("Families of the monitor", "`headscan.training.Monitor(families=...)`", FAMILIES),
+    ("Trackers", "`headscan.training.Monitor(to=...)`", TRACKERS),
     ("Alarms of the monitor", "`headscan.training.Monitor(alarms=...)`", ALARMS),
     ("Head recoveries", "`headscan recover --mode NAME`", RECOVERIES),
     ("Evaluation tasks", "`headscan evaluate --tasks NAME`", TASKS),
@@ -71,7 +73,7 @@ def codes() -> str:
     lines = [
         "# Findings by code", "",
         "Written by `scripts/registries.py` from `headscan/run/findings.py` and the conditions of a checkup; a test fails when",
-        "it is out of date. HS1.. is shape, HS2.. cause, HS3.. leak, HS4.. cure, HS6.. weights; a phenomenon has one code.",
+        "it is out of date. HS1: shape, HS2: cause, HS3: leak, HS4: cure, HS5: a run, HS6: weights; a phenomenon has one code.",
         "`--ignore HS101,SINK` (codes or names, with `*`) takes findings out of what counts: they stay on the page, marked.",
         "`--baseline last.json` does so with those that an earlier result of the same verb has at the same model and site, and",
         "ends with status 3 where an alarm is new. `checkup --fail-on CODES` ends with status 3 where one of these was found",

@@ -2,6 +2,7 @@
 
 import copy
 import os
+import re
 
 import numpy as np
 import pytest
@@ -105,13 +106,13 @@ def test_the_trainers_own_log_has_the_numbers(tmp_path):
     monitor = Monitor(trainer, every=3)
     trainer.add_callback(monitor)
     trainer.train()
-    logged = [entry for entry in trainer.state.log_history if "geometry/block.1/average_cosine" in entry]
+    logged = [entry for entry in trainer.state.log_history if "headscan/geometry/block.1/average_cosine" in entry]
     assert [entry["step"] for entry in logged] == [0, 3, 6] == [snapshot.step for snapshot in monitor.history]
-    assert logged[-1]["geometry/block.1/average_cosine"] == monitor.history[-1].site("block.1")["average_cosine"]
+    assert logged[-1]["headscan/geometry/block.1/average_cosine"] == monitor.history[-1].site("block.1")["average_cosine"]
     assert monitor.windows.shape == (6, 8)  # the Trainer's own held-out data
     assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4, 5, 6]  # none is lost
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("events.out.tfevents*"))
-    assert b"geometry/block.1/average_cosine" in written  # TensorBoard had it from there
+    assert b"headscan/geometry/block.1/average_cosine" in written  # TensorBoard had it from there
 
 
 class _Break(TrainerCallback):
@@ -129,7 +130,7 @@ def test_an_alarm_stops_the_run_where_it_shall(tmp_path, action, steps, caplog):
     trainer.add_callback(monitor)
     trainer.train()
     assert [alarm.name for alarm in monitor.raised] == ["dead"]
-    assert "After step 10 (alarm dead)" in caplog.text
+    assert "After step 10 (HS505, alarm dead)" in caplog.text
     assert trainer.state.global_step == steps
     assert (tmp_path / "checkpoint-10").is_dir() == (steps == 10)
 
@@ -200,4 +201,18 @@ def test_bad_input(tmp_path):
         Monitor(windows=ROWS, share=0)
     with pytest.raises(BadInput, match="nonsense"):
         Monitor(windows=ROWS, alarms="nonsense")
-    assert set(ALARMS.names()) == {"rank", "cone", "dead", "norm", "loss", "rise"}
+    assert {"rank", "cone", "dead", "norm", "loss", "rise"} < set(ALARMS.names())
+    with pytest.raises(BadInput, match="no tracker 'paper'"):
+        Monitor(windows=ROWS, to="paper")
+    for families, words in (
+        ("expert_load", "expert_load is not used by GPT2LMHeadModel: it has no router"),
+        ("sinks:most=3", "most is not a parameter of the family of the monitor sinks; it belongs to update_stable_rank"),
+        ("sinks:every=0", "every"),
+        ("colour*", "no family of the monitor 'colour*'"),
+    ):
+        with pytest.raises(BadInput, match=re.escape(words)):
+            Watch(_model(), ROWS[:4], families=families)
+    assert [family.name for family in Watch(_model(), None, families="").reader.families] == []
+    assert [(one.name, one.every) for one in Watch(_model(), None, families="qk_*,sinks:every=3").reader.families] == [
+        ("qk_logit_max", 50), ("sinks", 3),
+    ]  # fmt: skip

@@ -166,7 +166,8 @@ def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, undist
         for name in ("started", "seconds"):
             document["protocol"].pop(name)
     assert one == other
-    assert (a / "geometry.jsonl").read_text() == (b / "geometry.jsonl").read_text()
+    for name in ("geometry.jsonl", "monitor.jsonl"):
+        assert (a / name).read_text() == (b / name).read_text()
     for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
         assert (a / "model" / name).read_text() == (b / "model" / name).read_text()
     first, second = (AutoModel.from_pretrained(folder / "model").state_dict() for folder in (a, b))

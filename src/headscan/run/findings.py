@@ -1,8 +1,8 @@
 """Every finding of every verb: its code, its name, what it means, and on what its threshold stands; and which count.
 
 One table, because a reader meets the same phenomenon in a scan and in a checkup. HS1.. is shape, HS2.. cause, HS3.. leak, HS4..
-cure, HS6.. weights, HS7.. damage. The conditions of a checkup (`headscan.diagnosis`) have their words beside their code; those
-that another verb names, too, share a code here.
+cure, HS5.. a run, HS6.. weights, HS7.. damage. The conditions of a checkup (`headscan.diagnosis`) have their words beside their
+code; those that another verb names, too, share a code here.
 """
 
 from __future__ import annotations
@@ -36,6 +36,18 @@ class Kind:
     ground: str = CONVENTION
     wrong: str = "not counted"
 
+
+# Alarms of a training run (`headscan.training.ALARMS`, which have the limits), from HS501 on.
+ALARMS_OF_RUNS = {
+    "LOSS-LEAP": "The loss leapt above what was logged lately.", "LOSS-RISE": "The loss rose and stayed there.",
+    "CLOSING-CONE": "The states close into a cone.", "FALLING-RANK": "The effective rank of a site fell.",
+    "DEAD-COORDINATES": "Coordinates stopped telling tokens apart.", "GROWING-NORM": "The mean norm of a site grew.",
+    "LOGIT-GROWTH": "Attention logits grew beyond what softmax resolves.", "ONE-PLACE-HEAD": "A head looks at one place.",
+    "OVERFLOW": "Activations come near the largest number of their precision.",
+    "LARGE-UPDATE": "A step moves a matrix much further than before.", "NO-WARM-UP": "The first step moves weights far.",
+    "FROZEN-LAYER": "A matrix stands still while others move.", "ROW-SPIKE": "A row of a matrix grew far beyond the others.",
+    "STARVED-EXPERT": "An expert gets hardly a token.", "REPEATED-DATA": "Windows come back after a short time.",
+}  # fmt: skip
 
 KINDS = (
     Kind("HS101", "CONE", "scan", "Any two tokens point much the same way, so that cosines between them say little.",
@@ -99,6 +111,9 @@ KINDS = (
     Kind("HS411", "NO_HELP", "remedy", "No remedy improves retrieval.", "no gain's interval above 0", TEST),
     Kind("HS412", "HARMS", "remedy", "Retrieval falls under a remedy.", "interval of the gain below 0", TEST),
     Kind("HS413", "FEW", "remedy", "Remedies were fitted on few vectors.", "below four a dimension"),
+    *(Kind(f"HS{501 + place}", name, "train", meaning, "that of its alarm (docs/registries.md)",
+           "300 healthy runs of small models", "see docs/training.md")
+      for place, (name, meaning) in enumerate(ALARMS_OF_RUNS.items())),
 )  # fmt: skip
 NAMED = {kind.name: kind for kind in KINDS}
 SPELT = re.compile(r"HS\d{3}")

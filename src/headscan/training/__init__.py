@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headscan.training.heads import fold_bias
     from headscan.training.learner import OPTIMISERS, Learner, Optimiser, optimiser_of
     from headscan.training.likelihood import perplexity
-    from headscan.training.monitor import ALARMS, Alarm, AlarmRule, Monitor, Watch
+    from headscan.training.monitor import ALARMS, FAMILIES, TRACKERS, Alarm, AlarmRule, Monitor, Watch
     from headscan.training.objective import OBJECTIVES, REGULARISERS, LossInputs, Objective, Readout
     from headscan.training.recipes import RECIPES, Recipe, fit_tokenizer, recipe_of
     from headscan.training.recovery import RECOVERIES, HeadRecovery, fit_head, recover, recover_head
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from headscan.training.trajectory import measure_sites
 
 __all__ = [
-    "ALARMS", "CWT_FORMS", "IGNORE", "OBJECTIVES", "OPTIMISERS", "RECIPES", "RECOVERIES", "REGULARISERS", "Alarm",
-    "AlarmRule", "HeadRecovery", "HeadlessTrainer", "Learner", "LossInputs", "LossIsNotFinite", "Masker",
+    "ALARMS", "CWT_FORMS", "FAMILIES", "IGNORE", "OBJECTIVES", "OPTIMISERS", "RECIPES", "RECOVERIES", "REGULARISERS",
+    "TRACKERS", "Alarm", "AlarmRule", "HeadRecovery", "HeadlessTrainer", "Learner", "LossInputs", "LossIsNotFinite", "Masker",
     "Monitor", "Objective", "Optimiser", "PackedText", "Pool", "Readout", "Recipe", "RecoverResult", "TrainResult",
     "Watch", "build", "ce_loss", "collate", "cwt_loss", "fit_head", "fit_tokenizer",
     "floor_of", "fold_bias", "gather_ids", "gather_rows", "has_fused", "in_batch_accuracy", "last_checkpoint",
@@ -43,7 +43,7 @@ __all__ = [
 _HOMES = {
     "checkpoints": ("last_checkpoint",), "data": ("Masker", "PackedText", "collate"), "heads": ("fold_bias",),
     "learner": ("OPTIMISERS", "Learner", "Optimiser", "optimiser_of"), "likelihood": ("perplexity",),
-    "monitor": ("ALARMS", "Alarm", "AlarmRule", "Monitor", "Watch"),
+    "monitor": ("ALARMS", "FAMILIES", "TRACKERS", "Alarm", "AlarmRule", "Monitor", "Watch"),
     "objective": ("OBJECTIVES", "REGULARISERS", "LossInputs", "Objective", "Readout"),
     "recipes": ("RECIPES", "Recipe", "fit_tokenizer", "recipe_of"),
     "recovery": ("RECOVERIES", "HeadRecovery", "fit_head", "recover", "recover_head"),

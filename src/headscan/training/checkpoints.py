@@ -111,7 +111,7 @@ def clear(folder: str | os.PathLike[str]) -> None:
     """Remove what a finished run left: its checkpoints and its result."""
     for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         shutil.rmtree(path, ignore_errors=True)
-    for name in (RESULT, "geometry.jsonl"):
+    for name in (RESULT, "geometry.jsonl", "monitor.jsonl"):
         (Path(folder) / name).unlink(missing_ok=True)
 
 

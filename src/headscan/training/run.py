@@ -170,9 +170,10 @@ def train(
     data = gather(plan, asked, run)
     learner = _learner(plan, asked, aim, data, run)
     watcher = _watcher(plan, asked, data)
-    hooks: list[TrainerCallback] = [watcher] if watcher else []
+    hooks: list[TrainerCallback] = []
     if arguments.save_strategy != "no":  # weights and the optimiser's two moments, in float32
         hooks.append(StoreInTime(12.0 * sum(weight.numel() for weight in learner.parameters())))
+    hooks += [watcher] if watcher else []  # after it: what is stored holds what was read
     hooks.append(ProgressCallback(run.progress, plan.tokens_a_step * arguments.world_size))
     masker = Masker(data.tokenizer, seed=seed) if plan.masked else collate
     try:
@@ -190,7 +191,8 @@ def train(
     _save_model(fitter, run.folder / "model")
     result = _result(fitter, plan, asked, aim, data, run, settled)
     if watcher:
-        result = replace(result, scan=watcher.history, alarms=watcher.raised)
+        found = [alarm.finding() for alarm in watcher.raised]
+        result = replace(result, scan=watcher.history, alarms=watcher.raised, findings=found)
     return result
 
 

@@ -1,11 +1,11 @@
-"""When a run degenerates: rules over what is measured as it goes, one class each.
+"""When a run degenerates: rules over what is measured as it goes, one class each; an alarm is a finding HS5...
 
 A rule sees a quantity on a scale where more is worse. It compares the latest reading with the median of the four (losses:
 eight) before it, in units of the largest step between two of those: a young model changes fast, and an old one that
-suddenly does is broken. One (`rise`) compares the last ten losses with the twenty before them, in standard errors. Limits
-were calibrated on small healthy runs that differ in seed, width, depth, rate, objective, text and distance between readings,
-and then held against others (`benchmarks/the_monitor_names_collapses_and_leaves_healthy_runs_alone.py`). So an alarm means
-"1 healthy run in 300 changed so fast" (at a lone odd batch); it does not mean that a larger model never does.
+suddenly does is broken. One (`rise`) compares the last ten losses with the twenty before them, in standard errors; those
+that are a `Level` look at the latest reading alone. Limits were calibrated on small healthy runs that differ in kind, seed,
+width, depth, rate, text and distance between readings, and then held against others
+(`benchmarks/the_monitor_names_ten_faults_and_leaves_healthy_runs_alone.py`). A larger model may change faster.
 """
 
 import math
@@ -15,52 +15,61 @@ from typing import Annotated, ClassVar
 
 import numpy as np
 
-from headscan.run import BadInput, Option, Registry, Settings
+from headscan.run import BadInput, Finding, Option, Registry, Settings
+from headscan.run.findings import KINDS
 
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """A rule that spoke after a step: its name, the quantity before and now, and what happened as a sentence."""
+    """A rule that spoke after a step: its name and the code of its finding, the quantity before and now, a sentence."""
 
     name: str
+    code: str
     step: int
     site: str | None  # where the change was largest; None for the loss
     sites: list[str] = field(default_factory=list)  # all where the change passed the limit
-    before: float
-    value: float
+    before: float | None  # None where it is not finite, or there was nothing before
+    value: float | None
     sentence: str
+
+    def finding(self) -> Finding:
+        """The alarm as every verb writes its findings."""
+        name = next((kind.name for kind in KINDS if kind.code == self.code), "")
+        return Finding(code=name or self.code, level="alert", sentence=self.sentence, site=self.site, value=self.value)
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmRule(Settings):
     """One rule: which quantity, and how much worse is too much.
 
-    quantity: the column of a reading that it looks at; "loss" is the Trainer's. memory: readings before the latest that it needs.
-    ground: added to the largest step, so that what hardly moves does not make every breath an alarm; on the rule's scale.
-    report: what happened, with {where}, {before} and {now}.
+    code: of its finding. quantity: the column of a reading that it looks at, of a family FAMILY/WHAT; "loss" is the Trainer's.
+    memory: readings before the latest that it needs. ground: added to the largest step, so that what hardly moves does not make
+    every breath an alarm; on the rule's scale. scale: 1 where more is worse, -1 where less is; with `within`, of the logarithm
+    of what lies between these bounds. report: what happened and what to do, with {where}, {before} and {now}.
     """
 
     name: ClassVar[str]
+    code: ClassVar[str]
     quantity: ClassVar[str]
     memory: ClassVar[int] = 4
     ground: ClassVar[float]
+    scale: ClassVar[int] = 1
+    within: ClassVar[tuple[float, float] | None] = None
     limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
     report: ClassVar[str]
 
     def before(self, values: Sequence[float]) -> float:
         """What the latest of these readings is compared with, for people."""
-        return float(np.median(values[-self.memory - 1 : -1]))
+        return float(np.median(values[-self.memory - 1 : -1])) if len(values) > 1 else math.nan
 
     def bad(self, value: float) -> float:
         """The quantity on the rule's scale, where more is worse."""
-        return value
+        if self.within is not None:
+            value = math.log(min(max(value, self.within[0]), self.within[1]))
+        return self.scale * value
 
     def say(self, where: str, before: float, now: float) -> str:
         return self.report.format(where=where, before=before, now=now)
-
-    def speaks(self, values: Sequence[float]) -> bool:
-        """Whether the last of these readings is too much worse than the ones before it; never with too few of them."""
-        return (worse := self.change(values)) is not None and worse > self.limit
 
     def change(self, values: Sequence[float]) -> float | None:
         """How much worse the last reading is, in usual steps; None with too few before it, or where one is not finite."""
@@ -94,6 +103,17 @@ def rules_of(alarms: str | Iterable[str | AlarmRule]) -> list[AlarmRule]:
     return found
 
 
+@dataclass(frozen=True, kw_only=True)
+class Level(AlarmRule):
+    """A rule that looks at the latest reading alone, whatever was before: what is bad at any time."""
+
+    memory = 4  # readings for which it is silent when it has spoken
+    ground = 0.0
+
+    def change(self, values: Sequence[float]) -> float | None:
+        return self.bad(values[-1]) if values else None
+
+
 @ALARMS.register("cone")
 @dataclass(frozen=True, kw_only=True)
 class ConeCloses(AlarmRule):
@@ -102,9 +122,7 @@ class ConeCloses(AlarmRule):
     Young models pass through cones of .7 and leave them again: a level alone says nothing.
     """
 
-    name = "cone"
-    quantity = "average_cosine"
-    ground = 0.2
+    name, code, quantity, ground = "cone", "HS503", "average_cosine", 0.2
     report = "The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states close into a cone."
 
     def bad(self, value: float) -> float:
@@ -116,9 +134,7 @@ class ConeCloses(AlarmRule):
 class DeadFeatures(AlarmRule):
     """A share of a site's coordinates stopped telling tokens apart (variance under 1e-6 of the mean one)."""
 
-    name = "dead"
-    quantity = "dead_share"
-    ground = 0.02
+    name, code, quantity, ground = "dead", "HS505", "dead_share", 0.02
     report = "At {where} the share of coordinates that are the same for every token rose from {before:.0%} to {now:.0%}."
 
 
@@ -127,10 +143,7 @@ class DeadFeatures(AlarmRule):
 class LossSpike(AlarmRule):
     """The loss rose above the eight logged before it."""
 
-    name = "loss"
-    quantity = "loss"
-    memory = 8
-    ground = 0.05
+    name, code, quantity, memory, ground = "loss", "HS501", "loss", 8, 0.05
     limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
     report = "The loss leapt from {before:.3f} to {now:.3f}."
 
@@ -140,13 +153,9 @@ class LossSpike(AlarmRule):
 class NormGrowth(AlarmRule):
     """The mean norm of a site grew: its logarithm, in usual steps."""
 
-    name = "norm"
-    quantity = "mean_norm"
-    ground = 0.2
+    name, code, quantity, ground = "norm", "HS506", "mean_norm", 0.2
     report = "The mean norm at {where} grew from {before:.3g} to {now:.3g}."
-
-    def bad(self, value: float) -> float:
-        return math.log(max(value, 1e-12))
+    within = (1e-12, math.inf)
 
 
 @ALARMS.register("rank")
@@ -154,13 +163,9 @@ class NormGrowth(AlarmRule):
 class RankCollapse(AlarmRule):
     """The effective rank of a site fell: its logarithm, in usual steps."""
 
-    name = "rank"
-    quantity = "effective_rank"
-    ground = 0.2
+    name, code, quantity, ground = "rank", "HS504", "effective_rank", 0.2
     report = "The effective rank at {where} fell from {before:.3g} to {now:.3g}."
-
-    def bad(self, value: float) -> float:
-        return -math.log(max(value, 1e-12))
+    scale, within = -1, (1e-12, math.inf)
 
 
 @ALARMS.register("rise")
@@ -172,8 +177,7 @@ class LossRise(AlarmRule):
     two batches differ by, but for ten batches in a row. Healthy losses fall or stay.
     """
 
-    name = "rise"
-    quantity = "loss"
+    name, code, quantity = "rise", "HS502", "loss"
     recent = 10
     memory = 29
     ground = 1e-4
@@ -187,3 +191,106 @@ class LossRise(AlarmRule):
 
     def before(self, values: Sequence[float]) -> float:
         return float(np.mean(values[-self.memory - 1 : -self.recent]))
+
+
+@ALARMS.register("logits")
+@dataclass(frozen=True, kw_only=True)
+class LogitGrowth(AlarmRule):
+    """The largest attention logit of a block grew: its logarithm, in usual steps; below 5 it does no harm."""
+
+    name, code, quantity, ground = "logits", "HS507", "qk_logit_max/max", 0.3
+    report = "The largest attention logit at {where} grew from {before:.3g} to {now:.3g}: normalise queries and keys, or cap."
+    within = (5.0, math.inf)
+
+
+@ALARMS.register("entropy")
+@dataclass(frozen=True, kw_only=True)
+class AttentionCollapse(AlarmRule):
+    """The least entropy of a head (over that of uniform weights) fell: its logarithm, in usual steps."""
+
+    name, code, quantity, ground = "entropy", "HS508", "qk_logit_max/entropy", 0.2
+    report = "A head at {where} looks at one place: its share of the greatest entropy fell from {before:.3g} to {now:.3g}."
+    scale, within = -1, (1e-3, 1.0)
+
+
+@ALARMS.register("overflow")
+@dataclass(frozen=True, kw_only=True)
+class Overflow(Level):
+    """An activation came near the largest number of its precision, or passed it."""
+
+    name, code, quantity = "overflow", "HS509", "branch_ratio/headroom"
+    limit: Annotated[float, Option("Share of the largest number of the precision.", above=0)] = 0.1
+    report = "Activations at {where} reach {now:.2g} of the largest number of their precision: look at its branches' max."
+
+    def bad(self, value: float) -> float:
+        return value if math.isfinite(value) else math.inf
+
+
+@ALARMS.register("update")
+@dataclass(frozen=True, kw_only=True)
+class UpdateGrowth(AlarmRule):
+    """The update of a matrix over its weights grew: its logarithm, in usual steps."""
+
+    name, code, quantity, ground = "update", "HS510", "update_stable_rank/relative", 0.3
+    report = "A step moves {where} by {now:.2g} of its norm, after {before:.2g}: look at the learning rate."
+    within = (1e-4, math.inf)
+
+
+@ALARMS.register("warmup")
+@dataclass(frozen=True, kw_only=True)
+class NoWarmup(Level):
+    """The very first update moved weights far: the rate has no warm-up."""
+
+    name, code, quantity = "warmup", "HS511", "update_stable_rank/relative"
+    limit: Annotated[float, Option("Norm of the first update over that of the weights.", above=0)] = 0.04
+    report = "The first step moved {where} by {now:.2g} of its norm: warm the learning rate up."
+
+    def change(self, values: Sequence[float]) -> float | None:
+        return values[0] if len(values) == 1 else None
+
+
+@ALARMS.register("frozen")
+@dataclass(frozen=True, kw_only=True)
+class FrozenLayer(AlarmRule):
+    """A matrix that moved stands still, while others move: how many times less, as a decimal logarithm."""
+
+    name, code, quantity, memory, ground = "frozen", "HS512", "update_stable_rank/against_mean", 1, 0.0
+    limit: Annotated[float, Option("Decimal logarithm of the factor between the last two readings.", above=0)] = 3.0
+    report = "{where} stands still while others move: is it frozen, or are its updates lost to rounding?"
+
+    def _worse(self, known: Sequence[float]) -> float:
+        before, now = (math.log10(max(value, 1e-9)) for value in known)
+        return before - now
+
+
+@ALARMS.register("rows")
+@dataclass(frozen=True, kw_only=True)
+class RowSpike(AlarmRule):
+    """The longest row of a matrix over its median row grew: its logarithm, in usual steps."""
+
+    name, code, quantity, ground = "rows", "HS513", "weight_stable_rank/row_spread", 0.2
+    report = "The longest row of {where} grew from {before:.3g} to {now:.3g} times the median one: look at what it stands for."
+    within = (1.0, math.inf)
+
+
+@ALARMS.register("experts")
+@dataclass(frozen=True, kw_only=True)
+class StarvedExperts(AlarmRule):
+    """The share of experts with less than a tenth of an equal load rose, in two readings in a row, above that of four before."""
+
+    name, code, quantity, memory, ground = "experts", "HS514", "expert_load/dead", 5, 0.0
+    limit: Annotated[float, Option("By which share of the experts.", above=0)] = 0.3
+    report = "At {where} {now:.0%} of the experts get hardly a token, after {before:.0%}: look at the balancing loss."
+
+    def _worse(self, known: Sequence[float]) -> float:
+        return min(known[-2:]) - max(known[:-2])
+
+
+@ALARMS.register("repeated")
+@dataclass(frozen=True, kw_only=True)
+class RepeatedData(Level):
+    """Most windows were read a short time ago, too."""
+
+    name, code, quantity = "repeated", "HS515", "repeated/share"
+    limit: Annotated[float, Option("Share of the windows since the last reading.", above=0)] = 0.5
+    report = "{now:.0%} of the windows were read before within the last steps: look at the sampler and at the shards."

@@ -1,0 +1,98 @@
+"""
+For the engineer on call: an alarm in the night, its cause, a restart
+=====================================================================
+
+A small model trains in a plain ``transformers.Trainer``. In the night somebody puts a broken shard into the data: one batch again
+and again. The loss falls faster than ever, so nobody who looks at the loss is alarmed. The monitor is one line; it names the
+cause, keeps a checkpoint and stops the run. In the morning the shard is mended and the run goes on from that checkpoint.
+"""
+
+# %%
+# The run, and what happens to its data
+# -------------------------------------
+import json
+import tempfile
+from pathlib import Path
+
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, TrainingArguments, set_seed
+
+from headscan.model import ByteTokenizer
+from headscan.text import Windows
+from headscan.training import Monitor, PackedText, collate
+
+ids = next(iter(Windows("stories", ByteTokenizer(), 64 * 960))).ids.reshape(-1, 64)
+held_out = ids[-64:]
+folder = Path(tempfile.mkdtemp())
+
+
+class Shards(torch.utils.data.Dataset):
+    """Windows in their order; from window 240 on the same eight, where the shard is broken."""
+
+    def __init__(self, broken: bool) -> None:
+        self.broken, self.rows = broken, PackedText(ids[:896])
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, place: int) -> dict[str, torch.Tensor]:
+        return self.rows[240 + place % 8 if self.broken and place >= 240 else place]
+
+
+class InOrder(Trainer):
+    """A Trainer that reads its windows in their order."""
+
+    def _get_train_sampler(self, train_dataset=None):
+        return torch.utils.data.SequentialSampler(self.train_dataset)
+
+
+def trainer(broken: bool) -> tuple[Trainer, Monitor]:
+    """The night's script: the monitor is the one line more."""
+    set_seed(0)
+    torch.set_num_threads(1)
+    special = {"bos_token_id": 0, "eos_token_id": 0}
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_embd=32, n_layer=2, n_head=2, n_positions=64, **special))
+    arguments = TrainingArguments(
+        str(folder), max_steps=80, per_device_train_batch_size=8, learning_rate=2e-3, warmup_steps=10, use_cpu=True,
+        report_to=[], disable_tqdm=True, save_strategy="no", logging_steps=5, remove_unused_columns=False,
+        dataloader_pin_memory=False,
+    )  # fmt: skip
+    made = InOrder(model, arguments, train_dataset=Shards(broken), data_collator=collate)
+    made.remove_callback(PrinterCallback)
+    monitor = Monitor(made, held_out, every=20, on_alarm={"repeated": "stop"})
+    made.add_callback(monitor)
+    return made, monitor
+
+
+# %%
+# The night
+# ---------
+night, monitor = trainer(broken=True)
+night.train()
+print("steps taken:", night.state.global_step)
+print("losses:", [round(entry["loss"], 2) for entry in night.state.log_history if "loss" in entry])
+for alarm in monitor.raised:
+    print(alarm.code, alarm.name, f"after step {alarm.step}:", alarm.sentence)
+
+# %%
+# The morning: what was read
+# --------------------------
+# The numbers of every family lie in monitor.jsonl, and in the Trainer's log (and so in TensorBoard, W&B, trackio) under
+# ``headscan/``. Here is what the alarm rests on.
+readings = [json.loads(line) for line in (folder / "monitor.jsonl").read_text().splitlines()]
+for one in readings:
+    if one["family"] == "repeated":
+        print("step", one["step"], one["values"])
+shares = next(one["values"] for one in readings if one["family"] == "gradient_share")
+print("the gradient's share by block:", {name: round(value, 2) for name, value in shares.items()})
+
+# %%
+# The restart
+# -----------
+# The shard is mended, and the run goes on from the checkpoint that the alarm kept. The monitor takes up its own memory from the
+# files, and is silent.
+checkpoint = folder / f"checkpoint-{night.state.global_step}"
+day, again = trainer(broken=False)
+day.train(resume_from_checkpoint=str(checkpoint))
+print("steps taken:", day.state.global_step)
+print("new alarms:", [alarm.name for alarm in again.raised if alarm.step > night.state.global_step])
