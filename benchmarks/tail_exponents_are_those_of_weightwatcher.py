@@ -43,7 +43,7 @@ def main(folder: str, number: int) -> None:
     layers = nn.ModuleDict()
     for one in chosen:
         layer = nn.Linear(one.shape[1], one.shape[0], bias=False)
-        layer.weight.data = opened.tensors[one.name][1](0, one.shape[0]).float()
+        layer.weight.data = opened.tensors[one.name][1][:].float()
         layers[one.name.replace(".", "/")] = layer
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         begun = time.process_time()
