@@ -102,7 +102,7 @@ KINDS = (
     Kind("HS323", "INCOMPLETE", "attribute", "The map's scores miss the sum that they must have.", "by more than 1 %"),
     Kind("HS601", "UNTRAINED", "weights", "Most matrices have the spectra of random numbers: the weights look untrained.",
          "half of the matrices: no spike, and no further from random than twice what draws are", "untrained models, counted",
-         "none of the trained models at hand; docs/weights.md has the table"),
+         "1 of 4 trained models, most of whose matrices are as they were drawn; docs/weights.md has the table"),
     Kind("HS701", "OVER-LIMIT", "compare", "The divergence of a second model's logits is not shown to be below --limit.",
          "upper end of the interval above it", TEST),
     Kind("HS702", "WORST-PART", "compare", "The part of a second model that costs most alone.", "greatest divergence"),
