@@ -142,9 +142,7 @@ def near_rows(
 PROOFS: dict[str, proof.Proof] = {"all": "exhaustive", "bounded": "bounded", "sampled": "sampled"}
 
 
-def assess(
-    problem: Problem, number: int, prompt: Prompt, found: Reconstruction, *, ask: str = "auto"
-) -> PromptInversion:  # fmt: skip
+def assess(problem: Problem, number: int, prompt: Prompt, found: Reconstruction, *, ask: str = "auto") -> PromptInversion:
     """The entry of prompt `number` in the result; only `token_accuracy` uses the true prompt's tokens.
 
     `ask` is the certificate: "exhaustive", "sampled", or "auto": exhaustive where that is affordable.
@@ -182,13 +180,11 @@ def assess(
         margins=[_finite(one.runner_up) for one in compared], nearest=[one.token for one in compared],
     )  # fmt: skip
     return PromptInversion(
-        tokens=list(prompt.ids), recovered=ids, strings=list(prompt.tokens),
-        recovered_strings=display(cut.lens.tokenizer, ids),
+        tokens=list(prompt.ids), recovered=ids, strings=list(prompt.tokens), recovered_strings=display(cut.lens.tokenizer, ids),
         top=found.top, passes=found.passes, notes=notes, known=sorted(known), lost=lost,
         token_accuracy=sum(right) / length if prompt.ids else None, verdict=verdict, verdicts=verdicts,
         certified=certified(verdict, certificate, compared, found, problem.targets[number], choice, len(lost)),
-        certificate=certificate,
-        evaluations=found.evaluations, evaluations_per_token=found.per_token,
+        certificate=certificate, evaluations=found.evaluations, evaluations_per_token=found.per_token,
     )  # fmt: skip
 
 

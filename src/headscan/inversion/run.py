@@ -51,9 +51,8 @@ TOGETHER = 16
 @verb("invert")
 def invert(
     model: ModelLike,
-    prompt: Annotated[
-        PromptsLike | None, Option("The text whose states are inverted; may be given several times.", content=True, repeat=True)
-    ] = None,
+    prompt: Annotated[PromptsLike | None, Option(
+        "The text whose states are inverted; may be given several times.", content=True, repeat=True)] = None,
     *,
     states: Annotated[
         str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
@@ -63,16 +62,14 @@ def invert(
             content=True, metavar="FILE",
         ),
     ] = None,
-    method: Annotated[
-        str | Method, Option("Method: exact (left to right), joint, indirect or direct.", choices=METHODS)
-    ] = "auto",
+    method: Annotated[str | Method, Option(
+        "Method: exact (left to right), joint, indirect or direct.", choices=METHODS)] = "auto",
     given: Annotated[
         str,
         Option("The attacker observes: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS)
     ] = "states",
-    tolerance: Annotated[
-        float | None, Option("Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0)
-    ] = None,
+    tolerance: Annotated[float | None, Option(
+        "Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0)] = None,
     certificate: Annotated[
         Literal["auto", "exhaustive", "sampled"],
         Option(
@@ -80,12 +77,9 @@ def invert(
             "at most 1e10 multiplications a prompt (auto)."
         ),
     ] = "auto",
-    vocabulary: Annotated[
-        str | Sequence[str] | None, Option("A text; only its tokens may be returned.", content=True)
-    ] = None,
-    at: At = "block.0",
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+    vocabulary: Annotated[str | Sequence[str] | None, Option("A text; only its tokens may be returned.", content=True)] = None,
+    at: At = "block.0", tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", out: Out = None,
+    resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> InvertResult:  # fmt: skip
     """Run a slice on prompts, forget the prompts, and find them again from the output; or take states that leaked.
 
@@ -169,9 +163,8 @@ def invert(
         protocol=run.protocol(device=record.device, dtype=record.dtype), models=[record], prompts=entries,
         token_accuracy=right / sum(lengths) if truth else None,
         estimated_noise=None if leak is None else estimated_noise(entries),
-        verdict=max((entry.verdict for entry in entries), key=VERDICTS.index),
-        slice=cut.slice, slice_text=str(cut.slice), method=chosen.name, parameters=parameters, given=given,
-        causal=cut.causal,
+        verdict=max((entry.verdict for entry in entries), key=VERDICTS.index), slice=cut.slice, slice_text=str(cut.slice),
+        method=chosen.name, parameters=parameters, given=given, causal=cut.causal,
     )  # fmt: skip
 
 

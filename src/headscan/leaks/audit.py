@@ -63,8 +63,7 @@ def blurred(cut: SlicedModel, ids: Int[Tensor, "B T"], seed: int = 0) -> float:
 
 
 def exact_attack(
-    cut: SlicedModel, windows: Int[Tensor, "B T"], *, budget: int | None = None, seed: int = 0,
-    progress: Progress | None = None,
+    cut: SlicedModel, windows: Int[Tensor, "B T"], *, budget: int | None = None, seed: int = 0, progress: Progress | None = None,
 ) -> ExactAttack:  # fmt: skip
     """Invert a release of each window from left to right; candidates pass the same map as the release did.
 
@@ -120,18 +119,16 @@ def bits_row(
     right = sum(one.right for one in every) / count
     return LeakRow(
         site=site, defence=defence, noise=level, sigma=sigma or None, tokens=count, prior_bits=mean("entropy"),
-        bits_lower=mean("lower"), bits_upper=mean("upper"),
-        lower_by=Counter(one.lower_by for one in every).most_common(1)[0][0],
+        bits_lower=mean("lower"), bits_upper=mean("upper"), lower_by=Counter(one.lower_by for one in every).most_common(1)[0][0],
         upper_by=Counter(one.upper_by for one in every).most_common(1)[0][0],
-        bits_interval=(max(0.0, low[0]), high[1]) if low and high else None,
-        bits_truth=sum(truths) / count if whole else None, bits_truth_error=error if whole else None,
-        worst_lower=max(one.lower for one in every), worst_upper=max(one.upper for one in every), windows=len(parts),
-        kept=mean("kept"), candidates=max(one.candidates for one in every), guess_accuracy=mean("likeliest"),
-        attack="posterior", attack_accuracy=mean("accuracy"),
+        bits_interval=(max(0.0, low[0]), high[1]) if low and high else None, bits_truth=sum(truths) / count if whole else None,
+        bits_truth_error=error if whole else None, worst_lower=max(one.lower for one in every),
+        worst_upper=max(one.upper for one in every), windows=len(parts), kept=mean("kept"),
+        candidates=max(one.candidates for one in every), guess_accuracy=mean("likeliest"), attack="posterior",
+        attack_accuracy=mean("accuracy"),
         attack_accuracy_interval=share_interval(mean("accuracy"), count * (draws if level else 1)),
-        attack_accuracy_upper=mean("ceiling"), attack_accuracy_upper_interval=_ceilings(parts),
-        text_accuracy=right, text_accuracy_interval=share_interval(right, count),
-        **_lost(losses),
+        attack_accuracy_upper=mean("ceiling"), attack_accuracy_upper_interval=_ceilings(parts), text_accuracy=right,
+        text_accuracy_interval=share_interval(right, count), **_lost(losses),
     )  # fmt: skip
 
 

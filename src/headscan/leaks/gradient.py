@@ -240,10 +240,9 @@ def _compared(lens: Lens, rows: Tensor, shown: GradientTokens) -> LeakedGradient
     wanted = {pair for row in used.tolist() for pair in zip(places, row, strict=True)}
     return LeakedGradient(
         tokens=tokens, batch=rows.tolist(), batch_strings=[display(lens.tokenizer, row.tolist()) for row in rows],
-        recall=len(seen & wanted) / len(wanted),
-        precision=sum(one.in_batch for one in tokens) / len(tokens) if tokens else None,
-        precision_anywhere=sum(one.elsewhere for one in tokens) / len(tokens) if tokens else None,
-        rank=shown.rank, width=shown.width, with_positions=with_positions, tolerance=TOLERANCE,
+        recall=len(seen & wanted) / len(wanted), precision=sum(one.in_batch for one in tokens) / len(tokens) if tokens else None,
+        precision_anywhere=sum(one.elsewhere for one in tokens) / len(tokens) if tokens else None, rank=shown.rank,
+        width=shown.width, with_positions=with_positions, tolerance=TOLERANCE,
         nearest_other=shown.nearest_other if shown.nearest_other < float("inf") else None,
         certified=_sentence(shown.rank >= shown.width, with_positions),
     )  # fmt: skip

@@ -66,9 +66,7 @@ class Margins(LeakTest):
         for name in names:
             states = torch.cat([part[name] for part in parts])
             unit = float(states.double().var(0, unbiased=False).sum().sqrt())
-            base: dict[str, Any] = {
-                "test": self.name, "site": name, "defence": "none", "knows": "bound", "count": len(ids)
-            }  # fmt: skip
+            base: dict[str, Any] = {"test": self.name, "site": name, "defence": "none", "knows": "bound", "count": len(ids)}
             for quantity, values in zip(("margin", "co-Lipschitz"), nearest_of(states, ids), strict=True):
                 least, (value, inside) = float(values.min()) / unit, low_quantile(values / unit)
                 found.append(TrialRow(**base, setting="least", quantity=quantity, value=least, interval=(0.0, least)))

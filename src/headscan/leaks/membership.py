@@ -70,9 +70,7 @@ def true_positives(members: Scores, others: Scores, false: float = 0.01) -> tupl
 
 def numbers_of(scores: tuple[Scores, Scores], seed: int, **base: str) -> list[TrialRow]:
     """The three numbers of one score, of members and of others."""
-    told = {
-        "AUC": area_under(*scores), "advantage": advantage(*scores, seed), "true positives at 1 %": true_positives(*scores),
-    }  # fmt: skip
+    told = {"AUC": area_under(*scores), "advantage": advantage(*scores, seed), "true positives at 1 %": true_positives(*scores)}
     count: Any = sum(map(len, scores))
     return [TrialRow(**base, quantity=name, value=value, interval=ends, count=count) for name, (value, ends) in told.items()]
 

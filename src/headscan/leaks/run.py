@@ -114,20 +114,17 @@ CHARACTERS = 200_000  # of one document more is not needed: some windows are tak
 
 @verb("privacy")
 def privacy(
-    model: ModelLike, text: Annotated[TextLike, TEXT], *,
-    release: Annotated[
-        str, Option("What leaks: states, cache (keys and values), logits, embedding, gradient.", choices=CHANNELS)
-    ] = "states",
-    sites: Annotated[
-        str | None, Option("Sites whose states (or caches) leak, as globs. Default: all blocks; three of many.")
-    ] = None,
-    noise: Annotated[
-        Sequence[float], Option("Gaussian noise, in the rms of the release's centred coordinates; 0 is none.", low=0)
-    ] = (0.0, 0.4, 0.8, 1.6),
-    format: Annotated[
-        str | None,
-        Option("Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in groups. Default: as computed."),
-    ] = None,
+    model: ModelLike,
+    text: Annotated[TextLike, TEXT],
+    *,
+    release: Annotated[str, Option(
+        "What leaks: states, cache (keys and values), logits, embedding, gradient.", choices=CHANNELS)] = "states",
+    sites: Annotated[str | None, Option(
+        "Sites whose states (or caches) leak, as globs. Default: all blocks; three of many.")] = None,
+    noise: Annotated[Sequence[float], Option(
+        "Gaussian noise, in the rms of the release's centred coordinates; 0 is none.", low=0)] = (0.0, 0.4, 0.8, 1.6),
+    format: Annotated[str | None, Option(
+        "Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in groups. Default: as computed.")] = None,
     defence: Annotated[
         str | Mechanism | Sequence[str | Mechanism] | None,
         Option(
@@ -146,10 +143,8 @@ def privacy(
     ] = "model",
     windows: Annotated[int, Option("Windows of the text that are examined, evenly spaced.", low=1)] = 5,
     length: Annotated[int, Option("Tokens of each window; the first is taken as known where bits are counted.", low=2)] = 21,
-    candidates: Annotated[
-        int | None,
-        Option("Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.", low=2),
-    ] = None,
+    candidates: Annotated[int | None, Option(
+        "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.", low=2)] = None,
     draws: Annotated[int, Option("Monte Carlo draws a position, for truth and attack.", low=2, high=2**24)] = 64,
     test: Annotated[
         str | LeakTest | Sequence[str | LeakTest] | None,
@@ -161,9 +156,9 @@ def privacy(
         Option("A file of limits that the release is held to: pass, fail (status 3) or cannot be shown, and a receipt.",
                content=True, metavar="FILE"),
     ] = None,
-    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None, tokenizer: TokenizerName = None,
+    dtype: Dtype = "auto", device: Device = "auto", out: Out = None, resume: Resume = False, seed: Seed = 0,
+    progress: Progressing = None, command: CommandLine = None,
 ) -> PrivacyResult:  # fmt: skip
     """How many bits of each token of a text are in what leaked of it, at least and at most, and what attacks read off.
 

@@ -30,12 +30,7 @@ def check_harness() -> None:
 
 
 def harness(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    tasks: list[Any],
-    *,
-    limit: int | None = None,
-    batch: int = 16,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tasks: list[Any], *, limit: int | None = None, batch: int = 16,
     **options: Any,
 ) -> dict[str, dict[str, float]]:  # fmt: skip
     """Run tasks of lm-evaluation-harness on a causal model with a head; {task: {metric: value}}.
@@ -90,16 +85,12 @@ def evaluate(
             "sst2-finetuned, or lm-eval:NAME. Default: all but the fine-tuned that the folder holds and the model can do."
         ),
     ] = None,
-    limit: Annotated[
-        int | None,
-        Option("At most so many items of a set, drawn with --seed. Default: all, or what some minutes have room for.", low=1),
-    ] = None,
-    dtype: Annotated[
-        Literal["auto", "float32", "bfloat16", "float16"],
-        Option("Weights and activations; auto is as the weights were saved."),
-    ] = "float32",
-    tokenizer: TokenizerName = None, device: Device = "auto",
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
+    limit: Annotated[int | None, Option(
+        "At most so many items of a set, drawn with --seed. Default: all, or what some minutes have room for.", low=1)] = None,
+    dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Option(
+        "Weights and activations; auto is as the weights were saved.")] = "float32",
+    tokenizer: TokenizerName = None, device: Device = "auto", out: Out = None, resume: Resume = False, seed: Seed = 0,
+    progress: Progressing = None, command: CommandLine = None,
 ) -> EvaluationResult:  # fmt: skip
     """Try the model in a folder (or of an id) on a folder of evaluation sets.
 

@@ -85,8 +85,7 @@ class Similarity(Task):
 
 
 def synonyms(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, pairs: PairSet | None = None, draws: int = 1000,
-    seed: int = 0,
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, *, pairs: PairSet | None = None, draws: int = 1000, seed: int = 0,
 ) -> Scores:  # fmt: skip
     """Mean cosine of synonyms' input embeddings, beside the same words with their partners shuffled.
 

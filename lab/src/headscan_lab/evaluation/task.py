@@ -125,8 +125,7 @@ def balanced_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.
 
 def probe(
     train: npt.NDArray[np.floating], train_labels: npt.NDArray[np.integer], test: npt.NDArray[np.floating],
-    test_labels: npt.NDArray[np.integer], *, balanced: bool = True, decay: float = 1e-3,
-    groups: Sequence[object] | None = None,
+    test_labels: npt.NDArray[np.integer], *, balanced: bool = True, decay: float = 1e-3, groups: Sequence[object] | None = None,
 ) -> Scores:  # fmt: skip
     """A linear probe, trained on vectors [n, d] with labels [n] and tested: accuracy and Matthews' correlation.
 

@@ -21,23 +21,9 @@ def ledger_page(result: ReproduceResult) -> str:
     known, run = all_claims(), {row.id: row for row in result.claims}
     on = any(row.trials for row in result.claims)
     lines = [
-        "# The ledger",
-        "",
-        summary(result.statements),
-        "",
-        *picture(result.statements),
-        "## Twenty sentences",
-        "",
-        "Each with its number on every model that decides it; the document's section below has the claims behind it.",
-        "",
-        *sentences(result),
-        "",
-        "## Statements",
-        "",
-        *statement_table(result.statements),
-        "",
-        "## How to read it",
-        "",
+        "# The ledger", "", summary(result.statements), "", *picture(result.statements), "## Twenty sentences", "",
+        "Each with its number on every model that decides it; the document's section below has the claims behind it.", "",
+        *sentences(result), "", "## Statements", "", *statement_table(result.statements), "", "## How to read it", "",
         f"{len(run)} of {len(known)} claims were run: " + ", ".join(f"{name} {counts[name]}" for name in VERDICTS) + ".",
         "Written by `headscan reproduce --page lab/docs/ledger.md`. Each claim was run under a protocol written before it",
         "(statement, place, model and data, stand-ins, quantity, the effect that counts, test, scope, power), which the page",
@@ -45,18 +31,16 @@ def ledger_page(result: ReproduceResult) -> str:
         "only what a proxy suggests is told, in brackets. *Confounded*: the effect was seen here, and a control showed another",
         "cause. *Misprint*: a formula is not true as it is printed, and the corrected one is. A cell is an experiment with the",
         "values that would count; where several claims ask for the same it is run and counted once. *Mixed*: cells or models",
-        "differ.",
-        "",
+        "differ.", "",
         "What is said of a named model is decided by trained models of its family that others trained, whatever their size: what",
         "is said of trained Llamas, by Llamas and Qwen2 of 0.26 M to 1.5 G parameters, the smallest of which were trained on",
         "children's stories. The 7 to 70 G of the article are not here; read the columns from small to large. What is said of",
         "untrained models is decided by random weights in a given model's configuration. What is said of trained GPT-2, GPT-J",
         "and BERT is not tested: no such model is here. Statements on unconstrained features are about no language model:",
-        "instances decide them. The numbers 22, 23 and 25 are definitions and a layout, and make no claim.",
-        "",
+        "instances decide them. The numbers 22, 23 and 25 are definitions and a layout, and make no claim.", "",
         f"What descents find rests on {SEEDS * PROMPTS} prompts of {SEEDS} seeds or more; what stays undecided is looked at once",
         f"more, with {4 * SEEDS * PROMPTS}, and the interval of the second look is not widened for the first.",
-    ]
+    ]  # fmt: skip
     for document, title in DOCUMENTS.items():
         claims = [claim for number, claim in known.items() if (number in run or not on) and claim.document == document]
         if claims:

@@ -170,14 +170,12 @@ def recorded(claim: Claim, seed: int) -> ClaimRecord:
     words = experiment.words if experiment is not None else None
     return ClaimRecord(
         id=claim.id, document=claim.document, place=claim.place, statement=claim.statement, model=claim.model, data=claim.data,
-        quantity=words.quantity if words else "", counts=claim.counts, control=claim.control,
-        test=words.test if words else "", scope=words.scope if words else "",
-        needs=experiment.power if experiment is not None else None,
-        stand_ins=list(experiment.stand_ins()) if experiment is not None else [],
-        verdict=found.verdict, tendency=found.tendency, more=found.more, why=found.why,
-        effect=effect.value if effect else None, interval=effect.interval if effect else None,
-        unit=effect.unit if effect else "", chance=effect.chance if effect else None,
-        tokens=effect.tokens if effect else 0, prompts=effect.prompts if effect else 0, seeds=effect.seeds if effect else 0,
+        quantity=words.quantity if words else "", counts=claim.counts, control=claim.control, test=words.test if words else "",
+        scope=words.scope if words else "", needs=experiment.power if experiment is not None else None,
+        stand_ins=list(experiment.stand_ins()) if experiment is not None else [], verdict=found.verdict, tendency=found.tendency,
+        more=found.more, why=found.why, effect=effect.value if effect else None, interval=effect.interval if effect else None,
+        unit=effect.unit if effect else "", chance=effect.chance if effect else None, tokens=effect.tokens if effect else 0,
+        prompts=effect.prompts if effect else 0, seeds=effect.seeds if effect else 0,
         models=list(seen.models) if seen is not None else [], evidence=_evidence(claim, seen), command=claim.command,
         seconds=round(time.process_time() - start, 1),
     )  # fmt: skip

@@ -83,9 +83,7 @@ def _refit(counts: npt.NDArray[Any], pure: float, start: tuple[float, float]) ->
     pure, _, _ = _newton(share, ranks, pure, 0.0, shifted=False)
     a, b, loss = _newton(share, ranks, *start, shifted=True)
     entropy = float(-(share * np.log(share)).sum())
-    return {
-        "zipf_exponent": pure, "mandelbrot_exponent": a, "mandelbrot_shift": b, "zipf_distance": max(0.0, loss - entropy)
-    }  # fmt: skip
+    return {"zipf_exponent": pure, "mandelbrot_exponent": a, "mandelbrot_shift": b, "zipf_distance": max(0.0, loss - entropy)}
 
 
 def _newton(
@@ -159,7 +157,5 @@ class ZipfProbe(Probe):
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         c = data.counts
-        row: Cells = {
-            "site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum()), **zipf_mandelbrot(c),
-        }  # fmt: skip
+        row: Cells = {"site": "text", "tokens": int(c.sum()), "types": int((c > 0).sum()), **zipf_mandelbrot(c)}
         return [row | zipf_intervals(data.count_parts)]

@@ -22,9 +22,7 @@ if TYPE_CHECKING:
     from headscan_lab.ledger.statements import StatementRecord, StatementVerdict
 
 
-SIGNS = {
-    "supported": "●", "refuted": "○", "confounded": "◐", "misprint": "✎", "mixed": "◑", "undecided": "◌", "not tested": "↗",
-}  # fmt: skip
+SIGNS = {"supported": "●", "refuted": "○", "confounded": "◐", "misprint": "✎", "mixed": "◑", "undecided": "◌", "not tested": "↗"}
 """A sign a word, so that no verdict is told by colour or words alone."""
 
 MEANINGS = {
@@ -208,9 +206,8 @@ def protocol(row: ClaimRecord) -> list[tuple[str, str]]:
     needs = f"at least {row.needs.seeds} seeds and {row.needs.tokens} tokens" if row.needs is not None else ""
     return [
         ("quantity", row.quantity), ("would count", str(row.counts or "")),
-        ("another cause, if the control is", str(row.control or "")), ("test", row.test), ("scope", row.scope),
-        ("power", needs), ("models run", "; ".join(row.models)),
-        ("processor seconds", number(row.seconds) if row.quantity else ""),
+        ("another cause, if the control is", str(row.control or "")), ("test", row.test), ("scope", row.scope), ("power", needs),
+        ("models run", "; ".join(row.models)), ("processor seconds", number(row.seconds) if row.quantity else ""),
     ]  # fmt: skip
 
 

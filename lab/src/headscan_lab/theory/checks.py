@@ -265,10 +265,9 @@ def only_the_pattern(seed: int) -> Found:
     outside = [ntp.out_of_support(one, labels.supports) for one in trained[:2]]
     inside = [ntp.in_support(one, labels.supports) for one in trained[:2]]
     return {
-        "cosine of the low-rank parts": ntp.cosine(*outside), "cosine of the sparse parts": ntp.cosine(*inside),
-        "cosine with other supports of equal sizes": ntp.cosine(
-            outside[0], ntp.out_of_support(trained[2], elsewhere.supports)
-        ),
+        "cosine of the low-rank parts": ntp.cosine(*outside),
+        "cosine of the sparse parts": ntp.cosine(*inside),
+        "cosine with other supports of equal sizes": ntp.cosine(outside[0], ntp.out_of_support(trained[2], elsewhere.supports)),
     }  # fmt: skip
 
 

@@ -110,8 +110,7 @@ class CentreHead(TrainerCallback):
     """
 
     def on_optimizer_step(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module | None = None,
-        **_: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, model: nn.Module | None = None, **_: Any,
     ) -> None:  # fmt: skip
         inner: Any = getattr(model, "module", model)  # DDP
         centre_head(getattr(inner, "model", inner) if type(inner).__name__ == "Learner" else inner)

@@ -89,10 +89,9 @@ def measured(learner: Learner, windows: Int[Tensor, "n time"], counts: Int[Tenso
     return Moment(
         step=step, nats=held_out_loss(head, states, targets), **shape,
         final_norm_cosine=MEASURES["average_cosine"](Cloud.of_rows(_rows(states))),
-        head_mean=float(head.rows.mean(0).norm() / head.rows.norm(dim=1).mean()),
-        kept_norm=kept.kept_norm, kept_norm_null=kept.kept_norm_leverage, kept_norm_random=kept.kept_norm_random,
-        kept_norm_best=kept.kept_norm_best, kept_norm_batch=kept.batch_kept_norm,
-        kept_norm_batch_null=kept.batch_kept_norm_leverage,
+        head_mean=float(head.rows.mean(0).norm() / head.rows.norm(dim=1).mean()), kept_norm=kept.kept_norm,
+        kept_norm_null=kept.kept_norm_leverage, kept_norm_random=kept.kept_norm_random, kept_norm_best=kept.kept_norm_best,
+        kept_norm_batch=kept.batch_kept_norm, kept_norm_batch_null=kept.batch_kept_norm_leverage,
     )  # fmt: skip
 
 

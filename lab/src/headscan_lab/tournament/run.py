@@ -58,13 +58,10 @@ class Tournament(Reading):
         """The size's numbers, with what was asked for in their place."""
         plan = SIZES[self.size]
         return replace(
-            plan,
-            steps=self.steps or plan.steps,
-            warmup=min(plan.warmup, (self.steps or plan.steps) // 2),
+            plan, steps=self.steps or plan.steps, warmup=min(plan.warmup, (self.steps or plan.steps) // 2),
             rates=plan.rates if self.rates is None else tuple(numbers_of(self.rates, "--rates")),
-            cells=plan.cells if self.cells is None else cells_of(self.cells),
-            matched_loss=self.matched_loss or plan.matched_loss,
-        )
+            cells=plan.cells if self.cells is None else cells_of(self.cells), matched_loss=self.matched_loss or plan.matched_loss,
+        )  # fmt: skip
 
     @property
     def workers(self) -> int:
@@ -77,29 +74,23 @@ HELD_OUT = 0.05
 
 @verb("tournament", continues=True)
 def tournament(
-    text: Annotated[TextLike, TEXT], *,
+    text: Annotated[TextLike, TEXT],
+    *,
     arms: Annotated[str, Option("Arms by comma-separated globs, as in 'ce,ce+unigram,headless' or 'ce*'.")] = "*",
-    size: Annotated[
-        Literal["tiny", "small", "base"], Option("tiny (an hour on two cores), small (a day of them) or base (a card).")
-    ] = "tiny",
+    size: Annotated[Literal["tiny", "small", "base"], Option(
+        "tiny (an hour on two cores), small (a day of them) or base (a card).")] = "tiny",
     seeds: Annotated[int, Option("Seeds of every arm and rate in the first cell.", low=1, identity=False)] = 5,
-    matched_loss: Annotated[
-        float | None, Option("Held-out nats at which arms are compared. Default: the size's.", above=0)
-    ] = None,
+    matched_loss: Annotated[float | None, Option(
+        "Held-out nats at which arms are compared. Default: the size's.", above=0)] = None,
     steps: Annotated[int | None, Option("Steps of a run. Default: the size's.", low=2)] = None,
-    rates: Annotated[
-        str | None, Option("Learning rates that every arm is tried at. Default: the size's.", metavar="R,R,...")
-    ] = None,
-    cells: Annotated[
-        str | None,
-        Option("Vocabularies and widths; the first is the leaderboard's. Default: the size's.", metavar="V/D,V/D,..."),
-    ] = None,
-    processes: Annotated[
-        int | None,
-        Option("Runs at once, one thread each; no number depends on it. Default: one a core.", low=1, identity=False),
-    ] = None,
-    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    out: Out = None, resume: Resume = False, seed: Seed32 = 0, progress: Progressing = None, command: CommandLine = None,
+    rates: Annotated[str | None, Option(
+        "Learning rates that every arm is tried at. Default: the size's.", metavar="R,R,...")] = None,
+    cells: Annotated[str | None, Option(
+        "Vocabularies and widths; the first is the leaderboard's. Default: the size's.", metavar="V/D,V/D,...")] = None,
+    processes: Annotated[int | None, Option(
+        "Runs at once, one thread each; no number depends on it. Default: one a core.", low=1, identity=False)] = None,
+    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None, out: Out = None,
+    resume: Resume = False, seed: Seed32 = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> TournamentResult:  # fmt: skip
     """Train arms of `headscan.training.ARMS` side by side, and compare them at equal tokens, time and loss.
 
@@ -141,8 +132,7 @@ def _ground(settings: Tournament, plan: TournamentPlan, cell: GridCell, run: Run
     texts = documents(settings.text, documents=settings.documents, field=settings.field)
     words = fit_tokenizer(texts, cell.vocabulary, context=plan.context)
     windows = Windows(
-        settings.text, words, plan.context, documents=settings.documents, field=settings.field,
-        max_tokens=settings.max_tokens,
+        settings.text, words, plan.context, documents=settings.documents, field=settings.field, max_tokens=settings.max_tokens,
     )  # fmt: skip
     data, kept = PackedText.of(windows).split(HELD_OUT)
     record = windows.record()
@@ -254,8 +244,7 @@ def _result(
     return TournamentResult(
         protocol=run.protocol(text=record, device="cpu", dtype="float32"), plan=plan, seeds=len({r.seed for r in races}),
         matched_loss=plan.matched_loss, equal_seconds=seconds, arms=rows, rates=rates, others=others,
-        curves=[row for arm in names for row in curve_rows(own[arm], levels)], differences=differences,
-        races=[*races, *aside],
+        curves=[row for arm in names for row in curve_rows(own[arm], levels)], differences=differences, races=[*races, *aside],
     )  # fmt: skip
 
 

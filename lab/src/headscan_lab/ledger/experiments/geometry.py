@@ -130,8 +130,7 @@ class ShapeOfStates(Experiment):
         control, cause = self._controlled(seed, tokens)
         heads = ("zipf-tied", "zipf-bias") if "zipf" in (self.model, self.less) else ()  # the other heads, side by side
         return ExperimentOutcome(
-            effect=mean_of(said, apart, unit=self.measure, tokens=tokens, prompts=SEEDS * SHAPE_ROWS),
-            control=control,
+            effect=mean_of(said, apart, unit=self.measure, tokens=tokens, prompts=SEEDS * SHAPE_ROWS), control=control,
             cause=cause,
             beside=() if self.less is None else tuple(
                 mean_of(f"{self.measure} of {kind}", values, unit=self.measure, tokens=tokens, prompts=SEEDS * SHAPE_ROWS)

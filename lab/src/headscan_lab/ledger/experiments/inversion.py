@@ -325,7 +325,5 @@ class NearAndWrong(Experiment):
         return ExperimentOutcome(
             effect=share_of("tokens right where the output is near", found, chance=1 / lens.vocabulary_size),
             control=share_of("by a search of the same outputs", sought),
-            cause="the optimiser failed where the information is there",
-            beside=(reached,),
-            models=(lens.name,),
-        )
+            cause="the optimiser failed where the information is there", beside=(reached,), models=(lens.name,),
+        )  # fmt: skip

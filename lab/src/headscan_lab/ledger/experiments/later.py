@@ -77,10 +77,8 @@ class Drift(OnModels):
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="rank correlation over sites; difference of |cosine|; difference of the average cosine; average cosine",
-        test="Student's interval over five repeats",
-        scope="this model, windows of 48 tokens",
-        range=(-1.0, 1.0),
-    )
+        test="Student's interval over five repeats", scope="this model, windows of 48 tokens", range=(-1.0, 1.0),
+    )  # fmt: skip
 
     measure: Literal["states", "heads", "untrained", "characters"] = "states"
 
