@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 from headscan_lab.ledger.claim import CLAIMS, Claim, decide, side
-from headscan_lab.ledger.experiment import VERDICTS, ExperimentOutcome, Measurement, Region, difference_of, share_of
+from headscan_lab.ledger.experiment import VERDICTS, ExperimentOutcome, Region
+from headscan_lab.ledger.measurement import Measurement, difference_of, share_of
 from headscan_lab.ledger.run import all_claims
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -4,9 +4,10 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import torch
-from headscan_lab.ledger.experiment import PROMPTS, ExperimentOutcome, share_of
+from headscan_lab.ledger.experiment import ExperimentOutcome
 from headscan_lab.ledger.experiments.descents import Recovered, allowed_words, hits, positions, search_hidden, search_shown
 from headscan_lab.ledger.experiments.mixers import SIZE, SLOTS, body, recall
+from headscan_lab.ledger.measurement import PROMPTS, share_of
 from headscan_lab.ledger.record import recorded
 from headscan_lab.ledger.run import all_claims
 from headscan_lab.ledger.stand_ins import design, language, lens_of, prompts

@@ -13,11 +13,11 @@ from headscan_lab.ledger.experiment import (
     Experiment,
     ExperimentOutcome,
     ExperimentWords,
-    Measurement,
     Power,
     Region,
     StandIn,
 )
+from headscan_lab.ledger.measurement import Measurement
 
 __all__ = [
     "CLAIMS", "DOCUMENTS", "EXPERIMENTS", "VERDICTS", "Claim", "Decision", "Experiment", "ExperimentOutcome", "ExperimentWords",

@@ -15,11 +15,11 @@ from headscan_lab.ledger.experiment import (
     DocumentName,
     Experiment,
     ExperimentOutcome,
-    Measurement,
     Power,
     Region,
     Tendency,
 )
+from headscan_lab.ledger.measurement import Measurement
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from headscan_lab.ledger.experiment import DOCUMENTS, PROMPTS, SEEDS, VERDICTS
+from headscan_lab.ledger.experiment import DOCUMENTS, VERDICTS
+from headscan_lab.ledger.measurement import PROMPTS, SEEDS
 from headscan_lab.ledger.record import ClaimRecord, ClaimTrial
 from headscan_lab.ledger.run import ReproduceResult, all_claims
 from headscan_lab.ledger.statements import STAND_INS, StatementRecord

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from headscan.run import BadInput
-from headscan_lab.ledger.experiment import own_seeds
 from headscan_lab.ledger.experiments.later import drift_by_site, kept_by_head, loss_by_rank, margins
 from headscan_lab.ledger.experiments.massive import by_block
 from headscan_lab.ledger.figures import Curve, RedrawnFigure
+from headscan_lab.ledger.measurement import own_seeds
 from headscan_lab.ledger.stand_ins import lens_of
 
 

@@ -13,16 +13,8 @@ from pydantic import TypeAdapter
 from headscan import __version__
 from headscan.run import BadInput, Interval
 from headscan_lab.ledger.claim import Claim, Decision, decide, side
-from headscan_lab.ledger.experiment import (
-    ClaimVerdict,
-    DocumentName,
-    ExperimentOutcome,
-    Measurement,
-    Power,
-    Region,
-    StandIn,
-    Tendency,
-)
+from headscan_lab.ledger.experiment import ClaimVerdict, DocumentName, ExperimentOutcome, Power, Region, StandIn, Tendency
+from headscan_lab.ledger.measurement import Measurement
 from headscan_lab.ledger.stand_ins import about, decides
 
 

@@ -16,18 +16,8 @@ from torch import Tensor
 from headscan.inversion import Descent, descend, exact, preset
 from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
-from headscan_lab.ledger.experiment import (
-    EXPERIMENTS,
-    PROMPTS,
-    Experiment,
-    ExperimentOutcome,
-    ExperimentWords,
-    StandIn,
-    difference_of,
-    enough,
-    own_seeds,
-    share_of,
-)
+from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn, enough
+from headscan_lab.ledger.measurement import PROMPTS, difference_of, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import TRAINED, TWIN, about, lens_of, prompts, twin_of
 
 Scored: TypeAlias = Literal["all", "hidden", "shown", "whole", "set", "five", "five anywhere"]

@@ -23,20 +23,10 @@ from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan.statistics.uncertainty import student_quantile
 from headscan.training import cwt_loss
-from headscan_lab.ledger.experiment import (
-    EXPERIMENTS,
-    SEEDS,
-    Experiment,
-    ExperimentOutcome,
-    ExperimentWords,
-    Measurement,
-    Power,
-    StandIn,
-    mean_of,
-    own_seeds,
-)
+from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, Power, StandIn
 from headscan_lab.ledger.experiments.descents import Recovered
 from headscan_lab.ledger.experiments.inversion import Contrast
+from headscan_lab.ledger.measurement import SEEDS, Measurement, mean_of, own_seeds
 from headscan_lab.ledger.stand_ins import ABOUT, HEADS, TWIN, Member, about, cached, family_folder, lens_of, prompts
 
 Numbers = npt.NDArray[np.float64]

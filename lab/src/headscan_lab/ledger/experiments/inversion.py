@@ -11,20 +11,9 @@ from torch import Tensor
 from headscan.inversion import Decoder, Descent, descend, preset
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.prefix import Prefix
-from headscan_lab.ledger.experiment import (
-    EXPERIMENTS,
-    PROMPTS,
-    SEEDS,
-    Experiment,
-    ExperimentOutcome,
-    ExperimentWords,
-    StandIn,
-    difference_of,
-    exactly,
-    own_seeds,
-    share_of,
-)
+from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn
 from headscan_lab.ledger.experiments.descents import FEW, Recovered, search_shown
+from headscan_lab.ledger.measurement import PROMPTS, SEEDS, difference_of, exactly, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import ABOUT, TWIN, about, lens_of, prompts, twin_of
 
 LENGTH = 6

@@ -19,17 +19,8 @@ from headscan.measures.cone import average_cosine
 from headscan.measures.kept_gradient import GradientThroughHead
 from headscan.model import Lens
 from headscan.run import BadInput
-from headscan_lab.ledger.experiment import (
-    EXPERIMENTS,
-    SEEDS,
-    Experiment,
-    ExperimentOutcome,
-    ExperimentWords,
-    Measurement,
-    StandIn,
-    mean_of,
-    own_seeds,
-)
+from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn
+from headscan_lab.ledger.measurement import SEEDS, Measurement, mean_of, own_seeds
 from headscan_lab.ledger.stand_ins import about, lens_of, prompts
 
 ROWS, LENGTH = 4, 48  # texts of a repeat, and tokens of each

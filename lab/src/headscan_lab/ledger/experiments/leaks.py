@@ -18,20 +18,9 @@ from headscan.leaks.positions import Prior, prior_of
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.prefix import Prefix
-from headscan_lab.ledger.experiment import (
-    EXPERIMENTS,
-    SEEDS,
-    Experiment,
-    ExperimentOutcome,
-    ExperimentWords,
-    Power,
-    StandIn,
-    difference_of,
-    mean_of,
-    own_seeds,
-    share_of,
-)
+from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, Power, StandIn
 from headscan_lab.ledger.experiments.descents import causal, search_shown
+from headscan_lab.ledger.measurement import SEEDS, difference_of, mean_of, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import TWIN, VOCABULARY, about, lens_of, prompts
 
 PROTECTION_PROMPTS, TOKENS = 8, 6

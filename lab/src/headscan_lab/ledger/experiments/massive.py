@@ -14,8 +14,9 @@ from torch import Tensor
 from headscan.measures.attention import head_rows, watched
 from headscan.model import Lens
 from headscan.run import BadInput
-from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords, own_seeds
+from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords
 from headscan_lab.ledger.experiments.later import LENGTH, ROWS, OnModels, together
+from headscan_lab.ledger.measurement import own_seeds
 from headscan_lab.ledger.stand_ins import lens_of, prompts
 
 MASSIVE, OVER_MEDIAN = 100.0, 1000.0  # Sun et al. 2024 (arXiv:2402.17762): above 100, and a thousand times the median magnitude

@@ -21,18 +21,9 @@ from headscan.model.mixer import MixerConfig, MixerModel
 from headscan.model.slicing import Slice
 from headscan.run import Json
 from headscan.training.losses import ce_loss
-from headscan_lab.ledger.experiment import (
-    EXPERIMENTS,
-    PROMPTS,
-    Experiment,
-    ExperimentOutcome,
-    ExperimentWords,
-    StandIn,
-    enough,
-    own_seeds,
-    share_of,
-)
+from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn, enough
 from headscan_lab.ledger.experiments.descents import FEW
+from headscan_lab.ledger.measurement import PROMPTS, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import VOCABULARY, about, language, lens_of, prompts, twin_of
 
 

@@ -12,16 +12,9 @@ from headscan.inversion import descend, preset
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
-from headscan_lab.ledger.experiment import (
-    EXPERIMENTS,
-    Experiment,
-    ExperimentOutcome,
-    ExperimentWords,
-    StandIn,
-    mean_of,
-    own_seeds,
-)
+from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn
 from headscan_lab.ledger.experiments.descents import FEW, LARGE, causal
+from headscan_lab.ledger.measurement import mean_of, own_seeds
 from headscan_lab.ledger.stand_ins import TWIN, about, lens_of, prompts
 
 Pair: TypeAlias = tuple[float, float]

@@ -8,17 +8,8 @@ from functools import partial
 from typing import ClassVar
 
 from headscan.run import BadInput
-from headscan_lab.ledger.experiment import (
-    EXPERIMENTS,
-    Experiment,
-    ExperimentOutcome,
-    ExperimentWords,
-    Measurement,
-    Power,
-    StandIn,
-    exactly,
-    mean_of,
-)
+from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, Power, StandIn
+from headscan_lab.ledger.measurement import Measurement, exactly, mean_of
 from headscan_lab.theory import checks
 from headscan_lab.theory.checks import Found
 
