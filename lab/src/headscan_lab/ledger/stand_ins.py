@@ -15,7 +15,7 @@ Any other kind is a trained model itself, by its name or folder: what is said of
 import json
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib import resources
 from pathlib import Path
@@ -31,7 +31,7 @@ from headscan.run import BadInput
 from headscan.text import documents
 from headscan.text.tokens import tokenise
 from headscan.training import cwt_loss
-from headscan_lab.ledger.experiment import StandIn
+from headscan_lab.ledger.experiment import Experiment, StandIn
 
 TRAINED = ("taught", "headless", "zipf", "zipf-tied", "zipf-bias", "zipf-headless")
 SPECIMEN = "gpt-vanilla"
@@ -90,6 +90,19 @@ def about(kind: str, width: int = 64, depth: int = 3) -> StandIn:
     if kind not in ("gpt2", "llama"):
         return found
     return StandIn(found.name.replace("64 wide, 3 blocks", f"{width} wide, {depth} blocks"), found.why)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnModels(Experiment):
+    """An experiment on one model, the specimen unless another is named or given."""
+
+    model: str = "specimen"
+
+    def on(self, model: str) -> Experiment | None:
+        return replace(self, model=model)
+
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        return (about(self.model),)
 
 
 def lens_of(kind: str, seed: int = 0, width: int = 64, depth: int = 3) -> Lens:

@@ -14,7 +14,7 @@ from headscan.model.slicing.prefix import Prefix
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn
 from headscan_lab.ledger.experiments.descents import FEW, Recovered, search_shown
 from headscan_lab.ledger.measurement import PROMPTS, SEEDS, difference_of, exactly, own_seeds, share_of
-from headscan_lab.ledger.stand_ins import ABOUT, TWIN, about, lens_of, prompts, twin_of
+from headscan_lab.ledger.stand_ins import ABOUT, TWIN, OnModels, about, lens_of, prompts, twin_of
 
 LENGTH = 6
 
@@ -42,7 +42,7 @@ class _NextPosition:
 
 @EXPERIMENTS.register("alone")
 @dataclass(frozen=True, kw_only=True)
-class Alone(Experiment):
+class Alone(OnModels):
     """Each output descended to by one vector without a prefix; the control commits the prefix found so far."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
@@ -56,9 +56,6 @@ class Alone(Experiment):
 
     def on(self, model: str) -> Self | None:
         return replace(self, model=kind) if (kind := twin_of(model, "gpt2")) else None
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         bare, prefixed, names = [], [], []
@@ -139,7 +136,7 @@ def _name(one: Experiment, other: Experiment) -> str:
 
 @EXPERIMENTS.register("cliff")
 @dataclass(frozen=True, kw_only=True)
-class Cliff(Experiment):
+class Cliff(OnModels):
     """Prompts from the first so many features of the first block, a sixteenth more at a time: the steepest fall of the share
     found from one number to the next. The source tells of a fall from all to none within one of 4,096."""
 
@@ -151,13 +148,9 @@ class Cliff(Experiment):
     )
 
     only: Literal["attention"] | None = None
-    model: str = "specimen"
 
     def on(self, model: str) -> Self | None:
         return replace(self, model=model) if Recovered(method="direct").on(model) else None
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         lens = lens_of(self.model)
@@ -216,7 +209,7 @@ ROWS = 1024  # of a table, at most: all of a large one would take V² scores
 
 @EXPERIMENTS.register("embedding-inverted")
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingInverted(Experiment):
+class EmbeddingInverted(OnModels):
     """x W⁺ of every row of the table: is the largest entry its own, and how large is it beside d/V. Of `all` vectors of R^V, of
     which tokens are V among infinitely many: the share of its dimensions that the table takes to zero."""
 
@@ -228,12 +221,6 @@ class EmbeddingInverted(Experiment):
 
     model: str = "gpt2"
     vectors: Literal["tokens", "all"] = "tokens"
-
-    def on(self, model: str) -> Self | None:
-        return replace(self, model=model)
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         if self.vectors == "all":

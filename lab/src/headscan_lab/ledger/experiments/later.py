@@ -6,7 +6,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -19,24 +19,16 @@ from headscan.measures.cone import average_cosine
 from headscan.measures.kept_gradient import GradientThroughHead
 from headscan.model import Lens
 from headscan.run import BadInput
-from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn
+from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords
 from headscan_lab.ledger.measurement import SEEDS, Measurement, mean_of, own_seeds
-from headscan_lab.ledger.stand_ins import about, lens_of, prompts
+from headscan_lab.ledger.stand_ins import OnModels, lens_of, prompts
 
 ROWS, LENGTH = 4, 48  # texts of a repeat, and tokens of each
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnModels(Experiment):
-    """An experiment on one trained model, the specimen unless another is given; five repeats with texts of their own."""
-
-    model: str = "specimen"
-
-    def on(self, model: str) -> Self | None:
-        return replace(self, model=model)
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about(self.model),)
+class OnTexts(OnModels):
+    """An experiment on a model in five repeats with texts of their own."""
 
     def outcome(self, name: str, values: list[float], unit: str, **more: Any) -> ExperimentOutcome:
         """The mean of one number a repeat."""
@@ -60,7 +52,7 @@ def together(first: list[float], second: list[float]) -> float:
 
 @EXPERIMENTS.register("drift")
 @dataclass(frozen=True, kw_only=True)
-class Drift(OnModels):
+class Drift(OnTexts):
     """`states`: rank correlation over sites of the mean vector's norm with the average cosine. `heads`: |cosine| of a head's
     mean query and mean key, over all heads, less that of a first block with random weights. `untrained`: average cosine that a
     first block of random weights adds to token vectors which share a direction. `characters`: average cosine over the blocks of a
@@ -133,7 +125,7 @@ WIDE = 10  # rows of a head a dimension: Pythia-12b has 10, GPT-2 65
 
 @EXPERIMENTS.register("head-rank")
 @dataclass(frozen=True, kw_only=True)
-class HeadRank(OnModels):
+class HeadRank(OnTexts):
     """`gradient`: the share of the norm of the logits' gradient that the head does not hand on. `loss`: what the loss gains when
     the logits are cut to `rank` dimensions, the best ones for these states in the least squares of all logits."""
 
@@ -225,7 +217,7 @@ COLLIDING, TOKENS = 200, 6
 
 @EXPERIMENTS.register("collisions")
 @dataclass(frozen=True, kw_only=True)
-class Collisions(OnModels):
+class Collisions(OnTexts):
     """The share of 200 distinct prompts of six random tokens whose last state in the middle block equals another's, held in
     `bits`: uniform levels up to the largest magnitude of all these states (0: as computed). `shrinks`: the smallest distance a
     token between two of them, over that of the states as computed."""

@@ -18,10 +18,10 @@ from headscan.leaks.positions import Prior, prior_of
 from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.prefix import Prefix
-from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, Power, StandIn
+from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords, Power
 from headscan_lab.ledger.experiments.descents import causal, search_shown
 from headscan_lab.ledger.measurement import SEEDS, difference_of, mean_of, own_seeds, share_of
-from headscan_lab.ledger.stand_ins import TWIN, VOCABULARY, about, lens_of, prompts
+from headscan_lab.ledger.stand_ins import TWIN, VOCABULARY, OnModels, lens_of, prompts
 
 PROTECTION_PROMPTS, TOKENS = 8, 6
 Arm: TypeAlias = tuple[str, bool, Float[Tensor, "prompts tokens"]]
@@ -29,7 +29,7 @@ Arm: TypeAlias = tuple[str, bool, Float[Tensor, "prompts tokens"]]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Protection(Experiment):
+class Protection(OnModels):
     """Prompts are read off releases that are said to protect and off others; the effect is what the protection saves.
 
     The attack is the strongest known: whoever attacks has the model and knows how the release was made. A weaker one that fails
@@ -43,16 +43,11 @@ class Protection(Experiment):
         range=(-1.0, 1.0),
     )
 
-    model: str = "specimen"
-
     def on(self, model: str) -> Self | None:
         # Noise is read through by a pass of the whole vocabulary a token; exact search needs few candidates.
         least = 8192 if isinstance(self, LittleNoise) else 65_536
         fits = not model.startswith(TWIN) and causal(lens := lens_of(model)) and lens.vocabulary_size <= least
         return replace(self, model=model) if fits else None
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about(self.model),)
 
     @abstractmethod
     def arms(self, lens: Lens, ids: Int[Tensor, "P T"], seed: int) -> Iterator[Arm]:
@@ -159,7 +154,7 @@ def _searched(cut: SlicedModel, ids: Int[Tensor, "P T"]) -> Float[Tensor, "P T"]
 
 @EXPERIMENTS.register("noisy-code")
 @dataclass(frozen=True, kw_only=True)
-class NoisyCode(Experiment):
+class NoisyCode(OnModels):
     """The first block's states of all single tokens, with noise of `noise` times their spread: nearest state decoding, before
     training (the same shape, fresh weights) less after.
     """
@@ -176,9 +171,6 @@ class NoisyCode(Experiment):
 
     def on(self, model: str) -> Self | None:
         return None if model.startswith(TWIN) else replace(self, model=model)
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         shares: dict[str, list[np.ndarray]] = {"untrained": [], "trained": []}
@@ -207,7 +199,7 @@ LARGE = 300_000_000  # parameters: the curves of Qwen's 1.5 G take more than a q
 
 @EXPERIMENTS.register("deletion")
 @dataclass(frozen=True, kw_only=True)
-class Deletion(Experiment):
+class Deletion(OnModels):
     """The area under the deletion curve of `method` less that of the best of `against` ("random" is a random order); below
     zero, the method's order takes the prediction away faster.
     """
@@ -232,9 +224,6 @@ class Deletion(Experiment):
             return None
         large = (lens_of(model).provenance().parameters or 0) > LARGE
         return None if large else replace(self, model=model)
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         areas = _areas(self.model, seed)

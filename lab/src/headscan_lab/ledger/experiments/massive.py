@@ -15,7 +15,7 @@ from headscan.measures.attention import head_rows, watched
 from headscan.model import Lens
 from headscan.run import BadInput
 from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords
-from headscan_lab.ledger.experiments.later import LENGTH, ROWS, OnModels, together
+from headscan_lab.ledger.experiments.later import LENGTH, ROWS, OnTexts, together
 from headscan_lab.ledger.measurement import own_seeds
 from headscan_lab.ledger.stand_ins import lens_of, prompts
 
@@ -119,7 +119,7 @@ def by_block(kind: str, seed: int, aside: Aside) -> list[ByBlock]:
 
 @EXPERIMENTS.register("massive-activations")
 @dataclass(frozen=True, kw_only=True)
-class MassiveActivations(OnModels):
+class MassiveActivations(OnTexts):
     """`together`: the first token's norm and compression by block. `valley`, `sinks`: what the most compressed block gains in
     entropy, and the share of the sinks that goes, when the first token is held to the norm of the others in every block; the
     control does the same to a token in the middle. Massive coordinates and the mean are set aside beside it, with the loss."""

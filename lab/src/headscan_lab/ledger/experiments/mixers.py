@@ -24,7 +24,7 @@ from headscan.training.losses import ce_loss
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn, enough
 from headscan_lab.ledger.experiments.descents import FEW
 from headscan_lab.ledger.measurement import PROMPTS, own_seeds, share_of
-from headscan_lab.ledger.stand_ins import VOCABULARY, about, language, lens_of, prompts, twin_of
+from headscan_lab.ledger.stand_ins import VOCABULARY, OnModels, language, lens_of, prompts, twin_of
 
 
 @torch.no_grad()
@@ -254,7 +254,7 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
 
 @EXPERIMENTS.register("mask-lifted")
 @dataclass(frozen=True, kw_only=True)
-class MaskLifted(Experiment):
+class MaskLifted(OnModels):
     """Each later token of a prompt is changed: the share of earlier outputs that move, without the mask and with it."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
@@ -267,9 +267,6 @@ class MaskLifted(Experiment):
 
     def on(self, model: str) -> Self | None:
         return replace(self, model=model) if twin_of(model, "llama") else None
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         shares: dict[bool, list[np.ndarray]] = {False: [], True: []}

@@ -12,10 +12,10 @@ from headscan.inversion import descend, preset
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
-from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn
+from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords
 from headscan_lab.ledger.experiments.descents import FEW, LARGE, causal
 from headscan_lab.ledger.measurement import mean_of, own_seeds
-from headscan_lab.ledger.stand_ins import TWIN, about, lens_of, prompts
+from headscan_lab.ledger.stand_ins import TWIN, OnModels, lens_of, prompts
 
 Pair: TypeAlias = tuple[float, float]
 ROWS, WINDOW = 12, 32
@@ -85,7 +85,7 @@ READINGS: dict[str, tuple[Callable[[str, int], Pair], str, str, str]] = {
 
 @EXPERIMENTS.register("readings")
 @dataclass(frozen=True, kw_only=True)
-class Readings(Experiment):
+class Readings(OnModels):
     """One of READINGS, on five pieces of the shipped stories."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
@@ -95,16 +95,12 @@ class Readings(Experiment):
     controlled: ClassVar[bool] = True
 
     reading: str
-    model: str = "specimen"
 
     def on(self, model: str) -> Self | None:
         if model.startswith(TWIN) or not causal(lens := lens_of(model)):
             return None
         twice = self.reading == "collapse" and lens.input_embeddings.numel() > LARGE  # two models would be in memory
         return None if twice else replace(self, model=model)
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about(self.model),)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         measure, name, of, cause = READINGS[self.reading]
