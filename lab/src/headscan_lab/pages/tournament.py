@@ -14,55 +14,34 @@ if TYPE_CHECKING:
     from headscan_lab.tournament.table import TournamentResult
 
 
-LOSS = Term(
-    "held-out nats", "Held-out loss a token after the last step: all arms have read as many tokens.", name="heldout_nats",
-    column="nats", places=3,
+BOARD = (
+    Term("held-out nats", "Held-out loss a token after the last step: all arms have read as many tokens.", name="heldout_nats",
+         column="nats", places=3),
+    Term("at equal time", "Held-out loss after the processor time of the quickest arm's whole run.", places=3,
+         name="heldout_nats_at_equal_seconds", where="page"),
+    Term("tokens to it", "Tokens read until the held-out loss is first the matched one.", name="tokens_to_matched_loss",
+         column="tokens\nto it"),
+    Term("ms a step", "Processor time of a step.", unit="ms", name="seconds_a_step", where="page"),
+    Term("cosine", "Average cosine of the last block's states where the loss is the matched one.", places=3,
+         name="average_cosine_at_matched_loss", group="at the matched loss", column="cosine"),
+    Term("without ones", "The same, each state less the mean of its own coordinates: a LayerNorm deletes that direction.",
+         places=3, name="average_cosine_without_ones_at_matched_loss", group="at the matched loss", column="without\nones"),
+    Term("without mean", "The same, less the mean state of other windows.", places=3, group="at the matched loss",
+         name="average_cosine_without_mean_at_matched_loss", where="page"),
+    Term("rank", "Effective rank of the last block's states.", places=1, name="effective_rank_at_matched_loss",
+         group="at the matched loss", where="page"),
+    Term("rank without ones", "The same without the direction of ones.", places=1, group="at the matched loss",
+         name="effective_rank_without_ones_at_matched_loss", column="rank\nw/o ones"),
+    Term("rank without mean", "The same, less the mean state of other windows.", places=1, group="at the matched loss",
+         name="effective_rank_without_mean_at_matched_loss", where="page"),
 )  # fmt: skip
-TIMED = Term(
-    "at equal time", "Held-out loss after the processor time of the quickest arm's whole run.", places=3,
-    name="heldout_nats_at_equal_seconds", where="page",
-)  # fmt: skip
-TOKENS = Term(
-    "tokens to it", "Tokens read until the held-out loss is first the matched one.", name="tokens_to_matched_loss",
-    column="tokens\nto it",
-)  # fmt: skip
-STEP = Term("ms a step", "Processor time of a step.", unit="ms", name="seconds_a_step", where="page")
-CONE = Term(
-    "cosine", "Average cosine of the last block's states where the loss is the matched one.", places=3,
-    name="average_cosine_at_matched_loss", group="at the matched loss", column="cosine",
-)  # fmt: skip
-CONE_ONES = Term(
-    "without ones", "The same, each state less the mean of its own coordinates: a LayerNorm deletes that direction.",
-    places=3, name="average_cosine_without_ones_at_matched_loss", group="at the matched loss", column="without\nones",
-)  # fmt: skip
-CONE_MEAN = Term(
-    "without mean", "The same, less the mean state of other windows.", places=3, group="at the matched loss",
-    name="average_cosine_without_mean_at_matched_loss", where="page",
-)  # fmt: skip
-RANK = Term(
-    "rank", "Effective rank of the last block's states.", places=1, name="effective_rank_at_matched_loss",
-    group="at the matched loss", where="page",
-)  # fmt: skip
-RANK_ONES = Term(
-    "rank without ones", "The same without the direction of ones.", places=1, group="at the matched loss",
-    name="effective_rank_without_ones_at_matched_loss", column="rank\nw/o ones",
-)  # fmt: skip
-RANK_MEAN = Term(
-    "rank without mean", "The same, less the mean state of other windows.", places=1, group="at the matched loss",
-    name="effective_rank_without_mean_at_matched_loss", where="page",
-)  # fmt: skip
-BOARD = (LOSS, TIMED, TOKENS, STEP, CONE, CONE_ONES, CONE_MEAN, RANK, RANK_ONES, RANK_MEAN)
 KEPT = (
     Term("kept", "Share of the norm of the logits' gradient that lies in the head's column space.", places=3, name="kept_norm"),
-    Term(
-        "null, leverages", "What a gradient with the same sizes of entries and random signs would keep.", places=3,
-        name="kept_norm_null",
-    ),
+    Term("null, leverages", "What a gradient with the same sizes of entries and random signs would keep.", places=3,
+         name="kept_norm_null"),
     Term("null, random head", "√(d/V).", places=3, name="kept_norm_random"),
-    Term(
-        "best", "What the d directions that are best for these very gradients would keep.", places=3, where="page",
-        name="kept_norm_best",
-    ),
+    Term("best", "What the d directions that are best for these very gradients would keep.", places=3, where="page",
+         name="kept_norm_best"),
     Term("kept, batch", "Of the mean gradient of the same tokens.", places=3, name="kept_norm_batch", where="page"),
     Term("its null, leverages", "As before, of that mean.", places=3, name="kept_norm_batch_null", where="page"),
 )  # fmt: skip

@@ -351,9 +351,8 @@ class TargetScaled(Experiment):
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of tokens found for the one-hot target less that for the pseudo-inverse's",
         test="Newcombe's interval of a difference of two shares, clustered by prompt and seed",
-        scope="random weights, Adam from zero",
-        range=(-1.0, 1.0),
-    )
+        scope="random weights, Adam from zero", range=(-1.0, 1.0),
+    )  # fmt: skip
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about("gpt2"),)

@@ -71,10 +71,9 @@ class ShapeOfStates(Experiment):
     controlled: ClassVar[bool] = True
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="the measure named by the effect, a seed",
-        test="Student's interval over five seeds (pieces of text, or trainings)",
-        scope="the stand-in at the size it has",
+        test="Student's interval over five seeds (pieces of text, or trainings)", scope="the stand-in at the size it has",
         range=(-4.0, 4.0),
-    )
+    )  # fmt: skip
 
     measure: str = "average cosine"
     model: str = "specimen"
@@ -174,9 +173,8 @@ class Trend(Experiment):
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="change of the measure per doubling of the factor, the others held",
         test="Student's interval of a coefficient of least squares over the members, heteroscedastic (HC3)",
-        scope="GPT-2s of widths 32 to 256, depths 1 to 8, V 256 to 8,192, at equal tokens",
-        range=(-1.0, 1.0),
-    )
+        scope="GPT-2s of widths 32 to 256, depths 1 to 8, V 256 to 8,192, at equal tokens", range=(-1.0, 1.0),
+    )  # fmt: skip
     power: ClassVar[Power] = Power(TREND_LEAST, 200)
 
     factor: Literal["width", "depth", "vocabulary"] = "width"
@@ -257,10 +255,9 @@ class CommonestWords(Experiment):
     Python language (`pydoc_data` of the standard library), which no model here has read or written."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of the commonest word",
-        test="Student's interval over five pieces of text",
+        quantity="share of the commonest word", test="Student's interval over five pieces of text",
         scope="one English text of people's, on a technical matter",
-    )
+    )  # fmt: skip
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (
@@ -305,9 +302,8 @@ class StepCost(Experiment):
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="cost with a head over cost without one",
         test="Student's interval over five draws of targets; of seconds the medians of alternating repeats",
-        scope="the loss alone at this vocabulary, batch and width, on one processor core",
-        range=(0.0, 1000.0),
-    )
+        scope="the loss alone at this vocabulary, batch and width, on one processor core", range=(0.0, 1000.0),
+    )  # fmt: skip
     power: ClassVar[Power] = Power(SEEDS, 200)
 
     cost: Literal["seconds", "bytes"] = "seconds"

@@ -47,9 +47,8 @@ class Alone(OnModels):
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of tokens found one after another without their prefix",
-        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
-        scope="random weights, Adam",
-    )
+        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed", scope="random weights, Adam",
+    )  # fmt: skip
     controlled: ClassVar[bool] = True
 
     model: str = "gpt2"
@@ -72,9 +71,8 @@ class Alone(OnModels):
         return ExperimentOutcome(
             effect=share_of("tokens found without the prefix", bare, chance=chance),
             control=share_of("with the prefix committed", prefixed, chance=chance),
-            cause="the published loop has neither prefix nor position",
-            models=tuple(names),
-        )
+            cause="the published loop has neither prefix nor position", models=tuple(names),
+        )  # fmt: skip
 
 
 # ---- The difference between two recoveries that differ in one thing.
@@ -89,9 +87,8 @@ class Contrast(Experiment):
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="difference of two shares of tokens found by descent",
         test="Newcombe's interval of a difference, from two clustered score intervals, as if unpaired",
-        scope="the stand-ins, their prompts and these two descents",
-        range=(-1.0, 1.0),
-    )
+        scope="the stand-ins, their prompts and these two descents", range=(-1.0, 1.0),
+    )  # fmt: skip
 
     high: Experiment
     low: Experiment
@@ -119,9 +116,8 @@ class Contrast(Experiment):
         beside = [high.effect, low.effect, *(one.control for one in (high, low) if one.control is not None)]
         return ExperimentOutcome(
             effect=difference_of(f"{_name(self.high, self.low)} less {_name(self.low, self.high)}", high.effect, low.effect),
-            beside=tuple(beside),
-            models=tuple(dict.fromkeys((*high.models, *low.models))),
-        )
+            beside=tuple(beside), models=tuple(dict.fromkeys((*high.models, *low.models))),
+        )  # fmt: skip
 
 
 def _name(one: Experiment, other: Experiment) -> str:
@@ -143,9 +139,8 @@ class Cliff(OnModels):
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="largest fall of the share of tokens found as a sixteenth of the features goes",
         test="Newcombe's interval of a difference of two shares, clustered by prompt and seed",
-        scope="one trained model and this descent",
-        range=(-1.0, 1.0),
-    )
+        scope="one trained model and this descent", range=(-1.0, 1.0),
+    )  # fmt: skip
 
     only: Literal["attention"] | None = None
 
@@ -197,9 +192,8 @@ class DecodedWith(Experiment):
         return ExperimentOutcome(
             effect=share_of("tokens right, decoded with the model's table", other, chance=1 / lens.vocabulary_size),
             control=share_of("decoded with the table that ran", same, chance=1 / lens.vocabulary_size),
-            cause="the source decodes with another table than it ran with",
-            models=(lens.name,),
-        )
+            cause="the source decodes with another table than it ran with", models=(lens.name,),
+        )  # fmt: skip
 
 
 # ---- Whether the pseudo-inverse of an embedding takes its rows back to their tokens.
@@ -215,9 +209,8 @@ class EmbeddingInverted(OnModels):
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of the vocabulary that the pseudo-inverse takes back, or of R^V's dimensions that are lost",
-        test="Wilson's interval, a table a seed",
-        scope="embedding tables of the stand-ins",
-    )
+        test="Wilson's interval, a table a seed", scope="embedding tables of the stand-ins",
+    )  # fmt: skip
 
     model: str = "gpt2"
     vectors: Literal["tokens", "all"] = "tokens"

@@ -131,10 +131,9 @@ class HeadRank(OnTexts):
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of the norm that is not handed on; nats a token",
-        test="Student's interval over five repeats of four texts",
-        scope="this model's head and states, windows of 48 tokens",
+        test="Student's interval over five repeats of four texts", scope="this model's head and states, windows of 48 tokens",
         range=(-1.0, 12.0),
-    )
+    )  # fmt: skip
 
     measure: Literal["gradient", "loss"] = "gradient"
     rank: int = 512
@@ -224,10 +223,9 @@ class Collisions(OnTexts):
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of prompts whose state another has; ratio of the smallest distances",
-        test="Student's interval over five repeats of 200 prompts",
-        scope="the middle block, prompts of six random tokens",
+        test="Student's interval over five repeats of 200 prompts", scope="the middle block, prompts of six random tokens",
         range=(0.0, 2.0),
-    )
+    )  # fmt: skip
 
     bits: int = 0
     shrinks: bool = False

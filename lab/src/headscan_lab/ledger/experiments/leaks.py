@@ -162,9 +162,8 @@ class NoisyCode(OnModels):
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of tokens decoded from a noisy state, untrained less trained",
         test="Newcombe's interval of a difference of two shares, clustered by token and seed",
-        scope="small models of one shape, single tokens, one level of noise",
-        range=(-1.0, 1.0),
-    )
+        scope="small models of one shape, single tokens, one level of noise", range=(-1.0, 1.0),
+    )  # fmt: skip
 
     noise: float = 1.0
     model: str = "taught"
@@ -207,9 +206,8 @@ class Deletion(OnModels):
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="area under the method's deletion curve less the least of those it is held against, a training seed",
         test="Student's interval over training seeds, the prompts of a seed averaged",
-        scope="small models of a made-up language; tokens are replaced by the mean embedding",
-        range=(-1.0, 1.0),
-    )
+        scope="small models of a made-up language; tokens are replaced by the mean embedding", range=(-1.0, 1.0),
+    )  # fmt: skip
     power: ClassVar[Power] = Power(SEEDS, 200)
 
     method: str = "gradient-x-input"

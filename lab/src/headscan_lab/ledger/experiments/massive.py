@@ -128,9 +128,8 @@ class MassiveActivations(OnTexts):
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="rank correlation over blocks; gain of matrix entropy (share of its most); share of the sinks that goes",
         test="Student's interval over five repeats of four texts",
-        scope="this model, windows of 48 tokens of stories, first token included",
-        range=(-1.0, 1.0),
-    )
+        scope="this model, windows of 48 tokens of stories, first token included", range=(-1.0, 1.0),
+    )  # fmt: skip
 
     measure: Literal["together", "valley", "sinks"] = "together"
 

@@ -243,10 +243,9 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
     return ExperimentOutcome(
         effect=shown if asked.scored == "all" else lost,
         control=share_of("the last hidden token by search, the others known", exact, chance=1 / SIZE),
-        cause="the optimiser failed where the information is there",
-        beside=(lost if asked.scored == "all" else shown,),
+        cause="the optimiser failed where the information is there", beside=(lost if asked.scored == "all" else shown,),
         models=(what,),
-    )
+    )  # fmt: skip
 
 
 # ---- Whether later tokens reach earlier outputs of attention whose mask is lifted.
@@ -259,9 +258,8 @@ class MaskLifted(OnModels):
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of earlier outputs that a later token moves when no mask is given",
-        test="Wilson's interval, clustered by prompt and seed",
-        scope="random weights, and those of models that are given",
-    )
+        test="Wilson's interval, clustered by prompt and seed", scope="random weights, and those of models that are given",
+    )  # fmt: skip
 
     model: str = "llama"
 

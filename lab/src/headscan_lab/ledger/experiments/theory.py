@@ -33,9 +33,8 @@ class NextTokenTheory(Experiment):
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="the first number of the check, an instance a seed",
         test="the worst of five instances where a formula is checked; Student's interval over five where something is trained",
-        scope="random instances of some ten tokens, and stories of a small grammar",
-        range=(-1e6, 1e6),
-    )
+        scope="random instances of some ten tokens, and stories of a small grammar", range=(-1e6, 1e6),
+    )  # fmt: skip
     power: ClassVar[Power] = Power(SEEDS, 0)
 
     check: str
