@@ -92,14 +92,14 @@ def about(kind: str, width: int = 64, depth: int = 3) -> StandIn:
     return StandIn(found.name.replace("64 wide, 3 blocks", f"{width} wide, {depth} blocks"), found.why)
 
 
-@dataclass(frozen=True, kw_only=True)
 class OnModels(Experiment):
-    """An experiment on one model, the specimen unless another is named or given."""
+    """An experiment on the one model that its field `model` names. (The field stands in each experiment, at its own place: kept
+    answers go by the order of fields.)"""
 
-    model: str = "specimen"
+    model: str
 
     def on(self, model: str) -> Experiment | None:
-        return replace(self, model=model)
+        return replace(self, model=model)  # type: ignore[call-arg]
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model),)

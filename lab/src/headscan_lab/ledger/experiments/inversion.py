@@ -143,6 +143,7 @@ class Cliff(OnModels):
     )  # fmt: skip
 
     only: Literal["attention"] | None = None
+    model: str = "specimen"
 
     def on(self, model: str) -> Self | None:
         return replace(self, model=model) if Recovered(method="direct").on(model) else None

@@ -30,6 +30,8 @@ ROWS, LENGTH = 4, 48  # texts of a repeat, and tokens of each
 class OnTexts(OnModels):
     """An experiment on a model in five repeats with texts of their own."""
 
+    model: str = "specimen"
+
     def outcome(self, name: str, values: list[float], unit: str, **more: Any) -> ExperimentOutcome:
         """The mean of one number a repeat."""
         return ExperimentOutcome(effect=self.number(name, values, unit), models=(lens_of(self.model).name,) * SEEDS, **more)

@@ -43,6 +43,8 @@ class Protection(OnModels):
         range=(-1.0, 1.0),
     )
 
+    model: str = "specimen"
+
     def on(self, model: str) -> Self | None:
         # Noise is read through by a pass of the whole vocabulary a token; exact search needs few candidates.
         least = 8192 if isinstance(self, LittleNoise) else 65_536

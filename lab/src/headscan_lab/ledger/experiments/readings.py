@@ -95,6 +95,7 @@ class Readings(OnModels):
     controlled: ClassVar[bool] = True
 
     reading: str
+    model: str = "specimen"
 
     def on(self, model: str) -> Self | None:
         if model.startswith(TWIN) or not causal(lens := lens_of(model)):
