@@ -203,3 +203,12 @@ def test_the_receipts_of_the_documents_are_true():
         assert f"policies/{sample.name}" in said
     assert re.search(r"8\.4", said)
     assert math.ceil(math.log(0.05) / math.log(0.9)) == 29
+
+
+def test_what_cannot_be_is_refused_before_any_work(tmp_path):
+    with pytest.raises(BadInput, match="Say which text was trained on"):
+        privacy("no-such-model", "stories", test="membership")
+    path = tmp_path / "policy.toml"
+    path.write_text('[release]\nwhat = "states"\nnoise = 1e308\n[limits]\nmean_bits = 1.0\n')
+    with pytest.raises(BadInput, match="noise"):
+        read_policy(path)

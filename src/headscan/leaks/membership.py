@@ -94,12 +94,14 @@ class Membership(LeakTest):
     tokens: Annotated[int, Option("Tokens of a piece.", low=4)] = 64
     neighbours: Annotated[int, Option("Neighbours of each piece; 0 leaves the test out.", low=0)] = 8
 
-    def measure(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> list[TrialRow]:
+    def ready(self) -> None:
         if not self.members:
             raise BadInput("Say which text was trained on: --test membership:members=FILE.")
+        check_text(self.members)
+
+    def measure(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> list[TrialRow]:
         if not lens.traits.predicts:
             raise BadInput(f"'{lens.name}' says nothing of the next token, so that no loss tells of membership.")
-        check_text(self.members)
         tokenize = lens.require_tokenizer()
         known = [tokenize(one.beginning(2**20), add_special_tokens=False)["input_ids"] for one in read_documents(self.members)]
         run.identify("the members", known)

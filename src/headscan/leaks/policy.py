@@ -33,7 +33,7 @@ class PolicyRelease(Settings):
     sites: Annotated[str | None, Option("Sites, as globs.")] = None
     stored: Annotated[Literal["keys", "values", "both"], Option("What of the cache.")] = "both"
     defence: Annotated[str, Option("A defence as --defence takes it, or none.")] = "none"
-    noise: Annotated[float, Option("Gaussian noise, in rms of the release's coordinates.", low=0)] = 0.0
+    noise: Annotated[float, Option("Gaussian noise, in rms of the release's coordinates.", low=0, high=1e6)] = 0.0
     format: Annotated[str | None, Option("Number format.")] = None
 
 

@@ -69,6 +69,10 @@ class LeakTest(Settings, ABC):
     name: ClassVar[str]
     releases: ClassVar[tuple[str, ...]]  # that it can be asked of
 
+    def ready(self) -> None:
+        """Raise BadInput, before any work, where what it reads is not there."""
+        return None
+
     @abstractmethod
     def measure(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> list[TrialRow]:
         """Its numbers, from the token ids of each document. Raises BadInput where model or text are not fit for it."""
@@ -91,6 +95,7 @@ def check(asked: Given) -> None:
     for test in tests_of(asked):
         if asked["release"] not in test.releases:
             raise BadInput(f"The test {test.name} is of the release {' or '.join(test.releases)}, not of {asked['release']}.")
+        test.ready()
     for name in SHARED:
         if name not in CHANNELS[asked["release"]].uses:
             users = [other for other, item in CHANNELS.items() if name in item.uses]
@@ -122,7 +127,7 @@ def privacy(
     sites: Annotated[str | None, Option(
         "Sites whose states (or caches) leak, as globs. Default: all blocks; three of many.")] = None,
     noise: Annotated[Sequence[float], Option(
-        "Gaussian noise, in the rms of the release's centred coordinates; 0 is none.", low=0)] = (0.0, 0.4, 0.8, 1.6),
+        "Gaussian noise, in the rms of the release's centred coordinates; 0 is none.", low=0, high=1e6)] = (0.0, 0.4, 0.8, 1.6),
     format: Annotated[str | None, Option(
         "Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in groups. Default: as computed.")] = None,
     defence: Annotated[
