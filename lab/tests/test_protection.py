@@ -72,7 +72,7 @@ class _Blank:
 
 
 def test_the_ledger_has_them_with_rules_that_can_turn():
-    assert wanted_claims("field") == [301, 302, 303, 304, 305]
-    claims = [all_claims()[number] for number in wanted_claims("field")]
+    assert wanted_claims("field")[:3] == [301, 302, 303]
+    claims = [all_claims()[number] for number in (301, 302, 303)]
     assert [type(claim.experiment) for claim in claims] == [Depth, FewBits, LittleNoise]
     assert all(claim.counts.low > 0 and claim.counts.high is None and not claim.large for claim in claims)
