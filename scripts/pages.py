@@ -38,6 +38,7 @@ EXAMPLES = {
     "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
     "channel": "channel gpt-vanilla --prompt 'Once upon' --at block.1 --noise 1",
     "weights": "weights gpt-vanilla",
+    "damage": "compare gpt-vanilla --damage --against q4_0 --text stories --context 32 --max-tokens 960 --sample 96",
     "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4 --geometry-every 10",
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
     "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 2 --cells 300/8 --rates 0.01,0.03 "

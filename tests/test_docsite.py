@@ -50,7 +50,7 @@ def test_everything_registered_has_a_page(staged):
     row = next(line for line in (staged / "ledger.md").read_text().splitlines() if line.startswith("| [402]"))
     assert f"**Verdict: {row.split('|')[3].strip()}.**" in claim
     assert "at least 0.5" in (staged / "findings" / "HS101.md").read_text()
-    assert len(list((staged / "percent").glob("*.py"))) == 5
+    assert len(list((staged / "percent").glob("*.py"))) == 6
     assert "[HS101](findings/HS101.md)" in (staged / "checkup.md").read_text()
 
 

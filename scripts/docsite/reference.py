@@ -19,7 +19,7 @@ PACKAGES = (
     "headscan.run", "headscan.text", "headscan.model", "headscan.model.mixer", "headscan.states",
     "headscan.statistics", "headscan.measures", "headscan.scanner", "headscan.comparison", "headscan.ntp",
     "headscan.inversion", "headscan.attribution", "headscan.flow", "headscan.leaks", "headscan.training",
-    "headscan.training.monitor", "headscan.remedies", "headscan.diagnosis", "headscan.report.kit",
+    "headscan.training.monitor", "headscan.remedies", "headscan.weights", "headscan.diagnosis", "headscan.report.kit",
     "headscan_lab.ledger", "headscan_lab.theory", "headscan_lab.tournament", "headscan_lab.evaluation",
 )  # fmt: skip
 

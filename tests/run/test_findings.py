@@ -11,7 +11,7 @@ import pytest
 import headscan
 from headscan.diagnosis import CONDITIONS
 from headscan.run import Finding
-from headscan.run.findings import KINDS, NAMED, new_alarms
+from headscan.run.findings import KINDS, new_alarms
 from tests.command_line import headscan as typed
 
 SOURCE = Path(headscan.__file__).parent
@@ -35,7 +35,7 @@ def test_every_name_that_a_verb_gives_stands_in_the_table_once():
         for node in ast.walk(ast.parse((SOURCE / place).read_text("utf-8")))
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and WORD.fullmatch(node.value)
     }
-    assert words == {*NAMED}
+    assert words == {kind.name for kind in KINDS if kind.code[:3] not in ("HS5", "HS6")}
     assert len({kind.code for kind in KINDS}) == len({kind.name for kind in KINDS}) == len(KINDS)
 
 

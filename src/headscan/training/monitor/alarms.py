@@ -90,7 +90,7 @@ def rules_of(alarms: str | Iterable[str | AlarmRule]) -> list[AlarmRule]:
     """Rules by name (globs), or made with limits of one's own: `[Cone(limit=3), "loss"]`.
 
     >>> [rule.name for rule in rules_of("r*,loss")]
-    ['rank', 'rise', 'loss']
+    ['rank', 'rise', 'rows', 'repeated', 'loss']
     """
     found: list[AlarmRule] = []
     for one in alarms.split(",") if isinstance(alarms, str) else alarms:
