@@ -55,12 +55,19 @@ def parts(result: DamageResult) -> list[Section]:
     every = table(result.damage, "block", "mode", *COSTS, "share", "gain", *STATES, terms=TERMS, title="Parts")
     whole = [row | {"of": name} for name, row in result.totals.items()]
     made = [
-        Section("The whole", "Sample: where parts were exchanged.", [table(whole, "of", *COSTS, terms=TERMS, title="The whole")])
+        Section(
+            "The whole",
+            "Sample: where parts were exchanged.",
+            [table(whole, "of", *COSTS, terms=TERMS, title="The whole")],
+            name="whole",
+        )
     ]
     lead = f"Isolated: one part of the second model in the first; accumulated: all up to it. On {result.sampled:,} predictions."
-    made += [Section("Part by part", lead, (picture, every, Prose(added)))] * bool(alone)
+    made += [Section("Part by part", lead, (picture, every, Prose(added)), name="parts")] * bool(alone)
     if result.choices:
         shown = table(result.choices, "choice", "bytes", *COSTS[:3], "more_kl", terms=TERMS, title="Choices")
         kept = Prose("; ".join(f"{row['choice']}: {', '.join(row['kept'])}" for row in result.choices[1:-1]) + ".")  # type: ignore[arg-type]
-        made.append(Section("Which parts to keep", "On other windows. Random: the mean of 8 choices.", [shown, kept]))
+        made.append(
+            Section("Which parts to keep", "On other windows. Random: the mean of 8 choices.", [shown, kept], name="keep")
+        )
     return made
