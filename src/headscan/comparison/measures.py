@@ -14,8 +14,7 @@ class Cka(MomentMeasure):
     """
 
     words = SimilarityWords(
-        title="CKA",
-        sentence="Agreement on which tokens are similar, by centred inner products; 0 on average if unrelated.",
+        title="CKA", sentence="Agreement on which tokens are similar, by centred inner products; 0 on average if unrelated.",
         formula="HSIC₁(X, Y) / √(HSIC₁(X, X)·HSIC₁(Y, Y))", range=(-1.0, 1.0),
         invariant="rotation, one scale for all coordinates, shift",
         source="Kornblith et al. 2019, arXiv:1905.00414; Song et al. 2012 for the debiasing",
@@ -91,10 +90,8 @@ class Procrustes(MomentMeasure):
     """
 
     words = SimilarityWords(
-        title="Procrustes",
-        sentence="How closely the two clouds coincide after the best rotation and one scale.",
-        formula="‖C_xy‖_* / √(tr C_xx·tr C_yy)", range=(0.0, 1.0),
-        invariant="rotation, one scale for all coordinates, shift",
+        title="Procrustes", sentence="How closely the two clouds coincide after the best rotation and one scale.",
+        formula="‖C_xy‖_* / √(tr C_xx·tr C_yy)", range=(0.0, 1.0), invariant="rotation, one scale for all coordinates, shift",
         source="Schönemann 1966; Williams et al. 2021, arXiv:2110.14739",
         cost="the same sums as CKA, and one singular value decomposition a pair", order=20,
     )  # fmt: skip
@@ -108,8 +105,7 @@ class Rsa(RelationMeasure):
     """Spearman's correlation of the two tables of distances (1 − cosine about the sample's mean) between tokens."""
 
     words = SimilarityWords(
-        title="RSA",
-        sentence="Agreement on which tokens are far apart: rank correlation of all distances in a sample.",
+        title="RSA", sentence="Agreement on which tokens are far apart: rank correlation of all distances in a sample.",
         formula="Spearman(D_x, D_y), D = 1 − cos(x − x̄, x' − x̄)", range=(-1.0, 1.0),
         invariant="rotation, one scale for all coordinates, shift",
         source="Kriegeskorte et al. 2008, doi:10.3389/neuro.06.004.2008",

@@ -114,9 +114,7 @@ def compare(
     )  # fmt: skip
 
 
-def _findings(
-    cells: Sequence[SimilarityCell], shares: Mapping[str, float], compared: ComparedSources
-) -> list[Finding]:  # fmt: skip
+def _findings(cells: Sequence[SimilarityCell], shares: Mapping[str, float], compared: ComparedSources) -> list[Finding]:
     """Each with what was read; of a text that the first model cannot read, that alone."""
     text = compared.text
     missing = unread(text, compared.records[0].name)
@@ -166,9 +164,8 @@ def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> Compare
     same = "the same character of the text" if by_text else "the same place of the same window"
     notes = [f"The sources were read {how}; tokens are the same where they end at {same}."]
     return ComparedSources(
-        gathering, gathering.sampled(), [reader.sites for reader in readers], [reader.record for reader in readers],
-        alignment, readers[0].text, notes,
-        {number: reader.redrawn for number, reader in enumerate(readers) if reader.controls},
+        gathering, gathering.sampled(), [reader.sites for reader in readers], [reader.record for reader in readers], alignment,
+        readers[0].text, notes, {number: reader.redrawn for number, reader in enumerate(readers) if reader.controls},
     )  # fmt: skip
 
 

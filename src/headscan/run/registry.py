@@ -6,13 +6,14 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from headscan.run.errors import BadInput, nearest
-from headscan.run.settings import PARAMETERS, OptionField, check_value, from_text, options_of
+from headscan.run.settings import PARAMETERS, OptionField, Settings, check_value, from_text, options_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -78,6 +79,8 @@ class Registry(Mapping[str, T], Generic[T]):
             raise BadInput(f"There are two {self.kind}s named {name!r}: {_home(taken)} and {_home(item)}.")
         self._items[name] = item
         if isinstance(item, type):
+            if issubclass(item, Settings) and "__dataclass_params__" not in vars(item):
+                dataclass(frozen=True, kw_only=True)(item)  # in place
             PARAMETERS.add(item)
         return item
 
@@ -148,6 +151,10 @@ class Registry(Mapping[str, T], Generic[T]):
             parameters[key] = from_text(fields[key], value) if isinstance(value, str) else value
             check_value(fields[key], parameters[key])
         return parameters
+
+    def name_of(self, made: object) -> str:
+        """The name of the item of which something was made; that of its class where it is not registered."""
+        return next((name for name, item in self.items() if item is type(made)), type(made).__name__)
 
     def specs(self, text: str) -> list[str]:
         """The items that a text names, with their parameters: NAME or NAME:KEY=VALUE,..., commas between them; "all" is each.

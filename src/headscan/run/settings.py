@@ -108,14 +108,15 @@ def option_of(name: str, hint: Any, default: Any, positional: bool) -> OptionFie
     return OptionField(name, kind, None if required else default, option, required, positional)
 
 
+@typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Settings:
     """What options a verb, a method or an objective takes. Every field is checked when an object is made.
 
     A field of several numbers (`Sequence[float]`) may be written as one text with commas, as on the command line.
 
-    Subclasses are frozen dataclasses whose fields are `Annotated[type, Option("...")] = default`; they inherit from the
-    settings that they share with others. `check` is for what concerns several fields.
+    Subclasses are frozen dataclasses (what a `Registry` takes becomes one) whose fields are `Annotated[type, Option("...")] =
+    default`; they inherit from the settings that they share with others. `check` is for what concerns several fields.
 
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Windowing(Settings):

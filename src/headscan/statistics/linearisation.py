@@ -105,9 +105,7 @@ class Differentiable(Protocol):
 DENSE, DIRECTIONS = 256, 128
 
 
-def influences(
-    measures: Sequence[Differentiable], cloud: Cloud, clusters: ClusterSums, cells: Sequence[int]
-) -> Floats:  # fmt: skip
+def influences(measures: Sequence[Differentiable], cloud: Cloud, clusters: ClusterSums, cells: Sequence[int]) -> Floats:
     """What each cluster adds to the error of the measures [J, C], times the number of all tokens: the derivative at the cloud.
 
     `cells` are the sets of tokens that the cloud consists of. NaN where a derivative is not known. Averages over tokens are
@@ -157,9 +155,7 @@ def _strongest(cloud: Cloud) -> Floats:
     return axes
 
 
-def _sampled(
-    cloud: Cloud, clusters: ClusterSums, cells: Sequence[int], directions: Floats, counts: Floats
-) -> Floats:  # fmt: skip
+def _sampled(cloud: Cloud, clusters: ClusterSums, cells: Sequence[int], directions: Floats, counts: Floats) -> Floats:
     """Of each cluster of `counts` tokens, about what Σz² adds up to along each direction, z = vᵀ(x − μ), and, in the last row,
     along μ itself [k + 1, C]."""
     own = torch.isin(clusters.cells, torch.tensor(list(cells)))

@@ -21,8 +21,7 @@ class SiteBatch:
     """
 
     def __init__(
-        self, site: str, states: Tensor, ids: Tensor, windows: list[int], *, skip_first: int = 0,
-        documents: Tensor | None = None,
+        self, site: str, states: Tensor, ids: Tensor, windows: list[int], *, skip_first: int = 0, documents: Tensor | None = None,
     ):  # fmt: skip
         self.site, self.windows, self.skip_first = site, windows, skip_first
         self._states, self._ids, self._documents = states, ids, documents
@@ -163,9 +162,8 @@ class DirectionTally(BlockedTally):
         tokens = (batch.norms > 0).double()
         square, first = batch.unit.square().sum(1), batch.unit[:, : batch.lead]
         return {
-            "tokens": tokens.sum(1), "unit": batch.unit_sum, "square": square,
-            "tokens_rest": tokens[:, batch.lead :].sum(1), "unit_rest": batch.unit_sum - first.sum(1),
-            "square_rest": square - first.square().sum(1),
+            "tokens": tokens.sum(1), "unit": batch.unit_sum, "square": square, "tokens_rest": tokens[:, batch.lead :].sum(1),
+            "unit_rest": batch.unit_sum - first.sum(1), "square_rest": square - first.square().sum(1),
         }  # fmt: skip
 
 

@@ -30,13 +30,12 @@ if TYPE_CHECKING:
     from headscan.training.trajectory import measure_sites
 
 __all__ = [
-    "ALARMS", "CWT_FORMS", "FAMILIES", "IGNORE", "OBJECTIVES", "OPTIMISERS", "RECIPES", "RECOVERIES", "REGULARISERS",
-    "TRACKERS", "Alarm", "AlarmRule", "HeadRecovery", "HeadlessTrainer", "Learner", "LossInputs", "LossIsNotFinite", "Masker",
-    "Monitor", "Objective", "Optimiser", "PackedText", "Pool", "Readout", "Recipe", "RecoverResult", "TrainResult",
-    "Watch", "build", "ce_loss", "collate", "cwt_loss", "fit_head", "fit_tokenizer",
-    "floor_of", "fold_bias", "gather_ids", "gather_rows", "has_fused", "in_batch_accuracy", "last_checkpoint",
-    "log_unigram", "mask_tokens", "measure_sites", "optimiser_of", "perplexity", "pool_of", "recipe_of", "recover",
-    "recover_head", "train",
+    "ALARMS", "CWT_FORMS", "FAMILIES", "IGNORE", "OBJECTIVES", "OPTIMISERS", "RECIPES", "RECOVERIES", "REGULARISERS", "TRACKERS",
+    "Alarm", "AlarmRule", "HeadRecovery", "HeadlessTrainer", "Learner", "LossInputs", "LossIsNotFinite", "Masker", "Monitor",
+    "Objective", "Optimiser", "PackedText", "Pool", "Readout", "Recipe", "RecoverResult", "TrainResult", "Watch", "build",
+    "ce_loss", "collate", "cwt_loss", "fit_head", "fit_tokenizer", "floor_of", "fold_bias", "gather_ids", "gather_rows",
+    "has_fused", "in_batch_accuracy", "last_checkpoint", "log_unigram", "mask_tokens", "measure_sites", "optimiser_of",
+    "perplexity", "pool_of", "recipe_of", "recover", "recover_head", "train",
 ]  # fmt: skip
 
 # Loaded when first asked for: the losses need torch alone, the rest transformers and its Trainer.
@@ -46,9 +45,8 @@ _HOMES = {
     "monitor": ("ALARMS", "FAMILIES", "TRACKERS", "Alarm", "AlarmRule", "Monitor", "Watch"),
     "objective": ("OBJECTIVES", "REGULARISERS", "LossInputs", "Objective", "Readout"),
     "recipes": ("RECIPES", "Recipe", "fit_tokenizer", "recipe_of"),
-    "recovery": ("RECOVERIES", "HeadRecovery", "fit_head", "recover", "recover_head"),
-    "result": ("RecoverResult", "TrainResult"), "run": ("build", "train"),
-    "trainer": ("HeadlessTrainer", "LossIsNotFinite"), "trajectory": ("measure_sites",),
+    "recovery": ("RECOVERIES", "HeadRecovery", "fit_head", "recover", "recover_head"), "result": ("RecoverResult", "TrainResult"),
+    "run": ("build", "train"), "trainer": ("HeadlessTrainer", "LossIsNotFinite"), "trajectory": ("measure_sites",),
 }  # fmt: skip
 _PLACES = {name: home for home, names in _HOMES.items() for name in names}
 

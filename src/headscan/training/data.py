@@ -97,8 +97,7 @@ class Masker:
         ids = torch.stack([row["input_ids"] for row in rows])
         digest = hashlib.blake2b(ids.numpy().tobytes(), digest_size=8, key=str(self.seed).encode())
         seen, labels = mask_tokens(
-            ids, mask_id=self.mask_id, vocabulary=self.vocabulary, special=torch.isin(ids, self.special),
-            share=self.share,
+            ids, mask_id=self.mask_id, vocabulary=self.vocabulary, special=torch.isin(ids, self.special), share=self.share,
             generator=torch.Generator().manual_seed(int.from_bytes(digest.digest(), "big") >> 1),
         )  # fmt: skip
         return {"input_ids": seen, "labels": labels}

@@ -66,8 +66,7 @@ class Learner(nn.Module):
         rows, targets = gather_rows(states, labels)
         inputs = LossInputs(
             self.model, self.extra, states, labels, rows, targets, pool, "mean" if share is None else "sum",
-            head=self.objective.head(self.model, self.extra),
-            block=None if block is None else gather_rows(block, labels)[0],
+            head=self.objective.head(self.model, self.extra), block=None if block is None else gather_rows(block, labels)[0],
         )  # fmt: skip
         loss = self.objective.loss(inputs)
         loss = loss if share is None else loss * share
@@ -126,7 +125,7 @@ class Optimiser(Settings, ABC):
 
     @property
     def name(self) -> str:
-        return next((name for name, item in OPTIMISERS.items() if item is type(self)), type(self).__name__)
+        return OPTIMISERS.name_of(self)
 
     @abstractmethod
     def make(
@@ -164,7 +163,6 @@ def optimiser_of(given: str | Optimiser) -> Optimiser:
 
 
 @OPTIMISERS.register("adamw")
-@dataclass(frozen=True, kw_only=True)
 class AdamW(Optimiser):
     """Adam with decoupled weight decay (Loshchilov and Hutter 2019), as torch has it."""
 

@@ -5,7 +5,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -133,7 +133,7 @@ class Objective(Settings, ABC):
 
     @property
     def name(self) -> str:
-        return next((name for name, item in OBJECTIVES.items() if item is type(self)), type(self).__name__)
+        return OBJECTIVES.name_of(self)
 
     @property
     def needs_counts(self) -> bool:
@@ -175,9 +175,7 @@ OBJECTIVES: Registry[type[Objective]] = Registry("objective", "headscan.training
 
 def objective_of(given: str | Objective) -> Objective:
     """The objective of a name, with its default parameters; one that is made already is returned."""
-    made = given if isinstance(given, Objective) else OBJECTIVES.build(given)
-    assert isinstance(made, Objective)
-    return made
+    return given if isinstance(given, Objective) else cast(Objective, OBJECTIVES.build(given))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,7 +269,6 @@ class Headed(Objective):
 
 
 @OBJECTIVES.register("ce")
-@dataclass(frozen=True, kw_only=True)
 class CrossEntropy(Headed):
     """Cross-entropy over the whole vocabulary, of a model with a head.
 
@@ -315,7 +312,6 @@ def head_loss(inputs: LossInputs, form: str) -> Tensor:
 
 
 @OBJECTIVES.register("ce+cwt")
-@dataclass(frozen=True, kw_only=True)
 class Mixed(Contrastive):
     """Cross-entropy and contrastive weight tying, added up, of a model with a head."""
 
@@ -326,7 +322,6 @@ class Mixed(Contrastive):
 
 
 @OBJECTIVES.register("cwt")
-@dataclass(frozen=True, kw_only=True)
 class WeightTying(Contrastive):
     """Contrastive weight tying: find the next token's own input embedding among those of the batch, without a head.
 

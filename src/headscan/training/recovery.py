@@ -11,7 +11,7 @@ is a language model, without any training. A way of recovering is one class here
 import copy
 import os
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -67,9 +67,7 @@ RECOVERIES: Registry[type[HeadRecovery]] = Registry("head recovery", "headscan.t
 
 def recovery_of(given: str | HeadRecovery) -> HeadRecovery:
     """The recovery of a name, with its default parameters; one that is made already is returned."""
-    made = given if isinstance(given, HeadRecovery) else RECOVERIES.build(given)
-    assert isinstance(made, HeadRecovery)
-    return made
+    return given if isinstance(given, HeadRecovery) else cast(HeadRecovery, RECOVERIES.build(given))
 
 
 def recover_head(
@@ -136,7 +134,6 @@ def _around(body: PreTrainedModel, config: Any) -> PreTrainedModel | None:
 
 
 @RECOVERIES.register("bias")
-@dataclass(frozen=True, kw_only=True)
 class UnigramBias(HeadRecovery):
     """The input rows and the log of the unigram probability, without training."""
 
@@ -144,7 +141,6 @@ class UnigramBias(HeadRecovery):
 
 
 @RECOVERIES.register("tied")
-@dataclass(frozen=True, kw_only=True)
 class Tied(HeadRecovery):
     """The input rows as they are."""
 
@@ -158,8 +154,7 @@ def fit_head(
 ) -> list[CurvePoint]:  # fmt: skip
     """Train what is trainable of a causal model by cross-entropy on windows int [n, T]; returns the curve.
 
-    AdamW, linear warm-up, then constant, as published. Deterministic in the seed. Raises BadInput where the loss is not
-    finite.
+    AdamW, linear warm-up, then constant, as published. Deterministic in the seed. Raises BadInput where the loss is not finite.
     """
     tell = progress or no_progress
     generator = torch.Generator().manual_seed(seed)
@@ -191,7 +186,6 @@ def fit_head(
 
 
 @RECOVERIES.register("finetune")
-@dataclass(frozen=True, kw_only=True)
 class Finetuning(HeadRecovery):
     """The biased rows as a start, then everything trained by cross-entropy (published: from the rows, at 1e-4)."""
 
@@ -210,7 +204,6 @@ class Finetuning(HeadRecovery):
 
 
 @RECOVERIES.register("probe")
-@dataclass(frozen=True, kw_only=True)
 class FrozenProbe(Finetuning):
     """The biased rows as a start, then trained by cross-entropy, the body frozen."""
 
@@ -286,9 +279,8 @@ def recover(
     record = replace(windows.record(), tokenizer=getattr(words, "name_or_path", None) or None)
     precision = str(whole.dtype).removeprefix("torch.")
     return RecoverResult(
-        protocol=run.protocol(text=record, device=str(whole.device), dtype=precision, notes=notes),
-        models=[trained.record],
-        recovery=next((name for name, item in RECOVERIES.items() if item is type(how)), type(how).__name__),
-        parameters=parameters, steps=steps, tokens=steps * batch * context, loss=curve[-1].loss if curve else None,
-        before=before, after=after, curve=curve,
+        protocol=run.protocol(text=record, device=str(whole.device), dtype=precision, notes=notes), models=[trained.record],
+        recovery=RECOVERIES.name_of(how),
+        parameters=parameters, steps=steps, tokens=steps * batch * context, loss=curve[-1].loss if curve else None, before=before,
+        after=after, curve=curve,
     )  # fmt: skip

@@ -153,11 +153,10 @@ def train(
     recipe: "gpt", "bert", "multilingual", "mixer", or a `Recipe`. The text's last `held_out` share of windows is kept
     apart. objective: a name of `headscan.training.OBJECTIVES`, or an `Objective` with its parameters.
 
-    Returns a `TrainResult`. The folder `out` holds model/ (loads with AutoModel), checkpoints, result.json and
-    report.html. Under `torchrun` or `accelerate launch` the same call trains on all processes. `resume` goes on from the
-    last whole checkpoint, where text, tokenizer, weights at the start and settings are those of the run that wrote it;
-    its files are then those of a run that was never stopped. Raises BadInput where text, tokenizer or options do not
-    fit, or the loss is not finite.
+    Returns a `TrainResult`. The folder `out` holds model/ (loads with AutoModel), checkpoints, result.json and report.html. Under
+    `torchrun` or `accelerate launch` the same call trains on all processes. `resume` goes on from the last whole checkpoint,
+    where text, tokenizer, weights at the start and settings are those of the run that wrote it; its files are then those of a run
+    that was never stopped. Raises BadInput where text, tokenizer or options do not fit, or the loss is not finite.
     """
     asked, run = running()
     aim = check_training(asked)
@@ -299,12 +298,10 @@ def _result(
     precision = "bfloat16" if trainer.args.bf16 else "float16" if trainer.args.fp16 else "float32"
     return TrainResult(
         protocol=run.protocol(text=data.text, device=str(trainer.args.device), dtype=precision),
-        models=[_model_record(plan, learner, parameters)], recipe=plan.record(),
-        objective=aim.recorded(asked["regulariser"]), parameters=parameters, steps=steps,
-        tokens=steps * plan.tokens_a_step * trainer.args.world_size, loss=last.loss if last else None,
-        floor_corrected_loss=last.floor_corrected_loss if last else None,
-        heldout_bits_per_byte=best.bits_per_byte if best else None, heldout=heldout, notes=[*notes, *settled],
-        curve=curve,
+        models=[_model_record(plan, learner, parameters)], recipe=plan.record(), objective=aim.recorded(asked["regulariser"]),
+        parameters=parameters, steps=steps, tokens=steps * plan.tokens_a_step * trainer.args.world_size,
+        loss=last.loss if last else None, floor_corrected_loss=last.floor_corrected_loss if last else None,
+        heldout_bits_per_byte=best.bits_per_byte if best else None, heldout=heldout, notes=[*notes, *settled], curve=curve,
     )  # fmt: skip
 
 

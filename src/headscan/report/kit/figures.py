@@ -86,8 +86,7 @@ def heat(
     figure.add_heatmap(
         z=[[value_of(value) for value in row] for row in values], x=_apart(columns), y=_apart(rows), zmin=low, zmax=high,
         colorscale=[[k / (len(scale) - 1), colour] for k, colour in enumerate(scale)],
-        colorbar={"thickness": 10, "outlinewidth": 0},
-        hovertemplate=hover or "%{y}, %{x}: %{z:.3f}<extra></extra>",
+        colorbar={"thickness": 10, "outlinewidth": 0}, hovertemplate=hover or "%{y}, %{x}: %{z:.3f}<extra></extra>",
     )  # fmt: skip
     figure.update_yaxes(autorange="reversed", type="category")
     figure.update_xaxes(type="category")

@@ -14,9 +14,7 @@ ROLES = {
 }
 """What a colour is for -> (light, dark). `muted` on `paper` has a contrast above 5.5 in both."""
 
-MODELS = [
-    ("#0b5a94", "#74b8ea"), ("#b5460f", "#f2a067"), ("#04765a", "#55c7a3"), ("#8d4476", "#dc9fc8"), ("#6d5c07", "#d6c158"),
-]  # fmt: skip
+MODELS = [("#0b5a94", "#74b8ea"), ("#b5460f", "#f2a067"), ("#04765a", "#55c7a3"), ("#8d4476", "#dc9fc8"), ("#6d5c07", "#d6c158")]
 """One (light, dark) pair a model, used again in turn."""
 
 DASHES = ["solid", "dash", "dashdot", "longdash", "longdashdot"]

@@ -123,9 +123,8 @@ Extra = tuple[Term | str, Callable[..., Cell | Value]]
 
 
 def table(
-    rows: Iterable[object], *columns: str | Extra, terms: Mapping[str, Term] | None = None, title: str = "",
-    caption: str = "", folded: bool = False, where: Where = "everywhere",
-    note: Callable[..., str] = lambda row: "",
+    rows: Iterable[object], *columns: str | Extra, terms: Mapping[str, Term] | None = None, title: str = "", caption: str = "",
+    folded: bool = False, where: Where = "everywhere", note: Callable[..., str] = lambda row: "",
 ) -> Table:  # fmt: skip
     """A table of records (dataclass instances, or `Row`s, whose `terms` must be given), a row each; `note` makes what stands
     behind the label. `columns` are fields, under the titles of their terms, or pairs of a term and a function of the row; the

@@ -152,6 +152,4 @@ def noted(notes: Iterable[str]) -> list[str]:
     for note in dict.fromkeys(notes):
         _, lacks, why = note.partition(" has no interval: ")
         reasons.setdefault(why if lacks else note, []).append(note)
-    return [
-        notes[0] if len(notes) == 1 else f"{len(notes)} numbers have no interval: {why}" for why, notes in reasons.items()
-    ]  # fmt: skip
+    return [notes[0] if len(notes) == 1 else f"{len(notes)} numbers have no interval: {why}" for why, notes in reasons.items()]

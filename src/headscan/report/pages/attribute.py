@@ -82,13 +82,11 @@ def text(result: AttributeResult) -> Section:
     if result.target.kind == "sentence":
         return Section("The text", lead, [raw, *strongest(result)])
     table = Table(
-        [
-            "explained", Term("read at"), Term(result.target.kind), Term("probability"),
-            Term("what the model predicts there"),
-        ],
+        ["explained", Term("read at"), Term(result.target.kind), Term("probability"), Term("what the model predicts there")],
         [(shown(step), step.position, step.value, step.probability, likely(step)) for step in result.steps],
-        title="Predictions" if several else "", folded=len(result.steps) > 8,
-    )  # fmt: skip
+        title="Predictions" if several else "",
+        folded=len(result.steps) > 8,
+    )
     return Section("The text", lead, [raw, table, *strongest(result)])
 
 

@@ -101,9 +101,7 @@ def rows_of(result: CheckupResult) -> list[SheetRow]:
         known = [(other.kind, other.values[code]) for other in population() if code in other.values]
         healthy, ill = ([value for kind, value in known if kind == wanted] for wanted in ("healthy", "ill"))
         limit = one.threshold if one.alarm is None else one.alarm
-        rows.append(
-            SheetRow(code, one.title, one.unit, QUESTIONS[one.question], limit, one.least, cells, healthy, ill)
-        )  # fmt: skip
+        rows.append(SheetRow(code, one.title, one.unit, QUESTIONS[one.question], limit, one.least, cells, healthy, ill))
     order, urgent = list(SIGNS), [one.code for one in result.findings]
 
     def urgency(row: SheetRow) -> tuple[int, int]:

@@ -179,8 +179,7 @@ def _slide(row: Row, points: npt.NDArray[np.float64], arrays: Mapping[str, npt.N
     return {
         "site": site, "points": packed, "scale": scale,
         "label": site.replace("embedding", "emb").replace("final_norm", "norm").replace("block.", ""),
-        "cosine": written(row.number("average_cosine")),
-        "without": written(row.number(leading(row, "average_cosine"))),
+        "cosine": written(row.number("average_cosine")), "without": written(row.number(leading(row, "average_cosine"))),
         "sinks": np.flatnonzero(sinks).tolist(), "shares": [round(float(s), 4) for s in np.ravel(shares).tolist()],
     }  # fmt: skip
 

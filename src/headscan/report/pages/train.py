@@ -82,9 +82,7 @@ def _gradient(result: TrainResult) -> list[Figure]:
     kept = {snapshot.step: snapshot.gradient for snapshot in result.scan if snapshot.gradient is not None}
     if not kept:
         return []
-    names = {
-        "kept norm": "kept_norm", "null of the leverages": "kept_norm_leverage", "null of a random head": "kept_norm_random",
-    }  # fmt: skip
+    names = {"kept norm": "kept_norm", "null of the leverages": "kept_norm_leverage", "null of a random head": "kept_norm_random"}
     series = {title: (list(kept), [getattr(each, name) for each in kept.values()]) for title, name in names.items()}
     caption = (
         "Share of the norm of the logits' gradient that lies in the head's column space, beside what a head of that shape "

@@ -41,9 +41,8 @@ def cwt_loss(
     form: "dense" (K x P, as published, positive counted once), "unique" (K x U, the same value and gradient),
     "chunked" (unique, memory O(chunk x U), logits computed twice) or "fused" (torch's own kernel over the unique rows).
     pool: int [P], all tokens to compare against, the targets among them; default the targets. Give
-    `torch.cat([targets, extra])` for extra negatives, or the targets of all devices (`gather_ids`) or of all
-    micro-batches of an accumulation: targets are known before the forward pass, so a batch-invariant loss needs no
-    second one.
+    `torch.cat([targets, extra])` for extra negatives, or the targets of all devices (`gather_ids`) or of all micro-batches of an
+    accumulation: targets are known before the forward pass, so a batch-invariant loss needs no second one.
     temperature: T > 0. normalize: compare directions only (cosine / T); the published loss compares raw products.
     sparse: give the table's gradient as the U rows that are not zero (a sparse tensor) instead of [V, d] mostly zeros,
     in U x d memory. Where the table also feeds the model, autograd adds these rows to its dense gradient.

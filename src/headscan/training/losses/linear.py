@@ -31,8 +31,7 @@ def full(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = No
 def chunked(hidden: Tensor, rows: Tensor, targets: Tensor, bias: Tensor | None = None, *, chunk: int = 256) -> Tensor:
     """Losses [K], keeping K numbers between forward and backward instead of K x C logits.
 
-    Memory O(chunk x C) beside the gradients themselves; time one more matrix product than `full` (the logits are
-    computed twice).
+    Memory O(chunk x C) beside the gradients themselves; time one more matrix product than `full` (the logits are computed twice).
 
     >>> chunked(torch.zeros(3, 2), torch.zeros(4, 2), torch.tensor([3, 0, 1]), chunk=2).exp()
     tensor([4., 4., 4.])

@@ -115,7 +115,6 @@ class Level(AlarmRule):
 
 
 @ALARMS.register("cone")
-@dataclass(frozen=True, kw_only=True)
 class ConeCloses(AlarmRule):
     """The average cosine of a site rose: the logarithm of 1 less it fell, in usual steps.
 
@@ -130,7 +129,6 @@ class ConeCloses(AlarmRule):
 
 
 @ALARMS.register("dead")
-@dataclass(frozen=True, kw_only=True)
 class DeadFeatures(AlarmRule):
     """A share of a site's coordinates stopped telling tokens apart (variance under 1e-6 of the mean one)."""
 
@@ -139,7 +137,6 @@ class DeadFeatures(AlarmRule):
 
 
 @ALARMS.register("loss")
-@dataclass(frozen=True, kw_only=True)
 class LossSpike(AlarmRule):
     """The loss rose above the eight logged before it."""
 
@@ -149,27 +146,22 @@ class LossSpike(AlarmRule):
 
 
 @ALARMS.register("norm")
-@dataclass(frozen=True, kw_only=True)
 class NormGrowth(AlarmRule):
     """The mean norm of a site grew: its logarithm, in usual steps."""
 
-    name, code, quantity, ground = "norm", "HS506", "mean_norm", 0.2
+    name, code, quantity, ground, within = "norm", "HS506", "mean_norm", 0.2, (1e-12, math.inf)
     report = "The mean norm at {where} grew from {before:.3g} to {now:.3g}."
-    within = (1e-12, math.inf)
 
 
 @ALARMS.register("rank")
-@dataclass(frozen=True, kw_only=True)
 class RankCollapse(AlarmRule):
     """The effective rank of a site fell: its logarithm, in usual steps."""
 
-    name, code, quantity, ground = "rank", "HS504", "effective_rank", 0.2
+    name, code, quantity, ground, scale, within = "rank", "HS504", "effective_rank", 0.2, -1, (1e-12, math.inf)
     report = "The effective rank at {where} fell from {before:.3g} to {now:.3g}."
-    scale, within = -1, (1e-12, math.inf)
 
 
 @ALARMS.register("rise")
-@dataclass(frozen=True, kw_only=True)
 class LossRise(AlarmRule):
     """The mean of the last ten logged losses is above that of the twenty before them, in standard errors.
 
@@ -194,27 +186,22 @@ class LossRise(AlarmRule):
 
 
 @ALARMS.register("logits")
-@dataclass(frozen=True, kw_only=True)
 class LogitGrowth(AlarmRule):
     """The largest attention logit of a block grew: its logarithm, in usual steps; below 5 it does no harm."""
 
-    name, code, quantity, ground = "logits", "HS507", "qk_logit_max/max", 0.3
+    name, code, quantity, ground, within = "logits", "HS507", "qk_logit_max/max", 0.3, (5.0, math.inf)
     report = "The largest attention logit at {where} grew from {before:.3g} to {now:.3g}: normalise queries and keys, or cap."
-    within = (5.0, math.inf)
 
 
 @ALARMS.register("entropy")
-@dataclass(frozen=True, kw_only=True)
 class AttentionCollapse(AlarmRule):
     """The least entropy of a head (over that of uniform weights) fell: its logarithm, in usual steps."""
 
-    name, code, quantity, ground = "entropy", "HS508", "qk_logit_max/entropy", 0.2
+    name, code, quantity, ground, scale, within = "entropy", "HS508", "qk_logit_max/entropy", 0.2, -1, (1e-3, 1.0)
     report = "A head at {where} looks at one place: its share of the greatest entropy fell from {before:.3g} to {now:.3g}."
-    scale, within = -1, (1e-3, 1.0)
 
 
 @ALARMS.register("overflow")
-@dataclass(frozen=True, kw_only=True)
 class Overflow(Level):
     """An activation came near the largest number of its precision, or passed it."""
 
@@ -227,17 +214,14 @@ class Overflow(Level):
 
 
 @ALARMS.register("update")
-@dataclass(frozen=True, kw_only=True)
 class UpdateGrowth(AlarmRule):
     """The update of a matrix over its weights grew: its logarithm, in usual steps."""
 
-    name, code, quantity, ground = "update", "HS510", "update_stable_rank/relative", 0.3
+    name, code, quantity, ground, within = "update", "HS510", "update_stable_rank/relative", 0.3, (1e-4, math.inf)
     report = "A step moves {where} by {now:.2g} of its norm, after {before:.2g}: look at the learning rate."
-    within = (1e-4, math.inf)
 
 
 @ALARMS.register("warmup")
-@dataclass(frozen=True, kw_only=True)
 class NoWarmup(Level):
     """The very first update moved weights far: the rate has no warm-up."""
 
@@ -250,7 +234,6 @@ class NoWarmup(Level):
 
 
 @ALARMS.register("frozen")
-@dataclass(frozen=True, kw_only=True)
 class FrozenLayer(AlarmRule):
     """A matrix that moved stands still, while others move: how many times less, as a decimal logarithm."""
 
@@ -264,17 +247,14 @@ class FrozenLayer(AlarmRule):
 
 
 @ALARMS.register("rows")
-@dataclass(frozen=True, kw_only=True)
 class RowSpike(AlarmRule):
     """The longest row of a matrix over its median row grew: its logarithm, in usual steps."""
 
-    name, code, quantity, ground = "rows", "HS513", "weight_stable_rank/row_spread", 0.2
+    name, code, quantity, ground, within = "rows", "HS513", "weight_stable_rank/row_spread", 0.2, (1.0, math.inf)
     report = "The longest row of {where} grew from {before:.3g} to {now:.3g} times the median one: look at what it stands for."
-    within = (1.0, math.inf)
 
 
 @ALARMS.register("experts")
-@dataclass(frozen=True, kw_only=True)
 class StarvedExperts(AlarmRule):
     """The share of experts with less than a tenth of an equal load rose, in two readings in a row, above that of four before."""
 
@@ -287,7 +267,6 @@ class StarvedExperts(AlarmRule):
 
 
 @ALARMS.register("repeated")
-@dataclass(frozen=True, kw_only=True)
 class RepeatedData(Level):
     """Most windows were read a short time ago, too."""
 

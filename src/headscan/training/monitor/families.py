@@ -11,7 +11,7 @@ import math
 import re
 from abc import ABC
 from dataclasses import dataclass, field
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -136,8 +136,11 @@ class Family(Settings, ABC):
     weights move and `after`. Values are named WHERE/WHAT.
     """
 
-    name: ClassVar[str]
     every: Every = 50
+
+    @property
+    def name(self) -> str:
+        return FAMILIES.name_of(self)
 
     def unfit(self, scene: Scene) -> str:
         """Why this model has nothing to read; "" where it has."""
@@ -178,15 +181,12 @@ def families_of(given: str | list[Family], scene: Scene) -> list[Family]:
 
 
 @FAMILIES.register("qk_logit_max")
-@dataclass(frozen=True, kw_only=True)
 class QKLogitMax(Family):
     """The largest attention logit of a block, the norms of queries, keys and values, and the least entropy of a head.
 
     `max`: over heads, queries and keys of the first window. `entropy`: of the head that has least, over that of uniform
     weights, in [0, 1]. `query_norm`, `key_norm`, `value_norm`: means. After rotary positions, before a soft cap.
     """
-
-    name = "qk_logit_max"
 
     def attend(self, store: Store, block: str, call: AttentionCall) -> None:
         store.most(f"{block}/max", call.maximum)
@@ -199,7 +199,6 @@ class QKLogitMax(Family):
 
 
 @FAMILIES.register("branch_ratio")
-@dataclass(frozen=True, kw_only=True)
 class BranchRatio(Family):
     """What each branch writes against the stream, and how large entries are at five places of a block.
 
@@ -208,8 +207,6 @@ class BranchRatio(Family):
     that of the block's input. `p99`, `max`: of absolute entries. `headroom`: the largest of the block over the largest number
     of its precision.
     """
-
-    name = "branch_ratio"
 
     def see(self, scene: Scene, store: Store, site: str, states: Tensor) -> None:
         block = site if is_block(site) else site.rpartition(".")[0]
@@ -237,7 +234,6 @@ class BranchRatio(Family):
 
 
 @FAMILIES.register("sinks")
-@dataclass(frozen=True, kw_only=True)
 class Sinks(Family):
     """Attention sinks at any position, and tokens that are far longer than their window's median.
 
@@ -245,8 +241,6 @@ class Sinks(Family):
     window sees); `position`: which that is. `long`: share of tokens longer than three times the median, `long_later`: of those
     behind position 0.
     """
-
-    name = "sinks"
 
     def attend(self, store: Store, block: str, call: AttentionCall) -> None:
         often = torch.where(call.seen >= call.seen.amax() / 2, call.received, 0.0)
@@ -262,7 +256,6 @@ class Sinks(Family):
 
 
 @FAMILIES.register("expert_load")
-@dataclass(frozen=True, kw_only=True)
 class ExpertLoad(Family):
     """Load, gate mass and entropy of the experts of a mixture, router by router.
 
@@ -270,8 +263,6 @@ class ExpertLoad(Family):
     less than a tenth of one. `mass`: the largest share of the gate's weights. `entropy`: of the router's probabilities, over
     that of a uniform choice.
     """
-
-    name = "expert_load"
 
     def unfit(self, scene: Scene) -> str:
         return "" if scene.routers else "it has no router of experts"
@@ -338,11 +329,9 @@ def spectra_of(raw: Raw) -> dict[str, float]:
 
 
 @FAMILIES.register("weight_stable_rank")
-@dataclass(frozen=True, kw_only=True)
 class WeightStableRank(Family):
     """Stable rank, spectral tail and row norms of every matrix of weights."""
 
-    name = "weight_stable_rank"
     every: Every = 200
 
     def after(self, scene: Scene, store: Store, step: int) -> None:
@@ -354,7 +343,6 @@ class WeightStableRank(Family):
 
 
 @FAMILIES.register("update_stable_rank")
-@dataclass(frozen=True, kw_only=True)
 class UpdateStableRank(Family):
     """The same of the last update of every matrix; `relative`: its norm over that of the weights.
 
@@ -362,7 +350,6 @@ class UpdateStableRank(Family):
     for one step; where they are more than `most` MiB, matrices take turns.
     """
 
-    name = "update_stable_rank"
     every: Every = 200
     most: Annotated[int, Option("Memory for copies of weights, MiB.", low=1)] = 1024
 
@@ -388,14 +375,11 @@ class UpdateStableRank(Family):
 
 
 @FAMILIES.register("gradient_share")
-@dataclass(frozen=True, kw_only=True)
 class GradientShare(Family):
     """The share of the gradient's energy that falls on each block, and on what stands outside of blocks.
 
     What the head keeps of the logits' gradient is measured with the geometry, and logged beside it.
     """
-
-    name = "gradient_share"
 
     def before(self, scene: Scene, store: Store, step: int) -> None:
         inside = {id(weight): name for name, block in scene.blocks.items() for weight in block.parameters()}
@@ -414,12 +398,10 @@ class GradientShare(Family):
 
 
 @FAMILIES.register("repeated")
-@dataclass(frozen=True, kw_only=True)
 class Repeated(Family):
     """`windows/share`: of the windows read since the last reading, those that were read before within the last 100 steps (a
     quarter of an epoch, where that is shorter). Every step is looked at; under torch.compile those on the clock."""
 
-    name = "repeated"
     every: Every = 10
 
     def after(self, scene: Scene, store: Store, step: int) -> None:

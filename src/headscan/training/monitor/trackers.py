@@ -50,7 +50,6 @@ def trackers_of(given: str | list[Tracker]) -> list[Tracker]:
 
 
 @TRACKERS.register("wandb")
-@dataclass(frozen=True, kw_only=True)
 class WandB(Tracker):
     """Weights & Biases (`headscan[wandb]`); WANDB_MODE=offline keeps all of it on this machine."""
 
@@ -58,7 +57,6 @@ class WandB(Tracker):
 
 
 @TRACKERS.register("trackio")
-@dataclass(frozen=True, kw_only=True)
 class Trackio(Tracker):
     """trackio (`headscan[trackio]`), whose runs are kept on this machine."""
 

@@ -206,8 +206,7 @@ class Monitor(TrainerCallback):
         share: float = 0.02, sites: str | None = None, measures: Iterable[str] = DEFAULT,
         alarms: str | Iterable[str | AlarmRule] = "*",
         on_alarm: Action | Mapping[str, Action] | Callable[[Alarm], Action | None] = "warn",
-        counts: Int[Tensor, " vocabulary"] | None = None, families: str | list[Family] = "*",
-        to: str | list[Tracker] = "",
+        counts: Int[Tensor, " vocabulary"] | None = None, families: str | list[Family] = "*", to: str | list[Tracker] = "",
     ) -> None:  # fmt: skip
         if every is not None and every < 1:
             raise BadInput(f"The geometry is measured every 1 step or more, not every {every}.")
