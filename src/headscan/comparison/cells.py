@@ -20,7 +20,7 @@ from headscan.comparison.nulls import NullModel, NullTask
 from headscan.comparison.reading import Gathering, Sampled
 from headscan.comparison.result import Alignment, NullTest, SimilarityCell
 from headscan.comparison.settings import ComparisonSettings
-from headscan.run import ModelRecord, Run, TextRecord
+from headscan.run import Interval, ModelRecord, Run, TextRecord
 from headscan.statistics import Sums
 from headscan.statistics.gram import unbiased_hsic
 from headscan.statistics.uncertainty import Floats, StandardError
@@ -46,9 +46,7 @@ class GroupSpread:
     sizes: Floats
     clusters: str
 
-    def interval(
-        self, s: int, t: int, value: float, bounds: tuple[float, float]
-    ) -> tuple[tuple[float, float] | None, float | None]:
+    def interval(self, s: int, t: int, value: float, bounds: Interval) -> tuple[Interval | None, float | None]:
         """The 95 % interval of the measure of a pair of sites, and how far few tokens are expected to shift it.
 
         With h = n/n_g the jackknife expects of the estimate a bias of Σ(1 − 1/h)θ₋ − (G − 1)θ (Busing, Meijer and van der

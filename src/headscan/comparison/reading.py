@@ -109,13 +109,10 @@ class SourceReader:
                 if sentences:  # the first window of each document: encode reads no further
                     first = np.flatnonzero(np.diff(batch.documents[:, 0], prepend=before))
                     before, numbers = int(batch.documents[-1, 0]), batch.documents[first, 0]
-                    states, self.tokens = (
-                        [rows_of[site][torch.from_numpy(first)] for site in self.sites],
-                        self.tokens + len(first),
-                    )
-                    yield Passed(
-                        np.stack([numbers, numbers, 0 * numbers, numbers], axis=1), states, numbers, np.full((len(first), 1), -1)
-                    )
+                    states = [rows_of[site][torch.from_numpy(first)] for site in self.sites]
+                    self.tokens += len(first)
+                    table = np.stack([numbers, numbers, 0 * numbers, numbers], axis=1)
+                    yield Passed(table, states, numbers, np.full((len(first), 1), -1))
                     continue
                 places = np.arange(skipped, batch.ids.shape[1])
                 windows, positions = (grid.ravel() for grid in np.meshgrid(batch.indices, places, indexing="ij"))
@@ -123,9 +120,8 @@ class SourceReader:
                 keys = windows * reach + positions
                 table = np.stack([keys, windows, positions, documents], axis=1).astype(np.int64)
                 self.tokens += len(table)
-                ids = np.pad(
-                    batch.ids, ((0, 0), (0, source.context - batch.ids.shape[1] if source.alone else 0)), constant_values=-1
-                )
+                short = source.context - batch.ids.shape[1] if source.alone else 0
+                ids = np.pad(batch.ids, ((0, 0), (0, short)), constant_values=-1)
                 whole = Passed(table, [rows_of[site] for site in self.sites], batch.indices, ids)
                 if by_text:
                     assert batch.ends is not None
@@ -239,8 +235,7 @@ def _check_ids(parts: Sequence[Passed]) -> None:
         _, first, second = np.intersect1d(parts[0].numbers, part.numbers, return_indices=True)
         mine, theirs = parts[0].ids[first], part.ids[second]
         if len(first) and (mine.shape != theirs.shape or bool(((mine != theirs) & (mine >= 0) & (theirs >= 0)).any())):
-            why = "they are not of the same text in the same windows"
-            raise BadInput(f"The sources hold vectors of different tokens: {why}.")
+            raise BadInput("The sources hold vectors of different tokens: they are not of the same text in the same windows.")
 
 
 # ---- What one pass over the text leaves of several models: cross-moments, the same of groups of documents, a sample.

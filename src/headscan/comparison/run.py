@@ -116,10 +116,9 @@ def compare(
 
 def _findings(cells: Sequence[SimilarityCell], shares: Mapping[str, float], compared: ComparedSources) -> list[Finding]:
     """Each with what was read; of a text that the first model cannot read, that alone."""
-    text = compared.text
+    text, read = compared.text, None if compared.text is None else compared.text.read
     missing = unread(text, compared.records[0].name)
     told = [] if text is not None and text.unknown_share >= UNREAD else findings(cells, shares, compared.alignment)
-    read = None if text is None else text.read
     return [replace(one, read=read) for one in (*([missing] if missing else []), *told)]
 
 
@@ -131,8 +130,7 @@ def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> Compare
     models = [subject.ready for subject in subjects if not isinstance(subject.ready, VectorSource)]
     by_text = settings.sites != SENTENCE and len({tokenizer_identity(model.tokenizer) for model in models}) > 1
     if by_text and len(models) < len(subjects):
-        why = "compare them with models of one tokenizer"
-        raise BadInput(f"Stored vectors say nothing of where their tokens end: {why}.")
+        raise BadInput("Stored vectors say nothing of where their tokens end: compare them with models of one tokenizer.")
     draws = settings.draws if "random-init" in settings.chance() else 0
     # Those whose windows are the sample's can be drawn anew: the first, and all where there is one tokenizer.
     readers = [
@@ -158,8 +156,7 @@ def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> Compare
         one.close()
     if gathering is None:
         raise BadInput("No token ends where one of every other model does: nothing can be compared on this text.")
-    compared = gathering.tokens
-    alignment = [Alignment(model=one.subject.name, tokens=one.tokens, compared=compared) for one in readers]
+    alignment = [Alignment(model=one.subject.name, tokens=one.tokens, compared=gathering.tokens) for one in readers]
     how = "side by side" if together else "one after another, vectors in temporary files"
     same = "the same character of the text" if by_text else "the same place of the same window"
     notes = [f"The sources were read {how}; tokens are the same where they end at {same}."]

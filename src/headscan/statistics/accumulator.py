@@ -251,6 +251,14 @@ def same_everywhere(word: str) -> str:
     return str(words[0])
 
 
+def agreed(number: int) -> int:
+    """Process 0's number, on all; outside of a process group the number itself."""
+    if process_count() > 1:
+        dist.broadcast(told := torch.tensor([number], device=_device()), 0)
+        return int(told)
+    return number
+
+
 def merged(mine: B) -> B:
     """The merge of every process's accumulator, complete on process 0 (others hold a part of it).
 
@@ -269,7 +277,7 @@ def merged(mine: B) -> B:
 
 
 def _device() -> torch.device:
-    return torch.device("cuda", torch.cuda.current_device()) if dist.get_backend() == "nccl" else torch.device("cpu")
+    return torch.device("cpu" if dist.get_backend() in ("gloo", "mpi") else torch.accelerator.current_accelerator() or "cpu")
 
 
 def _send(accumulator: Accumulator, to: int) -> None:

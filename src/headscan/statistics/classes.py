@@ -41,38 +41,34 @@ class ClassSums(Accumulator):
 
     # All in the order of the labels, not of their first occurrence: a resumed run adds them up in the same order.
 
-    def _sorted(self, table: Tensor) -> Tensor:
-        return table[: self._size][self._order]
+    def _sorted(self, table: str, *column: int) -> Tensor:
+        self._trim()
+        rows: Tensor = getattr(self, table)[(slice(self._size), *column)]
+        return rows[self._order]
 
     @property
     def labels(self) -> Tensor:
-        self._trim()
-        return self._sorted(self._labels)
+        return self._sorted("_labels")
 
     @property
     def counts(self) -> Tensor:
-        self._trim()
-        return self._sorted(self._scalars[:, 0]).long()
+        return self._sorted("_scalars", 0).long()
 
     @property
     def zeros(self) -> Tensor:
-        self._trim()
-        return self._sorted(self._scalars[:, 1]).long()
+        return self._sorted("_scalars", 1).long()
 
     @property
     def squares(self) -> Tensor:
-        self._trim()
-        return self._sorted(self._scalars[:, 2])
+        return self._sorted("_scalars", 2)
 
     @property
     def sums(self) -> Tensor:
-        self._trim()
-        return self._sorted(self._vectors[:, 0])
+        return self._sorted("_vectors", 0)
 
     @property
     def units(self) -> Tensor:
-        self._trim()
-        return self._sorted(self._vectors[:, 1])
+        return self._sorted("_vectors", 1)
 
     def means(self) -> Tensor:
         """The mean of each class [C, width]."""
@@ -141,21 +137,20 @@ class ClassSums(Accumulator):
         labels = other.labels[kept].to(self.device)
         if len(labels):
             at = self._places(labels)
-            self._scalars.index_add_(0, at, other._sorted(other._scalars)[kept].to(self.device))
-            self._vectors.index_add_(0, at, other._sorted(other._vectors)[kept].to(self.device))
+            self._scalars.index_add_(0, at, other._sorted("_scalars")[kept].to(self.device))
+            self._vectors.index_add_(0, at, other._sorted("_vectors")[kept].to(self.device))
 
     def without(self, part: ClassSums) -> ClassSums:
         """These sums less a part of them: of the classes kept here, what `part` has of them is taken away."""
         new = self.restore(self.state())
         known = torch.isin(part.labels.to(self.device), new.labels)
         at = new._places(part.labels.to(self.device)[known])
-        new._scalars.index_add_(0, at, part._sorted(part._scalars)[known].to(self.device), alpha=-1)
-        new._vectors.index_add_(0, at, part._sorted(part._vectors)[known].to(self.device), alpha=-1)
+        new._scalars.index_add_(0, at, part._sorted("_scalars")[known].to(self.device), alpha=-1)
+        new._vectors.index_add_(0, at, part._sorted("_vectors")[known].to(self.device), alpha=-1)
         return new
 
     def state(self) -> dict[str, Tensor]:
-        self._trim()
-        tables = {name: self._sorted(getattr(self, name)) for name in self.fields}
+        tables = {name: self._sorted(name) for name in self.fields}
         return {name: tensor for name, tensor in super().state().items() if name in self.arguments} | tables
 
     def filled(self, state: dict[str, Tensor]) -> Self:

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.run import BadInput
-from headscan.statistics.uncertainty import StandardError, enough_documents
+from headscan.statistics.uncertainty import Floats, StandardError, enough_documents
 from headscan.training.objective import Likelihood
 
 
@@ -65,9 +65,7 @@ def perplexity(
     )  # fmt: skip
 
 
-def _deviation(
-    values: npt.NDArray[np.float64], weights: npt.NDArray[np.float64], begins: npt.NDArray[np.int64] | None
-) -> StandardError | None:
+def _deviation(values: Floats, weights: Floats, begins: npt.NDArray[np.int64] | None) -> StandardError | None:
     """Of the ratio of the sums of values and weights of tokens 1, 2, ... of each window [n, T − 1]."""
     windows, length = values.shape[0], values.shape[1] + 1
     owners = np.zeros(windows * length, dtype=np.int64)

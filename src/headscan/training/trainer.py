@@ -18,6 +18,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate
 from headscan.model.settings import quiet
 from headscan.run import BadInput, Progress, Run
 from headscan.run.parts import Parts
+from headscan.statistics.accumulator import agreed
 from headscan.training.checkpoints import EXTRA, STATE, WEIGHTS, Notes, is_write_failure, last_checkpoint, seal
 from headscan.training.learner import Learner, Optimiser, optimiser_of
 from headscan.training.losses import IGNORE, gather_ids
@@ -235,11 +236,7 @@ class StoreInTime(TrainerCallback):
         self.began = time.monotonic()
         affordable = self.spent + self.cost <= Parts.SHARE * (self.began - self.begun)
         due = self.began >= self.next and affordable
-        if args.world_size > 1:
-            agreed = torch.tensor([int(due)], device=args.device)
-            torch.distributed.broadcast(agreed, 0)
-            due = bool(agreed)
-        control.should_save = control.should_save or due
+        control.should_save |= bool(agreed(int(due)))
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         now = time.monotonic()

@@ -25,6 +25,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from headscan.model import Lens
 from headscan.run import BadInput, plain, write_atomic
 from headscan.statistics import NonFinite
+from headscan.statistics.accumulator import agreed
 from headscan.training.learner import Learner
 from headscan.training.monitor.alarms import Alarm, AlarmRule, rules_of
 from headscan.training.monitor.families import Family
@@ -310,10 +311,7 @@ class Monitor(TrainerCallback):
         one = self.cost / max(len(self.history), 1)
         missing = (self.cost + one) / self.share - passed
         wait = max(0, math.ceil(missing / max(passed, 1e-9) * (step - self._first)))
-        if torch.distributed.is_available() and torch.distributed.is_initialized():
-            told = torch.tensor([wait], device=_device_of_messages())
-            torch.distributed.broadcast(told, 0)
-            wait = int(told)
+        wait = agreed(wait)
         self._next = step + wait
         return wait == 0
 
@@ -375,10 +373,7 @@ class Monitor(TrainerCallback):
             for tracker in self.trackers:
                 tracker.alert(alarm)
         worst = max(map(get_args(Action).index, actions), default=0)
-        if agree and torch.distributed.is_available() and torch.distributed.is_initialized():
-            told = torch.tensor([worst], device=_device_of_messages())
-            torch.distributed.broadcast(told, 0)
-            worst = int(told)
+        worst = agreed(worst) if agree else worst
         control.should_save |= worst > 0
         control.should_training_stop |= worst > 1
 
@@ -441,7 +436,3 @@ def _windows(trainer: Trainer) -> npt.NDArray[np.integer]:
     if length < 2:
         raise BadInput("The Trainer's eval_dataset has no windows of two tokens or more in 'input_ids': give windows.")
     return np.stack([row[:length] for row in rows])
-
-
-def _device_of_messages() -> torch.device:
-    return torch.device("cpu" if torch.distributed.get_backend() == "gloo" else torch.accelerator.current_accelerator() or "cpu")
