@@ -1,6 +1,5 @@
 """The methods: gradient x input, integrated gradients, occlusion, and the mean of gradient x input and occlusion."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -12,7 +11,6 @@ from headscan.run import Option
 
 
 @METHODS.register("gradient-x-input")
-@dataclass(frozen=True, kw_only=True)
 class GradientXInput(AttributionMethod):
     """The slope of the target along each token's embedding: one forward and one backward pass."""
 
@@ -29,7 +27,6 @@ class GradientXInput(AttributionMethod):
 
 
 @METHODS.register("integrated-gradients")
-@dataclass(frozen=True, kw_only=True)
 class IntegratedGradients(AttributionMethod):
     """The slope averaged on the way from the substitute to the prompt; scores sum to the change of the target."""
 
@@ -55,7 +52,6 @@ class IntegratedGradients(AttributionMethod):
 
 
 @METHODS.register("occlusion")
-@dataclass(frozen=True, kw_only=True)
 class Occlusion(AttributionMethod):
     """The target with each token (or unit) less the target with a substitute in its place, or (`remove`) without it."""
 
@@ -74,7 +70,6 @@ class Occlusion(AttributionMethod):
 
 
 @METHODS.register("combined")
-@dataclass(frozen=True, kw_only=True)
 class Combined(AttributionMethod):
     """The mean of gradient x input and occlusion, each divided by its largest."""
 

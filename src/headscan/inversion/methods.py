@@ -69,7 +69,6 @@ _JOINT = JointSearch()
 
 
 @METHODS.register("exact")
-@dataclass(frozen=True, kw_only=True)
 class Exact(Search, Method):
     """Token by token from left to right, every candidate being run: causal slices that give positions.
 
@@ -130,7 +129,6 @@ def _reconstruction(trace: SearchTrace) -> Reconstruction:
 
 
 @METHODS.register("indirect")
-@dataclass(frozen=True, kw_only=True)
 class Indirect(Method):
     """Embeddings are moved by gradients until the output fits, then decoded; a field that is None is the preset's."""
 
@@ -163,7 +161,6 @@ class Indirect(Method):
 
 
 @METHODS.register("direct")
-@dataclass(frozen=True, kw_only=True)
 class Direct(Indirect):
     """Vectors over the vocabulary are moved by gradients; the token is the largest entry.
 
@@ -174,7 +171,6 @@ class Direct(Indirect):
 
 
 @METHODS.register("joint")
-@dataclass(frozen=True, kw_only=True)
 class Joint(JointSearch, Method):
     """All tokens of a prompt together: gradient descents, then exchanges of one token after another; any slice."""
 
@@ -191,7 +187,6 @@ class Joint(JointSearch, Method):
 
 
 @METHODS.register("auto")
-@dataclass(frozen=True, kw_only=True)
 class Auto(Method):
     """Exact search where the slice is causal and gives positions, joint search elsewhere."""
 

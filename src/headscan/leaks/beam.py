@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar
 
@@ -98,7 +97,6 @@ class QueryInversion:
 
 
 @TESTS.register("beam")
-@dataclass(frozen=True, kw_only=True)
 class BeamInversion(LeakTest):
     """Inversion of embeddings by queries: a beam with a language model's prior, then exchanges of words; nothing is trained."""
 

@@ -1,7 +1,6 @@
 """The attacks on key-value caches of "Shadow in the Cache" (arXiv:2508.09442), by name: inversion, collision, injection."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, ClassVar
 
@@ -33,7 +32,6 @@ def longest_common(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 @TESTS.register("attacks")
-@dataclass(frozen=True, kw_only=True)
 class CacheAttacks(LeakTest):
     """Inversion, collision and injection on what lies in memory behind each defence, its secrets unknown; the first token known.
 

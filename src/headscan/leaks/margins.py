@@ -1,6 +1,5 @@
 """Margins of layers: how far apart two prompts' states stay, and which rounding makes them equal."""
 
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import torch
@@ -39,7 +38,6 @@ def low_quantile(values: Float[Tensor, " N"], level: float = 0.05) -> tuple[floa
 
 
 @TESTS.register("margins")
-@dataclass(frozen=True, kw_only=True)
 class Margins(LeakTest):
     """Separation margin and co-Lipschitz constant of a layer's last states, and prompts that rounding makes equal.
 

@@ -294,7 +294,6 @@ def _then(seen: Map, form: NumberFormat | None, parts: Sequence[int]) -> Map:
 
 
 @MECHANISMS.register("permutation")
-@dataclass(frozen=True, kw_only=True)
 class SecretOrder(Mechanism):
     """Coordinates of every token in a secret order of its own: what remains are the numbers, here sorted, then noise.
 
@@ -313,7 +312,6 @@ class SecretOrder(Mechanism):
 
 
 @MECHANISMS.register("kv-cloak")
-@dataclass(frozen=True, kw_only=True)
 class KVCloak(Mechanism):
     """KV-Cloak (arXiv:2508.09442): each block of tokens of a head, [b, d], is stored as S P (K + A) M.
 
@@ -361,7 +359,6 @@ class KVCloak(Mechanism):
 
 
 @MECHANISMS.register("projection")
-@dataclass(frozen=True, kw_only=True)
 class Projection(Mechanism):
     """Released are the coordinates along the first principal directions of the site's states, as many as `dimensions`."""
 
@@ -378,7 +375,6 @@ class Projection(Mechanism):
 
 
 @MECHANISMS.register("rotation")
-@dataclass(frozen=True, kw_only=True)
 class Rotation(Mechanism):
     """Coordinates are mixed by a random rotation that the attacker knows: distances stay, and with them every bit."""
 
@@ -392,7 +388,6 @@ class Rotation(Mechanism):
 
 
 @MECHANISMS.register("rounding")
-@dataclass(frozen=True, kw_only=True)
 class Rounding(Mechanism):
     """Every coordinate in so many bits, with a scale and an offset a token; before the noise, where there is any."""
 
@@ -405,7 +400,6 @@ class Rounding(Mechanism):
 
 
 @MECHANISMS.register("per-coordinate")
-@dataclass(frozen=True, kw_only=True)
 class Scaling(Mechanism):
     """Noise in proportion to each coordinate's own spread: few large coordinates do not take it all on themselves."""
 
@@ -418,7 +412,6 @@ class Scaling(Mechanism):
 
 
 @MECHANISMS.register("sparsification")
-@dataclass(frozen=True, kw_only=True)
 class Sparsification(Mechanism):
     """Of each token the coordinates of largest size, as a split model sends them; the others are 0."""
 

@@ -1,7 +1,6 @@
 """Membership: is a text in the training data, or in an index of embeddings?"""
 
 import math
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -79,7 +78,6 @@ def numbers_of(scores: tuple[Scores, Scores], seed: int, **base: str) -> list[Tr
 
 
 @TESTS.register("membership")
-@dataclass(frozen=True, kw_only=True)
 class Membership(LeakTest):
     """Is a text in the training data? By the loss, the loss less a reference model's, and less that of neighbours of the text.
 
@@ -157,7 +155,6 @@ def losses_of(lens: Lens, rows: Int[Tensor, "N T"]) -> Scores:
 
 
 @TESTS.register("index")
-@dataclass(frozen=True, kw_only=True)
 class IndexMembership(LeakTest):
     """Is a text in the index? By the largest cosine of its own embedding with what is released of half of the passages."""
 

@@ -1,6 +1,5 @@
 """The remedies: centring, scaling, whitening in three ways, and what takes directions away."""
 
-from dataclasses import dataclass
 from typing import Annotated
 
 import numpy as np
@@ -22,7 +21,6 @@ def _components(cloud: Cloud) -> tuple[Floats, Floats]:
 
 
 @REMEDIES.register("all-but-the-top")
-@dataclass(frozen=True, kw_only=True)
 class AllButTheTop(RemedyMethod, Settings):
     """Centre, then take the top principal components out (Mu and Viswanath 2018)."""
 
@@ -35,7 +33,6 @@ class AllButTheTop(RemedyMethod, Settings):
 
 
 @REMEDIES.register("centre")
-@dataclass(frozen=True, kw_only=True)
 class Centre(RemedyMethod, Settings):
     """x − μ: takes the drift away (Biś et al. 2021). The average cosine of the centred cloud is near 0."""
 
@@ -44,7 +41,6 @@ class Centre(RemedyMethod, Settings):
 
 
 @REMEDIES.register("standardise")
-@dataclass(frozen=True, kw_only=True)
 class Standardise(RemedyMethod, Settings):
     """(x − μ)/σ of each dimension by itself (Timkey and van Schijndel 2021); constant dimensions become zero."""
 
@@ -56,7 +52,6 @@ class Standardise(RemedyMethod, Settings):
 
 
 @REMEDIES.register("whiten")
-@dataclass(frozen=True, kw_only=True)
 class Whiten(RemedyMethod, Settings):
     """(x − μ)·V·diag(λ)^−½ of the largest principal components (Su et al. 2021, arXiv:2103.15316).
 
@@ -74,7 +69,6 @@ class Whiten(RemedyMethod, Settings):
 
 
 @REMEDIES.register("whiten-shrunk")
-@dataclass(frozen=True, kw_only=True)
 class WhitenShrunk(RemedyMethod, Settings):
     """ZCA whitening of (1 − s)C + s·(tr C/d)·I: few vectors do not blow up directions they know little of (the shrinkage
     of Ledoit and Wolf 2004, s given; the ε of soft-ZCA, Diera et al. 2024)."""
@@ -91,7 +85,6 @@ class WhitenShrunk(RemedyMethod, Settings):
 
 
 @REMEDIES.register("whiten-softly")
-@dataclass(frozen=True, kw_only=True)
 class WhitenSoftly(RemedyMethod, Settings):
     """(x − μ)·V·diag(λ)^(−power/2)·Vᵀ: between centring (power 0) and ZCA whitening (power 1)."""
 

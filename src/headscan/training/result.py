@@ -41,10 +41,8 @@ class TrainResult(Result):
 
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
-        return (
-            f"TrainResult({self.recipe.name} {self.recipe.size}, {self.objective.name}: {self.steps:,} steps, "
-            f"{self.tokens:,} tokens{loss})\n  .frame() .plot() .page .save(folder)"
-        )
+        said = f"TrainResult({self.recipe.name} {self.recipe.size}, {self.objective.name}: {self.steps:,} steps, "
+        return said + f"{self.tokens:,} tokens{loss})\n  .frame() .plot() .page .save(folder)"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -69,7 +67,5 @@ class RecoverResult(Result):
         return pd.DataFrame([{"head": name} | asdict(found) for name, found in readings])
 
     def __repr__(self) -> str:
-        return (
-            f"RecoverResult({self.recovery}: {self.after.nats_per_token:.3f} held-out nats a token)\n"
-            "  .frame() .plot() .page .save(folder)"
-        )
+        said = f"RecoverResult({self.recovery}: {self.after.nats_per_token:.3f} held-out nats a token)"
+        return said + "\n  .frame() .plot() .page .save(folder)"

@@ -88,9 +88,7 @@ def heat(
         colorscale=[[k / (len(scale) - 1), colour] for k, colour in enumerate(scale)],
         colorbar={"thickness": 10, "outlinewidth": 0}, hovertemplate=hover or "%{y}, %{x}: %{z:.3f}<extra></extra>",
     )  # fmt: skip
-    figure.update_yaxes(autorange="reversed", type="category")
-    figure.update_xaxes(type="category")
-    return figure
+    return figure.update_yaxes(autorange="reversed", type="category").update_xaxes(type="category")
 
 
 def _apart(names: Sequence[object]) -> list[str]:
@@ -112,8 +110,7 @@ def bars(
             marker={"color": palette.model_colour(index)},
         )  # fmt: skip
     figure.update_yaxes(autorange="reversed", showgrid=False)
-    figure.update_xaxes(showgrid=True, range=None if most is None else [0, most])
-    return figure
+    return figure.update_xaxes(showgrid=True, range=None if most is None else [0, most])
 
 
 def mark_level(figure: go.Figure, value: float, words: str, *, log: bool = True) -> go.Figure:

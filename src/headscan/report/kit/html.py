@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from html import escape
 from importlib import resources
@@ -85,13 +85,7 @@ def environment() -> jinja2.Environment:
         loader=jinja2.ChoiceLoader([jinja2.PackageLoader(home, "templates") for home in HOMES]), autoescape=True,
         undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
-    filters: dict[str, Callable[..., object]] = {
-        "number": words.number,
-        "written": words.written,
-        "bounds": bounds,
-        "unstyled": unstyled,
-    }
-    made.filters |= filters
+    made.filters |= {"number": words.number, "written": words.written, "bounds": bounds, "unstyled": unstyled}
     made.globals["policy"] = policy
     return made
 

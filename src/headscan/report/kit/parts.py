@@ -131,10 +131,8 @@ def table(
     first is the label.
     """
     records = list(rows)
-    known = terms if terms is not None else terms_of(type(records[0])) if records else {}
-    heads = [
-        replace(known.get(one, Term(one.replace("_", " "))), name=one) if isinstance(one, str) else one[0] for one in columns
-    ]
+    own = terms if terms is not None else terms_of(type(records[0])) if records else {}
+    heads = [replace(own.get(one, Term(one.replace("_", " "))), name=one) if isinstance(one, str) else one[0] for one in columns]
     get = [(lambda row, name=one: cell_of(row, name)) if isinstance(one, str) else one[1] for one in columns]
     lines = [Line(label_of(get[0](row)), [make(row) for make in get[1:]], note(row)) for row in records]
     return Table(heads, lines, title, caption, folded, where=where)

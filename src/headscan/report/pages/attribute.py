@@ -67,26 +67,18 @@ def text(result: AttributeResult) -> Section:
         "attribute_text.html.j2",
         {"pieces": pieces(result, first.tolist(), predicted), "methods": methods, "steps": result.steps,
          "kind": result.target.kind, "titles": [one.words.title for one in result.maps]},
-        {
-            "tokens": result.tokens, "ids": result.ids, "roles": result.roles, "methods": methods,
-            "scores": {name: rounded(result.arrays[f"scores/{name}"]) for name in methods},
-            "positions": [step.position for step in result.steps],
-            "units": [span.tokens for span in result.spans],
-        },
+        {"tokens": result.tokens, "ids": result.ids, "roles": result.roles, "methods": methods,
+         "scores": {name: rounded(result.arrays[f"scores/{name}"]) for name in methods},
+         "positions": [step.position for step in result.steps], "units": [span.tokens for span in result.spans]},
         ("attribute.js",), ("attribute.css",), terminal=coloured(result), notebook=snippet(result),
     )  # fmt: skip
-    lead = (
-        "Orange with a solid line supports the target, blue with a dashed line opposes it. Point at a token for its "
-        "number; the arrow keys move between tokens."
-    )
+    lead = "Orange with a solid line supports the target, blue with a dashed line opposes it. Point at a token for its number; "
+    lead += "the arrow keys move between tokens."
     if result.target.kind == "sentence":
         return Section("The text", lead, [raw, *strongest(result)])
-    table = Table(
-        ["explained", Term("read at"), Term(result.target.kind), Term("probability"), Term("what the model predicts there")],
-        [(shown(step), step.position, step.value, step.probability, likely(step)) for step in result.steps],
-        title="Predictions" if several else "",
-        folded=len(result.steps) > 8,
-    )
+    columns = "read at", result.target.kind, "probability", "what the model predicts there"
+    rows = [(shown(step), step.position, step.value, step.probability, likely(step)) for step in result.steps]
+    table = Table(["explained", *map(Term, columns)], rows, title="Predictions" if several else "", folded=len(result.steps) > 8)
     return Section("The text", lead, [raw, table, *strongest(result)])
 
 
@@ -116,17 +108,12 @@ def pieces(result: AttributeResult, values: Sequence[float], predicted: set[int]
     found: list[dict[str, object]] = []
     for index, token in enumerate(result.tokens):
         value = value_of(values[index]) or 0.0
-        found.append(
-            {
-                "index": index,
-                "parts": [(part, bool(SIGNS.fullmatch(part))) for part in SIGNS.split(token) if part],
-                "strength": f"{abs(value) / largest:.3f}" if largest else "0",
-                "sign": "for" if value > 0 else "against" if value < 0 else "none",
-                "breaks": token.endswith("⏎"),
-                "special": result.special[index],
-                "predicted": index in predicted,
-            }
-        )
+        found.append({
+            "index": index, "parts": [(part, bool(SIGNS.fullmatch(part))) for part in SIGNS.split(token) if part],
+            "strength": f"{abs(value) / largest:.3f}" if largest else "0",
+            "sign": "for" if value > 0 else "against" if value < 0 else "none", "breaks": token.endswith("⏎"),
+            "special": result.special[index], "predicted": index in predicted,
+        })  # fmt: skip
     return found
 
 
@@ -158,10 +145,8 @@ def snippet(result: AttributeResult) -> str:
         found.append(f'<span style="{style}" title="{title}">{spelt}</span>' + ("<br>" if piece["breaks"] else ""))
     heads = ", ".join(html.escape(step.token) for step in result.steps[:20])
     note = f"{html.escape(result.method)}, {html.escape(result.target.sentence)}: <b>{heads}</b>"
-    return (
-        f'<div dir="auto" style="line-height:2;font-family:serif;overflow-wrap:anywhere">{"<wbr>".join(found)}'
-        f'<div style="font:12px sans-serif">{note}. Orange, solid line: for; blue, dashed: against.</div></div>'
-    )
+    shown = f'<div dir="auto" style="line-height:2;font-family:serif;overflow-wrap:anywhere">{"<wbr>".join(found)}'
+    return shown + f'<div style="font:12px sans-serif">{note}. Orange, solid line: for; blue, dashed: against.</div></div>'
 
 
 def signed(value: float) -> str:
@@ -186,10 +171,8 @@ def trust(result: AttributeResult) -> Section:
     parts: list[Part] = []
     if checked:
         first, judged = checked[0][1], result.target.judged
-        caption = (
-            "Deletion: the most important units go first; a good map falls at once. Insertion: they come "
-            f"back first; a good map rises at once. Missing units are replaced by {first.substitute}."
-        )
+        caption = "Deletion: the most important units go first; a good map falls at once. Insertion: they come back first; a "
+        caption += f"good map rises at once. Missing units are replaced by {first.substitute}."
         alt = f"The {judged} as units are replaced in the order of their scores, and as they are put back"
         columns: list[Term | str] = [
             "method",
@@ -206,10 +189,8 @@ def trust(result: AttributeResult) -> Section:
     for one in result.maps:
         if (gap := one.completeness) is not None:
             pieces = f"{gap.segments} piece{'s' if gap.segments > 1 else ''}"
-            said = (
-                "Its scores must sum to the target's change from the baseline; they miss by at most "
-                f"{100 * max(gap.relative_gap):.2g} % ({gap.evaluations} gradients on {pieces} of the path)."
-            )
+            said = "Its scores must sum to the target's change from the baseline; they miss by at most "
+            said += f"{100 * max(gap.relative_gap):.2g} % ({gap.evaluations} gradients on {pieces} of the path)."
             parts.append(Prose(said, f"Completeness of {one.words.title.lower()}."))
     lead = "Take away what a map calls important, and the prediction should go."
     return Section("How far to trust it", lead, parts)
@@ -243,8 +224,7 @@ def scores(result: AttributeResult, method: str | None = None) -> go.Figure:
     names = [f"{k} {literal(span.text)}" for k, span in enumerate(result.spans)]
     colours = ["#e8833a" if value > 0 else "#5b9bd5" for value in units]
     figure.add_bar(x=names, y=units, marker={"color": colours}, showlegend=False)
-    figure.update_xaxes(type="category")
-    return figure
+    return figure.update_xaxes(type="category")
 
 
 @section("attribute", 30)

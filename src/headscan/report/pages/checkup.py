@@ -32,13 +32,9 @@ BRANCHES = {"part": Term("branch"), "share": Term("share of the average cosine",
 def head(result: CheckupResult) -> Head:
     """How many models have an alarm, which and of what, what was read, and the sheet."""
     ill = _alarms(result)
-    several, first = len(result.examinations) > 1, result.examinations[0].model
-    if several:
-        title = (
-            f"{len(ill)} of {len(result.examinations)} models need{'s' * (len(ill) == 1)} attention"
-            if ill
-            else f"No alarm in {len(result.examinations)} models"
-        )
+    count, first = len(result.examinations), result.examinations[0].model
+    if count > 1:
+        title = f"{len(ill)} of {count} models need{'s' * (len(ill) == 1)} attention" if ill else f"No alarm in {count} models"
     else:
         title = f"{first}: {len(ill[first])} alarm{'s' * (len(ill[first]) > 1)}" if ill else f"{first}: no alarm"
     return Head([title], f"{_verdict(result)} {_read(result)}".strip(), [sheet(result)], alarm=bool(ill), listed=False)
@@ -63,10 +59,8 @@ def _verdict(result: CheckupResult) -> str:
     if not said:
         return f"None of the alarms is raised{' in any of them' * several}. {_leak(result)}".strip()
     healthy = len(result.examinations) - len(said)
-    named = "; ".join(said)
-    return f"{named[:1].upper() if not several else named[:1]}{named[1:]}." + (
-        f" The other{'s' * (healthy > 1)}: no alarm." if healthy else ""
-    )
+    named, rest = "; ".join(said), f" The other{'s' * (healthy > 1)}: no alarm." if healthy else ""
+    return f"{named[:1].upper() if not several else named[:1]}{named[1:]}.{rest}"
 
 
 def _read(result: CheckupResult) -> str:
@@ -121,20 +115,14 @@ def shape(result: CheckupResult) -> Section:
                         )  # fmt: skip
             figure.update_yaxes(title_text=title, row=panel, col=1)
         ticks = axis.ticks(every)
-        figure.update_xaxes(tickvals=list(ticks), ticktext=list(ticks.values()))
-        figure.update_xaxes(title_text=axis.title, row=2, col=1)
+        figure.update_xaxes(tickvals=list(ticks), ticktext=list(ticks.values())).update_xaxes(title_text=axis.title, row=2, col=1)
         figure.update_yaxes(type="log", dtick=1, row=2, col=1)
-        figure.update_xaxes(title_font_size=12, color=palette.ROLES["muted"][0], fixedrange=True)
-        figure.update_yaxes(
-            title_font_size=12, color=palette.ROLES["muted"][0], gridcolor=palette.ROLES["hairline"][0], fixedrange=True
-        )
-        return figure
+        look = {"title_font_size": 12, "color": palette.ROLES["muted"][0], "fixedrange": True}
+        return figure.update_xaxes(**look).update_yaxes(**look, gridcolor=palette.ROLES["hairline"][0])
 
     lead = "How the tokens lie at each site, sinks left out: how alike in direction, along how many directions they differ."
-    caption = (
-        "Average cosine between two tokens, and below it directions in use (participation ratio), from the embedding to the last "
-        "site; dotted: the same architecture with random weights. Bars: 95 % intervals."
-    )
+    caption = "Average cosine between two tokens, and below it directions in use (participation ratio), from the embedding to "
+    caption += "the last site; dotted: the same architecture with random weights. Bars: 95 % intervals."
     drawn = Figure("shape", draw, "Average cosine and directions in use by site", caption, 520)
     return Section("Shape: how the tokens lie", lead, [drawn])
 
@@ -189,10 +177,8 @@ def leak(result: CheckupResult) -> Section | None:
         "read by exact search": [read.recovered if read else None for read, _ in every],
     }
     noise = next((f"{bits.noise:g}" for _, bits in every if bits), "")
-    lead = (
-        "Whether the states of one block give their text back, by exact search with a certificate, and what noise leaves of it; "
-        "whether tokens know of each other."
-    )
+    lead = "Whether the states of one block give their text back, by exact search with a certificate, and what noise leaves of "
+    lead += "it; whether tokens know of each other."
     caption = "Tokens named from the states of one block." + (f" Noise: {noise} of the states' rms." if noise else "")
     alt = "Share of tokens that are named without states, through noise, and by exact search"
     figure = _bars("leak", [one.model for one in shown], values, "share of tokens", alt, caption, most=1.0)

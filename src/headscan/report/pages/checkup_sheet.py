@@ -128,10 +128,8 @@ def sheet(result: CheckupResult) -> Raw:
     """The sheet as the first part of the page."""
     rows = rows_of(result)
     models = [(each.model, sum(row.cells[k].state == "alarm" for row in rows)) for k, each in enumerate(result.examinations)]
-    groups = {
-        question: [row for row in sorted(rows, key=lambda row: row.code) if row.question == question]
-        for question in QUESTIONS.values()
-    }
+    by_code = sorted(rows, key=lambda row: row.code)
+    groups = {question: [row for row in by_code if row.question == question] for question in QUESTIONS.values()}
     context = {
         "rows": rows, "models": models, "groups": {name: group for name, group in groups.items() if group}, "signs": SIGNS,
         "slices": [_slices(each) for each in result.examinations],
@@ -163,9 +161,7 @@ def _terminal(result: CheckupResult, rows: Sequence[SheetRow], models: Sequence[
                 reasons.setdefault((row.code, cell.why), []).append(clean(cell.model))
     parts += [Text(f"{code} {', '.join(names)}: {why}", style="dim") for (code, why), names in reasons.items()]
     for one in result.examinations:
-        alarm = next(
-            (found for found in result.findings if found.model == one.model and not found.known and not found.passed), None
-        )
+        alarm = next((each for each in result.findings if each.model == one.model and not each.known and not each.passed), None)
         if alarm is not None:
             parts.append(Text(f"{clean(one.model)}, first: ", style="bold").append(clean(alarm.advice), style="not bold"))
     return Group(*parts, Text(next_command(result), style="dim"))
@@ -178,13 +174,9 @@ def _columns(rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> Ric
     for model, _ in models:
         grid.add_column(Text("\n".join(wrap(clean(model), 12))), no_wrap=True)
     for row in rows:
-        cells = [
-            Text(
-                f"{SIGNS[cell.state] if cell.state != 'fine' else ' '} {number(cell.value) if cell.value is not None else ''}",
-                style=STYLES[cell.state],
-            )
-            for cell in row.cells
-        ]
+        signs = [SIGNS[cell.state] if cell.state != "fine" else " " for cell in row.cells]
+        numbers = [number(cell.value) if cell.value is not None else "" for cell in row.cells]
+        cells = [Text(f"{a} {b}", style=STYLES[c.state]) for a, b, c in zip(signs, numbers, row.cells, strict=True)]
         grid.add_row(Text(f"{row.code} {row.title}"), Text(f"{row.sign} {row.limit:g}", style="dim"), *cells)
     return grid
 

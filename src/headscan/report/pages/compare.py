@@ -52,11 +52,9 @@ def _pairs(result: CompareResult) -> dict[tuple[str, str], list[SimilarityCell]]
 def maps(result: CompareResult) -> list[Section]:
     made = []
     several = len(_pairs(result)) > 1
-    note = Prose(
-        "A cross marks what is no more alike than the null makes it (adjusted p > .05). The mark “null” on a scale is what "
-        f"the null stays below in 95 of 100 draws, on a sample of {result.tested:,} tokens (median over the sites).",
-        where="page",
-    )
+    said = "A cross marks what is no more alike than the null makes it (adjusted p > .05). The mark “null” on a scale is what "
+    said += f"the null stays below in 95 of 100 draws, on a sample of {result.tested:,} tokens (median over the sites)."
+    note = Prose(said, where="page")
     for k, ((a, b), cells) in enumerate(_pairs(result).items()):
         drawn = [
             _map(result, name, [cell for cell in cells if cell.measure == name], f"{name}-{k}" if several else name)
@@ -65,7 +63,8 @@ def maps(result: CompareResult) -> list[Section]:
         rows = [drawn[start : start + 2] for start in range(0, len(drawn), 2)]
         panels = [Panels(row, f"{' and '.join(one.title for one in row)}.") for row in rows]
         lead = f"Sites of {named(a)} from the top, sites of {named(b)} from the left."
-        made.append(Section(f"{named(a)} and {named(b)}" if several else "Site against site", lead, [*panels, note]))
+        title = f"{named(a)} and {named(b)}" if several else "Site against site"
+        made.append(Section(title, lead, [*panels, note]))
     return made
 
 

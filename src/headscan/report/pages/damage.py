@@ -54,14 +54,8 @@ def parts(result: DamageResult) -> list[Section]:
     added += f"model's is {sums['total']}: the rest is what parts do together. Accumulated shares add up to 1."
     every = table(result.damage, "block", "mode", *COSTS, "share", "gain", *STATES, terms=TERMS, title="Parts")
     whole = [row | {"of": name} for name, row in result.totals.items()]
-    made = [
-        Section(
-            "The whole",
-            "Sample: where parts were exchanged.",
-            [table(whole, "of", *COSTS, terms=TERMS, title="The whole")],
-            name="whole",
-        )
-    ]
+    costs = table(whole, "of", *COSTS, terms=TERMS, title="The whole")
+    made = [Section("The whole", "Sample: where parts were exchanged.", [costs], name="whole")]
     lead = f"Isolated: one part of the second model in the first; accumulated: all up to it. On {result.sampled:,} predictions."
     made += [Section("Part by part", lead, (picture, every, Prose(added)), name="parts")] * bool(alone)
     if result.choices:

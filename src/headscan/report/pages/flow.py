@@ -96,9 +96,7 @@ def matrix(result: FlowResult, kind: str, part: int, site: int) -> go.Figure:
     names = [f"{k} {token}" for k, token in enumerate(result.parts[part].tokens)]
     values = np.asarray(result.arrays[f"{kind}/{part}"], dtype=float)[site].tolist()
     figure = figures.heat(values, names, names, scale=palette.DEPTH[0])
-    figure.update_xaxes(title_text=literal("output position"))
-    figure.update_yaxes(title_text=literal("input token"))
-    return figure
+    return figure.update_xaxes(title_text=literal("output position")).update_yaxes(title_text=literal("input token"))
 
 
 # ---- The page of a channel: codebook distances and noise.
@@ -152,10 +150,8 @@ def decoding(result: ChannelResult) -> Section:
                    "Noise, with maximum-likelihood decoding: the nearest code word.", 320),
             table(part.bounds, *columns, enough),
         ]  # fmt: skip
-    lead = (
-        "A token's output as a message: how many features, how much noise. Dotted: with fewer features, whichever they are, "
-        "no decoder finds 95 % of the tokens."
-    )
+    lead = "A token's output as a message: how many features, how much noise. Dotted: with fewer features, whichever they are, "
+    lead += "no decoder finds 95 % of the tokens."
     return Section("Noise", lead, parts)
 
 
@@ -174,14 +170,12 @@ def _noise(part: ChannelPart) -> go.Figure:
     """Token accuracy by the number of features, one line a noise level, a dotted mark where the bound lies."""
     levels = sorted({row.noise for row in part.noise})
     rows = {level: [row for row in part.noise if row.noise == level] for level in levels}
-    series = {
-        f"noise {level:g} × spread": ([row.width for row in some], [row.accuracy for row in some]) for level, some in rows.items()
-    }
+    curves = {level: ([row.width for row in some], [row.accuracy for row in some]) for level, some in rows.items()}
+    series = {f"noise {level:g} × spread": curve for level, curve in curves.items()}
     figure = figures.lines(series, "features", "tokens decoded rightly", log="x")
     widths = {row.noise: row.width for row in part.bounds}
     for index, level in enumerate(levels):
         if (width := widths.get(level)) is not None:
             line = {"color": palette.model_colour(index), "width": 1, "dash": "dot"}
             figure.add_scatter(x=[width, width], y=[0, 1], mode="lines", showlegend=False, hoverinfo="skip", line=line)
-    figure.update_yaxes(range=[0, 1.03])
-    return figure
+    return figure.update_yaxes(range=[0, 1.03])

@@ -67,10 +67,8 @@ def numbers(result: NtpResult) -> Section:
 @section("ntp", 20)
 def logits(result: NtpResult) -> Section:
     """The part of the logits that grows."""
-    caption = (
-        "The growing part L^mm is of low rank: its singular values, beside those of the centred support matrix, which would "
-        "be the answer if its certificate held."
-    )
+    caption = "The growing part L^mm is of low rank: its singular values, beside those of the centred support matrix, which "
+    caption += "would be the answer if its certificate held."
     alt = "Singular values of the predicted growing part and of the centred support matrix"
     said = "One part stays finite: log-odds inside each support. The other grows without end, in one direction."
     return Section("The two parts of the logits", said, [Figure("spectrum", lambda: spectra(result), alt, caption, 320)])
@@ -95,19 +93,13 @@ def contexts(result: NtpResult) -> Section:
         if found is not None
     ]
     if rows:
-        about = (
-            "Mean cosines of contexts, before and after the part that the soft labels keep apart is projected out (subspace "
-            "collapse)."
-        )
+        about = "Mean cosines of contexts, before and after the part that the soft labels keep apart is projected out (subspace "
+        about += "collapse)."
         columns: list[Term | str] = ["", Term("with equal supports"), Term("with different supports")]
         parts.append(Table(columns, rows, "Subspace collapse", about))
     elif result.comparisons:
-        parts.append(
-            Prose(
-                "Subspace collapse is left out: no two of the contexts compared are followed by the same set of tokens, so "
-                "nothing can collapse. Longer contexts (--order) repeat supports more often."
-            )
-        )
+        said = "Subspace collapse is left out: no two of the contexts compared are followed by the same set of tokens, so "
+        parts.append(Prose(said + "nothing can collapse. Longer contexts (--order) repeat supports more often."))
     said = "Contexts ordered by the set of tokens that follow them. Squares on the diagonal are contexts with the same set."
     return Section("Which contexts fall together", said, parts)
 
@@ -162,9 +154,7 @@ def spectra(result: NtpResult) -> go.Figure:
     kept: dict[str, list[float]] = {name: values[values > 0].tolist() for name, values in shown.items()}
     series = {name: (list(range(1, len(found) + 1)), found) for name, found in kept.items()}
     figure = lines(series, "singular value, by rank", "σ", markers=False)
-    figure.update_xaxes(type="log", dtick=1)
-    figure.update_yaxes(type="log", dtick=1)
-    return figure
+    return figure.update_xaxes(type="log", dtick=1).update_yaxes(type="log", dtick=1)
 
 
 def plane_of(result: NtpResult) -> go.Figure:
@@ -184,17 +174,13 @@ def plane_of(result: NtpResult) -> go.Figure:
         hovertemplate="%{customdata[0]}<br>%{customdata[1]} times a next token<extra></extra>", showlegend=False,
         marker={"size": (4 + 2.2 * np.log10(counts)).tolist(), "color": palette.model_colour(0), "opacity": 0.75},
     )  # fmt: skip
-    figure.update_xaxes(zeroline=True)
-    figure.update_yaxes(zeroline=True)
-    return figure
+    return figure.update_xaxes(zeroline=True).update_yaxes(zeroline=True)
 
 
 def heat(result: NtpResult, values: npt.NDArray[Any]) -> go.Figure:
     """Cosines between contexts, ordered so that those of equal support stand together."""
     figure, shown = empty(), result.heat
-    labels = [
-        literal(f"{context} → {' '.join(support)}") for context, support in zip(shown.contexts, shown.supports, strict=True)
-    ]
+    labels = [literal(f"{words} → {' '.join(support)}") for words, support in zip(shown.contexts, shown.supports, strict=True)]
     z = np.asarray(values, dtype=np.float64).round(3)
     count = len(z)
     scale = [[0.0, palette.MODELS[1][0]], [0.5, palette.ROLES["paper"][0]], [1.0, palette.MODELS[0][0]]]
@@ -210,6 +196,4 @@ def heat(result: NtpResult, values: npt.NDArray[Any]) -> go.Figure:
         down = [{"type": "line", "line": line, "y0": e, "y1": e, "x0": -0.5, "x1": end} for e in edges]
         figure.update_layout(shapes=across + down)  # one by one would copy the list each time
     bare: dict[str, Any] = {"showticklabels": False, "ticks": "", "showgrid": False, "zeroline": False}
-    figure.update_xaxes(**bare)
-    figure.update_yaxes(**bare, autorange="reversed", scaleanchor="x")
-    return figure
+    return figure.update_xaxes(**bare).update_yaxes(**bare, autorange="reversed", scaleanchor="x")

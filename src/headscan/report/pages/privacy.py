@@ -436,9 +436,7 @@ def _beginnings(shown: LeakedGradient) -> list[Part]:
     found = [RecoveredToken(one.string, one.in_batch, title=f"{one.distance:.1e}") for one in shown.texts[:50]]
     read = [recovered([RecoveredLine([token]) for token in found])] if found else []
     right = sum(one.in_batch for one in shown.texts)
-    told = (
-        f"Block 1's inputs depend on all tokens before: a beginning that was in the batch lies in the span of its gradient (rank "
-        f"{shown.second_rank} of {shown.width}). {shown.texts_found:.0%} of the batch's texts are read in their order, all but "
-        f"their last tokens; of the {len(shown.texts)} read, {right} were there."
-    )
+    told = "Block 1's inputs depend on all tokens before: a beginning that was in the batch lies in the span of its gradient "
+    told += f"(rank {shown.second_rank} of {shown.width}). {shown.texts_found:.0%} of the batch's texts are read in their order, "
+    told += f"all but their last tokens; of the {len(shown.texts)} read, {right} were there."
     return [Prose("Texts in order", heading=True), Prose(told), *read]

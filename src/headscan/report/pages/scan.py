@@ -66,8 +66,7 @@ def drawing(cosine: object) -> Drawing | None:
     sine, cos = math.sin(math.radians(angle)), math.cos(math.radians(angle))
     height, rim = RADIUS * cos, RADIUS * sine
     flat = TILT * rim
-    # Where the silhouette touches the rim; a cone so wide that its rim surrounds the apex has no silhouette.
-    touch = None
+    touch = None  # where the silhouette touches the rim; a cone so wide that its rim surrounds the apex has no silhouette
     if height > flat:
         touch = round(rim * math.sqrt(1 - (flat / height) ** 2), 2), round(-height + flat**2 / height, 2)
     return Drawing(angle, round(height, 2), round(rim, 2), round(flat, 2), touch, round(ARC * sine, 2), round(-ARC * cos, 2))
@@ -96,10 +95,8 @@ def _subtitle(result: ScanResult) -> str:
     count = len(models(result))
     source = f" of {named(text.source)}" if text and text.source else ""
     windows = (text and text.apart) or f"windows of {result.protocol.settings.get('context') or '—'}"
-    return (
-        f"{grouped(tokens) if tokens else 'The'} tokens{source}, in {windows}, "
-        f"{f'{count} models, ' if count > 1 else ''}{len(result.sites)} sites."
-    )
+    said = f"{grouped(tokens) if tokens else 'The'} tokens{source}, in {windows}, "
+    return said + f"{f'{count} models, ' if count > 1 else ''}{len(result.sites)} sites."
 
 
 def _cone_of(result: ScanResult, model: str) -> dict[str, object]:
@@ -124,10 +121,8 @@ def _sinks_of(rows: list[Row]) -> str:
     with_them, rest = worst.number("effective_rank"), worst.number("effective_rank_without_sinks")
     ranks = f" and leave an effective rank of {with_them:.1f} of {rest:.0f}" if with_them and rest else ""
     share, places = worst.number("sink_share") or 0.0, ".1%" if energy > 0.99 else ".0%"
-    return (
-        f"Without sink tokens: {share:.1%} of the tokens are {worst.number('sink_length') or 0:.0f} times as long as the "
-        f"others at {worst.text('site')}, where they carry {energy:{places}} of the energy{ranks}."
-    )
+    said = f"Without sink tokens: {share:.1%} of the tokens are {worst.number('sink_length') or 0:.0f} times as long as the "
+    return said + f"others at {worst.text('site')}, where they carry {energy:{places}} of the energy{ranks}."
 
 
 # ---- The CAT scan: the sampled clouds, packed for the page as 16-bit integers in base64, one scale a site.
@@ -264,11 +259,9 @@ def differences(result: ScanResult) -> Section | None:
         every = [cells.get(name, Cell(None, why=UNDEFINED)) for name in core]
         lines.append(Line(f"{named(model_a)} {site_a}", [minus, *every]))
     columns = ["of", "minus", *(result.measures[name].title for name in core)]
-    lead = (
-        "Sites that read the same text err together, so an interval of a difference is narrower than two intervals suggest. "
-        "Each layer minus the previous one; last minus first; each minus the same site of the previous model, and of random "
-        "weights."
-    )
+    lead = "Sites that read the same text err together, so an interval of a difference is narrower than two intervals suggest. "
+    lead += "Each layer minus the previous one; last minus first; each minus the same site of the previous model, and of random "
+    lead += "weights."
     return Section("Differences", lead, [Table(columns, lines, "Differences", folded=True, where="page")])
 
 

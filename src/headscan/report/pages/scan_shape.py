@@ -54,10 +54,8 @@ def cone(result: ScanResult) -> Section:
     """The average cosine by layer; in the terminal the tables of the core measures."""
     nulls = [null for null in NULLS if any(row.get("null") == null for row in result.nulls)]
     beside = {"random-init": "the same architecture with random weights", "gaussian": "a Gaussian cloud"}
-    caption = (
-        "Average cosine between two different tokens, by layer: 0 for a round cloud, 1 when all tokens point the same "
-        "way. Bands are 95 % intervals."
-    )
+    caption = "Average cosine between two different tokens, by layer: 0 for a round cloud, 1 when all tokens point the same way. "
+    caption += "Bands are 95 % intervals."
     if knows(result, "average_cosine"):
         caption += " Sink tokens are left out; the switch above counts them, too."
     if nulls:
@@ -114,10 +112,9 @@ def spectrum(result: ScanResult) -> Section:
     _same_floor(list(drawn.values()))
     ends = [of_model(result.sites, names[0])[k].text("site") for k in (0, -1)]
     gaussian = any(row.get("null") == "gaussian" for row in result.nulls)
-    caption = (
-        f"Singular values by rank, divided by the first; one line a site, from {ends[0]} (faint) to {ends[1]} (strong)."
-        f"{' Dashed: the expectation, a cloud that uses all its directions alike.' * gaussian} A cliff after rank 1 is a cone."
-    )
+    caption = f"Singular values by rank, divided by the first; one line a site, from {ends[0]} (faint) to {ends[1]} (strong)."
+    caption += f"{' Dashed: the expectation, a cloud that uses all its directions alike.' * gaussian} A cliff after rank 1 is a "
+    caption += "cone."
     spectra = [
         Figure(f"spectrum-{k}", drawn[name], f"Singular values of {named(name)} by rank, divided by the first", height=360,
                title=named(name) if len(names) > 1 else "")
@@ -154,9 +151,7 @@ def _spectrum(result: ScanResult, model: str, first: First = "without") -> go.Fi
         )  # fmt: skip
     figure.update_xaxes(type="log", dtick=1)
     ticks = [f"{10.0**-k:g}" for k in range(5)] + ["10⁻⁵", "10⁻⁶"]
-    figure.update_yaxes(type="log", tickvals=[10.0**-k for k in range(7)], ticktext=ticks)
-    figure.update_layout(showlegend=False)
-    return figure
+    return figure.update_yaxes(type="log", tickvals=[10.0**-k for k in range(7)], ticktext=ticks).update_layout(showlegend=False)
 
 
 def _add_spectrum(figure: go.Figure, values: list[float], name: str, line: dict[str, Any], shown: Treatment) -> None:
@@ -205,14 +200,10 @@ def anatomy(result: ScanResult) -> Section | None:
         for kind in ("branch", "band", "position", "coordinate", "document"):
             some = [row for row in own if row["kind"] == kind]
             tables += [_parts_of(some, f"{title}: by {kind}" if title else f"By {kind}")] if some else []
-    caption = (
-        "What each branch adds to the squared length of the mean direction at each site, as a share: blue builds the "
-        "cone, rust takes it away, and every column adds up to 1."
-    )
-    lead = (
-        "The average cosine is, up to the diagonal, the squared length of the mean unit state, and a state is a sum: so the cone "
-        "is, too."
-    )
+    caption = "What each branch adds to the squared length of the mean direction at each site, as a share: blue builds the cone, "
+    caption += "rust takes it away, and every column adds up to 1."
+    lead = "The average cosine is, up to the diagonal, the squared length of the mean unit state, and a state is a sum: so the "
+    lead += "cone is, too."
     return Section("Who builds the cone?", lead, [*([Panels(figures, caption)] if figures else []), *tables], "anatomy")
 
 
@@ -256,8 +247,7 @@ def real(rows: Iterable[Row]) -> list[Row]:
 def small(result: ScanResult, measure: str) -> go.Figure:
     """A small multiple: no legend (the first figure has it), little margin."""
     figure = by_layer(result, measure, "both")
-    figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36})
-    figure.update_yaxes(title_text="", nticks=5)
+    figure.update_layout(showlegend=False, margin={"l": 44, "r": 8, "t": 6, "b": 36}).update_yaxes(title_text="", nticks=5)
     words = dict(zip(figure.layout.xaxis.tickvals or (), figure.layout.xaxis.ticktext or (), strict=True))
     places = apart(list(words))
     figure.update_xaxes(title_text="", tickangle=0, tickvals=places, ticktext=[words[x] for x in places])
@@ -390,8 +380,7 @@ def _heads(rows: list[Row], field: str) -> go.Figure:
     low = min((v for line in grid for v in line if v is not None), default=0.0)
     hover = "%{y} head %{x}: %{z:.3f}<extra></extra>"
     figure = heat(grid, list(range(width)), layers, hover=hover, low=-1 if low < 0 else 0, high=1)
-    figure.update_xaxes(title_text="head")
-    return figure
+    return figure.update_xaxes(title_text="head")
 
 
 # ---- From checkpoint to checkpoint: every measure of a scan of several checkpoints of one model, as maps and as curves.

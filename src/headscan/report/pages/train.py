@@ -63,8 +63,7 @@ def geometry(result: TrainResult) -> Section | None:
             for site in (row.text("site") for row in result.scan[-1].sites)
         }
         figure = lines(series, "step", measure.replace("_", " "), by_depth=True)
-        figure.update_traces(line={"dash": "dot"}, selector={"name": "embedding_table"})
-        return figure
+        return figure.update_traces(line={"dash": "dot"}, selector={"name": "embedding_table"})
 
     shown = table(result.scan[-1].sites, "site", *GEOMETRY, terms=GEOMETRY, title="Geometry at the end")
     cosine = Figure(
@@ -84,10 +83,8 @@ def _gradient(result: TrainResult) -> list[Figure]:
         return []
     names = {"kept norm": "kept_norm", "null of the leverages": "kept_norm_leverage", "null of a random head": "kept_norm_random"}
     series = {title: (list(kept), [getattr(each, name) for each in kept.values()]) for title, name in names.items()}
-    caption = (
-        "Share of the norm of the logits' gradient that lies in the head's column space, beside what a head of that shape "
-        "keeps by its shape alone. Norm that is not kept is not necessarily lost learning."
-    )
+    caption = "Share of the norm of the logits' gradient that lies in the head's column space, beside what a head of that shape "
+    caption += "keeps by its shape alone. Norm that is not kept is not necessarily lost learning."
     drawn = lines(series, "step", "share of the norm")
     return [Figure("gradient", drawn, "The logits' gradient through the head over steps", caption)]
 
