@@ -78,14 +78,12 @@ def of_groups(gathering: Gathering, measures: Mapping[str, MomentMeasure], pair:
     }
 
 
-def _measured(
-    gathering: Gathering, sums: Sums, measures: Mapping[str, MomentMeasure], pair: tuple[int, int]
-) -> dict[str, Floats]:
+def _measured(gathered: Gathering, sums: Sums, measures: Mapping[str, MomentMeasure], pair: tuple[int, int]) -> dict[str, Floats]:
     assert sums.gram is not None
     table = (sums.gram.scatter() / max(sums.count - 1, 1)).cpu()
-    places = [slice(end - basis.shape[1], end) for end, basis in zip(gathering.ends, gathering.bases, strict=True)]
-    size = max(basis.shape[1] for basis in gathering.bases)
-    first, second = ([places[u] for u, model in enumerate(gathering.models) if model == wanted] for wanted in pair)
+    places = [slice(end - basis.shape[1], end) for end, basis in zip(gathered.ends, gathered.bases, strict=True)]
+    size = max(basis.shape[1] for basis in gathered.bases)
+    first, second = ([places[u] for u, model in enumerate(gathered.models) if model == wanted] for wanted in pair)
 
     def block(rows: slice, columns: slice) -> Tensor:
         part = table[rows, columns]

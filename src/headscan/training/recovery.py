@@ -280,7 +280,6 @@ def recover(
     precision = str(whole.dtype).removeprefix("torch.")
     return RecoverResult(
         protocol=run.protocol(text=record, device=str(whole.device), dtype=precision, notes=notes), models=[trained.record],
-        recovery=RECOVERIES.name_of(how),
-        parameters=parameters, steps=steps, tokens=steps * batch * context, loss=curve[-1].loss if curve else None, before=before,
-        after=after, curve=curve,
+        recovery=RECOVERIES.name_of(how), parameters=parameters, steps=steps, tokens=steps * batch * context,
+        loss=curve[-1].loss if curve else None, before=before, after=after, curve=curve,
     )  # fmt: skip

@@ -48,11 +48,9 @@ def html(page: Page) -> str:
     swaps = palette.swaps(max((len(figure.data) for figure in made.values()), default=0))
     payload = {
         "data": {key: value for raw in raws for key, value in raw.data.items()},
-        "config": CONFIG,
-        "swap": {light: dark for light, dark in swaps.items() if light in drawn},
-        "roles": {name: list(pair) for name, pair in palette.ROLES.items()},
-        "frequency": list(palette.FREQUENCY),
-    }
+        "config": CONFIG, "swap": {light: dark for light, dark in swaps.items() if light in drawn},
+        "roles": {name: list(pair) for name, pair in palette.ROLES.items()}, "frequency": list(palette.FREQUENCY),
+    }  # fmt: skip
     later = {key: value for raw in raws for key, value in raw.later.items()}
     captioned = [part for part in parts if isinstance(part, Figure | Panels) and part.caption and figures_of(part)]
     own = dict.fromkeys(name for raw in raws for name in raw.scripts)

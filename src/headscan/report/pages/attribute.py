@@ -231,10 +231,8 @@ def scores(result: AttributeResult, method: str | None = None) -> go.Figure:
 def numbers(result: AttributeResult) -> Section:
     """Every token's score by every method."""
     means = [np.asarray(result.arrays[f"scores/{one.method}"], dtype=float).mean(0).tolist() for one in result.maps]
-    rows = [
-        (f"{index} {token}", result.ids[index], *(mean[index] for mean in means))
-        for index, token in enumerate(result.tokens[:TABLE_ROWS])
-    ]
+    first = enumerate(result.tokens[:TABLE_ROWS])
+    rows = [(f"{index} {token}", result.ids[index], *(mean[index] for mean in means)) for index, token in first]
     columns: list[Term | str] = ["token", Term("id"), *(Term(one.method) for one in result.maps)]
     parts: list[Table | Prose] = [Table(columns, rows, title=f"{len(rows)} tokens", folded=True, where="page")]
     if len(result.tokens) > TABLE_ROWS:

@@ -191,10 +191,8 @@ def cure(result: CheckupResult) -> Section | None:
     gauges = {one.model: one.evidence.gauge for one in result.examinations if one.evidence.gauge is not None}
     parts: list[Part] = []
     if gauges:
-        values = {
-            "as it is": [before for _, before, _ in gauges.values()],
-            "with a bias of the output head": [after for *_, after in gauges.values()],
-        }
+        _, before, after = map(list, zip(*gauges.values(), strict=True))
+        values = {"as it is": before, "with a bias of the output head": after}
         axis = "average cosine at the output head's input"
         alt = "Average cosine at the output head's input before and after a bias of the output head"
         parts.append(_bars("cure", list(gauges), values, axis, alt, "The same logits, with and without a bias."))

@@ -42,10 +42,8 @@ def damage(result: DamageResult) -> Head:
 def parts(result: DamageResult) -> list[Section]:
     """The second model, the picture and the rows of both modes, and the choices."""
     alone, sums = [row for row in result.damage if row["mode"] == "isolated"], {k: number(v) for k, v in result.sums.items()}
-    series, at = (
-        {"alone in the first model": "kl", "given back where it is restored": "gain"},
-        [row.text("block") for row in alone],
-    )
+    series = {"alone in the first model": "kl", "given back where it is restored": "gain"}
+    at = [row.text("block") for row in alone]
     picture = Figure("damage", lambda: lines(
         {words: (at, [row.number(key) for row in alone], [row.interval(key) for row in alone]) for words, key in series.items()},
         "part", f"KL, {NATS}", zero=True,

@@ -274,10 +274,8 @@ class ExpertLoad(Family):
             return
         shares = scores[-1].softmax(-1)
         gates = scores[0] if scores[0].shape == chosen.shape else shares.gather(1, chosen)
-        load, mass = (
-            torch.zeros_like(shares[0]).scatter_add(0, chosen.flatten(), each.flatten())
-            for each in (torch.ones_like(gates), gates)
-        )
+        none, at, both = torch.zeros_like(shares[0]), chosen.flatten(), (torch.ones_like(gates), gates)
+        load, mass = (none.scatter_add(0, at, each.flatten()) for each in both)
         store.mean(f"{block}/load", load / chosen.numel())
         store.mean(f"{block}/mass", mass / mass.sum().clamp(min=1e-12))
         entropy = -torch.special.xlogy(shares, shares).sum(-1).mean()
