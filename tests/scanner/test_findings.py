@@ -51,6 +51,18 @@ def test_a_number_near_its_limit_says_that_windows_and_texts_decide_on_both_side
     assert "just short of the limit of an alert, 0.5" in codes(0.48, 0.1)["CONE"]
 
 
+def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
+    for name, limit, key, value, ends in (
+        ("CONE", "0.15", "average_cosine", 0.6, [0.0, 0.9]), ("ROUND", "0.15", "average_cosine", 0.08, [0.0, 0.3]),
+        ("SPIKE", "50%", "top_direction_share", 0.9, [0.3, 0.99]), ("FLAT", "1.6", "effective_rank", 1.0, [0.8, 3.0]),
+    ):  # fmt: skip
+        for interval, level, held in ((ends, "notice", True), ([value * 0.99, value * 1.01], "alert", False)):
+            row = site("block.0", value if key == "average_cosine" else 0.05, **{key: value, f"{key}_interval": interval})
+            [one] = [one for one in findings([row], [], {}) if one.name == name]
+            assert (f"holds the limit of {limit}: this text cannot tell" in one.sentence) == held
+            assert one.level == {"ROUND": "good", "FLAT": "notice"}.get(name, level)
+
+
 def test_random_weights_stand_beside_the_cone():
     assert "random weights: 0.45" in codes(0.1, 0.09, random=(0.3, 0.45))["ROUND"]
     assert "random weights: 0.10" in codes(0.5, 0.6, random=(0.1, 0.1))["CONE"]

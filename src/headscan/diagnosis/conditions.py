@@ -12,7 +12,7 @@ from headscan.scanner.findings import LEANING, UNREAD
     "HS101", "shape", "Narrow cone", threshold=0.5, alarm=0.7, unit="average cosine", brings=("HS201", "HS207", "HS401"),
     unless="HS201",
     sentence="Average cosine of the last block's tokens, without sinks.",
-    meaning="Any two tokens of the last block point much the same way, so cosines between them say little.",
+    meaning="Two tokens of the last block point much the same way on average, so cosines between them say little.",
     source="Ethayarajh 2019, arXiv:1909.00512; Godey et al. 2024, arXiv:2401.12143",
     todo="Compare vectors only after centring (headscan remedy measures which map helps search). Of a model with a linear "
     "head headscan.decone moves the common direction into a bias, and no logit changes. In training: a head with a bias, or "

@@ -50,7 +50,7 @@ ALARMS_OF_RUNS = {
 }  # fmt: skip
 
 KINDS = (
-    Kind("HS101", "CONE", "scan", "Any two tokens point much the same way, so that cosines between them say little.",
+    Kind("HS101", "CONE", "scan", "Two tokens point much the same way on average, so that cosines between them say little.",
          "average cosine of the last block without sinks: from .15, an alert from .5"),
     Kind("HS102", "ROGUE", "scan", "A few coordinates make most of a cone.", "from .3 of the average cosine"),
     Kind("HS104", "SINK", "scan", "A few tokens, mostly the first, are so long that they carry the energy of a layer.",

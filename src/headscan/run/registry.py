@@ -159,9 +159,11 @@ class Registry(Mapping[str, T], Generic[T]):
     def specs(self, text: str) -> list[str]:
         """The items that a text names, with their parameters: NAME or NAME:KEY=VALUE,..., commas between them; "all" is each.
 
-        Raises BadInput for a name, parameter or value that cannot be.
+        Raises BadInput for a name, parameter or value that cannot be, and for commas alone.
         """
         found = [part.strip() for part in SEPARATOR.split(text) if part.strip()]
+        if text and not found:
+            raise BadInput(f"{text!r} names no {self.kind}; there are: {', '.join(self)}.")
         found = [name for spec in found for name in (self.names() if spec == "all" else [spec])]
         for spec in found:
             self._parameters_of(spec)

@@ -94,6 +94,13 @@ def _edge(share: float, limit: str) -> str:
     return near if 1 / EDGE < share < EDGE else ""
 
 
+def _doubt(row: Row, name: str, limit: float, style: str) -> str:
+    """The caution of a number whose interval holds the limit of its finding."""
+    low, high = row.interval(leading(row, name)) or (limit, limit)
+    held = f" Its 95% interval, {low:{style}} to {high:{style}}, holds the limit of {limit:{style}}: this text cannot tell."
+    return held if low < limit < high else ""
+
+
 def on_few(text: TextRecord | None, site: str | None = None) -> str:
     """The caution of a text of few tokens, at the site of sentence vectors of few of those; nothing of others."""
     read = None if text is None else text.windows if site == SENTENCE else text.tokens
@@ -171,16 +178,14 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
     null = _of_random(where, random, "average_cosine")
     at = f"at {where['site']}, mean cosine {number:.2f}{_beside(null, '.2f')}"
     things = "sentences" if last["site"] == SENTENCE else "tokens"
+    doubt = _doubt(where, "average_cosine", LEANING, ".2f")
     near = f" The most is {peak:.2f}, at {top['site']}, {WINDOWS}." if LEANING / NEAR < peak < LEANING * NEAR else ""
+    near = doubt or near
     if peak < LEANING:
         return _finding("ROUND", "good", where, number, f"No cone: two {things} are nearly unrelated in direction {at}.{near}")
-    strong = max(number, peak) >= NARROW
-    way = (
-        f"Any two {things} point much the same way"
-        if number >= NARROW
-        else f"{things.capitalize()} lean towards a common direction"
-    )
-    text = f"{way} {at}"
+    strong = max(number, peak) >= NARROW and not doubt
+    way = "point much the same way on average" if number >= NARROW else "lean towards a common direction"
+    text = f"{things.capitalize()} {way} {at}"
     if elsewhere:
         text += f"; most at {top['site']}, {peak:.2f}"
     elif where is not last and value is not None:
@@ -233,7 +238,8 @@ def _spike(last: Row, random: Mapping[str, Row]) -> Finding | None:
         return None
     text = f"One direction carries {value:.0%} of the energy at {last['site']}{_beside(null, '.0%')}"
     strong = value >= 0.8 and (null is None or value > null + FINDINGS_APART)
-    edge = _edge(value / 0.5, "50%") or _edge(value / 0.8, "an alert, 80%")
+    doubt = _doubt(last, "top_direction_share", 0.5, ".0%")
+    strong, edge = strong and not doubt, doubt or _edge(value / 0.5, "50%") or _edge(value / 0.8, "an alert, 80%")
     return _finding("SPIKE", "alert" if strong else "notice" if value >= 0.5 else "good", last, value, f"{text}.{edge}")
 
 
@@ -244,7 +250,8 @@ def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
     if value is None or share <= 1 / EDGE:
         return None
     text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank){_beside(null, '.1f')}"
-    return _finding("FLAT", "notice" if share > 1 else "good", last, value, f"{text}.{_edge(share, 'a tenth')}")
+    edge = _doubt(last, "effective_rank", 0.1 * (width or 0.0), ".1f") or _edge(share, "a tenth")
+    return _finding("FLAT", "notice" if share > 1 else "good", last, value, f"{text}.{edge}")
 
 
 CLIMBING = 0.1
