@@ -78,7 +78,8 @@ def codes() -> str:
         "`--baseline last.json` does so with those that an earlier result of the same verb has at the same model and site, and",
         "ends with status 3 where an alarm is new. `checkup --fail-on CODES` ends with status 3 where one of these was found",
         "and counts. A scan's DRIFT, SPIKE and FLAT are told (level `good`, `+`) where the number is short of its limit by less",
-        "than a tenth, too: windows or texts of another length may be on the other side of it.", "",
+        "than a tenth, too: windows or texts of another length may be on the other side of it. Where the interval of CONE, SPIKE",
+        "or FLAT holds the limit, the finding says so and is no alarm.", "",
     ]  # fmt: skip
     conditions = dict(CONDITIONS.items())
     for code in sorted({*conditions, *(kind.code for kind in KINDS)}):

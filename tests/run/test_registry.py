@@ -46,6 +46,8 @@ def test_several_items_are_built_from_one_text(methods):
     assert methods.build_each("all,stepped:steps=3") == [Plain(), Stepped(3)]
     assert methods.build_each([Stepped(2), "plain"]) == [Stepped(2), Plain()]
     assert methods.build_each(()) == []
+    with pytest.raises(BadInput, match="',,' names no method; there are: plain, stepped"):
+        methods.build_each(",,")
 
 
 def test_a_value_out_of_bounds_is_refused(methods):

@@ -63,6 +63,13 @@ def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
             assert one.level == {"ROUND": "good", "FLAT": "notice"}.get(name, level)
 
 
+def test_an_alarm_rests_on_the_interval_of_the_site_that_raises_it():
+    loose, tight = site("block.1", 0.3, average_cosine_interval=[0.0, 0.6]), [0.55, 0.65]
+    [one] = [one for one in findings([site("block.0", 0.6, average_cosine_interval=tight), loose], [], {}) if one.name == "CONE"]
+    assert (one.level, one.site) == ("alert", "block.1")
+    assert "most at block.0, 0.60. At block.1 its 95% interval, 0.00 to 0.60, holds the limit of 0.15" in one.sentence
+
+
 def test_random_weights_stand_beside_the_cone():
     assert "random weights: 0.45" in codes(0.1, 0.09, random=(0.3, 0.45))["ROUND"]
     assert "random weights: 0.10" in codes(0.5, 0.6, random=(0.1, 0.1))["CONE"]

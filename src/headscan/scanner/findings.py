@@ -97,7 +97,8 @@ def _edge(share: float, limit: str) -> str:
 def _doubt(row: Row, name: str, limit: float, style: str) -> str:
     """The caution of a number whose interval holds the limit of its finding."""
     low, high = row.interval(leading(row, name)) or (limit, limit)
-    held = f" Its 95% interval, {low:{style}} to {high:{style}}, holds the limit of {limit:{style}}: this text cannot tell."
+    ends = f"{low:{style}} to {high:{style}}"
+    held = f" At {row['site']} its 95% interval, {ends}, holds the limit of {limit:{style}}: this text cannot tell."
     return held if low < limit < high else ""
 
 
@@ -179,18 +180,17 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
     at = f"at {where['site']}, mean cosine {number:.2f}{_beside(null, '.2f')}"
     things = "sentences" if last["site"] == SENTENCE else "tokens"
     doubt = _doubt(where, "average_cosine", LEANING, ".2f")
-    near = f" The most is {peak:.2f}, at {top['site']}, {WINDOWS}." if LEANING / NEAR < peak < LEANING * NEAR else ""
-    near = doubt or near
+    near = doubt or (f" The most is {peak:.2f}, at {top['site']}, {WINDOWS}." if LEANING / NEAR < peak < LEANING * NEAR else "")
     if peak < LEANING:
         return _finding("ROUND", "good", where, number, f"No cone: two {things} are nearly unrelated in direction {at}.{near}")
-    strong = max(number, peak) >= NARROW and not doubt
+    strong = peak >= NARROW and not _doubt(top, "average_cosine", LEANING, ".2f")
     way = "point much the same way on average" if number >= NARROW else "lean towards a common direction"
     text = f"{things.capitalize()} {way} {at}"
     if elsewhere:
         text += f"; most at {top['site']}, {peak:.2f}"
     elif where is not last and value is not None:
         text += f"; no more at {last['site']}, {value:.2f}"
-    near = near or _edge(max(number, peak) / NARROW, f"an alert, {NARROW:g}")
+    near = near or _edge(peak / NARROW, f"an alert, {NARROW:g}")
     return _finding("CONE", "alert" if strong else "notice", where, number, f"{text}.{near}")
 
 
@@ -237,9 +237,9 @@ def _spike(last: Row, random: Mapping[str, Row]) -> Finding | None:
     if value is None or value <= 0.5 / EDGE:
         return None
     text = f"One direction carries {value:.0%} of the energy at {last['site']}{_beside(null, '.0%')}"
-    strong = value >= 0.8 and (null is None or value > null + FINDINGS_APART)
     doubt = _doubt(last, "top_direction_share", 0.5, ".0%")
-    strong, edge = strong and not doubt, doubt or _edge(value / 0.5, "50%") or _edge(value / 0.8, "an alert, 80%")
+    strong = value >= 0.8 and (null is None or value > null + FINDINGS_APART) and not doubt
+    edge = doubt or _edge(value / 0.5, "50%") or _edge(value / 0.8, "an alert, 80%")
     return _finding("SPIKE", "alert" if strong else "notice" if value >= 0.5 else "good", last, value, f"{text}.{edge}")
 
 
