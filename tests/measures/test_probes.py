@@ -139,6 +139,8 @@ def test_choosing():
     assert next(p.name for p in choose("words.self_*,zipf")[1]) == "words"
     with pytest.raises(BadInput, match="No measure matches 'nonsense'; there are: all, expensive, average_cosine, mean_norm"):
         choose("nonsense")
+    with pytest.raises(BadInput, match="',,' names no measure"):
+        choose(",,")
 
 
 def test_an_encoder_without_a_head_says_why(lens):

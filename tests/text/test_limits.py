@@ -3,6 +3,8 @@
 import gzip
 import itertools
 import json
+import os
+import threading
 import tracemalloc
 from collections import deque
 from pathlib import Path
@@ -115,5 +117,8 @@ def test_a_document_that_must_be_held_whole_says_when_it_is_too_long():
 
 def test_a_file_of_pairs_that_is_too_large(tmp_path):
     (tmp_path / "a.tsv").write_bytes(bytes(LONGEST + 1))
-    with pytest.raises(BadInput, match=r"a\.tsv is longer than"):
-        read_pairs(tmp_path / "a.tsv")
+    os.mkfifo(tmp_path / "b.tsv")  # whose size is 0 to the file system
+    threading.Thread(target=lambda: (tmp_path / "b.tsv").write_bytes(bytes(LONGEST + 1)), daemon=True).start()
+    for name in ("a", "b"):
+        with pytest.raises(BadInput, match=rf"{name}\.tsv is longer than"):
+            read_pairs(tmp_path / f"{name}.tsv")

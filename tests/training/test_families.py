@@ -30,6 +30,7 @@ from headscan import BadInput
 from headscan.model import Lens
 from headscan.training import ALARMS, FAMILIES, Alarm, Monitor, PackedText, Watch
 from headscan.training.data import collate
+from headscan.training.monitor.alarms import rules_of
 from headscan.training.monitor.families import Scene, Store, leave_spectrum, look_at, spectra_of
 from headscan.training.monitor.readings import Readings
 
@@ -391,3 +392,5 @@ def test_every_alarm_has_a_code_and_a_family_that_it_reads():
     rules = [ALARMS.build(name) for name in ALARMS.names()]
     assert sorted(rule.code for rule in rules) == [f"HS{code}" for code in range(501, 501 + len(rules))]
     assert {rule.quantity for rule in rules if "/" in rule.quantity} <= columns
+    with pytest.raises(BadInput, match="',,' names no alarm; there are: cone"):
+        rules_of(",,")

@@ -45,6 +45,8 @@ def choose(measures: str | Sequence[str] | None) -> tuple[list[Measure], list[Pr
     ['anatomy', 'common_direction']
     """
     parts = [] if measures is None else measures.split(",") if isinstance(measures, str) else list(measures)
+    if measures and not any(part.strip() for part in parts):
+        raise BadInput(f"{measures!r} names no measure.")
     every, probes = ordered_measures(), ordered_probes()
     chosen = {one.name for one in every if one.words.core}
     for glob in (part.strip() for part in parts if part.strip()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ class PairSet:
 
 def synonyms() -> PairSet:
     """The plain English synonyms that come with headscan."""
-    return _tsv(FOLDER / "synonyms.tsv", "synonyms")[0]
+    return _tsv((FOLDER / "synonyms.tsv").read_text(encoding="utf-8"), "synonyms")[0]
 
 
 def read_pair_files(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[PairSet]:
@@ -65,9 +66,11 @@ def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
         known = ".tsv (two columns), .csv (sentence, sentence, score) or .json"
         raise BadInput(f"Pairs come as {known}, not as {path.name!r}.")
     try:
-        if path.stat().st_size > LONGEST:
+        with path.open("rb") as file:  # what the file system says of a size need not be what is read
+            read = file.read(LONGEST + 1)
+        if len(read) > LONGEST:
             raise too_long(str(path))
-        sets = readers[path.suffix](path, name)
+        sets = readers[path.suffix](read.decode("utf-8"), name)
     except BadInput:
         raise
     except (OSError, ValueError, KeyError, IndexError, TypeError, AttributeError, RecursionError):
@@ -83,22 +86,21 @@ def _made(name: str, pairs: Sequence[tuple[str, str]]) -> PairSet:
     return PairSet(name, [one for one, _ in kept], [other for _, other in kept])
 
 
-def _tsv(path: Path, name: str) -> list[PairSet]:
-    lines = [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+def _tsv(text: str, name: str) -> list[PairSet]:
+    lines = [line for line in text.splitlines() if line.strip()]
     return [_made(name, [(cells[0], cells[1]) for cells in (line.split("\t") for line in lines)])]
 
 
-def _csv(path: Path, name: str) -> list[PairSet]:
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = [row for row in csv.reader(file) if row]
+def _csv(text: str, name: str) -> list[PairSet]:
+    rows = [row for row in csv.reader(io.StringIO(text, newline="")) if row]
     if rows and not rows[0][2].replace(".", "", 1).isdigit():
         rows = rows[1:]
     scored = tuple((row[0].strip(), row[1].strip(), float(row[2])) for row in rows)
     return [replace(_made(name, [(one, other) for one, other, score in scored if score >= PARAPHRASE]), scored=scored)]
 
 
-def _json(path: Path, name: str) -> list[PairSet]:
-    rows = json.loads(path.read_text(encoding="utf-8"))
+def _json(text: str, name: str) -> list[PairSet]:
+    rows = json.loads(text)
     keys = [key for key in rows[0] if key != "id"]
     base = "en" if "en" in keys else keys[0]
     return [

@@ -98,6 +98,8 @@ def rules_of(alarms: str | Iterable[str | AlarmRule]) -> list[AlarmRule]:
             found.append(one)
         elif one:
             found += [ALARMS.build(name) for name in ALARMS.match(one)]
+    if alarms and not found:
+        raise BadInput(f"{alarms!r} names no alarm; there are: {', '.join(ALARMS)}.")
     if len({rule.name for rule in found}) < len(found):
         raise BadInput("An alarm is given twice.")
     return found
