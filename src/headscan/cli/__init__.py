@@ -190,6 +190,7 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
     sys.excepthook = print_fault
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin while they wait may double the time of a run
     gc.set_threshold(100_000, 20, 100)  # imports make objects that stay: look through them less often
     with guarded():
         _main(sys.argv[1:])

@@ -172,16 +172,13 @@ class Measurements:
     def _losses(self, windows: torch.Tensor) -> np.ndarray:
         """The mean loss of each window, in nats."""
 
-        def lose(logits: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        lost: list[torch.Tensor] = []
+        for ids in windows.split(max(1, 2**25 // (windows.shape[1] * self.lens.vocabulary_size))):
+            logits = self.lens.run(ids.to(self.lens.device), sites="head")["head"][:, :-1].float()
             wanted = ids[:, 1:].to(logits.device)
-            return torch.nn.functional.cross_entropy(logits[:, :-1].float().mT, wanted, reduction="none").mean(1).cpu()
-
-        parts = windows.split(max(1, 2**25 // (windows.shape[1] * self.lens.vocabulary_size)))
-        return (
-            torch.cat([lose(self.lens.run(ids.to(self.lens.device), sites="head")["head"], ids) for ids in parts])
-            .double()
-            .numpy()
-        )
+            each = torch.nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none")
+            lost.append(each.view(wanted.shape).mean(1).cpu())
+        return torch.cat(lost).double().numpy()
 
     def cure(self) -> TriedRemedies | None:
         """Remedies fitted on half of the passages and judged by the others."""
