@@ -162,7 +162,8 @@ def data_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> R
         run.progress("fit", first + len(rows), source.tokens, "vectors")
     vectors, own = torch.cat(held).numpy(), np.concatenate(groups)
     if len(vectors) < 2 or sums.count < 2:
-        raise BadInput(f"{source.name} has {source.tokens} vectors in all: too few to fit on some and judge by others.")
+        few = "vectors of too few documents (--documents lines, when they are stored)" if several else "too few vectors"
+        raise BadInput(f"{source.name} has {few} to fit on some and judge by others: {source.tokens:,} vectors in all.")
     sets, other, mask = list[HeldOutPairs](), None, torch.cat(masks)
     if settings.partners is not None:
         queries = _beside(settings.partners, source, mask, settings, "--partners")
