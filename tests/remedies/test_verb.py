@@ -163,7 +163,7 @@ def test_bad_input_is_one_sentence(tmp_path, cone):
     nan[5, 5] = np.nan
     np.save(tmp_path / "nan.npy", nan)
     a = str(tmp_path / "a.npy")
-    headscan.states("gpt-vanilla-early", "stories", sites="block.3", max_tokens=512, out=tmp_path / "one")
+    headscan.states.run("gpt-vanilla-early", "stories", sites="block.3", max_tokens=512, out=tmp_path / "one")
     for options, words in [
         ({"source": str(tmp_path / "one")}, "vectors of too few documents .*: 512 vectors in all"),
         ({"source": cone[0][:1]}, "too few vectors"),
