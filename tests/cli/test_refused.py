@@ -197,6 +197,7 @@ REFUSED: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "deep header": (lambda at: model(at, "model.safetensors", safetensors(b'{"a":' * 50_000)), "header cannot be read"),
     "a number as architecture": (lambda at: model(at, "config.json", lambda c: c.update(architectures=[5])), "no list of names"),
     "a mapping as architectures": (lambda at: model(at, "config.json", lambda c: c.update(architectures={})), "no list of names"),
+    "no id of the hub": (lambda at: ["weights", "a--b"], "no folder 'a--b'"),
     "no weights": (lambda at: model(at, "model.safetensors.index.json", '{"weight_map": {}}'), "it has no weights"),
     "no metadata": (
         lambda at: model(at, "model.safetensors.index.json", '{"weight_map": {"a": "config.json"}}'), "it has no metadata",

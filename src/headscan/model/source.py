@@ -268,9 +268,13 @@ def find_source(model: str) -> Source:
         raise BadInput(f"'{given}' is no model: a revision is written ID@REVISION, a branch, tag or commit.")
     if given[0] not in ".~/" and given.count("/") > 1 and is_gguf(Path(repository if at else given)):
         return _hub_file(repository if at else given, revision if at else None)
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
     looks_local = given.startswith((".", "~", os.sep)) or given.count("/") > 1 or "\\" in given
-    if looks_local or any(character.isspace() for character in given):
-        raise BadInput(f"There is no folder '{given}'.")
+    try:
+        validate_repo_id("" if looks_local else repository if at else given)
+    except HFValidationError:
+        raise BadInput(f"There is no folder '{given}'.") from None
     return Source(given, given, None, revision if at else None)
 
 
