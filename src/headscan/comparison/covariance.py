@@ -3,8 +3,6 @@
 Leading dimensions are batches: one pair, or all pairs of a sample at once ([S, 1, p, p], [1, T, q, q], [S, T, p, q]).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -164,7 +162,7 @@ class MomentMeasure(SimilarityMeasure):
     """A measure that is a function of the two sites' covariances: exact of all tokens from one pass."""
 
     @abstractmethod
-    def value(self, pair: CrossCovariance) -> Float[Tensor, ...]:
+    def value(self, pair: CrossCovariance) -> Float[Tensor, "..."]:
         """The similarity of each pair of a batch; NaN where it is not defined."""
 
 

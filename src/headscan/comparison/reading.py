@@ -117,8 +117,7 @@ class SourceReader:
                 places = np.arange(skipped, batch.ids.shape[1])
                 windows, positions = (grid.ravel() for grid in np.meshgrid(batch.indices, places, indexing="ij"))
                 documents = batch.documents[:, skipped:].ravel()
-                keys = windows * reach + positions
-                table = np.stack([keys, windows, positions, documents], axis=1).astype(np.int64)
+                table = np.stack([windows * reach + positions, windows, positions, documents], axis=1).astype(np.int64)
                 self.tokens += len(table)
                 short = source.context - batch.ids.shape[1] if source.alone else 0
                 ids = np.pad(batch.ids, ((0, 0), (0, short)), constant_values=-1)
@@ -295,8 +294,7 @@ class Gathering:
         self._offer(parts[0], rows)
 
     def _groups(self, first: Passed, rows: Sequence[Tensor]) -> None:
-        pilots = self.moments.pilots
-        reduced = torch.cat([(x - p) @ b for x, p, b in zip(rows, pilots, self.bases, strict=True)], dim=1)
+        reduced = torch.cat([(x - p) @ b for x, p, b in zip(rows, self.moments.pilots, self.bases, strict=True)], dim=1)
         units = first.places[:, 3] if self.clusters == "documents" else first.windows
         self.groups.index(int(units[-1]))  # coarsens once, before any group of this batch is chosen
         number = units // self.groups.size

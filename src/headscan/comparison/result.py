@@ -1,19 +1,14 @@
 """The result of a comparison, and what it says in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from headscan.comparison.covariance import SimilarityWords
 from headscan.comparison.nulls import WINDOWS, NullWords
 from headscan.run import Finding, Interval, Row
-from headscan.run.result import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
+from headscan.run.result import DataFrame, Result, dataframe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +79,8 @@ class CompareResult(Result):
                 return cell
         raise KeyError(f"no {measure} of {site_a} and {site_b or site_a}")
 
-    def frame(self, measure: str | None = None) -> pd.DataFrame:
-        import pandas as pd
-
-        table = pd.DataFrame([{k: v for k, v in vars(one).items() if k != "tests"} for one in self.cells])
+    def frame(self, measure: str | None = None) -> DataFrame:
+        table = dataframe([{k: v for k, v in vars(one).items() if k != "tests"} for one in self.cells])
         if measure is None:
             return table
         own = table[table["measure"] == measure]

@@ -1,15 +1,10 @@
 """The results of `headscan flow` and `headscan channel`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from headscan.flow.codebooks import ChannelBound, CodebookDistances, NoisyDecoding
-from headscan.run import BadInput, Interval, Result, Term
-
-if TYPE_CHECKING:
-    import pandas as pd
+from headscan.run import BadInput, DataFrame, Interval, Result, Term, dataframe
 
 
 @dataclass(frozen=True)
@@ -102,12 +97,8 @@ class FlowResult(Result):
     length: int  # their tokens
     parts: list[FlowPart]
 
-    def frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(
-            [{"model": part.model, "cut": part.cut} | asdict(entry) for part in self.parts for entry in part.sites]
-        )
+    def frame(self) -> DataFrame:
+        return dataframe([{"model": part.model, "cut": part.cut} | asdict(entry) for part in self.parts for entry in part.sites])
 
 
 @dataclass(frozen=True)
@@ -137,9 +128,7 @@ class ChannelResult(Result):
     length: int
     parts: list[ChannelPart]
 
-    def frame(self, what: TableName = "distances") -> pd.DataFrame:
-        import pandas as pd
-
+    def frame(self, what: TableName = "distances") -> DataFrame:
         names = TableName.__args__  # type: ignore[attr-defined]
         if what not in names:
             raise BadInput(f"The channel has no '{what}'; there are: {', '.join(names)}.")
@@ -148,4 +137,4 @@ class ChannelResult(Result):
             value = getattr(part, what)
             for row in value if isinstance(value, list) else [value]:
                 rows.append({"model": part.model, "cut": part.cut} | asdict(row))
-        return pd.DataFrame(rows)
+        return dataframe(rows)

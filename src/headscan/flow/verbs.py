@@ -177,8 +177,7 @@ def affordable_tokens(lens: Lens, cut: Slice, length: int, asked: Given) -> Int[
         return None
     row = 1 if can_cache(cut.but(tokens="-1").on(lens)) else length
     count = max(2, min(affordable(lens, row * body, 0.25), int(pairs**0.5), lens.vocabulary_size))
-    generator = torch.Generator().manual_seed(asked["seed"])
-    return torch.randperm(lens.vocabulary_size, generator=generator)[:count].sort().values
+    return torch.randperm(lens.vocabulary_size, generator=torch.Generator().manual_seed(asked["seed"]))[:count].sort().values
 
 
 P = TypeVar("P")

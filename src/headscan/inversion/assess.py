@@ -117,8 +117,7 @@ def bound(
     names = names if allowed is None else names[allowed]
     found = []
     for own, row in zip(tokens.tolist(), residuals[:, names], strict=False):
-        twins = tuple(cut.equal_rows.get(own, ()))
-        evidence = Evidence.of(names, row, own, tolerance=tolerance, choice=len(names), twins=twins)
+        evidence = Evidence.of(names, row, own, tolerance=tolerance, choice=len(names), twins=tuple(cut.equal_rows.get(own, ())))
         found.append(replace(evidence, why="bounded"))
     return found + [UNCOMPARED] * (len(tokens) - len(found))
 

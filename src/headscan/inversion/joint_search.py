@@ -47,8 +47,7 @@ def joint(
     `known` tokens are given, by position; `tolerance` is the largest relative residual that counts as found. `stopped` of what
     is returned says that the budget ended.
     """
-    settings = search or JointSearch()
-    return _Exchange(cut, target, length, settings, known or {}, tolerance, allowed, seed, progress).search()
+    return _Exchange(cut, target, length, search or JointSearch(), known or {}, tolerance, allowed, seed, progress).search()
 
 
 @dataclass

@@ -215,8 +215,7 @@ class _LeftToRight:
             return TableRanking(self.table, target, self.allowed, None if first else guess)
         if self.readouts is not None:
             scores = self.scores[index]
-            values = scores.scores(found)
-            return Ranking(values, lambda token: scores.apart(found, token), self.allowed, scores.alone(found))
+            return Ranking(scores.scores(found), lambda token: scores.apart(found, token), self.allowed, scores.alone(found))
         drawn = torch.rand(self.cut.vocabulary_size, generator=self.generator).to(target.device)
         return Ranking(drawn, None, self.allowed)
 
@@ -247,8 +246,7 @@ class _LeftToRight:
         if not sum(sizes):
             return
         owner = torch.repeat_interleave(torch.tensor(rows), torch.tensor(sizes)).to(prefix.ids.device)
-        outputs = prefix.evaluate(owner, torch.cat(asked))
-        for row, tokens, values in zip(rows, asked, outputs.split(sizes), strict=True):
+        for row, tokens, values in zip(rows, asked, prefix.evaluate(owner, torch.cat(asked)).split(sizes), strict=True):
             tries[row].take(tokens, values)
 
     def _certify(self, prefix: Prefix, tries: list[Candidates]) -> None:

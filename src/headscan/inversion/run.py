@@ -158,10 +158,9 @@ def invert(
         entries += run.unit(f"prompts-{begin}", list[PromptInversion], lambda begin=begin: solved(begin))  # type: ignore[misc]
         run.progress("prompts", len(entries), len(prompts), "prompts")
     right = sum(entry.right(place) or 0 for entry in entries for place in range(len(entry.recovered)))
-    truth = all(entry.tokens for entry in entries)
     return InvertResult(
         protocol=run.protocol(device=record.device, dtype=record.dtype), models=[record], prompts=entries,
-        token_accuracy=right / sum(lengths) if truth else None,
+        token_accuracy=right / sum(lengths) if all(entry.tokens for entry in entries) else None,
         estimated_noise=None if leak is None else estimated_noise(entries),
         verdict=max((entry.verdict for entry in entries), key=VERDICTS.index), slice=cut.slice, slice_text=str(cut.slice),
         method=chosen.name, parameters=parameters, given=given, causal=cut.causal,

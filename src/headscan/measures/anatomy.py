@@ -78,8 +78,7 @@ class Shares:
 
     def of(self, kind: str, names: Sequence[str], sums: Floats, tokens: Floats | None = None) -> Iterator[Cells]:
         """The rows of parts whose sums by blocks are [C, K, d]; `tokens` [K] are the parts' own, where they are of tokens."""
-        total = self.total
-        each, whole = sums @ total, sums.sum(0)
+        each, whole = sums @ self.total, sums.sum(0)
         yield from self._rows(kind, names, each, self.units @ whole.T, tokens)
 
     def of_coordinates(self, chosen: Sequence[int]) -> Iterator[Cells]:
@@ -139,8 +138,7 @@ class SiteParts:
         chosen = np.argsort(-(shares.total**2), kind="stable")[: min(COORDINATES, width)].tolist()
         if self.names:
             rest = shares.units - self.branches.sum(1)
-            every = np.concatenate([self.branches, rest[:, None]], 1)
-            yield from shares.of("branch", [*self.names, "rounding"], every)
+            yield from shares.of("branch", [*self.names, "rounding"], np.concatenate([self.branches, rest[:, None]], 1))
         if len(self.bands) > 1:
             yield from shares.of("band", self.bands, cells.sum(2), tokens.sum(1))
         yield from shares.of("position", self.positions, cells.sum(1), tokens.sum(0))
@@ -235,8 +233,7 @@ class AnatomyProbe(Probe):
     def _parts(self, site: str, sums: PartSums) -> SiteParts:
         blocks = sums.blocks.parts()
         cells, tokens = (torch.stack([block[name] for block in blocks]) for name in ("cells", "tokens"))
-        width = sums.width
-        branches, names = np.zeros((len(blocks), 0, width)), list[str]()
+        branches, names = np.zeros((len(blocks), 0, sums.width)), list[str]()
         for plan in self.plans:
             if site in plan.places:
                 held = [torch.stack([block[name].cpu() for block in blocks]) for name in ("sources", "constants")]

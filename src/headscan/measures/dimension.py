@@ -223,5 +223,4 @@ class DimensionProbe(Probe):
 
 @cache
 def _gaussian(count: int, width: int) -> dict[str, Any]:
-    rows = np.random.default_rng([count, width]).standard_normal((count, width))
-    return intrinsic_dimension(rows)
+    return intrinsic_dimension(np.random.default_rng([count, width]).standard_normal((count, width)))

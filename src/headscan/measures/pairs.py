@@ -90,8 +90,7 @@ def aligned(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], *, blo
     x, y = (rows[kept] / length[kept, None] for rows, length in zip((one, other), lengths, strict=True))
     parts = [part for part in np.array_split(np.arange(len(x)), blocks) if len(part)]
     sums = [(float(len(p)), x[p].sum(0), y[p].sum(0), float((x[p] * y[p]).sum())) for p in parts]
-    whole = (float(len(x)), x.sum(0), y.sum(0), float((x * y).sum()))
-    return from_pair_sums(whole, sums)
+    return from_pair_sums((float(len(x)), x.sum(0), y.sum(0), float((x * y).sum())), sums)
 
 
 PairSums = tuple[Any, Any, Any, Any]

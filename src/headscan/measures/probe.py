@@ -77,8 +77,7 @@ class ProbeSetup:
     @cached_property
     def deepest(self) -> str:
         """The last block of the scan's sites, or the last of them where no block is among them."""
-        blocks = [site for site in self.sites if is_block(site)]
-        return (blocks or [*self.sites])[-1]
+        return ([site for site in self.sites if is_block(site)] or [*self.sites])[-1]
 
     @property
     def lens(self) -> Lens:

@@ -57,8 +57,7 @@ def amplitudes(cloud: Cloud) -> Floats | None:
     """σᵢ/Σσ of the uncentred data, largest first [d]; what is below rounding (`Cloud.rounding`) is zero."""
     if not cloud.count or not cloud.energies[0] > 0:
         return None
-    energies = np.where(cloud.energies > cloud.rounding, cloud.energies, 0.0)
-    values = np.sqrt(energies)
+    values = np.sqrt(np.where(cloud.energies > cloud.rounding, cloud.energies, 0.0))
     shares: Floats = values / values.sum()
     return shares
 

@@ -23,8 +23,6 @@ The traced pass has noise in place of every layer's output (`headscan.model.site
 wiring and not on the weights: trained models have dead branches, whose terms are lost in rounding.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import itertools
@@ -64,8 +62,7 @@ class _Values:
         self.scales: list[float] = []
         # A random linear functional: sums of tensors can be ruled out by sums of numbers, so few need to be compared.
         rows, width = block.inputs[0].shape[0], min(block.inputs[0].shape[1], MARKED)
-        generator = torch.Generator().manual_seed(0)
-        self._weights = torch.randn(rows, width, generator=generator, dtype=torch.float64)
+        self._weights = torch.randn(rows, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         events: list[tuple[int, Tensor, Call | None]] = [(block.begin, block.inputs[0], None)]
         for call in inner:
             events += [(call.begin, tensor, None) for tensor in call.inputs]
@@ -262,7 +259,7 @@ class Norm:
         x, gain = x.double(), self.gain.to(x.device)
         return (x - x.mean(-1, keepdim=True)).mul_(gain) if self.centred else gain * x
 
-    def factors(self, x: Float[Tensor, "... d"], y: Float[Tensor, "... d"]) -> Float[Tensor, ...]:
+    def factors(self, x: Float[Tensor, "... d"], y: Float[Tensor, "... d"]) -> Float[Tensor, "..."]:
         """s of each token, by least squares from what went in and what came out."""
         bias, width = self.bias.to(y.device), len(self.bias)
         factors, size = [], near(x)

@@ -280,7 +280,6 @@ def prepare(model: str | os.PathLike[str], settings: Building) -> Preparation:
     family = auto_class(config)
     files = source.files(weights=settings.random_init is None) if source.folder is not None else {}
     tokenizer = load_tokenizer(settings.tokenizer, source, trust)
-    size = estimate_size(family, config, source.name, trust)
-    ready = Preparation(source, settings, config, family, tokenizer, files, size)
+    ready = Preparation(source, settings, config, family, tokenizer, files, estimate_size(family, config, source.name, trust))
     ready.check_memory()
     return ready

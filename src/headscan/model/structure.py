@@ -125,8 +125,7 @@ def find_head(model: nn.Module, trace: Trace) -> Tap | None:
 def _block_calls(stack: nn.Module, prefix: str, trace: Trace) -> list[Call]:
     """The calls of the blocks, in order: of all module lists that form a chain, the one of the config's depth."""
     config = getattr(stack, "config", None)
-    names = DEPTHS_OF[prefix] + DEPTHS
-    depths = {value for name in names if isinstance(value := getattr(config, name, None), int)}
+    depths = {value for name in DEPTHS_OF[prefix] + DEPTHS if isinstance(value := getattr(config, name, None), int)}
     chains: list[list[Call]] = []
     for part in stack.modules():
         if isinstance(part, nn.ModuleList):
@@ -142,8 +141,7 @@ def _is_chain(runs: list[Call]) -> bool:
         return False
     if any(run.output.shape != run.inputs[0].shape for run in runs if run.output is not None):
         return False
-    pairs = itertools.pairwise(runs)
-    return all(first.end < second.begin and _factor(first.output, second.inputs[0]) for first, second in pairs)
+    return all(first.end < second.begin and _factor(first.output, second.inputs[0]) for first, second in itertools.pairwise(runs))
 
 
 def _final_norm(stack: nn.Module, runs: list[Call], trace: Trace) -> Call | None:

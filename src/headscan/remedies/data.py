@@ -200,8 +200,7 @@ def rows_of(source: VectorSource, site: str) -> Iterator[tuple[Batch, Tensor, in
         rows = held[site].flatten(0, 1).double().cpu()
         last = first + len(rows)
         if not bool(torch.isfinite(rows).all()):
-            where = f"at {site}, among vectors {first:,} to {last:,}"
-            raise BadInput(f"{source.name} holds NaN or infinite values {where}.")
+            raise BadInput(f"{source.name} holds NaN or infinite values at {site}, among vectors {first:,} to {last:,}.")
         yield batch, rows, first
         first = last
 

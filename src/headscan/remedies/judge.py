@@ -48,8 +48,7 @@ def _recall(rank: Ids, before: Ids, pairs: HeldOutPairs, level: float) -> dict[s
         cells[f"recall_at_{cut}"], cells[f"recall_at_{cut}_interval"] = share(rank <= cut, pairs.groups)
     cells["interval"] = cells["recall_at_1_interval"]
     if rank is not before:
-        rise = gain(before <= 1, rank <= 1, pairs.groups, level=level)
-        cells["recall_at_1_gain"], cells["recall_at_1_gain_interval"] = rise
+        cells["recall_at_1_gain"], cells["recall_at_1_gain_interval"] = gain(before <= 1, rank <= 1, pairs.groups, level=level)
     return cells
 
 

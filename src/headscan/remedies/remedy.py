@@ -1,7 +1,5 @@
 """Remedies after the fact: maps that make a cloud rounder, fitted in one pass over it, applied to any vectors."""
 
-from __future__ import annotations
-
 import json
 import os
 from abc import ABC, abstractmethod
@@ -75,7 +73,7 @@ class Remedy:
         return path
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Remedy:
+    def load(cls, folder: str | os.PathLike[str]) -> "Remedy":
         """The map that `save` wrote, in float32's precision. Raises BadInput where there is none."""
         path = Path(folder) / "model.safetensors"
         try:

@@ -29,8 +29,7 @@ class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
         rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        method = REMEDIES.build(self.remedy, self.parameters)
-        fitted = method.fit(Cloud.of_rows(rows))
+        fitted = REMEDIES.build(self.remedy, self.parameters).fit(Cloud.of_rows(rows))
         if fitted is None:
             raise BadInput(f"The remedy '{self.remedy}' cannot be fitted to these vectors: all are alike.")
         self.remedy_: Remedy = fitted

@@ -1,7 +1,5 @@
 """One registration, visible everywhere: a table of named things that finds its items by itself and takes plug-ins."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re
@@ -146,8 +144,7 @@ class Registry(Mapping[str, T], Generic[T]):
             if key not in fields:
                 users = [user for user, own in self.parameters().items() if key in {field.name for field in own}]
                 known = f"belongs to {', '.join(sorted(users))}" if users else f"has {', '.join(fields) or 'none'}"
-                near = nearest(key, fields)
-                raise BadInput(f"{key} is not a parameter of the {self.kind} {name}; it {known}.{near}")
+                raise BadInput(f"{key} is not a parameter of the {self.kind} {name}; it {known}.{nearest(key, fields)}")
             parameters[key] = from_text(fields[key], value) if isinstance(value, str) else value
             check_value(fields[key], parameters[key])
         return parameters

@@ -1,7 +1,5 @@
 """A run: what every verb stands on while it works."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
@@ -75,11 +73,11 @@ class Run:
         }
 
     @classmethod
-    def quiet(cls, verb: str = "run", *, seed: int = 0) -> Run:
+    def quiet(cls, verb: str = "run", *, seed: int = 0) -> "Run":
         """A run without a folder, for tests and for work inside another verb."""
         return cls(verb, seed=seed)
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> "Run":
         if self._lock is not None and self.folder is not None:
             self._lock.take()
             clear_aside(self.folder)
@@ -215,8 +213,7 @@ class Run:
 
     def finish(self, result: R) -> R:
         """Complete the protocol, save the result where there is a folder, and forget what was stored for a resume."""
-        seconds = round(time.monotonic() - self._clock, 3)
-        done = replace(result, protocol=replace(result.protocol, seconds=seconds))
+        done = replace(result, protocol=replace(result.protocol, seconds=round(time.monotonic() - self._clock, 3)))
         if self.folder is not None and self.rank == 0:
             done.save(self.folder)
             if not self.continues:

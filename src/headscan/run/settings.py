@@ -1,7 +1,5 @@
 """Settings: a frozen dataclass says each option once, for Python and for the command line."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -136,7 +134,7 @@ class Settings:
     def check(self) -> None:
         """Raise BadInput where fields do not fit together."""
 
-    def part(self, kind: type[Settings]) -> dict[str, Any]:
+    def part(self, kind: "type[Settings]") -> dict[str, Any]:
         """The fields of one of the classes that these settings inherit from, ready to be handed on as keywords."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(kind)}
 
@@ -175,8 +173,7 @@ def _check_number(option: Option, flag: str, value: float) -> None:
     if not math.isfinite(value):
         raise BadInput(f"{flag} must be a finite number, not {value}.")
     most = 2**63 - 1 if option.high is None and isinstance(value, int) else option.high
-    bounds = ("at least", option.low, lt), ("at most", most, gt), ("greater than", option.above, le)
-    for words, bound, beyond in bounds:
+    for words, bound, beyond in ("at least", option.low, lt), ("at most", most, gt), ("greater than", option.above, le):
         if bound is not None and beyond(value, bound):
             raise BadInput(f"{flag} must be {words} {_written(bound)}, not {_written(value)}.")
 

@@ -1,7 +1,5 @@
 """One pass of a model over a text: every statistic of every site, in one accumulator that can be stored and merged."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -61,7 +59,7 @@ class Accumulation(Accumulator):
         self.windows = self.next = 0
         self.whole = True  # no batch is half in
 
-    def merge(self, other: Accumulation) -> None:
+    def merge(self, other: "Accumulation") -> None:
         last = max(self.next, other.next)
         super().merge(other)
         self.next = last
@@ -70,7 +68,7 @@ class Accumulation(Accumulator):
         return copy(self).filled(state)
 
 
-def empty_pass(source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, settings: Scanning) -> Accumulation:
+def empty_pass(source: VectorSource, sites: tuple[str, ...], runner: "ProbeRunner", settings: Scanning) -> Accumulation:
     """A pass of a scan that has seen nothing; in float64 where it cannot be read again, or makes more than the core measures."""
     bounded = settings.arithmetic == "bounded" and settings.text != "-" and not runner.probes
     bounded &= all(measure.words.core for measure in choose(settings.measures)[0] if measure.spectral)
@@ -117,10 +115,8 @@ def accumulate(
                 whole = batch._replace(documents=batch.documents[:, :1])
                 return _count(source, result.sites[site], site, states, whole, None, rest=rest)
             if site in result.sites:
-                known = ids if source.vocabulary else None
-                _count(source, result.sites[site], site, states, batch, known, rest=rest)
-            documents = torch.from_numpy(batch.documents)
-            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first, documents=documents)
+                _count(source, result.sites[site], site, states, batch, ids if source.vocabulary else None, rest=rest)
+            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first, documents=torch.from_numpy(batch.documents))
             for update in () if rest else (*passing.get(site, ()), *watch.get(site, ())):
                 update(at_site)
             if len(chosen) and (site in result.sites or site in watch):

@@ -302,8 +302,7 @@ class Examiner:
 
         try:
             watch, passing = runner.watch(accumulated), runner.passing()
-            skip = settings.skip_first
-            accumulate(source, own, accumulated, after=after, watch=watch, passing=passing, skip_first=skip)
+            accumulate(source, own, accumulated, after=after, watch=watch, passing=passing, skip_first=settings.skip_first)
         except KeyboardInterrupt:
             store(must=True)
             raise

@@ -306,8 +306,7 @@ def _coordinates(sites: list[Row], last: Row) -> Finding | None:
             continue
         many = f"Coordinates {', '.join(map(str, found))} make" if len(found) > 1 else f"Coordinate {found[0]} makes"
         text = f"{many} {share:.0%} of the average cosine at {row['site']}"
-        names = ("average_cosine", "top_direction_share", "effective_rank")
-        kept = [row.number(f"{name}_without_rogue") for name in names]
+        kept = [row.number(f"{name}_without_rogue") for name in ("average_cosine", "top_direction_share", "effective_rank")]
         if None not in kept:
             text += f"; without {'them' if len(found) > 1 else 'it'} {kept[0]:.2f} is left, "
             text += f"a top share of {kept[1]:.2f} and an effective rank of {kept[2]:.0f}"

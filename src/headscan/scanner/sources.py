@@ -153,11 +153,9 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
             if settings.engine == "spark":
                 readable(subject.ready)
             if settings.skip_first >= subject.ready.context:
-                left = f"one of the {subject.ready.context} vectors of a window"
-                raise BadInput(f"--skip-first must leave at least {left}.")
+                raise BadInput(f"--skip-first must leave at least one of the {subject.ready.context} vectors of a window.")
         elif settings.engine == "spark":
-            why = f"{subject.name} is a model: share its text by torchrun"
-            raise BadInput(f"--engine spark reads stored states, and {why}.")
+            raise BadInput(f"--engine spark reads stored states, and {subject.name} is a model: share its text by torchrun.")
     check_all(every, settings.text)
     return every
 

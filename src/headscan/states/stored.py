@@ -136,8 +136,7 @@ class StoredSource(VectorSource):
         if self.vectors.model:
             notes.append(f"Made by {self.vectors.model}.")
         if self.rest:
-            rest = f"The last {self.rest} vectors fill no window"
-            notes.append(f"{rest}: they are in the numbers, not in their intervals.")
+            notes.append(f"The last {self.rest} vectors fill no window: they are in the numbers, not in their intervals.")
         return ModelRecord(
             name=self.name, source=self.where, model_class="stored states", dtype=str(first.dtype).removeprefix("torch."),
             device="cpu", depth=len(self.sites), width=first.width, vocabulary=self.vocabulary or None,

@@ -1,7 +1,5 @@
 """The Gram matrix Σ x xᵀ of a stream of vectors, accumulated in float64, about a point where the origin is far away."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -95,7 +93,7 @@ class Gram:
             panel += product
         return products
 
-    def combine(self, other: Gram, sign: float = 1.0) -> None:
+    def combine(self, other: "Gram", sign: float = 1.0) -> None:
         """Add (or, with sign -1, take away) another Gram matrix of the same width."""
         device = self.sum.device
         if not other.panels and sign == 1.0:

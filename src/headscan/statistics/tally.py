@@ -181,8 +181,7 @@ class ContextTally(BlockedTally):
         tokens, unit, total = (batch.norms > 0).double(), batch.unit_sum, batch.rows.sum(1)
         lead = slice(0, batch.lead)
         rest = tokens[:, batch.lead :].sum(1), unit - batch.unit[:, lead].sum(1), total - batch.rows[:, lead].sum(1)
-        found = _windows(tokens.sum(1), unit, total)
-        return found | {name + REST: value for name, value in _windows(*rest).items()}
+        return _windows(tokens.sum(1), unit, total) | {name + REST: value for name, value in _windows(*rest).items()}
 
 
 class FollowTally(BlockedTally):

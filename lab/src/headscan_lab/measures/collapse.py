@@ -174,6 +174,5 @@ class CollapseProbe(Probe):
                 agreement = row["agreement"] = float(hits[asked].mean())
                 parts = [hits[asked & (data.blocks == owner)] for owner in owners]
                 rest = [(hits[asked].sum() - part.sum()) / max(1, asked.sum() - len(part)) for part in parts]
-                sizes = [len(part) for part in parts]
-                row["agreement_interval"] = jackknife(agreement, rest, sizes, bounds=(0.0, 1.0))
+                row["agreement_interval"] = jackknife(agreement, rest, [len(part) for part in parts], bounds=(0.0, 1.0))
         return [row]

@@ -183,10 +183,9 @@ TITLES = {
 
 def entry(row: ClaimRecord) -> dict[str, object]:
     """One claim as the template prints it."""
-    tendency = row.tendency if row.verdict == "not tested" else None
     return {
         "id": row.id, "statement": row.statement, "verdict": row.verdict, "slug": slug(row.verdict), "sign": SIGNS[row.verdict],
-        "tendency": tendency, "why": row.why, "command": row.command,
+        "tendency": row.tendency if row.verdict == "not tested" else None, "why": row.why, "command": row.command,
         "about": f"{row.place.rstrip('.')}. Of {row.model}" + (f", on {row.data}." if row.data else "."),
         "more": more(row),
         "evidence": [

@@ -105,8 +105,7 @@ def gradient(result: TournamentResult) -> Section:
         "At the matched loss: how much of the norm of the logits' gradient reaches the states through the head, beside what "
         "a head of that shape keeps by its shape alone. Norm that is not kept is not necessarily lost learning."
     )
-    title = "Kept norm of the logits' gradient"
-    shown = _figure(result, "kept", "kept_norm", title)
+    shown = _figure(result, "kept", "kept_norm", "Kept norm of the logits' gradient")
     board = _table(result.arms, KEPT, "Kept norm and its nulls")
     return Section("The gradient through the head", lead, [board, shown] if result.curves else [board])
 
@@ -141,8 +140,7 @@ def _figure(result: TournamentResult, name: str, measure: str, title: str) -> Fi
         )  # fmt: skip
     figure = lines(series, "held-out loss, nats a token", title, by_depth=True)
     figure.update_xaxes(autorange="reversed")
-    alt = f"{title} against held-out loss, a line an arm"
-    return Figure(name, figure, alt, f"{title}; training goes right.")
+    return Figure(name, figure, f"{title} against held-out loss, a line an arm", f"{title}; training goes right.")
 
 
 def _table(

@@ -1,7 +1,5 @@
 """What the theorems and printed formulas of arXiv:2408.15417 say, as numbers of one random instance each."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
@@ -73,8 +71,7 @@ def bound_of_equation_24(seed: int) -> Found:
     dense = np.zeros((labels.contexts, labels.vocabulary))
     dense[labels.supports.rows, labels.supports.indices] = prediction.sparse
     norm, broken = float(np.linalg.norm(dense, 2)), {-1: 0, 1: 0}
-    growths = (2.0, 4.0, 8.0)
-    for R in growths:
+    for R in (2.0, 4.0, 8.0):
         excess = ntp.cross_entropy(dense + R * prediction.solution.logits, labels) - labels.entropy()
         for sign in broken:
             broken[sign] += bool(excess > labels.vocabulary * np.exp(sign * 2 * norm - R))
@@ -139,9 +136,8 @@ def square_root_missing(seed: int) -> Found:
     _, labels = story_labels(1, 200, seed)
     prediction = ntp.predict(labels)
     words, _ = prediction.spectrum.factors()
-    unrooted = words * np.sqrt(prediction.spectrum.sigma)
     return {
-        "cosine with the Gram matrix, as printed": ntp.gram_cosine(unrooted, prediction.words),
+        "cosine with the Gram matrix, as printed": ntp.gram_cosine(words * np.sqrt(prediction.spectrum.sigma), prediction.words),
         "cosine with the square root": ntp.gram_cosine(words, prediction.words),
     }
 

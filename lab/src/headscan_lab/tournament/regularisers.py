@@ -43,8 +43,7 @@ def _final_states(inputs: LossInputs) -> Tensor:
 
 def _block_states(inputs: LossInputs) -> Tensor:
     if inputs.block is None:
-        name = type(inputs.model).__name__
-        raise BadInput(f"{name} has no final norm, so its last block's states are its last states.")
+        raise BadInput(f"{type(inputs.model).__name__} has no final norm, so its last block's states are its last states.")
     return _wide(inputs.block)
 
 

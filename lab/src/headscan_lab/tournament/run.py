@@ -139,8 +139,7 @@ def _ground(settings: Tournament, plan: TournamentPlan, cell: GridCell, run: Run
     run.identify("the content of the text", record.sha256)
     tuning = max(1, min(plan.windows // 2, len(kept) // 3))
     held_out = kept.rows[: max(1, min(plan.windows, len(kept) - tuning))]
-    ground = Ground(data.rows, kept.rows[-tuning:], held_out, data.counts(len(words)).numpy())
-    return ground, record
+    return Ground(data.rows, kept.rows[-tuning:], held_out, data.counts(len(words)).numpy()), record
 
 
 @dataclass

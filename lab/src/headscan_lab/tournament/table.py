@@ -1,22 +1,17 @@
 """What the runs of an arm say together: means over seeds with their intervals, at equal tokens, time and loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from headscan.run import Interval, Result, Row
+from headscan.run import DataFrame, Interval, Result, Row, dataframe
 from headscan.statistics.uncertainty import student
 from headscan_lab.tournament.race import SHAPES, Moment, Race
 from headscan_lab.tournament.variants import TournamentPlan
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def mean_over_seeds(values: Iterable[float | None], *, level: float = 0.95) -> tuple[float | None, Interval | None]:
@@ -315,10 +310,8 @@ class TournamentResult(Result):
         """The row of an arm."""
         return next(row for row in self.arms if row["arm"] == name)
 
-    def frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame([dict(row) for row in self.arms])
+    def frame(self) -> DataFrame:
+        return dataframe([dict(row) for row in self.arms])
 
     def __repr__(self) -> str:
         return (

@@ -1,7 +1,5 @@
 """Slices: a part of a model, made ready on one model and run."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ class SlicedModel(Memo):
     def vocabulary_size(self) -> int:
         return self.lens.vocabulary_size
 
-    def embed(self, ids: Int[Tensor, ...]) -> Float[Tensor, "... e"]:
+    def embed(self, ids: Int[Tensor, "..."]) -> Float[Tensor, "... e"]:
         return F.embedding(ids.to(self.vectors.device), self.vectors)
 
     def check(self, input_ids: IdsLike) -> Int[Tensor, "B T"]:

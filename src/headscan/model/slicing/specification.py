@@ -129,8 +129,7 @@ class SliceSpecification:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """The slice that `document` wrote; unknown keys are refused."""
-        known = {field.name for field in fields(cls)}
-        if unknown := set(document) - known:
+        if unknown := set(document) - {field.name for field in fields(cls)}:
             raise BadInput(f"A slice has no attribute {', '.join(sorted(unknown))}.")
         return cls(**{**document, "sites": tuple(document.get("sites", ("block.0",)))})
 

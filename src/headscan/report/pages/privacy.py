@@ -173,8 +173,7 @@ def _tokens(result: InvertResult) -> Table:
         for place, token in enumerate(prompt.recovered_strings):
             true = prompt.strings[place] if prompt.strings else "?"
             proved = proof.residuals[place], proof.margins[place], proof.compared[place], proof.types[place]
-            equivalent = len(proof.equivalent[place])
-            rows.append((f"{number + 1}, {place}", true, token, *proved, equivalent, prompt.verdicts[place]))
+            rows.append((f"{number + 1}, {place}", true, token, *proved, len(proof.equivalent[place]), prompt.verdicts[place]))
     return Table(columns, rows, where="page")
 
 

@@ -79,11 +79,10 @@ def scan(result: ScanResult) -> Head:
     if not names or not result.sites:
         raise BadInput("The result is no scan: it has no models or no sites.")
     plots = {measure: partial(by_layer, result, measure) for measure in result.measures}
-    heads = [_cone_of(result, name) for name in names]
     return Head(
         [named(name) for name in names], _subtitle(result), switch=knows(result, "average_cosine"), plots=plots,
         words=[term(words, name) for name, words in result.measures.items()],
-        top=[Raw("scan_cones.html.j2", {"heads": heads, "several": len(names) > 1})],
+        top=[Raw("scan_cones.html.j2", {"heads": [_cone_of(result, name) for name in names], "several": len(names) > 1})],
     )  # fmt: skip
 
 

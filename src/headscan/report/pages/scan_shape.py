@@ -91,8 +91,7 @@ def _in_short(result: ScanResult) -> list[Part]:
         last = last_block(own)
         lines = [line(row) for row in own]
         for null, words in NULLS.items():
-            rows = of_model(result.nulls, name, null)
-            lines += [line(row, words) for row in rows if last and row["site"] == last["site"]]
+            lines += [line(row, words) for row in of_model(result.nulls, name, null) if last and row["site"] == last["site"]]
         notes = dict.fromkeys(noted(note for row in own for note in row.notes))
         if any(row.number("sinks") for row in own):
             notes = dict.fromkeys([ASIDE, *notes])
@@ -330,8 +329,7 @@ def _table(title: str, fields: Words, rows: Iterable[Row], aside: str, *, folded
     several = len({row.get("model") for row in shown}) > 1
     columns, names = [Term("")], []
     for name, words in fields.items():
-        ending = aside if getattr(words, "first", True) else ""
-        for end in dict.fromkeys(("", ending)):
+        for end in dict.fromkeys(("", aside if getattr(words, "first", True) else "")):
             if any(name + end in row for row in shown):
                 other = Term(f"{words.title}, {ENDINGS.get(end)}", percent=words.percent, where="page")
                 columns.append(other if end else term(words, name))
@@ -403,8 +401,7 @@ def course(result: ScanResult) -> Section | None:
         return None
 
     def figure(table: str, key: str, words: MeasureWords | Field, draw: partial[go.Figure]) -> Figure:
-        alt = f"{words.title} over the checkpoints"
-        return Figure(f"course.{table}.{key}", draw, alt, "", 220, words.title, words.sentence)
+        return Figure(f"course.{table}.{key}", draw, f"{words.title} over the checkpoints", "", 220, words.title, words.sentence)
 
     maps = [figure("sites", key, words, partial(_course_map, result.sites, names, key)) for key, words in result.measures.items()]
     parts: list[Part] = [Prose("Sites by checkpoints", heading=True), Panels(maps, small=True)]

@@ -140,8 +140,7 @@ def _numbers(values: Any, shape: Shape, name: str) -> np.ndarray[Any, Any]:
         if not pa.types.is_fixed_size_list(values.type) and len(values):
             lengths = np.diff(values.offsets.to_numpy())
             if (lengths != size).any():
-                another = int(lengths[lengths != size][0])
-                raise BadInput(f"{name} holds lists of different lengths: {size} and {another}.")
+                raise BadInput(f"{name} holds lists of different lengths: {size} and {int(lengths[lengths != size][0])}.")
         values, many = _plain(values.flatten()), many * size
     if values.null_count or len(values) != many:
         raise BadInput(f"{name}: a number is missing (null).")

@@ -1,7 +1,5 @@
 """What a descent and a search find again of prompts whose outputs are given: the tool behind the claims on inversion."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -188,7 +186,7 @@ class Recovered(Experiment):
         mask = "-inf" if self.allow is not None else "zero"
         return preset(name, steps=self.steps, loss=self.loss, rate=rate, seed=seed, mask=mask)
 
-    def sliced(self) -> Recovered:
+    def sliced(self) -> "Recovered":
         """What is left of it when the descent and the score are forgotten: what a search depends on."""
         return replace(self, method="indirect", loss="l1", steps=1, start="noise", adam=False, scored="all", search=True)
 

@@ -36,8 +36,7 @@ class _NextPosition:
 
     def run(self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False) -> Tensor:
         vectors = self.prefix.cut.embed(torch.as_tensor(input_ids)) if inputs_embeds is None else inputs_embeds
-        rows = torch.arange(len(self.prefix.ids), device=vectors.device)
-        return self.prefix.outputs(rows, vectors[:, 0], grad=grad)[:, None]
+        return self.prefix.outputs(torch.arange(len(self.prefix.ids), device=vectors.device), vectors[:, 0], grad=grad)[:, None]
 
 
 @EXPERIMENTS.register("alone")
@@ -158,8 +157,7 @@ class Cliff(OnModels):
             difference_of(f"found with {high} features less with {low}", shares[high], shares[low])
             for low, high in pairwise(shares)
         ]
-        steepest = max(falls, key=lambda one: one.value)
-        return ExperimentOutcome(effect=steepest, beside=tuple(shares.values()), models=(lens.name,))
+        return ExperimentOutcome(effect=max(falls, key=lambda one: one.value), beside=tuple(shares.values()), models=(lens.name,))
 
 
 # ---- A slice that runs with another embedding table than its answers are decoded with.

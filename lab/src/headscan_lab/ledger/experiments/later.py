@@ -252,8 +252,7 @@ class Collisions(OnTexts):
 def _last_states(kind: str, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
     """Distinct prompts of random tokens [n, t], and the last token's states [n, d] at every block."""
     lens = lens_of(kind)
-    drawing = torch.Generator().manual_seed(seed)
-    ids = torch.randint(lens.vocabulary_size, (COLLIDING, TOKENS), generator=drawing).unique(dim=0)
+    ids = torch.randint(lens.vocabulary_size, (COLLIDING, TOKENS), generator=torch.Generator().manual_seed(seed)).unique(dim=0)
     kept: dict[str, list[Tensor]] = {site: [] for site in lens.match("block.*")}
     with torch.no_grad():
         for part in ids.split(50):

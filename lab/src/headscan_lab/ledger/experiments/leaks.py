@@ -222,8 +222,7 @@ class Deletion(OnModels):
     def on(self, model: str) -> Self | None:
         if model.startswith(TWIN):
             return None
-        large = (lens_of(model).provenance().parameters or 0) > LARGE
-        return None if large else replace(self, model=model)
+        return None if (lens_of(model).provenance().parameters or 0) > LARGE else replace(self, model=model)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         areas = _areas(self.model, seed)

@@ -55,8 +55,7 @@ def set_aside(lens: Lens, aside: Aside) -> Iterator[None]:
     """A context in which every block hands on its output so changed."""
 
     def after(_: torch.nn.Module, __: Any, output: Any) -> Any:
-        states = output[0] if isinstance(output, tuple) else output
-        changed = CHANGES[aside](states)
+        changed = CHANGES[aside](output[0] if isinstance(output, tuple) else output)
         return (changed, *output[1:]) if isinstance(output, tuple) else changed
 
     with ExitStack() as hooks:

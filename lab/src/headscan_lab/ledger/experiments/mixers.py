@@ -133,8 +133,7 @@ def recall(
         (run(guess)[:, first:] - target).abs().mean().backward()
         optimizer.step()
         schedule.step()
-    found = torch.cdist(guess.detach(), table).argmin(-1)
-    hits = (found == ids).float()
+    hits = (torch.cdist(guess.detach(), table).argmin(-1) == ids).float()
     if first == 0:
         return Recall(hits, None, None, None)
     exact, margin = _search(run, table, ids, target, first)
@@ -229,8 +228,7 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
     count = enough(SLOTS if everything else asked.first)
     for inner in own_seeds(seed):
         model = _body(asked.body, asked.width, asked.blocks, asked.trained, inner)
-        ids = language(inner + 50_000_000, count, SLOTS)
-        found = recall(model, first=asked.first, seed=inner, blocks=asked.at, ids=ids)
+        found = recall(model, first=asked.first, seed=inner, blocks=asked.at, ids=language(inner + 50_000_000, count, SLOTS))
         own.append(found.own.numpy())
         if found.hidden is not None and found.exact is not None:
             hidden.append(found.hidden.numpy())

@@ -1,7 +1,5 @@
 """The claims on next-token prediction: a number of each of five random instances, by the name of what it checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -15,9 +13,7 @@ from headscan_lab.theory.checks import Found
 
 SEEDS = 5
 CHECKS: dict[str, Callable[[int], Found]] = {
-    name: check
-    for name, check in vars(checks).items()
-    if getattr(check, "__annotations__", {}) == {"seed": "int", "return": "Found"}
+    name: check for name, check in vars(checks).items() if getattr(check, "__annotations__", {}) == {"seed": int, "return": Found}
 }
 """The functions of headscan_lab.theory.checks that take a seed and give what one instance gave."""
 
