@@ -35,8 +35,7 @@ def _before(options: dict[str, Any]) -> bool:
 
 def dry_run(command: str) -> str:
     """Check everything of a command that can be checked without its model: its options by themselves, and its slice by the
-    model's configuration. Returns a sentence; raises BadInput that names the command.
-    """
+    model's configuration. Returns a sentence; raises BadInput that names the command."""
     from cyclopts import CycloptsError
 
     from headscan.model.slicing import Slice

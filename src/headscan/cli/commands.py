@@ -51,10 +51,6 @@ def _after_checkup(result: headscan.Result, options: dict[str, Any]) -> int | No
     return FOUND if result.failed else None
 
 
-def _after_privacy(result: headscan.Result, _: dict[str, Any]) -> int | None:
-    return FOUND if getattr(result, "verdict", None) == "fail" else None
-
-
 COMMANDS = {
     "checkup": Command(
         verb=lambda: headscan.checkup, subject="SOURCE...", subject_help=SOURCE_HELP, docs="checkup.md",
@@ -86,7 +82,7 @@ COMMANDS = {
     ),
     "privacy": Command(
         verb=lambda: headscan.privacy, docs="leaks.md", example="gpt-vanilla --text stories --sites block.0 --noise 0,0.8",
-        after=_after_privacy,
+        after=lambda result, _: FOUND if getattr(result, "verdict", None) == "fail" else None,
     ),
     "attribute": Command(
         verb=lambda: headscan.attribute, docs="attribution.md", example="gpt-vanilla --prompt 'Once upon a' --method occlusion",

@@ -242,14 +242,11 @@ class AnatomyProbe(Probe):
                 if biases.shape[-2]:
                     names.append(f"{plan.prefix}norm biases")
                     branches = np.concatenate([branches, biases.sum(-2, keepdim=True).numpy()], axis=1)
-        if site not in {place for plan in self.plans for place in plan.places} and _is_branch(site):
+        kind = site.rsplit(".", 1)[-1].split("_")[0]
+        if kind in ("attention", "cross", "mlp", "mixer") and site not in {place for plan in self.plans for place in plan.places}:
             names, branches = [site], cells.sum(1)[:, None].cpu().numpy()
         held_cells, held_tokens = cells.cpu().numpy(), tokens.cpu().numpy()
         return SiteParts(held_cells, held_tokens, self.band_names, self.position_names, branches, names)
-
-
-def _is_branch(site: str) -> bool:
-    return site.rsplit(".", 1)[-1].split("_")[0] in ("attention", "cross", "mlp", "mixer")
 
 
 def _documents(sums: PartSums) -> list[Cells]:

@@ -135,7 +135,8 @@ class CommonDirectionProbe(Probe):
                 clean = [float(value) if np.isfinite(value) else None for value in values]
                 sizes = [float(part["tokens"]) for part in parts]
                 row["correlation_interval"] = jackknife(number(row["correlation"]), clean, sizes, bounds=(-1.0, 1.0))
-        row["says"] = _spoken(setup, mean)
+        ids = head.logits(mean.to(head.weight)).float().topk(min(SPOKEN, len(head.weight))).indices.tolist()
+        row["says"] = " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))
         row["stream_gauge"] = _along_ones(setup, data)
         if setup.last in data.sample:
             row |= _gauge(data.sample[setup.last].double().numpy(), mean.numpy(), data.blocks)
@@ -188,9 +189,3 @@ def _along_ones(setup: ProbeSetup, data: ProbeData) -> float | None:
     if stack is None or norm is None or not norm.centred or not all(stack.plain):
         return 0.0
     return float(cloud.unit_sum.sum() ** 2 / (cloud.width * square))
-
-
-def _spoken(setup: ProbeSetup, mean: Tensor) -> str:
-    head = setup.head
-    ids = head.logits(mean.to(head.weight)).float().topk(min(SPOKEN, len(head.weight))).indices.tolist()
-    return " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))

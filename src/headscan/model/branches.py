@@ -181,7 +181,8 @@ def _kind(makers: list[Call], block: Call) -> str:
     names = " ".join(f"{call.path[skip:]} {type(call.module).__name__}" for call in makers).lower()
     for text in (names, " ".join(type(owner).__name__ for owner in owners).lower()):
         if ATTENTION.search(text):
-            if any(map(_recurrent, [*owners, *(call.module for call in makers)])):
+            modules = [*owners, *(call.module for call in makers)]
+            if any(STATE & set(inspect.signature(module.forward).parameters) for module in modules):
                 return "mixer"
             return "cross_attention" if CROSS.search(text) else "attention"
         if MLP.search(text):
@@ -190,16 +191,11 @@ def _kind(makers: list[Call], block: Call) -> str:
 
 
 def _owners(call: Call, block: Call) -> list[torch.nn.Module]:
-    inside = call.path[len(block.path) + 1 :].split(".")[:-1]
     owners, module = [], block.module
-    for part in inside:
+    for part in call.path[len(block.path) + 1 :].split(".")[:-1]:
         module = getattr(module, part)
         owners.append(module)
     return owners
-
-
-def _recurrent(module: torch.nn.Module) -> bool:
-    return bool(STATE & set(inspect.signature(module.forward).parameters))
 
 
 ALIKE = 1e-5  # relative difference up to which two answers of a norm count as the same law: some compute in float32

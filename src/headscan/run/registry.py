@@ -11,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from headscan.run.errors import BadInput, nearest
-from headscan.run.settings import PARAMETERS, OptionField, Settings, check_value, from_text, options_of
+from headscan.run.settings import PARAMETERS, OptionField, check_value, from_text, options_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -77,7 +77,7 @@ class Registry(Mapping[str, T], Generic[T]):
             raise BadInput(f"There are two {self.kind}s named {name!r}: {_home(taken)} and {_home(item)}.")
         self._items[name] = item
         if isinstance(item, type):
-            if issubclass(item, Settings) and "__dataclass_params__" not in vars(item):
+            if hasattr(item, "__dataclass_transform__") and "__dataclass_params__" not in vars(item):
                 dataclass(frozen=True, kw_only=True)(item)  # in place
             PARAMETERS.add(item)
         return item

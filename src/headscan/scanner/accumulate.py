@@ -146,15 +146,11 @@ def _count(
     try:
         statistics.update(states, batch.indices.tolist(), torch.from_numpy(batch.documents), ids, rest=rest)
     except NonFinite as error:
-        raise _not_finite(source, site, error.window, error.position, states.dtype) from None
-
-
-def _not_finite(source: VectorSource, site: str, window: int, position: int, dtype: torch.dtype) -> BadInput:
-    advice = "Try --dtype float32, or look for broken weights." if source.lens else "They are stored so."
-    return BadInput(
-        f"{source.name} gives NaN or infinite values at site {site} (window {window}, position {position}, in "
-        f"{str(dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
-    )
+        advice = "Try --dtype float32, or look for broken weights." if source.lens else "They are stored so."
+        raise BadInput(
+            f"{source.name} gives NaN or infinite values at site {site} (window {error.window}, position {error.position}, in "
+            f"{str(states.dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
+        ) from None
 
 
 def _contexts(ids: Tensor, rows: npt.NDArray[np.float64], positions: npt.NDArray[np.float64]) -> Tensor:

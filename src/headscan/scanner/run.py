@@ -140,10 +140,9 @@ def _findings(found: list[Examined], sites: list[Row], nulls: list[Row], tables:
     """Those of all models, each with what was read; none but one of a model that cannot read the text."""
     texts = {one.record.name: one.text for one in found}
     missing = [unread(text, name) for name, text in texts.items()]
-    told = findings(sites, nulls, tables)
     readable = {name for name, text in texts.items() if text.unknown_share < UNREAD}
     kept = list[Finding]()
-    for one in told:
+    for one in findings(sites, nulls, tables):
         if one.model in readable:
             few = on_few(texts[one.model], one.site) if one.level == "alert" else ""
             kept.append(

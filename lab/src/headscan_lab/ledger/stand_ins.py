@@ -99,7 +99,7 @@ class OnModels(Experiment):
     model: str
 
     def on(self, model: str) -> Experiment | None:
-        return replace(self, model=model)  # type: ignore[call-arg]
+        return replace(self, model=model)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model),)

@@ -1,6 +1,5 @@
 """What a scan's page draws: the core measures by layer, the spectra, who builds the cone, the measures beyond the core, the
-probes' tables, and how all change from checkpoint to checkpoint.
-"""
+probes' tables, and how all change from checkpoint to checkpoint."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from typing import ClassVar, Literal, Self, TypeAlias
 
@@ -79,8 +79,7 @@ def search_shown(ready: SlicedModel, target: Tensor, allowed: Tensor | None) -> 
 def search_hidden(ready: SlicedModel, target: Tensor, start: Tensor, allowed: Tensor | None, sweeps: int = 3) -> Tensor:
     """Tokens [prompts, T] by exchange: from a start, every allowed token is tried at one place after another, the hidden
     places first, and the best is kept. A prompt is done when its outputs fit, or a sweep changes nothing; the truth plays no
-    part in it. Cost: at most sweeps · T · V runs a prompt, mostly V.
-    """
+    part in it. Cost: at most sweeps · T · V runs a prompt, mostly V."""
     tokens = start.clone()
     every = torch.arange(ready.vocabulary_size)
     kept = set(ready.kept(tokens.shape[1]))
@@ -110,7 +109,6 @@ SAID = {
 
 
 @EXPERIMENTS.register("recovered")
-@dataclass(frozen=True, kw_only=True)
 class Recovered(Experiment):
     """Prompts whose outputs at a slice are given; the tokens are sought by the published descent, then by search.
 
@@ -269,12 +267,10 @@ LENGTH = 6
 
 
 @EXPERIMENTS.register("start-decides")
-@dataclass(frozen=True, kw_only=True)
 class StartDecides(Experiment):
     """`models`: wrong tokens that two models (`first`, and a Llama or itself with fresh weights) with two prompts share, place
     by place, when they start alike. `prompts`: wrong answers to prompts of one token, or for a hidden first token, that are
-    the commonest wrong answer.
-    """
+    the commonest wrong answer."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of wrong tokens that two descents from one start have in common",
@@ -342,7 +338,6 @@ class StartDecides(Experiment):
 
 
 @EXPERIMENTS.register("target-scaled")
-@dataclass(frozen=True, kw_only=True)
 class TargetScaled(Experiment):
     """Descents from zero to the output of 10 W (one-hot) and of W (pseudo-inverse, W⁺W being one on rows)."""
 

@@ -4,7 +4,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from statistics import median
 from typing import ClassVar, Literal, Self
@@ -60,13 +60,11 @@ RANDOM_HEAD = "share of words pushed away by most states, of a random head"
 
 
 @EXPERIMENTS.register("shape")
-@dataclass(frozen=True, kw_only=True)
 class ShapeOfStates(Experiment):
     """A measure of the states after the final norm of five texts (`specimen`) or five trainings (`taught`, `headless`); with
     `less`, seed by seed less that of another stand-in on the same texts. `control` names what the effect is held against: the
     same difference on the language without Zipf's law (`flat`), the difference against a tied head (`tied`) or one whose bias
-    starts at the log frequencies (`bias`), or the measure less that of a random head on the same states (`random head`).
-    """
+    starts at the log frequencies (`bias`), or the measure less that of a random head on the same states (`random head`)."""
 
     controlled: ClassVar[bool] = True
     words: ClassVar[ExperimentWords] = ExperimentWords(
@@ -166,7 +164,6 @@ TREND_LEAST = 24  # members: below, six coefficients leave too little to judge t
 
 
 @EXPERIMENTS.register("trend")
-@dataclass(frozen=True, kw_only=True)
 class Trend(Experiment):
     """Least squares of a measure on log2 of width, depth and vocabulary, head and text: the coefficient of one factor."""
 
@@ -249,7 +246,6 @@ COMMONEST_SEEDS, WORDS = 5, 4000
 
 
 @EXPERIMENTS.register("commonest-words")
-@dataclass(frozen=True, kw_only=True)
 class CommonestWords(Experiment):
     """The shares of the three commonest words in five pieces, drawn at random, of 4,000 words of the English that describes the
     Python language (`pydoc_data` of the standard library), which no model here has read or written."""
@@ -285,19 +281,13 @@ class CommonestWords(Experiment):
 REPEATS, STEP_COST_LEAST = 5, 0.005  # seconds a repeat: of a single quick step some clocks see nothing
 
 
-def _headed(hidden: Tensor, table: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(hidden @ table.T, targets)
-
-
-LOSSES = (_headed, cwt_loss)
+LOSSES = (lambda hidden, table, targets: F.cross_entropy(hidden @ table.T, targets), cwt_loss)
 
 
 @EXPERIMENTS.register("step-cost")
-@dataclass(frozen=True, kw_only=True)
 class StepCost(Experiment):
     """Cross-entropy over `vocabulary` tokens against contrastive weight tying among `batch` targets drawn by Zipf's law, width
-    `width`, forward and backward; the body, which both have, is left out.
-    """
+    `width`, forward and backward; the body, which both have, is left out."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="cost with a head over cost without one",

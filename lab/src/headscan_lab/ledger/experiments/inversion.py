@@ -1,7 +1,7 @@
 """Tokens inverted one at a time, each without the tokens before it, as published."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any, ClassVar, Literal, Self
 
@@ -40,7 +40,6 @@ class _NextPosition:
 
 
 @EXPERIMENTS.register("alone")
-@dataclass(frozen=True, kw_only=True)
 class Alone(OnModels):
     """Each output descended to by one vector without a prefix; the control commits the prefix found so far."""
 
@@ -78,7 +77,6 @@ class Alone(OnModels):
 
 
 @EXPERIMENTS.register("contrast")
-@dataclass(frozen=True, kw_only=True)
 class Contrast(Experiment):
     """The share that `high` finds less the share that `low` finds, both experiments of one kind, which a row names as `of`
     ("recovered" by default); what they have in common it writes as `base`."""
@@ -130,7 +128,6 @@ def _name(one: Experiment, other: Experiment) -> str:
 
 
 @EXPERIMENTS.register("cliff")
-@dataclass(frozen=True, kw_only=True)
 class Cliff(OnModels):
     """Prompts from the first so many features of the first block, a sixteenth more at a time: the steepest fall of the share
     found from one number to the next. The source tells of a fall from all to none within one of 4,096."""
@@ -164,7 +161,6 @@ class Cliff(OnModels):
 
 
 @EXPERIMENTS.register("decoded-with")
-@dataclass(frozen=True, kw_only=True)
 class DecodedWith(Experiment):
     """The specimen's first block on an untrained table: decoded with the trained one (as published), and with its own."""
 
@@ -201,7 +197,6 @@ ROWS = 1024  # of a table, at most: all of a large one would take V² scores
 
 
 @EXPERIMENTS.register("embedding-inverted")
-@dataclass(frozen=True, kw_only=True)
 class EmbeddingInverted(OnModels):
     """x W⁺ of every row of the table: is the largest entry its own, and how large is it beside d/V. Of `all` vectors of R^V, of
     which tokens are V among infinitely many: the share of its dimensions that the table takes to zero."""
@@ -253,7 +248,6 @@ class EmbeddingInverted(OnModels):
 
 
 @EXPERIMENTS.register("near-and-wrong")
-@dataclass(frozen=True, kw_only=True)
 class NearAndWrong(Experiment):
     """Descents of `steps` steps; only prompts that come within `limit` of the distance of a slight shift are counted."""
 

@@ -53,7 +53,6 @@ def together(first: list[float], second: list[float]) -> float:
 
 
 @EXPERIMENTS.register("drift")
-@dataclass(frozen=True, kw_only=True)
 class Drift(OnTexts):
     """`states`: rank correlation over sites of the mean vector's norm with the average cosine. `heads`: |cosine| of a head's
     mean query and mean key, over all heads, less that of a first block with random weights. `untrained`: average cosine that a
@@ -126,7 +125,6 @@ WIDE = 10  # rows of a head a dimension: Pythia-12b has 10, GPT-2 65
 
 
 @EXPERIMENTS.register("head-rank")
-@dataclass(frozen=True, kw_only=True)
 class HeadRank(OnTexts):
     """`gradient`: the share of the norm of the logits' gradient that the head does not hand on. `loss`: what the loss gains when
     the logits are cut to `rank` dimensions, the best ones for these states in the least squares of all logits."""
@@ -217,7 +215,6 @@ COLLIDING, TOKENS = 200, 6
 
 
 @EXPERIMENTS.register("collisions")
-@dataclass(frozen=True, kw_only=True)
 class Collisions(OnTexts):
     """The share of 200 distinct prompts of six random tokens whose last state in the middle block equals another's, held in
     `bits`: uniform levels up to the largest magnitude of all these states (0: as computed). `shrinks`: the smallest distance a

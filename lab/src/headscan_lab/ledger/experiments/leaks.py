@@ -77,7 +77,6 @@ class Protection(OnModels):
 
 
 @EXPERIMENTS.register("depth-protects")
-@dataclass(frozen=True, kw_only=True)
 class Depth(Protection):
     """States of the first block, open, and of the middle and the last, without noise; exact search."""
 
@@ -87,11 +86,9 @@ class Depth(Protection):
 
 
 @EXPERIMENTS.register("few-bits-protect")
-@dataclass(frozen=True, kw_only=True)
 class FewBits(Protection):
     """States of the middle block and its keys in the cache, as they are and in a number format; exact search, whose candidates
-    are rounded as the release was.
-    """
+    are rounded as the release was."""
 
     format: str = "int4"
 
@@ -104,11 +101,9 @@ class FewBits(Protection):
 
 
 @EXPERIMENTS.register("little-noise-protects")
-@dataclass(frozen=True, kw_only=True)
 class LittleNoise(Protection):
     """States of the middle block: as they are, by exact search; with Gaussian noise of `share` of their coordinates' rms, by an
-    attack that is told neither the noise nor a token.
-    """
+    attack that is told neither the noise nor a token."""
 
     share: float = 0.05
 
@@ -155,11 +150,9 @@ def _searched(cut: SlicedModel, ids: Int[Tensor, "P T"]) -> Float[Tensor, "P T"]
 
 
 @EXPERIMENTS.register("noisy-code")
-@dataclass(frozen=True, kw_only=True)
 class NoisyCode(OnModels):
     """The first block's states of all single tokens, with noise of `noise` times their spread: nearest state decoding, before
-    training (the same shape, fresh weights) less after.
-    """
+    training (the same shape, fresh weights) less after."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="share of tokens decoded from a noisy state, untrained less trained",
@@ -199,11 +192,9 @@ LARGE = 300_000_000  # parameters: the curves of Qwen's 1.5 G take more than a q
 
 
 @EXPERIMENTS.register("deletion")
-@dataclass(frozen=True, kw_only=True)
 class Deletion(OnModels):
     """The area under the deletion curve of `method` less that of the best of `against` ("random" is a random order); below
-    zero, the method's order takes the prediction away faster.
-    """
+    zero, the method's order takes the prediction away faster."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="area under the method's deletion curve less the least of those it is held against, a training seed",

@@ -117,7 +117,6 @@ def by_block(kind: str, seed: int, aside: Aside) -> list[ByBlock]:
 
 
 @EXPERIMENTS.register("massive-activations")
-@dataclass(frozen=True, kw_only=True)
 class MassiveActivations(OnTexts):
     """`together`: the first token's norm and compression by block. `valley`, `sinks`: what the most compressed block gains in
     entropy, and the share of the sinks that goes, when the first token is held to the norm of the others in every block; the

@@ -52,9 +52,8 @@ def leak_check(
     length, vocabulary = ids.shape[1], cut.vocabulary_size
     generator = torch.Generator().manual_seed(seed)
     rows = ids.repeat(length * trials, 1)
-    place = torch.arange(length).repeat_interleave(trials)
     shift = torch.randint(1, max(vocabulary, 2), (length * trials,), generator=generator).to(ids.device)
-    changed = torch.arange(len(rows), device=ids.device), place.to(ids.device)
+    changed = torch.arange(len(rows), device=ids.device), torch.arange(length).repeat_interleave(trials).to(ids.device)
     rows[changed] = (rows[changed] + shift) % vocabulary
     moved = []
     for chunk in rows.split(max(1, batch - 1)):
@@ -185,7 +184,6 @@ def _train(model: Any, steps: int, seed: int) -> None:
 
 
 @EXPERIMENTS.register("mixer-recall")
-@dataclass(frozen=True, kw_only=True)
 class MixerRecall(Experiment):
     """A body of `blocks` blocks, its first `first` outputs hidden; `at` blocks are run (None: all).
 
@@ -250,7 +248,6 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
 
 
 @EXPERIMENTS.register("mask-lifted")
-@dataclass(frozen=True, kw_only=True)
 class MaskLifted(OnModels):
     """Each later token of a prompt is changed: the share of earlier outputs that move, without the mask and with it."""
 

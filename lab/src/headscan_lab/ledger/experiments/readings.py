@@ -1,7 +1,7 @@
 """What one pass over a text shows of a model, five pieces of text each: claims that need no training and no inversion but one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Self, TypeAlias
 
 import torch
@@ -84,7 +84,6 @@ READINGS: dict[str, tuple[Callable[[str, int], Pair], str, str, str]] = {
 
 
 @EXPERIMENTS.register("readings")
-@dataclass(frozen=True, kw_only=True)
 class Readings(OnModels):
     """One of READINGS, on five pieces of the shipped stories."""
 

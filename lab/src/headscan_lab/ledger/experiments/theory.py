@@ -1,7 +1,6 @@
 """The claims on next-token prediction: a number of each of five random instances, by the name of what it checks."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import ClassVar
 
@@ -19,12 +18,10 @@ CHECKS: dict[str, Callable[[int], Found]] = {
 
 
 @EXPERIMENTS.register("next-token-theory")
-@dataclass(frozen=True, kw_only=True)
 class NextTokenTheory(Experiment):
     """`check`: one of the functions of `claims.ntp_theory` and `claims.ntp_training`. `worst`: the largest of the five
     instances counts, exactly (theorems and formulas); else their mean with its interval (what training does). `control` is the
-    name of the check's number that the effect is held against, `cause` what it would show.
-    """
+    name of the check's number that the effect is held against, `cause` what it would show."""
 
     words: ClassVar[ExperimentWords] = ExperimentWords(
         quantity="the first number of the check, an instance a seed",
