@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -16,9 +15,10 @@ from torch import Tensor
 from headscan.attribution.engine import Engine
 from headscan.model import Lens
 from headscan.run import BadInput
+from headscan.statistics.uncertainty import Floats
 from headscan.text.prompts import Prompt, display
 
-Scores = npt.NDArray[np.float64]
+Scores = Floats
 
 TargetKind = Literal["next", "logit", "contrast", "logprob", "all", "sentence"]
 KINDS = {

@@ -162,11 +162,8 @@ class Measurements:
                 change = self._losses(windows) - plain
             finally:
                 hook.remove()
-            rows.append(
-                BlockRemoved(
-                    site=site, tokens=tokens, change=float(change.mean()), interval=student(change), loss=float(plain.mean())
-                )
-            )
+            mean, loss = float(change.mean()), float(plain.mean())
+            rows.append(BlockRemoved(site=site, tokens=tokens, change=mean, interval=student(change), loss=loss))
         return rows
 
     def _losses(self, windows: torch.Tensor) -> np.ndarray:
@@ -177,11 +174,8 @@ class Measurements:
             return torch.nn.functional.cross_entropy(logits[:, :-1].float().mT, wanted, reduction="none").mean(1).cpu()
 
         parts = windows.split(max(1, 2**25 // (windows.shape[1] * self.lens.vocabulary_size)))
-        return (
-            torch.cat([lose(self.lens.run(ids.to(self.lens.device), sites="head")["head"], ids) for ids in parts])
-            .double()
-            .numpy()
-        )
+        losses = [lose(self.lens.run(ids.to(self.lens.device), sites="head")["head"], ids) for ids in parts]
+        return torch.cat(losses).double().numpy()
 
     def cure(self) -> TriedRemedies | None:
         """Remedies fitted on half of the passages and judged by the others."""

@@ -24,36 +24,24 @@ class FlowSummary:
     """
 
     site: str
-    leak_own: Annotated[
-        float,
-        Term(
-            "leak, own token",
-            "How far an output moves when its own token changes, as a share of its norm.",
-            column="leak\nown\ntoken",
-        ),
-    ]
+    leak_own: Annotated[float, Term(
+        "leak, own token", "How far an output moves when its own token changes, as a share of its norm.",
+        column="leak\nown\ntoken"
+    )]  # fmt: skip
     leak_of_earlier: Annotated[
         float, Term("leak of earlier tokens", "The same when a token before it changes.", column="leak\nearlier\ntokens")
     ]
-    leak_of_later: Annotated[
-        float,
-        Term(
-            "leak of later tokens", "The same when a token after it changes; 0 under a causal mask.", column="leak\nlater\ntokens"
-        ),
-    ]
-    recoverable_own: Annotated[
-        float | None,
-        Term(
-            "own token recovered",
-            "Share of tokens that their own output distinguishes from all others.",
-            column="own\ntoken\nrecovered",
-        ),
-    ] = None
-    recoverable_of_earlier: Annotated[
-        float | None,
-        Term("earlier tokens recovered", "Share of earlier tokens that one output alone gives away, others known.",
-             column="earlier\ntokens\nrecovered"),
-    ] = None  # fmt: skip
+    leak_of_later: Annotated[float, Term(
+        "leak of later tokens", "The same when a token after it changes; 0 under a causal mask.", column="leak\nlater\ntokens"
+    )]  # fmt: skip
+    recoverable_own: Annotated[float | None, Term(
+        "own token recovered", "Share of tokens that their own output distinguishes from all others.",
+        column="own\ntoken\nrecovered"
+    )] = None  # fmt: skip
+    recoverable_of_earlier: Annotated[float | None, Term(
+        "earlier tokens recovered", "Share of earlier tokens that one output alone gives away, others known.",
+        column="earlier\ntokens\nrecovered"
+    )] = None  # fmt: skip
     recoverable_of_later: Annotated[
         float | None, Term("later tokens recovered", "The same of later tokens.", column="later\ntokens\nrecovered")
     ] = None

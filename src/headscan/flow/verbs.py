@@ -56,10 +56,9 @@ WindowCount = Annotated[
 ]
 Length = Annotated[int | None, Option(f"Tokens of each prompt. Default: those of the shortest; {LENGTH} of a text.", low=2)]
 SiteGlobs = Annotated[str | Sequence[str], Option("Globs of sites, comma-separated.")]
-Cuts = Annotated[
-    str | Sequence[str],
-    Option(f"Parts of the model that are kept: {', '.join(VARIANTS)}; joined with +; several, comma-separated.", name="cut"),
-]
+Cuts = Annotated[str | Sequence[str], Option(
+    f"Parts of the model that are kept: {', '.join(VARIANTS)}; joined with +; several, comma-separated.", name="cut"
+)]  # fmt: skip
 RandomWeights = Annotated[bool, Option("Measure each model with random weights, too.")]
 
 
@@ -189,10 +188,9 @@ def run(
     length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False,
     trials: Annotated[int, Option("Random replacement tokens at each position, for the leak.", low=1, high=2**20)] = 4,
     recover: Annotated[bool, Option("Search the vocabulary at each position; otherwise only the leak is measured.")] = True,
-    candidates: Annotated[
-        int | None,
-        Option("Tokens tried for recovery at each position. Default: the vocabulary, or as many as take some minutes.", low=2),
-    ] = None,
+    candidates: Annotated[int | None, Option(
+        "Tokens tried for recovery at each position. Default: the vocabulary, or as many as take some minutes.", low=2
+    )] = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,

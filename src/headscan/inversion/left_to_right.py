@@ -35,13 +35,10 @@ WORTH = 8  # the table is worth that many times the tokens of the readout's fit:
 class Search(Settings):
     """How to search from left to right."""
 
-    order: Annotated[
-        Literal["auto", "table", "readout", "random"],
-        Option(
-            "Candidates by the table of all first outputs, by a linear readout and the model's own prior (auto: the table "
-            "up to a vocabulary of 32,768), or random (brute force)."
-        ),
-    ] = "auto"
+    order: Annotated[Literal["auto", "table", "readout", "random"], Option(
+        "Candidates by the table of all first outputs, by a linear readout and the model's own prior (auto: the table "
+        "up to a vocabulary of 32,768), or random (brute force)."
+    )] = "auto"  # fmt: skip
     budget: Annotated[int | None, Option("Candidates at one position. Default: the whole vocabulary.", low=1)] = None
     neighbours: Annotated[
         int, Option("Nearest predicted tokens that are tried after a match, for the certificate.", low=0, python=True)

@@ -54,29 +54,21 @@ def invert(
     prompt: Annotated[PromptsLike | None, Option(
         "The text whose states are inverted; may be given several times.", content=True, repeat=True)] = None,
     *,
-    states: Annotated[
-        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
-        Option(
-            "States that leaked, in place of a prompt: a file, folder or URL of any format that scan reads (FILE#SITE is one "
-            "site of it); in Python also an array [T, w] or [prompts, T, w].",
-            content=True, metavar="FILE",
-        ),
-    ] = None,
+    states: Annotated[str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None, Option(
+        "States that leaked, in place of a prompt: a file, folder or URL of any format that scan reads (FILE#SITE is one "
+        "site of it); in Python also an array [T, w] or [prompts, T, w].", content=True, metavar="FILE"
+    )] = None,
     method: Annotated[str | Method, Option(
         "Method: exact (left to right), joint, indirect or direct.", choices=METHODS)] = "auto",
-    given: Annotated[
-        str,
-        Option("The attacker observes: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS)
-    ] = "states",
+    given: Annotated[str, Option(
+        "The attacker observes: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS
+    )] = "states",
     tolerance: Annotated[float | None, Option(
         "Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0)] = None,
-    certificate: Annotated[
-        Literal["auto", "exhaustive", "sampled"],
-        Option(
-            "Tokens compared with those recovered: every token (exhaustive), some (sampled), or every one where that is "
-            "at most 1e10 multiplications a prompt (auto)."
-        ),
-    ] = "auto",
+    certificate: Annotated[Literal["auto", "exhaustive", "sampled"], Option(
+        "Tokens compared with those recovered: every token (exhaustive), some (sampled), or every one where that is "
+        "at most 1e10 multiplications a prompt (auto)."
+    )] = "auto",
     vocabulary: Annotated[str | Sequence[str] | None, Option("A text; only its tokens may be returned.", content=True)] = None,
     at: At = "block.0", tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", out: Out = None,
     resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,

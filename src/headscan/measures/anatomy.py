@@ -15,9 +15,7 @@ from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.measures.streams import Followed, Plan
 from headscan.statistics import Accumulator, PartSums, SiteBatch
-from headscan.statistics.uncertainty import Cells, StandardError
-
-Floats = npt.NDArray[np.float64]
+from headscan.statistics.uncertainty import Cells, Floats, StandardError
 
 RANKS = (10, 50, 200, 1000)
 """Where bands of token frequency end, by the rank of a token in the text."""

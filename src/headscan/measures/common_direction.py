@@ -11,10 +11,8 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.model.branches import Norm
 from headscan.statistics import Accumulator, BlockedTally, Blocks, Cloud, SiteBatch
 from headscan.statistics.tally import COUNT_BLOCKS
-from headscan.statistics.uncertainty import Cells, jackknife, number
+from headscan.statistics.uncertainty import Cells, Floats, jackknife, number
 from headscan.text import display
-
-Floats = npt.NDArray[np.float64]
 
 
 def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
@@ -144,7 +142,7 @@ class CommonDirectionProbe(Probe):
 
 
 def _said(
-    weight: npt.NDArray[np.float64], bias: npt.NDArray[np.float64] | float, mean: npt.NDArray[np.float64],
+    weight: Floats, bias: Floats | float, mean: Floats,
     counts: npt.NDArray[np.int64], seed: int,
 ) -> Cells:  # fmt: skip
     generator = np.random.default_rng(seed)
@@ -163,7 +161,7 @@ def _said(
     return cells
 
 
-def _gauge(states: npt.NDArray[np.float64], mean: npt.NDArray[np.float64], blocks: npt.NDArray[np.int64]) -> Cells:
+def _gauge(states: Floats, mean: Floats, blocks: npt.NDArray[np.int64]) -> Cells:
     cells: Cells = {}
     blocks = blocks[: len(states)]
     numbers = np.unique(blocks)

@@ -23,7 +23,7 @@ from headscan.run.rows import Cell
 from headscan.states import VectorSource
 from headscan.states.estimate import operations_a_second
 from headscan.statistics import REST, Accumulator, BlockedTally, Cloud, SiteBatch, SiteStatistics, Tally
-from headscan.statistics.uncertainty import Cells, jackknife, with_intervals
+from headscan.statistics.uncertainty import Cells, Floats, jackknife, with_intervals
 from headscan.text import PairSet
 
 
@@ -132,7 +132,7 @@ class ProbeData:
     first: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
 
-def tables(setup: ProbeSetup) -> dict[str, npt.NDArray[np.float64]]:
+def tables(setup: ProbeSetup) -> dict[str, Floats]:
     """The input embedding table and, where it is another, the output's; float64 [V, d]."""
     named = {"input embeddings": setup.lens.input_embeddings}
     output = setup.lens.output_embeddings
@@ -268,9 +268,7 @@ def over_blocks(
     return cells
 
 
-def sampled_rows(
-    data: ProbeData, fields: Mapping[str, Field], measure: Callable[[npt.NDArray[np.float64]], Cells], points: int
-) -> list[Cells]:
+def sampled_rows(data: ProbeData, fields: Mapping[str, Field], measure: Callable[[Floats], Cells], points: int) -> list[Cells]:
     """One row a site of what `measure` says of at most `points` sampled vectors [n, d], and a last one of Gaussian noise.
 
     Intervals come from leaving the vectors of one block of the text out after another, so `measure` runs once a block more.

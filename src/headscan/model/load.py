@@ -242,15 +242,10 @@ class Preparation:
                 extra["quantization_config"] = unpacking(dequantize=True)
         try:
             network, report = source.read(
-                self.family,
-                settings.trusted,
-                config=self.config,
-                dtype=precision,
+                self.family, settings.trusted, config=self.config, dtype=precision, output_loading_info=True, **extra,
                 use_safetensors=None if source.header else True,
-                output_loading_info=True,
                 ignore_mismatched_sizes=True,  # so that they are reported, and refused by `settled` in a sentence
-                **extra,
-            )
+            )  # fmt: skip
         except SafetensorError as error:
             raise BadInput(f"The weights of '{source.name}' are damaged: {error}.") from error
         except Exception as error:  # models are built by what their configuration says, and raise what that raises

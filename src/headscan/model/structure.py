@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -65,19 +65,12 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
     notes: list[str] = []
     norm = _final_norm(module, runs, trace)
 
-    def put(name: str, call: Call, where: str, values: Tensor, block: nn.Module | None = None) -> None:
+    def put(name: str, call: Call, where: Literal["input", "output"], values: Tensor, block: nn.Module | None = None) -> None:
         same = [other for other in trace.calls if other.module is call.module]
         taps[prefix + name] = Tap(
-            site=prefix + name,
-            module=call.module,
-            path=call.path,
-            where=where,  # type: ignore[arg-type]
-            width=values.shape[-1],
-            clock=module,
-            call=same.index(call),
-            calls=len(same),
-            shape_from=block if call.flat and where == "output" else None,
-        )
+            site=prefix + name, module=call.module, path=call.path, where=where, width=values.shape[-1], clock=module,
+            call=same.index(call), calls=len(same), shape_from=block if call.flat and where == "output" else None,
+        )  # fmt: skip
 
     put("embedding", runs[0], "input", runs[0].inputs[0])
     for index, run in enumerate(runs):

@@ -124,16 +124,10 @@ def estimate_cost(supports: SupportsLike) -> SvmCost:
 
 
 def svm(
-    supports: SupportsLike,
-    weights: npt.ArrayLike | None = None,
-    gap: float = 1e-6,
-    *,
-    vocabulary: int | None = None,
-    max_iterations: int = 5000,
-    max_seconds: float = float("inf"),
-    device: str = "cpu",
+    supports: SupportsLike, weights: npt.ArrayLike | None = None, gap: float = 1e-6, *, vocabulary: int | None = None,
+    max_iterations: int = 5000, max_seconds: float = float("inf"), device: str = "cpu",
     progress: Callable[[SvmStep], None] | None = None,
-) -> SvmSolution:
+) -> SvmSolution:  # fmt: skip
     """Solve the NTP-SVM to a certified relative gap.
 
     `supports`: anything `Supports.of` reads, [contexts, vocabulary]. `weights` float [m] > 0 asks for the smallest

@@ -21,10 +21,9 @@ from headscan.remedies.retrieval import HeldOutPairs
 from headscan.run import BadInput, ModelRecord, Run, TextRecord
 from headscan.states import VectorSource, stored_source
 from headscan.statistics import Cloud, Sums
+from headscan.statistics.uncertainty import Floats
 from headscan.text import Batch, PairSet, read_pair_files
 from headscan.text.documents import documents
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.remedies.data import RemedyData
-from headscan.remedies.remedy import Floats, Remedy
+from headscan.remedies.remedy import Remedy
 from headscan.remedies.result import NONE
 from headscan.remedies.retrieval import (
     HeldOutPairs,
@@ -20,6 +20,7 @@ from headscan.remedies.retrieval import (
     with_interval,
 )
 from headscan.run import Finding, Row
+from headscan.statistics.uncertainty import Floats
 
 CUTS = (1, 10)
 

@@ -13,8 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from headscan.run import BadInput, Registry
 from headscan.statistics import Cloud
-
-Floats = npt.NDArray[np.float64]
+from headscan.statistics.uncertainty import Floats
 
 
 @dataclass(frozen=True, repr=False)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from headscan.remedies.remedy import REMEDIES, Remedy
 from headscan.run import BadInput
 from headscan.statistics import Cloud
+from headscan.statistics.uncertainty import Floats
 
 
 class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -35,7 +36,7 @@ class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         self.remedy_: Remedy = fitted
         return self
 
-    def transform(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def transform(self, X: npt.ArrayLike) -> Floats:
         """The mapped rows [n, k]."""
         check_is_fitted(self)
         return self.remedy_(validate_data(self, X, dtype=np.float64, reset=False))

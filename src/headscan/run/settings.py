@@ -250,26 +250,19 @@ def no_progress(stage: str, done: int, total: int | None = None, unit: str = "to
     """Says nothing."""
 
 
-Out = Annotated[
-    str | os.PathLike[str] | None,
-    Option("Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False),
-]
+Out = Annotated[str | os.PathLike[str] | None, Option(
+    "Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False
+)]  # fmt: skip
 Resume = Annotated[bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)]
 Seed = Annotated[int, Option("Random seed.", low=0, high=2**63 - 1)]
 Seed32 = Annotated[int, Option("Random seed.", low=0, high=2**32 - 1)]  # where it is handed to what takes no more
-Ignore = Annotated[
-    str | Sequence[str] | None,
-    Option(
-        "Findings that do not count, by code or name, comma-separated: 'HS101,SINK'.",
-        metavar="CODES",
-        identity=False,
-        group="Where to",
-    ),
-]
-Baseline = Annotated[
-    str | os.PathLike[str] | None,
-    Option("A saved result: findings that it has do not count, and a new alarm is exit status 3.", metavar="RESULT",
-           identity=False, group="Where to"),
-]  # fmt: skip
+Ignore = Annotated[str | Sequence[str] | None, Option(
+    "Findings that do not count, by code or name, comma-separated: 'HS101,SINK'.", metavar="CODES", identity=False,
+    group="Where to"
+)]  # fmt: skip
+Baseline = Annotated[str | os.PathLike[str] | None, Option(
+    "A saved result: findings that it has do not count, and a new alarm is exit status 3.", metavar="RESULT", identity=False,
+    group="Where to"
+)]  # fmt: skip
 Progressing = Annotated[Progress | None, Option("Called as work goes on.", python=True, identity=False)]
 CommandLine = Annotated[str | None, Option("The command line, for the protocol.", python=True, identity=False)]

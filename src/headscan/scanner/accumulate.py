@@ -8,7 +8,6 @@ from functools import partial
 from typing import Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,7 +20,7 @@ from headscan.states import VectorSource
 from headscan.statistics import BlockedCounts, Cloud, FirstWindows, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.reservoir import Chosen
-from headscan.statistics.uncertainty import Cells
+from headscan.statistics.uncertainty import Cells, Floats
 from headscan.text import Batch
 
 NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context
@@ -153,7 +152,7 @@ def _count(
         ) from None
 
 
-def _contexts(ids: Tensor, rows: npt.NDArray[np.float64], positions: npt.NDArray[np.float64]) -> Tensor:
+def _contexts(ids: Tensor, rows: Floats, positions: Floats) -> Tensor:
     """The ids around each chosen position [chosen, 2·NEIGHBOURS + 1], −1 beyond the window's ends."""
     padded = torch.nn.functional.pad(ids, (NEIGHBOURS, NEIGHBOURS), value=-1)
     columns = torch.from_numpy(positions)[:, None] + torch.arange(2 * NEIGHBOURS + 1)

@@ -15,8 +15,8 @@ from torch import Tensor
 from headscan.run.errors import BadInput
 from headscan.statistics.accumulator import lazy
 from headscan.statistics.site import Sums
+from headscan.statistics.uncertainty import Floats
 
-Floats = npt.NDArray[np.float64]
 WIDE = 256  # dimensions beyond which few directions are found without all eigenvectors
 NEAR = 1e-7  # tr C / ‖μ‖² below which the eigenvalues are taken apart from the mean's
 Vectors: TypeAlias = Union["Cloud", npt.ArrayLike, Tensor]

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.model.traits import embedding_table
 from headscan.run import BadInput
-from headscan.statistics.uncertainty import clustered
+from headscan.statistics.uncertainty import Floats, clustered
 from headscan.text import PairSet
 from headscan.text import synonyms as shipped
 from headscan_lab.evaluation.task import TASKS, Evaluated, Scores, Task, retrieval, similarity_scores
@@ -55,7 +55,7 @@ class Translations(Task):
 # ---- STS-B: how alike are two sentences, in several languages?
 
 
-def read_stsb(path: str | Path) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:
+def read_stsb(path: str | Path) -> tuple[list[str], list[str], Floats]:
     """(first sentences, second sentences, scores 0 to 5) of an STS-B .csv."""
     try:
         with open(path, newline="", encoding="utf-8") as file:

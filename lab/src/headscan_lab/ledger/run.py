@@ -108,34 +108,22 @@ def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
 
 @verb("reproduce")
 def reproduce(
-    claims: Annotated[
-        str | Sequence[str | int],
-        Option(
-            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field, later. Default: all.",
-            metavar="CLAIM", repeat=True,
-        ),
-    ] = (),
+    claims: Annotated[str | Sequence[str | int], Option(
+        "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field, later. Default: all.",
+        metavar="CLAIM", repeat=True
+    )] = (),
     *,
-    figures: Annotated[
-        Literal["slides", "paper", "article"] | None,
-        Option(
-            "Redraw the figures of a document from runs of our own, beside what was published; without CLAIM no claim is run."
-        ),
-    ] = None,
-    paper: Annotated[
-        str | None,
-        Option(
-            "Run the claims of a later paper, by its arXiv number (2510.06477, ...), and draw its figure for every model.",
-            metavar="ARXIV-ID",
-        ),
-    ] = None,
-    on: Annotated[
-        str | Sequence[str],
-        Option(
-            "A trained model on which claims about trained models in general are tried, too; may be given more than once.",
-            metavar="MODEL", repeat=True,
-        ),
-    ] = (),
+    figures: Annotated[Literal["slides", "paper", "article"] | None, Option(
+        "Redraw the figures of a document from runs of our own, beside what was published; without CLAIM no claim is run."
+    )] = None,
+    paper: Annotated[str | None, Option(
+        "Run the claims of a later paper, by its arXiv number (2510.06477, ...), and draw its figure for every model.",
+        metavar="ARXIV-ID"
+    )] = None,
+    on: Annotated[str | Sequence[str], Option(
+        "A trained model on which claims about trained models in general are tried, too; may be given more than once.",
+        metavar="MODEL", repeat=True
+    )] = (),
     out: Out = None, resume: Resume = False, seed: Seed32 = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> ReproduceResult:  # fmt: skip
     """Run claims of the literature as experiments, each under a protocol that was written before it.

@@ -23,10 +23,9 @@ class CoupledAdam(Optimiser):
     that never occur count in the mean. Source: Stollenwerk and Stollenwerk 2025 (arXiv:2502.08441), with tied tables.
     """
 
-    coupled: Annotated[
-        Literal["head", "input", "both"],
-        Option("Tables whose rows are coupled; a tied table is both, and without a head the one that is compared with."),
-    ] = "head"
+    coupled: Annotated[Literal["head", "input", "both"], Option(
+        "Tables whose rows are coupled; a tied table is both, and without a head the one that is compared with."
+    )] = "head"  # fmt: skip
     coupled_scale: Annotated[float, Option("Factor of the mean second moment.", above=0)] = 1.0
 
     def make(

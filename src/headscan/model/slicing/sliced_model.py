@@ -211,10 +211,7 @@ class Slice(SliceSpecification):
         return self.on(lens).run(input_ids, inputs_embeds=inputs_embeds, grad=grad)
 
 
-At = Annotated[
-    str | Slice,
-    Option(
-        "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: 'block.3[:, 1:, :64] only=attention "
-        "residual=false'. Attributes: only, residual, normalisation, causal, embedding, weights, pool."
-    ),
-]
+At = Annotated[str | Slice, Option(
+    "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: 'block.3[:, 1:, :64] only=attention "
+    "residual=false'. Attributes: only, residual, normalisation, causal, embedding, weights, pool."
+)]  # fmt: skip

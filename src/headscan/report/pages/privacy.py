@@ -52,23 +52,18 @@ def recovered(lines: Sequence[RecoveredLine]) -> Raw:
 
 
 VERDICTS = [
-    Term(
-        "recovered and unique",
-        "The tokens give the output, and no other prompt of their length does: every other token was run at its position, or "
-        "a bound proves it farther.",
-    ),
+    Term("recovered and unique", "The tokens give the output, and no other prompt of their length does: every other token was "
+         "run at its position, or a bound proves it farther."),
     Term("recovered, unique among those tried", "The tokens give the output; no other that was tried does."),
     Term("ambiguous", "The tokens give the output, and others do, too, within the tolerance."),
     Term("information absent", "Some token moves no output that was given: no method can find it."),
     Term("not recovered", "No tokens were found that give the output; this says nothing of the information."),
-    Term(
-        "no token fits",
-        "Of states that were given: every token was run, and none gives the first of them, nor stands out as nearest.",
-    ),
+    Term("no token fits", "Of states that were given: every token was run, and none gives the first of them, nor stands out as "
+         "nearest."),
     Term("exhaustive", "A certificate: at each position every token that may be returned was run under the prefix found."),
     Term("bounded", "A certificate: the tokens that were not run are proved farther than the tolerance."),
     Term("sampled", "A certificate: some tokens were run; of the others nothing is known."),
-]
+]  # fmt: skip
 
 
 @page("invert")

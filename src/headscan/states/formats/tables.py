@@ -259,11 +259,8 @@ def _shards(place: Location) -> list[Location]:
 
 def _data(place: Location) -> list[Location]:
     named = (place / "state.json").json().get("_data_files")
-    files = (
-        [str(file["filename"]) for file in named if isinstance(file, dict) and "filename" in file]
-        if isinstance(named, list)
-        else []
-    )
+    named = named if isinstance(named, list) else []
+    files = [str(file["filename"]) for file in named if isinstance(file, dict) and "filename" in file]
     if not files:
         raise BadInput(f"{place.path}/state.json names no data files.")
     for name in files:

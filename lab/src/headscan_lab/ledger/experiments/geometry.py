@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from statistics import median
 from typing import ClassVar, Literal, Self
 
@@ -267,12 +267,8 @@ class CommonestWords(Experiment):
         drawn = np.random.default_rng(seed).integers(0, max(1, len(read) - WORDS), COMMONEST_SEEDS)
         pieces = [Counter(read[start : start + WORDS]) for start in drawn]
         shares = [[one.most_common(3)[rank][1] / one.total() for one in pieces] for rank in range(3)]
-        ranked = [
-            mean_of(
-                f"share of word {rank + 1}", found, unit="share of words", tokens=COMMONEST_SEEDS * WORDS, prompts=COMMONEST_SEEDS
-            )
-            for rank, found in enumerate(shares)
-        ]
+        share = partial(mean_of, unit="share of words", tokens=COMMONEST_SEEDS * WORDS, prompts=COMMONEST_SEEDS)
+        ranked = [share(f"share of word {rank + 1}", found) for rank, found in enumerate(shares)]
         return ExperimentOutcome(effect=ranked[0], beside=tuple(ranked[1:]), models=())
 
 

@@ -218,11 +218,8 @@ class EmbeddingInverted(OnModels):
         seeds = own_seeds(seed) if drawn else own_seeds(seed)[:1]
         for own in seeds:
             table = lens_of(self.model, own).input_embeddings.detach()
-            rows = (
-                torch.randperm(len(table), generator=torch.Generator().manual_seed(own))[: ROWS * SEEDS // len(seeds)]
-                .sort()
-                .values
-            )
+            order = torch.randperm(len(table), generator=torch.Generator().manual_seed(own))
+            rows = order[: ROWS * SEEDS // len(seeds)].sort().values
             scores = Decoder(table).pinv(table[rows])
             shares.append((scores.argmax(-1) == rows).double()[:, None].numpy())
             diagonals.append(float(scores[range(len(rows)), rows].mean()) * len(table) / table.shape[1])

@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import ClassVar, Self, TypeAlias
 
 import numpy as np
@@ -218,17 +218,13 @@ class Deletion(OnModels):
     def observe(self, seed: int) -> ExperimentOutcome:
         areas = _areas(self.model, seed)
         least = [min(areas[one][k] for one in self.against) for k in range(SEEDS)]
-        tokens = SEEDS * DELETION_PROMPTS * LENGTH
+        many = SEEDS * DELETION_PROMPTS
+        area = partial(mean_of, unit="probability", tokens=many * LENGTH, prompts=many)
         apart = [mine - other for mine, other in zip(areas[self.method], least, strict=True)]
         name = f"deletion area of {self.method} less {' or '.join(self.against)}"
         return ExperimentOutcome(
-            effect=mean_of(name, apart, unit="probability", tokens=tokens, prompts=SEEDS * DELETION_PROMPTS, chance=0.0),
-            beside=tuple(
-                mean_of(
-                    f"deletion area of {one}", areas[one], unit="probability", tokens=tokens, prompts=SEEDS * DELETION_PROMPTS
-                )
-                for one in (self.method, *self.against)
-            ),
+            effect=area(name, apart, chance=0.0),
+            beside=tuple(area(f"deletion area of {one}", areas[one]) for one in (self.method, *self.against)),
             models=tuple(dict.fromkeys(lens_of(self.model, own).name for own in own_seeds(seed))),
         )
 
