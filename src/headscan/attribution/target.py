@@ -205,8 +205,7 @@ def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None,
         total = torch.stack([engine.embed(part).double().sum(0) for part in ids]).sum(0)
         return (total / lens.vocabulary_size).to(lens.input_embeddings.dtype), "mean"
     if choice in ("mask", "pad", "eos", "bos", "unk"):
-        token = special(str(choice))
-        if token is None:
+        if (token := special(str(choice))) is None:
             raise BadInput(f"The tokenizer of '{lens.name}' has no {choice} token; use mean, zero, remove or a token.")
     else:
         token = one_token(lens, choice)

@@ -117,8 +117,7 @@ def findings(cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], a
     for a, b in dict.fromkeys((cell.model_a, cell.model_b) for cell in cells):
         own = [cell for cell in cells if (cell.model_a, cell.model_b) == (a, b)]
         found += [*_equal(a, b, own), *_within(a, b, own)]
-    high = {name: share for name, share in top_shares.items() if share > SPIKE}
-    if high:
+    if high := {name: share for name, share in top_shares.items() if share > SPIKE}:
         name, share = max(high.items(), key=lambda one: one[1])
         text = f"At {len(high)} sites one direction holds more than 90 % of the variance ({share:.1%} at {name}): there CKA and "
         text += "Procrustes measure that direction only; SVCCA and neighbours do not."

@@ -185,8 +185,7 @@ def summary(evidence: ModelEvidence, observations: Sequence[Observation]) -> lis
     and how reference models stand; then the verdict. A question without any observation says why."""
     said, every = [], ordered(observations)
     for question, title in QUESTIONS:
-        mine = [one for one in every if one.question == question]
-        if mine:
+        if mine := [one for one in every if one.question == question]:
             heading = CONDITIONS[mine[0].code].heading or title
             said.append(f"{heading}, {_found(mine[0])}: {mine[0].sentence.rstrip('.')}{_beside(mine[0])}.")
             continue

@@ -67,8 +67,7 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
         [Row({**row, "model": name, "null": "random-init"}) for row in rows]
         for rows in (random.sites if random else [], tables.get("common_direction", []), tables.get("loss", []))
     )
-    loss = next(iter(scanned.tables["loss"]), None)
-    if loss is None:
+    if (loss := next(iter(scanned.tables["loss"]), None)) is None:
         reasons = (note for probe in scanned.probes if probe.name == "loss" for note in probe.notes)
         skipped.append(f"There is no loss: {next(reasons, 'no logits.')}")
     return ModelEvidence(
@@ -142,8 +141,7 @@ def checkup(
     """
     asked, run = running()
     settings = asked.chosen(CheckingUp)
-    given = given_sources(sources)
-    if not given:
+    if not (given := given_sources(sources)):
         raise BadInput("No source was named: name at least one model, or stored states.")
     if settings.text == "-":
         raise BadInput("A checkup reads its text more than once: give a file in place of standard input.")

@@ -115,8 +115,7 @@ def certified(
 
 def _why(found: Certificate, compared: list[Evidence], made: Reconstruction, target: Tensor, choice: int) -> str:
     """Why no tokens fit."""
-    broken = (~target.isfinite().all(-1)).nonzero()[:, 0].tolist()
-    if broken:
+    if broken := (~target.isfinite().all(-1)).nonzero()[:, 0].tolist():
         shown = ", ".join(map(str, broken[:8])) + (", ..." if len(broken) > 8 else "")
         return f"what is given is no finite number at {'position' if len(broken) == 1 else 'positions'} {shown}"
     if found.residual is None:

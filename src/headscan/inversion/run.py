@@ -177,8 +177,7 @@ def _allowed(lens: Lens, vocabulary: str | Sequence[str] | None, prompts: list[P
     ids = {token for text in texts for token in tokenizer(text, add_special_tokens=False)["input_ids"]}
     if not ids:
         raise BadInput("The restricted vocabulary is empty.")
-    missing = [token for prompt in prompts for token in prompt.ids if token not in ids]
-    if missing:
+    if missing := [token for prompt in prompts for token in prompt.ids if token not in ids]:
         shown = display(tokenizer, missing[0])
         raise BadInput(f"The restricted vocabulary lacks a token of the prompt: '{shown}' (id {missing[0]}).")
     allowed = torch.zeros(lens.vocabulary_size, dtype=torch.bool, device=lens.device)

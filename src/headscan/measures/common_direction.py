@@ -105,8 +105,7 @@ class CommonDirectionProbe(Probe):
     )  # fmt: skip
 
     def reason(self, setup: ProbeSetup) -> str | None:
-        head = setup.lens.traits.linear_head
-        if head is None:
+        if (head := setup.lens.traits.linear_head) is None:
             return "its head is no linear map of the states at a site"
         return None if head.site == setup.last else f"its head reads {head.site}"
 

@@ -24,8 +24,7 @@ def sentence_states(
     without tokens. Cost: one forward pass.
     """
     ids = sentence_ids(lens, sentences, special=special)
-    empty = [k for k, tokens in enumerate(ids) if not tokens]
-    if empty:
+    if empty := [k for k, tokens in enumerate(ids) if not tokens]:
         raise BadInput(f"Sentence {empty[0]} has no tokens.")
     chosen = lens.match(site)[-1] if site else lens.default_sites[-1]
     return mean_states(lens, ids, [chosen], batch=batch)[chosen]

@@ -135,8 +135,7 @@ class ProbeData:
 def tables(setup: ProbeSetup) -> dict[str, Floats]:
     """The input embedding table and, where it is another, the output's; float64 [V, d]."""
     named = {"input embeddings": setup.lens.input_embeddings}
-    output = setup.lens.output_embeddings
-    if output is not None:
+    if (output := setup.lens.output_embeddings) is not None:
         if output.data_ptr() == setup.lens.input_embeddings.data_ptr():
             named = {"tied embeddings": output}
         else:
@@ -205,8 +204,7 @@ class Probe:
         notes = list(given) if isinstance(given, list) else []
         bare: dict[str, list[str]] = {}
         for name, value in row.items():
-            field = self.fields.get(name.removesuffix(WITHOUT_FIRST))
-            if field is None:
+            if (field := self.fields.get(name.removesuffix(WITHOUT_FIRST))) is None:
                 continue
             if value is None:
                 notes.append(f"{name} is not defined: {field.undefined or 'nothing to compute it from'}")

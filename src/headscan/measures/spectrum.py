@@ -99,8 +99,7 @@ def effective_rank(cloud: Cloud) -> float | None:
     >>> round(effective_rank(Cloud.of_rows([[1, 0], [0, 1]])), 6)
     2.0
     """
-    shares = shares_of(cloud)
-    if shares is None:
+    if (shares := shares_of(cloud)) is None:
         return None
     positive = shares[shares > 0]
     return float(np.exp(-(positive * np.log(positive)).sum()))

@@ -53,8 +53,7 @@ def stack_modules(model: Any) -> dict[str, nn.Module]:
 
 def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -> Stack:
     """One tower with its sites, read from the trace; BadInput where no chain of blocks is to be seen."""
-    runs = _block_calls(module, prefix, trace)
-    if not runs:
+    if not (runs := _block_calls(module, prefix, trace)):
         raise BadInput(
             f"{type(model).__name__} has no list of blocks that run one after another, each on the output of the one "
             "before, so headscan cannot name its sites."

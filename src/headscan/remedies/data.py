@@ -46,8 +46,7 @@ class RemedyData:
 
 def data_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> RemedyData:
     """The vectors of texts under a model: fitted on `--text` or on half of the pairs' texts, judged by the (other) pairs."""
-    sets = read_pair_files(settings.pairs)
-    if not sets:
+    if not (sets := read_pair_files(settings.pairs)):
         raise BadInput("Say by what a model's remedies are judged: --pairs FILE of texts that mean the same.")
     embedder = _TextEmbedder(given, settings)
     links = [link for given_set in sets for link in _links(given_set)]

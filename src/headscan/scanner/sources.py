@@ -134,8 +134,7 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
 
     Raises BadInput where none is named, one twice, or one cannot be scanned as asked.
     """
-    sources = given_sources(models)
-    if not sources:
+    if not (sources := given_sources(models)):
         raise BadInput("No model was named: name at least one model.")
     names = [_name(source) for source in sources]
     known = [name for name in names if name]

@@ -74,8 +74,7 @@ class ExpectedReader:
 def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
     """A source as it is known without its weights; raises BadInput as the verb does for what can be known so."""
     reading = {name: getattr(settings, name) for name in ("context", "batch", "max_tokens", "field")}
-    stored = stored_source(given, **reading)
-    if stored is not None:
+    if (stored := stored_source(given, **reading)) is not None:
         widths = {site: stored.width(site) for site in _sites(stored, settings)}
         return ExpectedReader(stored.name, stored.tokens, 0.0, 0.0, widths, stored.batch * stored.context)
     ready = prepare_model(cast(ModelLike, given), Loading(**settings.part(Loading)))

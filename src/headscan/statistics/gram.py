@@ -83,8 +83,7 @@ class Gram:
         """Add the products of rows x − centre [n, width], float32, of which zeros stand for none, and return the panels of
         their sum; `sum` and `count` are the caller's to add. Needs panels, which are first moved to the centre."""
         if self._centre is not centre:
-            moved = self._from(centre, self.sum.device)
-            if moved is not None:
+            if (moved := self._from(centre, self.sum.device)) is not None:
                 self._cross(self.sum, moved, self.count, 1.0)
                 self.sum += self.count * moved
             self.pilot = self._centre = centre

@@ -181,8 +181,7 @@ class TextIdentity:
             if documents:
                 digest.update(b"\xff")
             documents += 1
-        wanted = self._expected
-        if wanted is not None:
+        if (wanted := self._expected) is not None:
             missing = wanted.characters - characters
             if documents > wanted.documents or (len(text) > missing and documents < wanted.documents):
                 raise self._changed()

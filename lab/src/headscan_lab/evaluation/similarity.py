@@ -38,8 +38,7 @@ class Translations(Task):
     tokens: ClassVar[int] = 400  # a sentence in each language
 
     def scores(self, given: Evaluated) -> Scores:
-        files = sorted((given.sets / "pud").glob("*.json"))
-        if not files:
+        if not (files := sorted((given.sets / "pud").glob("*.json"))):
             raise BadInput(f"{given.sets / 'pud'} holds no .json.")
         vectors = {name: given.vectors(given.sample(each)[0]) for name, each in read_pud(files[0]).items()}
         if "en" not in vectors:

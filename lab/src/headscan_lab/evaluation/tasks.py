@@ -179,8 +179,7 @@ class Lambada(Task):
     needs_head: ClassVar[bool] = True
 
     def scores(self, given: Evaluated) -> Scores:
-        files = sorted((given.sets / "lambada").glob("*.jsonl"))
-        if not files:
+        if not (files := sorted((given.sets / "lambada").glob("*.jsonl"))):
             raise BadInput(f"{given.sets / 'lambada'} holds no .jsonl.")
         return lambada(given.model, given.tokenizer, given.sample(read_lambada(files[0]))[0], context=given.context)
 

@@ -244,8 +244,7 @@ def redrawn_figures(result: ReproduceResult) -> Section | None:
             parts.append(Prose(f"{one.place}. Published: {one.published}"))
             parts.append(Figure(one.id, partial(drawn, one), one.title, f"{one.title}, redrawn."))
     left = [one for one in result.figures if not one.curves]
-    rows = [(one.title, one.place, one.published, one.why_not) for one in left]
-    if rows:
+    if rows := [(one.title, one.place, one.published, one.why_not) for one in left]:
         heads = [Term(name) for name in ("figure", "place", "published", "why it is not redrawn")]
         parts.append(Table(heads, rows, "Figures that are not redrawn"))
     return Section("Figures", "From runs of our own, beside what was published.", parts)

@@ -74,8 +74,7 @@ class CoupledAdamW(torch.optim.Optimizer):
                     continue
                 slope = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
                 energy = slope.square().mean(0) if group["apart"] else slope.square()
-                state = self.state[parameter]
-                if not state:
+                if not (state := self.state[parameter]):
                     state["step"] = torch.zeros(())
                     state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(energy)
                 state["step"] += 1
@@ -96,8 +95,7 @@ def centre_head(model: Any) -> None:
     The softmax of a plain untied head does not see it: all logits of a position move by one number. A tied table is the
     input's too, and under a soft cap the number is seen.
     """
-    output = output_layer(model)
-    if output is None:
+    if (output := output_layer(model)) is None:
         raise BadInput(f"{type(model).__name__} has no head whose rows could be centred.")
     output.weight.sub_(output.weight.mean(0))
 

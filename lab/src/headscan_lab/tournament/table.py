@@ -229,16 +229,12 @@ def _cone(of: dict[str, ArmDifference], differences: Sequence[ArmDifference], ma
     word = "smaller" if cone.sign < 0 else "larger"
     said = f"{start}{word} than that of {cone.reference}: {_pair(cone, 3)}{_turns(cone, differences)}."
     if cone.sign < 0 and inner.sign >= 0:
-        said += (
-            " The cone has only moved: without the direction of ones, which a LayerNorm deletes, its cosine is "
-            f"{'larger' if inner.sign > 0 else 'not told apart'}, {_pair(inner, 3)}."
-        )
+        said += " The cone has only moved: without the direction of ones, which a LayerNorm deletes, its cosine is "
+        said += f"{'larger' if inner.sign > 0 else 'not told apart'}, {_pair(inner, 3)}."
     elif cone.sign < 0 and of["effective_rank"].sign < 0 <= of["effective_rank_without_ones"].sign:
-        said += (
-            " Part of it has only moved, into the direction of ones, which a LayerNorm deletes: its effective rank is lower, "
-            f"{_pair(of['effective_rank'], 1)}, and without that direction it is not; the cosine is then "
-            f"{_pair(inner, 3)}{_turns(inner, differences)}."
-        )
+        said += " Part of it has only moved, into the direction of ones, which a LayerNorm deletes: its effective rank is lower, "
+        said += f"{_pair(of['effective_rank'], 1)}, and without that direction it is not; the cosine is then "
+        said += f"{_pair(inner, 3)}{_turns(inner, differences)}."
     return said
 
 

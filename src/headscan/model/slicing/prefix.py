@@ -214,8 +214,7 @@ class CacheSlice(SlicedModel):
             super().states(input_ids, inputs_embeds=inputs_embeds, grad=grad, extra=more)
         finally:
             del cache.update
-        missing = [layer for layer in self.layers if layer not in stored]
-        if missing:
+        if missing := [layer for layer in self.layers if layer not in stored]:
             raise BadInput(f"Block {missing[0]} of '{self.lens.name}' stores no keys and values: it has no such cache.")
         wanted = {"keys": (0,), "values": (1,), "both": (0, 1)}[self.stored]
         parts = [self._seen(stored[layer][index]) for layer in self.layers for index in wanted]

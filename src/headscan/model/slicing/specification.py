@@ -37,8 +37,7 @@ def positions_of(text: str, length: int) -> list[int]:
     >>> positions_of("-1", 5), positions_of("1:3", 5)
     ([4], [1, 2])
     """
-    positions = list(range(length))[range_of(text)]
-    if not positions:
+    if not (positions := list(range(length))[range_of(text)]):
         raise BadInput(f"[:, {text}, :] leaves nothing of an output of {length} positions.")
     return positions
 

@@ -155,8 +155,7 @@ def write_figures(page: Page, folder: Path, formats: Sequence[str] = FORMATS) ->
 
     Raises BadInput where kaleido or a Chrome is missing, or a format is none of SVG, PDF, PNG.
     """
-    unknown = [one for one in formats if one not in (*FORMATS, "png")]
-    if unknown:
+    if unknown := [one for one in formats if one not in (*FORMATS, "png")]:
         raise BadInput(f"Figures are written as svg, pdf or png, not as {unknown[0]}.")
     figures = {one.name: one for part in page.parts() for one in figures_of(part)}
     if not figures:

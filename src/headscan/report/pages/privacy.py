@@ -204,11 +204,9 @@ def _summary(result: PrivacyResult) -> str:
     if len({row.defence for row in result.rows}) > 1:
         return _cheapest(result)
     sentences = []
-    bounded = [row for row in result.rows if row.bits_lower is not None and row.noise > 0]
-    if bounded:
+    if bounded := [row for row in result.rows if row.bits_lower is not None and row.noise > 0]:
         sentences.append(_remains(min(bounded, key=lambda row: row.bits_lower or 0.0)))
-    silent = [row for row in result.rows if row.noise == 0]
-    if silent:
+    if silent := [row for row in result.rows if row.noise == 0]:
         worst = max(silent, key=lambda row: row.site)
         how = f"as {worst.defence}" if any(row.bits_lower is not None for row in silent) else "without noise"
         ends = [f"{bound(row.text_accuracy for row in silent):.0%}" for bound in (min, max)]
@@ -233,8 +231,7 @@ def _cheapest(result: PrivacyResult) -> str:
     rows = [row for row in result.rows if row.bits_upper is not None]
     if not rows:
         return "No setting has bits between bounds."
-    safe = [row for row in rows if (row.bits_upper or 0.0) <= (row.prior_bits or 0.0) / 2]
-    if safe:
+    if safe := [row for row in rows if (row.bits_upper or 0.0) <= (row.prior_bits or 0.0) / 2]:
         row = min(safe, key=lambda one: float("inf") if (cost := _cost(one)) is None else cost)
         return f"{_remains(row)} No cheaper setting tried is proved to leave half of the bits or fewer."
     row = min(rows, key=lambda one: one.bits_upper or 0.0)

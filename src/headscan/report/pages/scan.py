@@ -132,8 +132,7 @@ FIELDS = ("tokens", "before", "after", "frequency", "position", "id")
 
 @section("scan", 30)
 def cat_scan(result: ScanResult) -> Section | None:
-    shown = clouds(result)
-    if not shown:
+    if not (shown := clouds(result)):
         return None
     scripts = ("projection.js", "cat_scan.js")
     later = {"contexts": [{side: cloud.pop(side) for side in ("before", "after")} for cloud in shown], **_near(result)}
@@ -229,8 +228,7 @@ def certainty(result: ScanResult) -> Section | None:
     """The effective number of clusters of each model."""
     parts: list[Part] = []
     for model in models(result):
-        rows = [row for row in of_model(result.sites, model) if row.get("clusters")]
-        if rows:
+        if rows := [row for row in of_model(result.sites, model) if row.get("clusters")]:
             counts = [row.number("effective_clusters") or 0.0 for row in rows]
             ends = " to ".join(map(str, dict.fromkeys((round(min(counts)), round(max(counts))))))
             kinds = " or ".join(dict.fromkeys(row.text("clusters").removesuffix("s" * (ends == "1")) for row in rows))

@@ -182,8 +182,7 @@ SCALE = (palette.MODELS[1][0], palette.ROLES["paper"][0], palette.MODELS[0][0])
 @section("scan", 15)
 def anatomy(result: ScanResult) -> Section | None:
     """A map of branches by sites for each model, and the parts of its deepest site."""
-    rows = real(result.tables.get("anatomy", []))
-    if not rows:
+    if not (rows := real(result.tables.get("anatomy", []))):
         return None
     names = [name for name in models(result) if any(row["model"] == name for row in rows)]
     figures, tables = [], []
@@ -395,8 +394,7 @@ def checkpoints(result: ScanResult) -> list[str]:
 @section("scan", 45)
 def course(result: ScanResult) -> Section | None:
     """Maps of the clouds' measures and of the probes, sites by checkpoints."""
-    names = checkpoints(result)
-    if not names:
+    if not (names := checkpoints(result)):
         return None
 
     def figure(table: str, key: str, words: MeasureWords | Field, draw: partial[go.Figure]) -> Figure:

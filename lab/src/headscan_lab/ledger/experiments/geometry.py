@@ -191,10 +191,8 @@ class Trend(Experiment):
     def observe(self, seed: int) -> ExperimentOutcome:
         members = cached(seed % 2)
         if len(members) < TREND_LEAST:
-            note = (
-                f"{len(members)} members of the trained family are in the cache, {TREND_LEAST} are needed: "
-                f"python lab/scripts/train_family.py --half {seed % 2}."
-            )
+            note = f"{len(members)} members of the trained family are in the cache, {TREND_LEAST} are needed: "
+            note += f"python lab/scripts/train_family.py --half {seed % 2}."
             return ExperimentOutcome(effect=None, note=note)
         values = np.array([measured(one, self.measure, seed) for one in members])
         factors = ("width", "depth", "vocabulary")
