@@ -1,6 +1,7 @@
 """The verbs that the laboratory adds to the command line, by entry points of the group `headscan.verbs`."""
 
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,6 @@ LAB = "https://github.com/headscan/headscan/blob/main/lab/docs/"
 
 
 def _verb(module: str, name: str) -> Any:
-    from importlib import import_module
-
     return getattr(import_module(f"headscan_lab.{module}"), name)
 
 

@@ -7,8 +7,7 @@ from typing import ClassVar, Literal
 
 from headscan.comparison.covariance import SimilarityWords
 from headscan.comparison.nulls import WINDOWS, NullWords
-from headscan.run import Finding, Interval, Row
-from headscan.run.result import DataFrame, Result, dataframe
+from headscan.run import DataFrame, Finding, Interval, Result, Row, dataframe
 
 
 @dataclass(frozen=True, kw_only=True)

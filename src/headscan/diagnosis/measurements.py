@@ -22,9 +22,8 @@ from headscan.model.sites import is_block
 from headscan.remedies.run import remedy
 from headscan.run import BadInput, Progress
 from headscan.statistics.uncertainty import student, wilson
-from headscan.text import documents
+from headscan.text import documents, tokenise
 from headscan.text.source import Reading
-from headscan.text.tokens import tokenise
 
 T = TypeVar("T")
 

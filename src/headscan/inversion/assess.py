@@ -16,8 +16,7 @@ from headscan.inversion.result import PromptInversion, certified, checked
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix, can_cache
 from headscan.run import BadInput, Progress
-from headscan.text import display
-from headscan.text.prompts import Prompt
+from headscan.text import Prompt, display
 from headscan.text.tokens import unknown_token
 
 # ---- What else would give the outputs: other tokens at each position, run under the prefix that was recovered.

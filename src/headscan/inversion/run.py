@@ -18,8 +18,7 @@ from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice
 from headscan.model.slicing.sliced_model import At
-from headscan.run import VERBS, BadInput, Given, Row, plain, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run import VERBS, BadInput, CommandLine, Given, Option, Out, Progressing, Resume, Row, Seed, plain, running, verb
 from headscan.text import display
 from headscan.text.prompts import Prompt, PromptsLike, read_prompts
 

@@ -8,8 +8,7 @@ from typing import Literal
 import numpy as np
 from scipy.special import gammaln
 
-from headscan.run import Registry
-from headscan.run.vocabulary import Term
+from headscan.run import Registry, Term
 from headscan.statistics import Cloud, Vectors
 from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.uncertainty import Bounds, Floats

@@ -18,8 +18,7 @@ from headscan.measures.measure import WITHOUT_FIRST, Field, ProbeWords
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.model.traits import LinearHead
-from headscan.run import Registry
-from headscan.run.rows import Cell
+from headscan.run import Cell, Registry
 from headscan.states import VectorSource
 from headscan.states.estimate import operations_a_second
 from headscan.statistics import REST, Accumulator, BlockedTally, Cloud, SiteBatch, SiteStatistics, Tally

@@ -5,8 +5,7 @@ import numpy as np
 
 from headscan.measures.measure import WITHOUT_FIRST, Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup, suffixed, tally_row
-from headscan.statistics import ClassSums, ContextTally, SiteBatch, Tally
-from headscan.statistics.accumulator import Accumulator
+from headscan.statistics import Accumulator, ClassSums, ContextTally, SiteBatch, Tally
 from headscan.statistics.uncertainty import Cells, Floats, bounded, normal_reach, number
 
 ONE_WINDOW = "fewer than two windows"

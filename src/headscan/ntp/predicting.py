@@ -27,11 +27,10 @@ from headscan.ntp.result import (
     word_picture,
 )
 from headscan.ntp.svm import SvmStep, certificate, estimate_cost
-from headscan.run import BadInput, Run, running, verb
+from headscan.run import BadInput, Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Run, Seed, running, verb
 from headscan.run.memory import within
-from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
+from headscan.text import display, tokenizer_identity
 from headscan.text.counts import ContextCounts, TokenStore, count_tokens, grouped_counts, store_text
-from headscan.text.prompts import display
 from headscan.text.source import (
     Counting,
     CountingEngine,
@@ -47,7 +46,6 @@ from headscan.text.source import (
     check_text,
     parse_bytes,
 )
-from headscan.text.tokens import tokenizer_identity
 
 # Float64 multiplications a second of one ordinary core, and iterations of a hard solve: for the estimate told beforehand.
 _SPEED, _ITERATIONS = 1.5e10, 100

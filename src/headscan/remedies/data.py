@@ -22,8 +22,7 @@ from headscan.run import BadInput, ModelRecord, Run, TextRecord
 from headscan.states import VectorSource, stored_source
 from headscan.statistics import Cloud, Sums
 from headscan.statistics.uncertainty import Floats
-from headscan.text import Batch, PairSet, read_pair_files
-from headscan.text.documents import documents
+from headscan.text import Batch, PairSet, documents, read_pair_files
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -177,8 +178,7 @@ class Run:
 
         part = self.parts.read(f"unit-{name}") if self.resume else None
         if part is not None:
-            found: T = TypeAdapter(kind).validate_python(part.note)
-            return found
+            return TypeAdapter(kind).validate_python(part.note)
         made = make()
         self.parts.write(f"unit-{name}", {}, note=plain(made))
         return made
@@ -195,8 +195,6 @@ class Run:
         notes: list[str] | None = None,
     ) -> Protocol:  # fmt: skip
         """How this run was made; `seconds` is completed when it ends."""
-        import sys
-
         torch = sys.modules.get("torch")
         settings = {
             field.name: plain(value)

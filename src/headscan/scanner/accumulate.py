@@ -12,9 +12,7 @@ import torch
 from torch import Tensor
 
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
-from headscan.run import BadInput
-from headscan.run.files import uninterrupted
-from headscan.run.rows import Row
+from headscan.run import BadInput, Row, uninterrupted
 from headscan.scanner.settings import Scanning, affordable_lengths, choose
 from headscan.states import VectorSource
 from headscan.statistics import BlockedCounts, Cloud, FirstWindows, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts

@@ -21,9 +21,8 @@ from headscan.run.spark import spark_session
 from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate, empty_pass
 from headscan.scanner.settings import Scanning, choose
 from headscan.states import StoredSource, read_states
-from headscan.statistics import SiteStatistics, TokenCounts
+from headscan.statistics import Reservoir, SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
-from headscan.statistics.reservoir import Reservoir
 
 # ---- A piece of stored states on a worker of a cluster: its statistics as records, and records merged.
 #

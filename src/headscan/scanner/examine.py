@@ -24,8 +24,7 @@ from headscan.statistics.cloud import side_by_side
 from headscan.statistics.errors import Errors
 from headscan.statistics.reservoir import GROUPS
 from headscan.statistics.uncertainty import Cells
-from headscan.text import Batch
-from headscan.text.source import TextLike
+from headscan.text import Batch, TextLike
 
 # ---- From finished statistics to the rows of a result: every measure of every site, with its interval, also without sinks.
 

@@ -17,10 +17,8 @@ from headscan.run import BadInput, Given, estimates
 from headscan.states.source import VectorSource
 from headscan.states.stored import SourceLike, stored_source
 from headscan.states.writing import SHARD_BYTES, Storing, run
-from headscan.text import check_text
-from headscan.text.documents import Document, documents
+from headscan.text import Document, check_text, documents, tokenise
 from headscan.text.source import find_files
-from headscan.text.tokens import tokenise
 
 BEGINNING = 2**16
 """Characters of the text by which its tokens are counted."""

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName
-from headscan.run import BadInput, DataFrame, Result, Run, dataframe, running, verb
-from headscan.run.files import uninterrupted
+from headscan.run import BadInput, DataFrame, Result, Run, dataframe, running, uninterrupted, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location

@@ -290,5 +290,4 @@ def _receive(source: int) -> dict[str, Tensor]:
     dist.recv(length, source)
     payload = torch.zeros(int(length), dtype=torch.uint8, device=_device())
     dist.recv(payload, source)
-    state: dict[str, Tensor] = load(payload.cpu().numpy().tobytes())
-    return state
+    return load(payload.cpu().numpy().tobytes())

@@ -188,9 +188,7 @@ def _pilot(rows: Tensor) -> Tensor | None:
     if float(torch.linalg.vector_norm(rows)) ** 2 > 2 * len(rows) * float(mean @ mean):  # one reading settles most
         return None
     distances = (rows - mean).square().sum(1)
-    if not bool(mean @ mean > FAR * distances.mean()):
-        return None
-    return rows[int(distances.argmin())].clone()
+    return rows[int(distances.argmin())].clone() if bool(mean @ mean > FAR * distances.mean()) else None
 
 
 @dataclass(frozen=True)
@@ -287,8 +285,7 @@ class CrossMoments:
     def covariance(self, u: int, v: int) -> Tensor:
         """Σ(x − x̄)(y − ȳ)ᵀ/(n − 1) [dᵤ, dᵥ]."""
         centred = self.cross[u, v] - torch.outer(self.total[u], self.total[v]) / max(self.count, 1.0)
-        found: Tensor = centred / max(self.count - 1, 1.0)
-        return found
+        return centred / max(self.count - 1, 1.0)
 
 
 def _precise(rows: Tensor) -> Tensor:

@@ -117,8 +117,7 @@ def sinks(states: Tensor, norms: Tensor | None = None) -> Tensor:
     """
     norms = lengths(states) if norms is None else norms
     median = norms.median(dim=1, keepdim=True).values
-    found: Tensor = (norms > FACTOR * median) & (median > 0)
-    return found
+    return (norms > FACTOR * median) & (median > 0)
 
 
 class Occurrences(Accumulator):

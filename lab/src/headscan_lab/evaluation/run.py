@@ -13,8 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.model.inputs import declared_pooling
 from headscan.model.settings import Device, TokenizerName
-from headscan.run import BadInput, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Resume, Seed, running, verb
 from headscan.statistics.uncertainty import normal
 from headscan.training.checkpoints import load_trained
 from headscan_lab.evaluation.result import Evaluating, EvaluationResult, Score

@@ -305,8 +305,7 @@ def _vectors(given: Evaluated, body: nn.Module, texts: list[str]) -> Tensor:
 def _predicted(given: Evaluated, body: nn.Module, layer: nn.Module, texts: list[str], batch: int) -> np.ndarray:
     """The class of each text, int [n]."""
     found = [layer(_vectors(given, body, texts[start : start + batch])).argmax(-1).cpu() for start in range(0, len(texts), batch)]
-    classes: np.ndarray = torch.cat(found).numpy()
-    return classes
+    return torch.cat(found).numpy()
 
 
 class FineTuned(Task):

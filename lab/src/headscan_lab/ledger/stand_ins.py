@@ -28,8 +28,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from headscan.model import Lens
 from headscan.model.slicing.specification import SliceSpecification
 from headscan.run import BadInput
-from headscan.text import documents
-from headscan.text.tokens import tokenise
+from headscan.text import documents, tokenise
 from headscan.training import cwt_loss
 from headscan_lab.ledger.experiment import Experiment, StandIn
 

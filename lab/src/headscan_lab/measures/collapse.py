@@ -10,8 +10,7 @@ from torch import Tensor
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
-from headscan.statistics import ClassSums, SiteBatch
-from headscan.statistics.accumulator import Accumulator
+from headscan.statistics import Accumulator, ClassSums, SiteBatch
 from headscan.statistics.classes import nearest_means, pair_sums, variation
 from headscan.statistics.uncertainty import Cells, Floats, jackknife, with_intervals
 

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import headscan.ntp as ntp
 from headscan.ntp.observe import observe
 from headscan.run import BadInput
+from headscan.text.counts import count
+from headscan.text.source import Counting
 from headscan_lab import theory
 from headscan_lab.theory.features import FeatureCheckpoint, FeatureRun, train_features
 from headscan_lab.theory.transformer import train_transformer
@@ -123,9 +125,6 @@ def norm_of_the_code(seed: int) -> Found:
 
 def story_labels(order: int, stories: int, seed: int) -> tuple[npt.NDArray[np.int64], ntp.SoftLabels]:
     """Contexts [m, order] and soft labels of stories by a small grammar."""
-    from headscan.text.counts import count
-    from headscan.text.source import Counting
-
     grammar = theory.StoryGrammar()
     counts = count(grammar.stories(stories, seed=seed), len(grammar.vocabulary), Counting(order=order))
     return np.asarray(counts.contexts, dtype=np.int64), ntp.SoftLabels.of(counts.matrix())

@@ -121,8 +121,7 @@ def last_states(learner: Learner, ids: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _rows(states: Tensor) -> Floats:
-    found: Floats = states.double().numpy()
-    return found
+    return states.double().numpy()
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from headscan.report.kit.words import written
-from headscan.run.rows import Row
-from headscan.run.vocabulary import Term, terms_of
+from headscan.run import Row, Term, terms_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from headscan.report.kit.parts import Cell, Facts, FindingLine, Page, Part, Prose, Raw, Table, figures_of
 from headscan.report.kit.words import clean, written
-from headscan.run.errors import BadInput
-from headscan.run.vocabulary import Term
+from headscan.run import BadInput, Term
 
 LEVELS = {"alert": ("!", "bold red"), "notice": ("·", "yellow"), "good": ("+", "green")}
 ROWS = 14

@@ -9,8 +9,7 @@ import plotly.graph_objects as go
 
 from headscan.report.kit import Figure, Head, Prose, Raw, Section, Term, figures, page, palette, section, table
 from headscan.report.kit.words import literal, named
-from headscan.run.errors import BadInput
-from headscan.run.vocabulary import terms_of
+from headscan.run import BadInput, terms_of
 
 if TYPE_CHECKING:
     from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult

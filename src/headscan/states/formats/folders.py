@@ -11,8 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from headscan.model.inputs import SENTENCE
-from headscan.run import BadInput, Json
-from headscan.run.files import write_atomic
+from headscan.run import BadInput, Json, write_atomic
 from headscan.states.formats.arrays import read_header
 from headscan.states.location import Location
 from headscan.states.vectors import FORMATS, JoinedRows, Rows, StateFormat, Vectors

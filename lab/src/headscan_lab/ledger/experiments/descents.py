@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import lru_cache
-from typing import ClassVar, Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from headscan.inversion import Descent, descend, exact, preset
 from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn, enough
-from headscan_lab.ledger.measurement import PROMPTS, difference_of, own_seeds, share_of
+from headscan_lab.ledger.measurement import DIFFERENCE_TEST, PROMPTS, SHARE_TEST, difference_of, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import TRAINED, TWIN, about, lens_of, prompts, twin_of
 
 Scored: TypeAlias = Literal["all", "hidden", "shown", "whole", "set", "five", "five anywhere"]
@@ -118,12 +118,11 @@ class Recovered(Experiment):
     `least`: prompts of a repeat, at least. `deep`: the place on a given model, which must be wide.
     """
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of the scored tokens that the descent finds",
-        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of the scored tokens that the descent finds", test=SHARE_TEST,
         scope="the stand-in, its prompts and this descent; other starts and rates are not tried",
-    )
-    controlled: ClassVar[bool] = True
+    )  # fmt: skip
+    controlled = True
 
     model: str = "specimen"
     width: int = 64
@@ -272,11 +271,10 @@ class StartDecides(Experiment):
     by place, when they start alike. `prompts`: wrong answers to prompts of one token, or for a hidden first token, that are
     the commonest wrong answer."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of wrong tokens that two descents from one start have in common",
-        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of wrong tokens that two descents from one start have in common", test=SHARE_TEST,
         scope="the stand-ins and these descents",
-    )
+    )  # fmt: skip
 
     among: Literal["models", "one-token prompts", "hidden first tokens"] = "models"
     first: str = "gpt2"
@@ -341,9 +339,8 @@ class StartDecides(Experiment):
 class TargetScaled(Experiment):
     """Descents from zero to the output of 10 W (one-hot) and of W (pseudo-inverse, W⁺W being one on rows)."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of tokens found for the one-hot target less that for the pseudo-inverse's",
-        test="Newcombe's interval of a difference of two shares, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of tokens found for the one-hot target less that for the pseudo-inverse's", test=DIFFERENCE_TEST,
         scope="random weights, Adam from zero", range=(-1.0, 1.0),
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from statistics import median
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -66,8 +66,8 @@ class ShapeOfStates(Experiment):
     same difference on the language without Zipf's law (`flat`), the difference against a tied head (`tied`) or one whose bias
     starts at the log frequencies (`bias`), or the measure less that of a random head on the same states (`random head`)."""
 
-    controlled: ClassVar[bool] = True
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    controlled = True
+    words = ExperimentWords(
         quantity="the measure named by the effect, a seed",
         test="Student's interval over five seeds (pieces of text, or trainings)", scope="the stand-in at the size it has",
         range=(-4.0, 4.0),
@@ -167,12 +167,12 @@ TREND_LEAST = 24  # members: below, six coefficients leave too little to judge t
 class Trend(Experiment):
     """Least squares of a measure on log2 of width, depth and vocabulary, head and text: the coefficient of one factor."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="change of the measure per doubling of the factor, the others held",
         test="Student's interval of a coefficient of least squares over the members, heteroscedastic (HC3)",
         scope="GPT-2s of widths 32 to 256, depths 1 to 8, V 256 to 8,192, at equal tokens", range=(-1.0, 1.0),
     )  # fmt: skip
-    power: ClassVar[Power] = Power(TREND_LEAST, 200)
+    power = Power(TREND_LEAST, 200)
 
     factor: Literal["width", "depth", "vocabulary"] = "width"
     measure: Literal["recovered at the first block", "recovered at the last block", "average cosine"] = (
@@ -248,7 +248,7 @@ class CommonestWords(Experiment):
     """The shares of the three commonest words in five pieces, drawn at random, of 4,000 words of the English that describes the
     Python language (`pydoc_data` of the standard library), which no model here has read or written."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of the commonest word", test="Student's interval over five pieces of text",
         scope="one English text of people's, on a technical matter",
     )  # fmt: skip
@@ -283,12 +283,12 @@ class StepCost(Experiment):
     """Cross-entropy over `vocabulary` tokens against contrastive weight tying among `batch` targets drawn by Zipf's law, width
     `width`, forward and backward; the body, which both have, is left out."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="cost with a head over cost without one",
         test="Student's interval over five draws of targets; of seconds the medians of alternating repeats",
         scope="the loss alone at this vocabulary, batch and width, on one processor core", range=(0.0, 1000.0),
     )  # fmt: skip
-    power: ClassVar[Power] = Power(SEEDS, 200)
+    power = Power(SEEDS, 200)
 
     cost: Literal["seconds", "bytes"] = "seconds"
     vocabulary: int = 8192

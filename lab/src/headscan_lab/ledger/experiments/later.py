@@ -6,7 +6,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -59,7 +59,7 @@ class Drift(OnTexts):
     first block of random weights adds to token vectors which share a direction. `characters`: average cosine over the blocks of a
     model whose vocabulary has at most 300 tokens."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="rank correlation over sites; difference of |cosine|; difference of the average cosine; average cosine",
         test="Student's interval over five repeats", scope="this model, windows of 48 tokens", range=(-1.0, 1.0),
     )  # fmt: skip
@@ -129,7 +129,7 @@ class HeadRank(OnTexts):
     """`gradient`: the share of the norm of the logits' gradient that the head does not hand on. `loss`: what the loss gains when
     the logits are cut to `rank` dimensions, the best ones for these states in the least squares of all logits."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of the norm that is not handed on; nats a token",
         test="Student's interval over five repeats of four texts", scope="this model's head and states, windows of 48 tokens",
         range=(-1.0, 12.0),
@@ -154,9 +154,8 @@ class HeadRank(OnTexts):
                 self.number("the same of gradients with random signs", lost[2], "share"),
             ))  # fmt: skip
         if width <= self.rank:
-            return ExperimentOutcome(
-                effect=None, note=f"The head of {lens.name} has {width} dimensions, not more than {self.rank}."
-            )
+            note = f"The head of {lens.name} has {width} dimensions, not more than {self.rank}."
+            return ExperimentOutcome(effect=None, note=note)
         return self.outcome(
             f"loss of a head of rank {self.rank} less that of all {width}",
             [loss_by_rank(self.model, own, self.rank) for own in own_seeds(seed)], "nats a token",
@@ -220,7 +219,7 @@ class Collisions(OnTexts):
     `bits`: uniform levels up to the largest magnitude of all these states (0: as computed). `shrinks`: the smallest distance a
     token between two of them, over that of the states as computed."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of prompts whose state another has; ratio of the smallest distances",
         test="Student's interval over five repeats of 200 prompts", scope="the middle block, prompts of six random tokens",
         range=(0.0, 2.0),
@@ -235,12 +234,9 @@ class Collisions(OnTexts):
         shares = [one[0] for one in found]
         ratios = [one[1] / max(all_[1], 1e-30) for one, all_ in zip(found, whole, strict=True)]
         held = f"at {self.bits} bits" if self.bits else "as computed"
-        share = replace(
-            self.number(f"prompts whose state another has, {held}", shares, "share of prompts"), prompts=SEEDS * COLLIDING
-        )
-        ratio = replace(
-            self.number(f"smallest distance {held} over that as computed", ratios, "ratio"), prompts=SEEDS * COLLIDING
-        )
+        many = SEEDS * COLLIDING
+        share = replace(self.number(f"prompts whose state another has, {held}", shares, "share of prompts"), prompts=many)
+        ratio = replace(self.number(f"smallest distance {held} over that as computed", ratios, "ratio"), prompts=many)
         effect, other = (ratio, share) if self.shrinks else (share, ratio)
         return ExperimentOutcome(effect=effect, beside=(other,), models=(lens_of(self.model).name,) * SEEDS)
 

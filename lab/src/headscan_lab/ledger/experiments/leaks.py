@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import ClassVar, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.prefix import Prefix
 from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords, Power
 from headscan_lab.ledger.experiments.descents import causal, search_shown
-from headscan_lab.ledger.measurement import SEEDS, difference_of, mean_of, own_seeds, share_of
+from headscan_lab.ledger.measurement import DIFFERENCE_TEST, SEEDS, difference_of, mean_of, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import TWIN, VOCABULARY, OnModels, lens_of, prompts
 
 PROTECTION_PROMPTS, TOKENS = 8, 6
@@ -36,12 +36,11 @@ class Protection(OnModels):
     would say nothing of what is in the release.
     """
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of tokens read off the open release less that of the protected one",
-        test="Newcombe's interval of a difference of two shares, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of tokens read off the open release less that of the protected one", test=DIFFERENCE_TEST,
         scope="one small trained model, prompts of the text it knows, an attacker who has the model and all positions",
         range=(-1.0, 1.0),
-    )
+    )  # fmt: skip
 
     model: str = "specimen"
 
@@ -154,7 +153,7 @@ class NoisyCode(OnModels):
     """The first block's states of all single tokens, with noise of `noise` times their spread: nearest state decoding, before
     training (the same shape, fresh weights) less after."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of tokens decoded from a noisy state, untrained less trained",
         test="Newcombe's interval of a difference of two shares, clustered by token and seed",
         scope="small models of one shape, single tokens, one level of noise", range=(-1.0, 1.0),
@@ -196,12 +195,12 @@ class Deletion(OnModels):
     """The area under the deletion curve of `method` less that of the best of `against` ("random" is a random order); below
     zero, the method's order takes the prediction away faster."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="area under the method's deletion curve less the least of those it is held against, a training seed",
         test="Student's interval over training seeds, the prompts of a seed averaged",
         scope="small models of a made-up language; tokens are replaced by the mean embedding", range=(-1.0, 1.0),
     )  # fmt: skip
-    power: ClassVar[Power] = Power(SEEDS, 200)
+    power = Power(SEEDS, 200)
 
     method: str = "gradient-x-input"
     against: tuple[str, ...] = ("random",)

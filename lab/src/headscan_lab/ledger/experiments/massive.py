@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -122,8 +122,8 @@ class MassiveActivations(OnTexts):
     entropy, and the share of the sinks that goes, when the first token is held to the norm of the others in every block; the
     control does the same to a token in the middle. Massive coordinates and the mean are set aside beside it, with the loss."""
 
-    controlled: ClassVar[bool] = True
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    controlled = True
+    words = ExperimentWords(
         quantity="rank correlation over blocks; gain of matrix entropy (share of its most); share of the sinks that goes",
         test="Student's interval over five repeats of four texts",
         scope="this model, windows of 48 tokens of stories, first token included", range=(-1.0, 1.0),

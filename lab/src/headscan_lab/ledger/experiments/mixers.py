@@ -8,7 +8,7 @@ known; if one fits and no other does, the information is there, whatever an opti
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from headscan.run import Json
 from headscan.training.losses import ce_loss
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn, enough
 from headscan_lab.ledger.experiments.descents import FEW
-from headscan_lab.ledger.measurement import PROMPTS, own_seeds, share_of
+from headscan_lab.ledger.measurement import PROMPTS, SHARE_TEST, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import VOCABULARY, OnModels, language, lens_of, prompts, twin_of
 
 
@@ -190,12 +190,11 @@ class MixerRecall(Experiment):
     The control tries every token for the last hidden place, the others known: it cannot miss what is there.
     """
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of hidden tokens (of all, where none is hidden) that a descent finds",
-        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of hidden tokens (of all, where none is hidden) that a descent finds", test=SHARE_TEST,
         scope=f"bodies on {SLOTS} tokens of a made-up language of {SIZE}, widths up to 128, Adam",
-    )
-    controlled: ClassVar[bool] = True
+    )  # fmt: skip
+    controlled = True
 
     body: Literal["flat", "expanded", "parallel", "llama"] = "flat"
     width: int = 128
@@ -251,7 +250,7 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
 class MaskLifted(OnModels):
     """Each later token of a prompt is changed: the share of earlier outputs that move, without the mask and with it."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of earlier outputs that a later token moves when no mask is given",
         test="Wilson's interval, clustered by prompt and seed", scope="random weights, and those of models that are given",
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ClassVar, Self, TypeAlias
+from typing import Self, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -87,11 +87,11 @@ READINGS: dict[str, tuple[Callable[[str, int], Pair], str, str, str]] = {
 class Readings(OnModels):
     """One of READINGS, on five pieces of the shipped stories."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="the number named by the effect, a piece of text", test="Student's interval over five pieces of text",
         scope="the model on the shipped stories", range=(-2.0, 2.0),
     )  # fmt: skip
-    controlled: ClassVar[bool] = True
+    controlled = True
 
     reading: str
     model: str = "specimen"

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import ClassVar
 
 from headscan.run import BadInput
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, Power, StandIn
@@ -23,19 +22,19 @@ class NextTokenTheory(Experiment):
     instances counts, exactly (theorems and formulas); else their mean with its interval (what training does). `control` is the
     name of the check's number that the effect is held against, `cause` what it would show."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="the first number of the check, an instance a seed",
         test="the worst of five instances where a formula is checked; Student's interval over five where something is trained",
         scope="random instances of some ten tokens, and stories of a small grammar", range=(-1e6, 1e6),
     )  # fmt: skip
-    power: ClassVar[Power] = Power(SEEDS, 0)
+    power = Power(SEEDS, 0)
 
     check: str
     worst: bool = True
     control: str = ""
     cause: str = ""
 
-    controlled: ClassVar[bool] = True
+    controlled = True
 
     def __post_init__(self) -> None:
         if self.check not in CHECKS:
