@@ -190,8 +190,7 @@ def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None,
     lens = engine.lens
 
     def special(name: str) -> int | None:
-        holder = engine.model.config if lens.tokenizer is None else lens.tokenizer
-        token = getattr(holder, f"{name}_token_id", None)
+        token = getattr(engine.model.config if lens.tokenizer is None else lens.tokenizer, f"{name}_token_id", None)
         return token if isinstance(token, int) and 0 <= token < lens.vocabulary_size else None
 
     if choice == "auto":

@@ -212,9 +212,7 @@ def choose_device(name: str) -> torch.device:
 
 def memory_of(device: torch.device) -> int:
     """The memory of a device in bytes; of the CPU, what this process may use of it."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return memory()[0]
+    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else memory()[0]
 
 
 @contextmanager

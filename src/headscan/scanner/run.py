@@ -135,9 +135,8 @@ def _findings(found: list[Examined], sites: list[Row], nulls: list[Row], tables:
     for one in findings(sites, nulls, tables):
         if one.model in readable:
             few = on_few(texts[one.model], one.site) if one.level == "alert" else ""
-            kept.append(
-                replace(one, level="notice" if few else one.level, sentence=one.sentence + few, read=texts[one.model].read)
-            )
+            level = "notice" if few else one.level
+            kept.append(replace(one, level=level, sentence=one.sentence + few, read=texts[one.model].read))
     return [*(one for one in missing if one is not None), *kept]
 
 
