@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 else:
-    Arrays, DataFrame = dict, Any
+    Arrays, DataFrame = dict, "pandas.DataFrame"  # in words: pandas is slow to import
 
 SCHEMA = 2
 """The version of result.json's schema; 0.1 wrote none."""

@@ -194,7 +194,7 @@ class SiteStatistics(Accumulator):
         states, documents = self._counted(states), documents[:, self.skip_first :]
         norms = lengths(states)
         cells = self._codes(norms)
-        if overflown := bool((cells >= 4).any()):
+        if overflown := bool((cells >= 4).any()):  # in float32 they may overflow
             finite = torch.isfinite(torch.linalg.vector_norm(states.double(), dim=-1))
             if not bool(finite.all()):
                 window, position = (~finite).nonzero()[0].tolist()
