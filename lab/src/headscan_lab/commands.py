@@ -1,6 +1,7 @@
 """The verbs that the laboratory adds to the command line, by entry points of the group `headscan.verbs`."""
 
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,6 @@ LAB = "https://github.com/headscan/headscan/blob/main/lab/docs/"
 
 
 def _verb(module: str, name: str) -> Any:
-    from importlib import import_module
-
     return getattr(import_module(f"headscan_lab.{module}"), name)
 
 
@@ -35,8 +34,7 @@ def _before(options: dict[str, Any]) -> bool:
 
 def dry_run(command: str) -> str:
     """Check everything of a command that can be checked without its model: its options by themselves, and its slice by the
-    model's configuration. Returns a sentence; raises BadInput that names the command.
-    """
+    model's configuration. Returns a sentence; raises BadInput that names the command."""
     from cyclopts import CycloptsError
 
     from headscan.model.slicing import Slice

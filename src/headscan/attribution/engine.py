@@ -1,7 +1,5 @@
 """The forward pass behind every map: from embeddings to the logits that matter, with a shared prefix where it can be."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -65,7 +63,7 @@ class Engine:
     def packs(self) -> bool:
         return self.packed is not None
 
-    def embed(self, ids: Int[Tensor, ...]) -> Float[Tensor, "... e"]:
+    def embed(self, ids: Int[Tensor, "..."]) -> Float[Tensor, "... e"]:
         with torch.no_grad():
             vectors: Tensor = self.model.get_input_embeddings()(ids.to(self.lens.device))
         return vectors

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from headscan.attribution.method import AttributionMap, AttributionTask, Coalitions
 from headscan.run import Interval
-from headscan.statistics.uncertainty import Bounds, StandardError, difference_ends
+from headscan.statistics.uncertainty import Bounds, Floats, StandardError, difference_ends
 
 POINTS = 20
 MOST_STEPS = 8
@@ -117,7 +117,7 @@ def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
     ends = (0.0, 1.0) if task.target.judged == "probability" else (-1.0, 1.0)
     apart = difference_ends(ends, ends)
 
-    def beyond(values: npt.NDArray[np.float64], ends: Bounds = apart) -> Interval | None:
+    def beyond(values: Floats, ends: Bounds = apart) -> Interval | None:
         return over_predictions(values.mean(1), ends) if enough else _over_orders(values, ends)
 
     def curve(which: int, curves: Sequence[Numbers]) -> FaithfulnessCurve:
@@ -135,7 +135,7 @@ def faithfulness(task: AttributionTask, scores: AttributionMap) -> Faithfulness:
     )  # fmt: skip
 
 
-def over_predictions(values: npt.NDArray[np.float64], ends: Bounds = (None, None)) -> Interval | None:
+def over_predictions(values: Floats, ends: Bounds = (None, None)) -> Interval | None:
     """Student's 95 % interval of the mean of a number over predictions [S], taken as independent; None below four.
 
     How often it covers is measured in benchmarks/faithfulness_intervals_cover.py.
@@ -148,14 +148,14 @@ def over_predictions(values: npt.NDArray[np.float64], ends: Bounds = (None, None
     return _student(values, values.std(ddof=1) / many**0.5, many - 1, ends) if many >= FEWEST else None
 
 
-def _over_orders(values: npt.NDArray[np.float64], ends: Bounds) -> Interval:
+def _over_orders(values: Floats, ends: Bounds) -> Interval:
     """The 95 % interval of the mean over all orders, from some of each prediction [S, orders], the predictions fixed."""
     predictions, orders = values.shape
     error = (values.var(1, ddof=1).sum() / orders) ** 0.5 / predictions
     return _student(values, error, predictions * (orders - 1), ends)
 
 
-def _student(values: npt.NDArray[np.float64], error: float, freedom: int, ends: Bounds) -> Interval:
+def _student(values: Floats, error: float, freedom: int, ends: Bounds) -> Interval:
     return StandardError(float(error), freedom, len(values)).interval(float(values.mean()), bounds=ends)
 
 

@@ -26,8 +26,7 @@ def gradients(
         try:
             values = target.value(engine.logits(inputs, target.positions, grad=True))
             for step in range(values.shape[1]):
-                keep = step + 1 < values.shape[1]
-                slopes.append(torch.autograd.grad(values[:, step].sum(), inputs, retain_graph=keep)[0])
+                slopes.append(torch.autograd.grad(values[:, step].sum(), inputs, retain_graph=step + 1 < values.shape[1])[0])
         except (RuntimeError, NotImplementedError) as error:
             if "out of memory" in str(error):
                 raise

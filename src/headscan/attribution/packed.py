@@ -10,8 +10,6 @@ Works for models whose attention goes through transformers' attention interface 
 `position_ids`; `Engine.share` tries it on the prompt and compares with the model's own numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

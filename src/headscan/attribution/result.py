@@ -1,21 +1,16 @@
 """The result of an attribution."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 
 from headscan.attribution.faithfulness import Faithfulness
 from headscan.attribution.gradients import Completeness
 from headscan.attribution.method import AttributionMap, AttributionTask, MethodWords
-from headscan.run import Finding, Result
+from headscan.run import DataFrame, Finding, Result, dataframe
 from headscan.text.prompts import display
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -115,13 +110,11 @@ class AttributeResult(Result):
     faithfulness: Faithfulness | None  # of the first method; None where it was not asked for
     cost: AttributionCost  # how the model was run
 
-    def frame(self, *, units: bool = False) -> pd.DataFrame:
-        import pandas as pd
-
+    def frame(self, *, units: bool = False) -> DataFrame:
         kind = "units" if units else "scores"
         names: dict[str, Any] = {"token": self.tokens, "id": self.ids}
         names = {"unit": [span.text for span in self.spans]} if units else names
-        return pd.DataFrame(names | {one.method: self.arrays[f"{kind}/{one.method}"].mean(0) for one in self.maps})
+        return dataframe(names | {one.method: self.arrays[f"{kind}/{one.method}"].mean(0) for one in self.maps})
 
 
 # ---- The predictions that were explained, as they stand in a result.

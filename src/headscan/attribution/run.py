@@ -26,9 +26,8 @@ from headscan.attribution.target import AttributionTarget, TargetKind, UnitKind,
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.run import BadInput, options_of, running, verb
+from headscan.run import BadInput, Given, options_of, running, verb
 from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
-from headscan.run.verbs import Given
 from headscan.text.prompts import PromptLike, read_prompt
 
 

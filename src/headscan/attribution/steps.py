@@ -8,8 +8,7 @@ from headscan.attribution.engine import Engine
 from headscan.attribution.method import METHODS, AttributionMethod
 from headscan.attribution.target import AttributionTarget, TargetStep, kind_of, one_token
 from headscan.model import Lens
-from headscan.run import BadInput
-from headscan.run.verbs import Given
+from headscan.run import BadInput, Given
 from headscan.text.prompts import Prompt, read_prompt
 
 

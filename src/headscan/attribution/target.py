@@ -7,7 +7,6 @@ from itertools import groupby
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -16,9 +15,10 @@ from torch import Tensor
 from headscan.attribution.engine import Engine
 from headscan.model import Lens
 from headscan.run import BadInput
+from headscan.statistics.uncertainty import Floats
 from headscan.text.prompts import Prompt, display
 
-Scores = npt.NDArray[np.float64]
+Scores = Floats
 
 TargetKind = Literal["next", "logit", "contrast", "logprob", "all", "sentence"]
 KINDS = {
@@ -190,8 +190,7 @@ def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None,
     lens = engine.lens
 
     def special(name: str) -> int | None:
-        holder = engine.model.config if lens.tokenizer is None else lens.tokenizer
-        token = getattr(holder, f"{name}_token_id", None)
+        token = getattr(engine.model.config if lens.tokenizer is None else lens.tokenizer, f"{name}_token_id", None)
         return token if isinstance(token, int) and 0 <= token < lens.vocabulary_size else None
 
     if choice == "auto":
@@ -205,8 +204,7 @@ def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None,
         total = torch.stack([engine.embed(part).double().sum(0) for part in ids]).sum(0)
         return (total / lens.vocabulary_size).to(lens.input_embeddings.dtype), "mean"
     if choice in ("mask", "pad", "eos", "bos", "unk"):
-        token = special(str(choice))
-        if token is None:
+        if (token := special(str(choice))) is None:
             raise BadInput(f"The tokenizer of '{lens.name}' has no {choice} token; use mean, zero, remove or a token.")
     else:
         token = one_token(lens, choice)

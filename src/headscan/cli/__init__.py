@@ -112,12 +112,6 @@ Options:
   --install-completion  Install completion for the current shell."""
 
 
-def _listing() -> str:
-    fill = partial(textwrap.fill, width=78, subsequent_indent=" " * 15)
-    rows = [fill(about, initial_indent=f"  {name:12} ") for name, about in verbs().items()]
-    return "\n".join([HEAD, *rows, TAIL])
-
-
 def _install_completion() -> None:
     from cyclopts import App
 
@@ -141,7 +135,9 @@ def _check_text(words: Sequence[str]) -> None:
 def run(words: Sequence[str]) -> int:
     """Run a command line, given as words; the exit status."""
     if not words or words[0] in ("--help", "-h"):
-        print(_listing())
+        fill = partial(textwrap.fill, width=78, subsequent_indent=" " * 15)
+        rows = [fill(about, initial_indent=f"  {name:12} ") for name, about in verbs().items()]
+        print("\n".join([HEAD, *rows, TAIL]))
         return 0
     if words[0] == "--version":
         print(f"headscan {__version__}")
@@ -168,10 +164,6 @@ def run(words: Sequence[str]) -> int:
     return int(status or 0)
 
 
-def _stop(signum: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt
-
-
 ENVIRONMENT = {
     errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EIO,
     errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ELOOP, errno.ECONNRESET,
@@ -182,7 +174,7 @@ ENVIRONMENT = {
 def main() -> NoReturn:
     """Run the command line: exit 0 when done, 2 on bad input (one sentence), 74 where the machine refused (a full disk), 130 when
     interrupted, 1 on a fault."""
-    signal.signal(signal.SIGTERM, _stop)  # a polite kill saves its state as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill saves its state as Ctrl-C does
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115

@@ -51,10 +51,6 @@ def _after_checkup(result: headscan.Result, options: dict[str, Any]) -> int | No
     return FOUND if result.failed else None
 
 
-def _after_privacy(result: headscan.Result, _: dict[str, Any]) -> int | None:
-    return FOUND if getattr(result, "verdict", None) == "fail" else None
-
-
 COMMANDS = {
     "checkup": Command(
         verb=lambda: headscan.checkup, subject="SOURCE...", subject_help=SOURCE_HELP, docs="checkup.md",
@@ -86,7 +82,7 @@ COMMANDS = {
     ),
     "privacy": Command(
         verb=lambda: headscan.privacy, docs="leaks.md", example="gpt-vanilla --text stories --sites block.0 --noise 0,0.8",
-        after=_after_privacy,
+        after=lambda result, _: FOUND if getattr(result, "verdict", None) == "fail" else None,
     ),
     "attribute": Command(
         verb=lambda: headscan.attribute, docs="attribution.md", example="gpt-vanilla --prompt 'Once upon a' --method occlusion",
@@ -201,10 +197,8 @@ def index(folder: Path) -> Path:
         rows.append(f"<tr><td>{link}</td>{''.join(f'<td>{escape(shown(cell))}</td>' for cell in cells)}</tr>")
     if not rows:
         raise headscan.BadInput(f"There is no result in {folder}: run a verb first.")
-    style = (
-        "body{font:16px/1.5 Helvetica,Arial,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color-scheme:light dark}"
-        "table{border-collapse:collapse}th,td{text-align:left;padding:.3em 1.2em .3em 0;border-bottom:1px solid #8886}"
-    )
+    style = "body{font:16px/1.5 Helvetica,Arial,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color-scheme:light dark}"
+    style += "table{border-collapse:collapse}th,td{text-align:left;padding:.3em 1.2em .3em 0;border-bottom:1px solid #8886}"
     allowed = b64encode(sha256(style.encode()).digest()).decode()
     heads = "".join(f"<th scope=col>{name}</th>" for name in ("result", "when", "verb", "models", "alarms"))
     write_atomic(

@@ -91,8 +91,7 @@ def _measured(gathered: Gathering, sums: Sums, measures: Mapping[str, MomentMeas
 
     x = SiteCovariance(torch.stack([block(s, s) for s in first])[:, None], sums.count)
     y = SiteCovariance(torch.stack([block(t, t) for t in second])[None], sums.count)
-    xy = torch.stack([torch.stack([block(s, t) for t in second]) for s in first])
-    reduced = CrossCovariance(x, y, xy)
+    reduced = CrossCovariance(x, y, torch.stack([torch.stack([block(s, t) for t in second]) for s in first]))
     return {name: measure.value(reduced).numpy() for name, measure in measures.items()}
 
 
@@ -268,6 +267,5 @@ def _tests(
         return dict.fromkeys(measures, none)
     x, y = (thinned(compared.sampled(model)) for model in models)
     redrawn = None if redraw is None else lambda draw: thinned(redraw(draw, sample))
-    generator = torch.Generator().manual_seed(settings.seed)
-    task = NullTask(x, y, measures, settings.draws, generator, redrawn)
+    task = NullTask(x, y, measures, settings.draws, torch.Generator().manual_seed(settings.seed), redrawn)
     return tested(name, null, task, lambda done: run.progress(f"null: {name}", done, settings.draws, "draws"))

@@ -3,8 +3,6 @@
 Leading dimensions are batches: one pair, or all pairs of a sample at once ([S, 1, p, p], [1, T, q, q], [S, T, p, q]).
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -164,7 +162,7 @@ class MomentMeasure(SimilarityMeasure):
     """A measure that is a function of the two sites' covariances: exact of all tokens from one pass."""
 
     @abstractmethod
-    def value(self, pair: CrossCovariance) -> Float[Tensor, ...]:
+    def value(self, pair: CrossCovariance) -> Float[Tensor, "..."]:
         """The similarity of each pair of a batch; NaN where it is not defined."""
 
 
@@ -216,13 +214,11 @@ class Prepared:
         for rows in flat:
             reduced = (rows.double() - rows.double().mean(0)) @ principal(rows, COORDINATES)
             coordinates.append(torch.nn.functional.pad(reduced, (0, COORDINATES - reduced.shape[1])))
-        relations = {
-            name: torch.nn.functional.normalize(
-                torch.stack([measure.relation(rows).double() for rows in flat]).flatten(1), dim=1
-            ).unflatten(1, (len(flat[0]), -1))
-            for name, measure in measures.items()
-            if isinstance(measure, RelationMeasure)
-        }
+        relations = {}
+        for name, measure in measures.items():
+            if isinstance(measure, RelationMeasure):
+                tables = torch.stack([measure.relation(rows).double() for rows in flat])
+                relations[name] = torch.nn.functional.normalize(tables.flatten(1), dim=1).view_as(tables)
         return cls(len(sites[0]), torch.stack(coordinates), relations)
 
     def permuted(self, order: Tensor) -> Self:

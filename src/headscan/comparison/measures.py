@@ -78,8 +78,7 @@ class MutualKnn(RelationMeasure):
     def relation(self, rows: Tensor) -> Tensor:
         unit = torch.nn.functional.normalize(rows, dim=1)
         cosines = (unit @ unit.T).fill_diagonal_(-torch.inf)
-        nearest = cosines.topk(min(NEIGHBOURS, len(rows) - 1), dim=1).indices
-        return torch.zeros_like(cosines).scatter_(1, nearest, 1.0)
+        return torch.zeros_like(cosines).scatter_(1, cosines.topk(min(NEIGHBOURS, len(rows) - 1), dim=1).indices, 1.0)
 
 
 @SIMILARITIES.register("procrustes")

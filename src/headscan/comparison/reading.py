@@ -1,7 +1,5 @@
 """The same tokens in several models: their vectors side by side, as the text passes, whatever cuts it into tokens."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -46,13 +44,13 @@ class Passed:
     def windows(self) -> Integers:
         return self.places[:, 1]
 
-    def part(self, index: Integers | slice) -> Passed:
+    def part(self, index: Integers | slice) -> "Passed":
         chosen = index if isinstance(index, slice) else torch.from_numpy(index)
         states = [rows[chosen.to(rows.device) if isinstance(chosen, Tensor) else chosen] for rows in self.states]
         own = np.isin(self.numbers, self.windows[index])
         return Passed(self.places[index], states, self.numbers[own], self.ids[own])
 
-    def joined(self, following: Passed) -> Passed:
+    def joined(self, following: "Passed") -> "Passed":
         states = [torch.cat(pair) for pair in zip(self.states, following.states, strict=True)]
         arrays = ((getattr(self, name), getattr(following, name)) for name in ("places", "numbers", "ids"))
         places, numbers, ids = (np.concatenate(pair) for pair in arrays)
@@ -117,8 +115,7 @@ class SourceReader:
                 places = np.arange(skipped, batch.ids.shape[1])
                 windows, positions = (grid.ravel() for grid in np.meshgrid(batch.indices, places, indexing="ij"))
                 documents = batch.documents[:, skipped:].ravel()
-                keys = windows * reach + positions
-                table = np.stack([keys, windows, positions, documents], axis=1).astype(np.int64)
+                table = np.stack([windows * reach + positions, windows, positions, documents], axis=1).astype(np.int64)
                 self.tokens += len(table)
                 short = source.context - batch.ids.shape[1] if source.alone else 0
                 ids = np.pad(batch.ids, ((0, 0), (0, short)), constant_values=-1)
@@ -134,7 +131,7 @@ class SourceReader:
         finally:
             self.text = source.text()
 
-    def redrawn(self, draw: int, sample: Sampled) -> list[Tensor]:
+    def redrawn(self, draw: int, sample: "Sampled") -> list[Tensor]:
         """The sampled vectors of each site with fresh random weights."""
         lens = self.controls[draw]()
         held: list[list[Tensor]] = [[] for _ in self.sites]
@@ -173,8 +170,7 @@ class _Buffer:
         self.held: Passed | None = None
 
     def pull(self) -> None:
-        part = next(self.reader, None)
-        if part is None:
+        if (part := next(self.reader, None)) is None:
             self.ended = True
             return
         self.held = part if self.held is None or not len(self.held.keys) else self.held.joined(part)
@@ -295,8 +291,7 @@ class Gathering:
         self._offer(parts[0], rows)
 
     def _groups(self, first: Passed, rows: Sequence[Tensor]) -> None:
-        pilots = self.moments.pilots
-        reduced = torch.cat([(x - p) @ b for x, p, b in zip(rows, pilots, self.bases, strict=True)], dim=1)
+        reduced = torch.cat([(x - p) @ b for x, p, b in zip(rows, self.moments.pilots, self.bases, strict=True)], dim=1)
         units = first.places[:, 3] if self.clusters == "documents" else first.windows
         self.groups.index(int(units[-1]))  # coarsens once, before any group of this batch is chosen
         number = units // self.groups.size

@@ -1,19 +1,13 @@
 """The result of a comparison, and what it says in words."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from headscan.comparison.covariance import SimilarityWords
 from headscan.comparison.nulls import WINDOWS, NullWords
-from headscan.run import Finding, Interval, Row
-from headscan.run.result import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
+from headscan.run import DataFrame, Finding, Interval, Result, Row, dataframe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +78,8 @@ class CompareResult(Result):
                 return cell
         raise KeyError(f"no {measure} of {site_a} and {site_b or site_a}")
 
-    def frame(self, measure: str | None = None) -> pd.DataFrame:
-        import pandas as pd
-
-        table = pd.DataFrame([{k: v for k, v in vars(one).items() if k != "tests"} for one in self.cells])
+    def frame(self, measure: str | None = None) -> DataFrame:
+        table = dataframe([{k: v for k, v in vars(one).items() if k != "tests"} for one in self.cells])
         if measure is None:
             return table
         own = table[table["measure"] == measure]
@@ -124,7 +116,11 @@ def findings(cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], a
     for a, b in dict.fromkeys((cell.model_a, cell.model_b) for cell in cells):
         own = [cell for cell in cells if (cell.model_a, cell.model_b) == (a, b)]
         found += [*_equal(a, b, own), *_within(a, b, own)]
-    found += _spikes(top_shares)
+    if high := {name: share for name, share in top_shares.items() if share > SPIKE}:
+        name, share = max(high.items(), key=lambda one: one[1])
+        text = f"At {len(high)} sites one direction holds more than 90 % of the variance ({share:.1%} at {name}): there CKA and "
+        text += "Procrustes measure that direction only; SVCCA and neighbours do not."
+        found.append(Finding(code="ONE-DIRECTION", level="notice", sentence=text, value=share))
     for row in alignment:
         if row.compared < PART * row.tokens:
             text = f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end where those of the others do"
@@ -133,12 +129,8 @@ def findings(cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], a
     return found
 
 
-def _diagonal(cells: Sequence[SimilarityCell], measure: str) -> list[SimilarityCell]:
-    return [cell for cell in cells if cell.measure == measure and cell.site_a == cell.site_b]
-
-
 def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
-    own = [cell for cell in _diagonal(cells, "cka") if cell.value is not None]
+    own = [cell for cell in cells if cell.measure == "cka" and cell.site_a == cell.site_b and cell.value is not None]
     if not own:
         return
     least = min(own, key=lambda cell: cell.value or 0.0)
@@ -178,12 +170,3 @@ def _within(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding
     text = f"{len(inside)} of {count} cells of {a} and {b} are no more alike than the null ({null}) makes them "
     text += "(adjusted p > .05)."
     yield Finding(code="WITHIN-NULL", level="alert" if share > 0.5 else "notice", sentence=text, value=share)
-
-
-def _spikes(top_shares: Mapping[str, float]) -> Iterator[Finding]:
-    high = {name: share for name, share in top_shares.items() if share > SPIKE}
-    if high:
-        name, share = max(high.items(), key=lambda one: one[1])
-        text = f"At {len(high)} sites one direction holds more than 90 % of the variance ({share:.1%} at {name}): there CKA and "
-        text += "Procrustes measure that direction only; SVCCA and neighbours do not."
-        yield Finding(code="ONE-DIRECTION", level="notice", sentence=text, value=share)

@@ -83,8 +83,7 @@ def compared_subjects(given: SourcesLike, settings: ComparisonSettings, run: Run
     if len(set(known.values())) > 1:
         listed = ", ".join(f"{name} {count:,}" for name, count in known.items())
         raise BadInput(f"Stored vectors are compared row by row, and these are of different numbers: {listed}.")
-    few = [name for name, count in known.items() if count < 8]
-    if few:
+    if few := [name for name, count in known.items() if count < 8]:
         raise BadInput(f"Eight vectors are needed at least to compare, and {few[0]} holds {known[few[0]]}.")
     check_all(subjects, settings.text)
     return subjects

@@ -29,10 +29,8 @@ def narrow_cone(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
     advice = "Centre vectors before they are compared."
     if (gauge := evidence.gauge) is not None and gauge[1] >= LEANING:
         head, before, after = gauge
-        advice = (
-            "headscan.decone(model) moves the common direction into a bias of the output head: at "
-            f"{head} the average cosine goes from {before:.2f} to {after:z.2f}, and no logit changes."
-        )
+        advice = "headscan.decone(model) moves the common direction into a bias of the output head: at "
+        advice += f"{head} the average cosine goes from {before:.2f} to {after:z.2f}, and no logit changes."
     return Seen(
         value=cosine, site=site, interval=interval(last, "average_cosine"), null=value(evidence.null(site), "average_cosine"),
         sentence=f"Two tokens have a cosine of {cosine:.2f} on average at {site}.", advice=f"{advice}{_search(evidence)}",
@@ -54,8 +52,7 @@ def narrow_cone(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
 def rogue_coordinates(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen:
     """Of all sites."""
     row = max(evidence.sites, key=_rogue_cosine, default=Row())
-    made = _rogue_cosine(row)
-    if not made:
+    if not (made := _rogue_cosine(row)):
         return Seen(value=0.0, sentence="No coordinate makes a tenth of a site's average cosine.", advice="")
     listed, null = row.get("rogue_coordinates"), evidence.null(row.text("site"))
     coordinates = listed if isinstance(listed, list) else []
@@ -193,8 +190,7 @@ def _factor(scale: float) -> float:
 )  # fmt: skip
 def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Of models whose weights are at hand."""
-    grid = evidence.grid
-    if grid is None:
+    if (grid := evidence.grid) is None:
         return None
     return Seen(
         value=grid.coarsest_levels, site=grid.coarsest, null=64.0, null_of="weights never rounded",
@@ -331,10 +327,8 @@ def readable_states(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
     if bits is not None:
         low, high = bits.told
         share = f"{low}% to {high}%" if low < high else f"{low}%"
-        noise = (
-            f"Noise of {bits.noise:g} of their spread leaves {share} of a token's {bits.prior_bits:.1f} bits in them "
-            "(headscan privacy: other defences, and what they cost)."
-        )
+        noise = f"Noise of {bits.noise:g} of their spread leaves {share} of a token's {bits.prior_bits:.1f} bits in them "
+        noise += "(headscan privacy: other defences, and what they cost)."
     return Seen(
         value=read.recovered, site=read.site, interval=read.interval, null=bits.guessed if bits is not None else None,
         null_of="guessing without a state",
@@ -356,8 +350,7 @@ def readable_states(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
 )  # fmt: skip
 def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Where bits were counted."""
-    bits = evidence.bits
-    if bits is None:
+    if (bits := evidence.bits) is None:
         return None
     low, high = (min(1.0, max(0.0, end / bits.prior_bits)) for end in bits.interval or (0.0, 0.0))
     return Seen(
@@ -381,8 +374,7 @@ def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
 )  # fmt: skip
 def unconnected_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Where it was measured."""
-    flow = evidence.flow
-    if flow is None:
+    if (flow := evidence.flow) is None:
         return None
     return Seen(
         value=flow.heard, site=flow.site, interval=flow.interval, null=flow.null,

@@ -22,9 +22,8 @@ from headscan.model.sites import is_block
 from headscan.remedies.run import remedy
 from headscan.run import BadInput, Progress
 from headscan.statistics.uncertainty import student, wilson
-from headscan.text import documents
+from headscan.text import documents, tokenise
 from headscan.text.source import Reading
-from headscan.text.tokens import tokenise
 
 T = TypeVar("T")
 
@@ -162,11 +161,8 @@ class Measurements:
                 change = self._losses(windows) - plain
             finally:
                 hook.remove()
-            rows.append(
-                BlockRemoved(
-                    site=site, tokens=tokens, change=float(change.mean()), interval=student(change), loss=float(plain.mean())
-                )
-            )
+            mean, loss = float(change.mean()), float(plain.mean())
+            rows.append(BlockRemoved(site=site, tokens=tokens, change=mean, interval=student(change), loss=loss))
         return rows
 
     def _losses(self, windows: torch.Tensor) -> np.ndarray:

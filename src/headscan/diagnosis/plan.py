@@ -1,7 +1,5 @@
 """What fits into a budget: planned by work, from the model's size; the clock only leaves whole stages out."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -43,7 +41,7 @@ class Deadline:
     at: float
 
     @classmethod
-    def of(cls, budget: str) -> Deadline:
+    def of(cls, budget: str) -> "Deadline":
         """That of a budget which begins now; what it takes to write the result is kept free."""
         return cls(float("inf")).within((1 - PAGE) * BUDGETS[budget])
 
@@ -51,7 +49,7 @@ class Deadline:
     def left(self) -> float:
         return self.at - time.perf_counter()
 
-    def within(self, seconds: float) -> Deadline:
+    def within(self, seconds: float) -> "Deadline":
         """After so many seconds, or when this one is, whichever is earlier."""
         return Deadline(min(self.at, time.perf_counter() + seconds))
 

@@ -1,7 +1,5 @@
 """What a checkup found."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Sequence
@@ -9,14 +7,11 @@ from dataclasses import asdict, dataclass, field
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.registry import CONDITIONS, Question, Seen, alarming
-from headscan.run import BadInput, Finding, Interval, Result, Term
-
-if TYPE_CHECKING:
-    import pandas as pd
+from headscan.run import BadInput, DataFrame, Finding, Interval, Result, Term, dataframe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,11 +64,9 @@ class CheckupResult(Result):
     failed: list[str] = field(default_factory=list)  # the codes of `--fail-on` that were found
     population: str = ""  # the edition of the reference population that the percentiles are of
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> DataFrame:
         """A pandas table: one row a source and condition that was looked for."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(one) for each in self.examinations for one in each.observations])
+        return dataframe([asdict(one) for each in self.examinations for one in each.observations])
 
 
 # ---- The reference population: what the conditions' numbers are in models that can be had by anyone.
@@ -192,8 +185,7 @@ def summary(evidence: ModelEvidence, observations: Sequence[Observation]) -> lis
     and how reference models stand; then the verdict. A question without any observation says why."""
     said, every = [], ordered(observations)
     for question, title in QUESTIONS:
-        mine = [one for one in every if one.question == question]
-        if mine:
+        if mine := [one for one in every if one.question == question]:
             heading = CONDITIONS[mine[0].code].heading or title
             said.append(f"{heading}, {_found(mine[0])}: {mine[0].sentence.rstrip('.')}{_beside(mine[0])}.")
             continue
@@ -226,8 +218,7 @@ def _verdict(every: Sequence[Observation]) -> str:
     alarms = [one for one in looked if one.present and not one.known]
     reference = _elsewhere(looked)
     if not alarms:
-        none = f"No alarm: none of the {len(looked)} alarms that were looked for is raised"
-        return "; ".join([none, *reference]) + "."
+        return "; ".join([f"No alarm: none of the {len(looked)} alarms that were looked for is raised", *reference]) + "."
     first = alarms[0]
     follow = [one for one in alarms[1:] if one.code in CONDITIONS[first.code].brings]
     rest = [one for one in alarms[1:] if one not in follow]

@@ -58,8 +58,7 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
             weights = control()
             if flow is not None:
                 flow = replace(flow, null=measurements.flow_of_control(weights))
-            progress = until.kept(run.progress, more=True)
-            random = _scanned(weights, settings, progress, plan.tokens, MEASURES_OF_CONTROL)
+            random = _scanned(weights, settings, until.kept(run.progress, more=True), plan.tokens, MEASURES_OF_CONTROL)
     skipped = measurements.skipped
     if random is None:
         skipped.append(f"Random weights were not scanned for comparison: there was no time in {settings.budget}.")
@@ -68,8 +67,7 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run)
         [Row({**row, "model": name, "null": "random-init"}) for row in rows]
         for rows in (random.sites if random else [], tables.get("common_direction", []), tables.get("loss", []))
     )
-    loss = next(iter(scanned.tables["loss"]), None)
-    if loss is None:
+    if (loss := next(iter(scanned.tables["loss"]), None)) is None:
         reasons = (note for probe in scanned.probes if probe.name == "loss" for note in probe.notes)
         skipped.append(f"There is no loss: {next(reasons, 'no logits.')}")
     return ModelEvidence(
@@ -143,8 +141,7 @@ def checkup(
     """
     asked, run = running()
     settings = asked.chosen(CheckingUp)
-    given = given_sources(sources)
-    if not given:
+    if not (given := given_sources(sources)):
         raise BadInput("No source was named: name at least one model, or stored states.")
     if settings.text == "-":
         raise BadInput("A checkup reads its text more than once: give a file in place of standard input.")
@@ -156,11 +153,10 @@ def checkup(
     ]
     found = [judged(one, examined[:k] if settings.checkpoints else []) for k, one in enumerate(examined)]
     present = [one for each in found for one in ordered(each.observations) if one.present]
-    wanted = settings.failing()
     result = CheckupResult(
         protocol=run.protocol(text=next((one.text for one in examined if one.text is not None), None)),
         models=[one.record for one in examined if one.record is not None], examinations=found,
-        findings=sorted(present, key=lambda one: one.known), failed=sorted({one.code for one in present} & {*wanted}),
+        findings=sorted(present, key=lambda one: one.known), failed=sorted({one.code for one in present} & {*settings.failing()}),
         population=edition(),
     )  # fmt: skip
     if run.folder is not None:

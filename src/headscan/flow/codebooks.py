@@ -1,7 +1,5 @@
 """Codebooks, the outputs that all tokens have at one place: how far apart they lie, and what noise leaves of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -106,8 +104,7 @@ def noise_accuracy(
     std = float((book - book.mean(0)).std(0, unbiased=False).mean())
     rows = []
     for width in widths or sorted({min(2**k, size) for k in range(size.bit_length() + 1)}):
-        features = torch.randperm(size, generator=generator)[:width]
-        code = book[:, features]
+        code = book[:, torch.randperm(size, generator=generator)[:width]]
         variances = torch.linalg.eigvalsh(torch.cov(code.double().T, correction=0).reshape(width, width))
         for noise in noises:
             sent = torch.randint(vocabulary, (trials,), generator=generator)

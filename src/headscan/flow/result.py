@@ -1,15 +1,10 @@
 """The results of `headscan flow` and `headscan channel`."""
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from headscan.flow.codebooks import ChannelBound, CodebookDistances, NoisyDecoding
-from headscan.run import BadInput, Interval, Result, Term
-
-if TYPE_CHECKING:
-    import pandas as pd
+from headscan.run import BadInput, DataFrame, Interval, Result, Term, dataframe
 
 
 @dataclass(frozen=True)
@@ -29,36 +24,24 @@ class FlowSummary:
     """
 
     site: str
-    leak_own: Annotated[
-        float,
-        Term(
-            "leak, own token",
-            "How far an output moves when its own token changes, as a share of its norm.",
-            column="leak\nown\ntoken",
-        ),
-    ]
+    leak_own: Annotated[float, Term(
+        "leak, own token", "How far an output moves when its own token changes, as a share of its norm.",
+        column="leak\nown\ntoken"
+    )]  # fmt: skip
     leak_of_earlier: Annotated[
         float, Term("leak of earlier tokens", "The same when a token before it changes.", column="leak\nearlier\ntokens")
     ]
-    leak_of_later: Annotated[
-        float,
-        Term(
-            "leak of later tokens", "The same when a token after it changes; 0 under a causal mask.", column="leak\nlater\ntokens"
-        ),
-    ]
-    recoverable_own: Annotated[
-        float | None,
-        Term(
-            "own token recovered",
-            "Share of tokens that their own output distinguishes from all others.",
-            column="own\ntoken\nrecovered",
-        ),
-    ] = None
-    recoverable_of_earlier: Annotated[
-        float | None,
-        Term("earlier tokens recovered", "Share of earlier tokens that one output alone gives away, others known.",
-             column="earlier\ntokens\nrecovered"),
-    ] = None  # fmt: skip
+    leak_of_later: Annotated[float, Term(
+        "leak of later tokens", "The same when a token after it changes; 0 under a causal mask.", column="leak\nlater\ntokens"
+    )]  # fmt: skip
+    recoverable_own: Annotated[float | None, Term(
+        "own token recovered", "Share of tokens that their own output distinguishes from all others.",
+        column="own\ntoken\nrecovered"
+    )] = None  # fmt: skip
+    recoverable_of_earlier: Annotated[float | None, Term(
+        "earlier tokens recovered", "Share of earlier tokens that one output alone gives away, others known.",
+        column="earlier\ntokens\nrecovered"
+    )] = None  # fmt: skip
     recoverable_of_later: Annotated[
         float | None, Term("later tokens recovered", "The same of later tokens.", column="later\ntokens\nrecovered")
     ] = None
@@ -102,12 +85,8 @@ class FlowResult(Result):
     length: int  # their tokens
     parts: list[FlowPart]
 
-    def frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame(
-            [{"model": part.model, "cut": part.cut} | asdict(entry) for part in self.parts for entry in part.sites]
-        )
+    def frame(self) -> DataFrame:
+        return dataframe([{"model": part.model, "cut": part.cut} | asdict(entry) for part in self.parts for entry in part.sites])
 
 
 @dataclass(frozen=True)
@@ -137,9 +116,7 @@ class ChannelResult(Result):
     length: int
     parts: list[ChannelPart]
 
-    def frame(self, what: TableName = "distances") -> pd.DataFrame:
-        import pandas as pd
-
+    def frame(self, what: TableName = "distances") -> DataFrame:
         names = TableName.__args__  # type: ignore[attr-defined]
         if what not in names:
             raise BadInput(f"The channel has no '{what}'; there are: {', '.join(names)}.")
@@ -148,4 +125,4 @@ class ChannelResult(Result):
             value = getattr(part, what)
             for row in value if isinstance(value, list) else [value]:
                 rows.append({"model": part.model, "cut": part.cut} | asdict(row))
-        return pd.DataFrame(rows)
+        return dataframe(rows)

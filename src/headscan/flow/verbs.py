@@ -56,10 +56,9 @@ WindowCount = Annotated[
 ]
 Length = Annotated[int | None, Option(f"Tokens of each prompt. Default: those of the shortest; {LENGTH} of a text.", low=2)]
 SiteGlobs = Annotated[str | Sequence[str], Option("Globs of sites, comma-separated.")]
-Cuts = Annotated[
-    str | Sequence[str],
-    Option(f"Parts of the model that are kept: {', '.join(VARIANTS)}; joined with +; several, comma-separated.", name="cut"),
-]
+Cuts = Annotated[str | Sequence[str], Option(
+    f"Parts of the model that are kept: {', '.join(VARIANTS)}; joined with +; several, comma-separated.", name="cut"
+)]  # fmt: skip
 RandomWeights = Annotated[bool, Option("Measure each model with random weights, too.")]
 
 
@@ -177,8 +176,7 @@ def affordable_tokens(lens: Lens, cut: Slice, length: int, asked: Given) -> Int[
         return None
     row = 1 if can_cache(cut.but(tokens="-1").on(lens)) else length
     count = max(2, min(affordable(lens, row * body, 0.25), int(pairs**0.5), lens.vocabulary_size))
-    generator = torch.Generator().manual_seed(asked["seed"])
-    return torch.randperm(lens.vocabulary_size, generator=generator)[:count].sort().values
+    return torch.randperm(lens.vocabulary_size, generator=torch.Generator().manual_seed(asked["seed"]))[:count].sort().values
 
 
 P = TypeVar("P")
@@ -190,10 +188,9 @@ def run(
     length: Length = None, at: SiteGlobs = "block.*", cuts: Cuts = "whole", null: RandomWeights = False,
     trials: Annotated[int, Option("Random replacement tokens at each position, for the leak.", low=1, high=2**20)] = 4,
     recover: Annotated[bool, Option("Search the vocabulary at each position; otherwise only the leak is measured.")] = True,
-    candidates: Annotated[
-        int | None,
-        Option("Tokens tried for recovery at each position. Default: the vocabulary, or as many as take some minutes.", low=2),
-    ] = None,
+    candidates: Annotated[int | None, Option(
+        "Tokens tried for recovery at each position. Default: the vocabulary, or as many as take some minutes.", low=2
+    )] = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
@@ -303,11 +300,10 @@ def compare(models: ModelsLike, asked: Given, run: Run) -> FlowComparison:
     read = [find_prompts(lens, asked) for lens in lenses]
     shortest = min(int(ids.shape[1]) for ids, _ in read)
     prompts = [ids[:, :shortest] for ids, _ in read]
-    records = [lens.provenance() for lens in lenses]
     for number, (lens, ids) in enumerate(zip(lenses, prompts, strict=True)):
         lens.identify(run)
         run.identify(f"the prompts of model {number}, {lens.name}", ids.tolist())
-    return FlowComparison(lenses, prompts, sites, cut_names(asked), read[0][1], records)
+    return FlowComparison(lenses, prompts, sites, cut_names(asked), read[0][1], [lens.provenance() for lens in lenses])
 
 
 @dataclass(frozen=True)

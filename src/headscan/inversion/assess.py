@@ -16,8 +16,7 @@ from headscan.inversion.result import PromptInversion, certified, checked
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import Prefix, can_cache
 from headscan.run import BadInput, Progress
-from headscan.text import display
-from headscan.text.prompts import Prompt
+from headscan.text import Prompt, display
 from headscan.text.tokens import unknown_token
 
 # ---- What else would give the outputs: other tokens at each position, run under the prefix that was recovered.
@@ -117,8 +116,7 @@ def bound(
     names = names if allowed is None else names[allowed]
     found = []
     for own, row in zip(tokens.tolist(), residuals[:, names], strict=False):
-        twins = tuple(cut.equal_rows.get(own, ()))
-        evidence = Evidence.of(names, row, own, tolerance=tolerance, choice=len(names), twins=twins)
+        evidence = Evidence.of(names, row, own, tolerance=tolerance, choice=len(names), twins=tuple(cut.equal_rows.get(own, ())))
         found.append(replace(evidence, why="bounded"))
     return found + [UNCOMPARED] * (len(tokens) - len(found))
 

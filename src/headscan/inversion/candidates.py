@@ -1,7 +1,5 @@
 """Candidates for the next token: in which order they are tried, what they gave, and what was found for a whole prompt."""
 
-from __future__ import annotations
-
 import contextlib
 import hashlib
 import json
@@ -110,8 +108,7 @@ def table_of(cut: SlicedModel, *, progress: Progress | None = None) -> FirstPosi
 
 
 def _read_or_build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
-    large = cut.vocabulary_size * cut.width >= WORTH_KEEPING
-    path = cache_path(cut, "tables", VERSION) if large else None
+    path = cache_path(cut, "tables", VERSION) if cut.vocabulary_size * cut.width >= WORTH_KEEPING else None
     if path is not None and path.is_file():
         saved = load_file(path)
         return FirstPositions(saved["outputs"].to(cut.lens.device), saved["change"].to(cut.lens.device))
@@ -124,8 +121,7 @@ def _read_or_build(cut: SlicedModel, progress: Progress | None) -> FirstPosition
 @torch.no_grad()
 def _build(cut: SlicedModel, progress: Progress | None) -> FirstPositions:
     length = min(CONTEXT, (cut.lens.context_length or CONTEXT + 1) - 1)
-    context = torch.randint(0, cut.vocabulary_size, (1, length), generator=torch.Generator().manual_seed(0))
-    prefix = Prefix(cut, context)
+    prefix = Prefix(cut, torch.randint(0, cut.vocabulary_size, (1, length), generator=torch.Generator().manual_seed(0)))
     parts: list[list[Tensor]] = [[], []]
     done, batch = 0, STEP
     for number, before in enumerate((Prefix(cut, prefix.ids[:, :0]), prefix)):
@@ -286,7 +282,7 @@ class Step:
     failed: bool  # no token came within the tolerance: the nearest was taken
     tried_all: bool  # no candidate was left
 
-    def exchanged(self) -> Step:
+    def exchanged(self) -> "Step":
         """The same with the first rival taken in place of the token found; the token is no rival."""
         rival, *rest = self.rivals
         return replace(self, token=rival, rivals=tuple(rest), evidence=self.evidence.exchanged(self.token, rival))
@@ -328,7 +324,7 @@ class SearchTrace:
     def exhausted(self) -> bool:
         return all(step.tried_all for step in self.steps if step.failed)
 
-    def upto(self, length: int) -> SearchTrace:
+    def upto(self, length: int) -> "SearchTrace":
         """A copy of the first positions; the work done stays counted."""
         return replace(self, steps=self.steps[:length], notes=list(self.notes))
 

@@ -31,10 +31,9 @@ class JointSearch(Settings):
     budget: Annotated[int, Option("Candidates (runs of a whole prompt) altogether.", low=1)] = 200_000
     restarts: Annotated[int, Option("Descents to start from; each gives a beam.", low=1)] = 4
     steps: Annotated[int, Option("Gradient steps of each descent.", low=1)] = 200
-    longer: Annotated[tuple[int, ...], Option("How much longer the descents of later attempts are.", low=1, python=True)] = (
-        4,
-        12,
-    )
+    longer: Annotated[tuple[int, ...], Option(
+        "How much longer the descents of later attempts are.", low=1, python=True
+    )] = (4, 12)  # fmt: skip
 
 
 def joint(
@@ -47,8 +46,7 @@ def joint(
     `known` tokens are given, by position; `tolerance` is the largest relative residual that counts as found. `stopped` of what
     is returned says that the budget ended.
     """
-    settings = search or JointSearch()
-    return _Exchange(cut, target, length, settings, known or {}, tolerance, allowed, seed, progress).search()
+    return _Exchange(cut, target, length, search or JointSearch(), known or {}, tolerance, allowed, seed, progress).search()
 
 
 @dataclass

@@ -35,13 +35,10 @@ WORTH = 8  # the table is worth that many times the tokens of the readout's fit:
 class Search(Settings):
     """How to search from left to right."""
 
-    order: Annotated[
-        Literal["auto", "table", "readout", "random"],
-        Option(
-            "Candidates by the table of all first outputs, by a linear readout and the model's own prior (auto: the table "
-            "up to a vocabulary of 32,768), or random (brute force)."
-        ),
-    ] = "auto"
+    order: Annotated[Literal["auto", "table", "readout", "random"], Option(
+        "Candidates by the table of all first outputs, by a linear readout and the model's own prior (auto: the table "
+        "up to a vocabulary of 32,768), or random (brute force)."
+    )] = "auto"  # fmt: skip
     budget: Annotated[int | None, Option("Candidates at one position. Default: the whole vocabulary.", low=1)] = None
     neighbours: Annotated[
         int, Option("Nearest predicted tokens that are tried after a match, for the certificate.", low=0, python=True)
@@ -215,8 +212,7 @@ class _LeftToRight:
             return TableRanking(self.table, target, self.allowed, None if first else guess)
         if self.readouts is not None:
             scores = self.scores[index]
-            values = scores.scores(found)
-            return Ranking(values, lambda token: scores.apart(found, token), self.allowed, scores.alone(found))
+            return Ranking(scores.scores(found), lambda token: scores.apart(found, token), self.allowed, scores.alone(found))
         drawn = torch.rand(self.cut.vocabulary_size, generator=self.generator).to(target.device)
         return Ranking(drawn, None, self.allowed)
 
@@ -247,8 +243,7 @@ class _LeftToRight:
         if not sum(sizes):
             return
         owner = torch.repeat_interleave(torch.tensor(rows), torch.tensor(sizes)).to(prefix.ids.device)
-        outputs = prefix.evaluate(owner, torch.cat(asked))
-        for row, tokens, values in zip(rows, asked, outputs.split(sizes), strict=True):
+        for row, tokens, values in zip(rows, asked, prefix.evaluate(owner, torch.cat(asked)).split(sizes), strict=True):
             tries[row].take(tokens, values)
 
     def _certify(self, prefix: Prefix, tries: list[Candidates]) -> None:

@@ -1,7 +1,5 @@
 """The inversion methods, which take outputs and give tokens: exact, joint, indirect, direct, and the one that chooses."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, ClassVar, Literal
@@ -50,7 +48,7 @@ class Method(Settings, ABC):
 
     name: ClassVar[str]
 
-    def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
+    def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> "Method":
         """The method that is used for prompts of these lengths; BadInput for an output that it cannot invert.
 
         `ordered` says whether the observation tells positions apart.

@@ -104,8 +104,7 @@ def leaked(cut: SlicedModel, given: object) -> LeakedStates:
     targets, prompts, digest = [], [], hashlib.sha256()
     for first, last in _spans(vectors):
         states = rows.read(first, last).float()
-        broken = (~states.isfinite().all(-1)).nonzero()[:, 0].tolist()
-        if broken:
+        if broken := (~states.isfinite().all(-1)).nonzero()[:, 0].tolist():
             raise BadInput(f"{name} holds NaN or infinite values at vector {first + broken[0]:,}.")
         targets.append(states)
         digest.update(states.numpy().tobytes())

@@ -11,8 +11,7 @@ from torch import Tensor
 from headscan.inversion.candidates import cache_path, write_cache
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput, Progress
-from headscan.text.documents import documents
-from headscan.text.tokens import tokenise
+from headscan.text import documents, tokenise
 
 # A slice's output is modelled as h = F (e_v - mean of e) + mean of h + rest, with e_v the vector of the token that went in
 # and a rest, of covariance S, that other tokens and the model's curves cause. F is a ridge regression from vectors to outputs.

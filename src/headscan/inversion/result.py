@@ -1,19 +1,14 @@
 """What an inversion found."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
 from headscan.inversion import reconstruction as proof
 from headscan.inversion.reconstruction import Certificate, Evidence, Reconstruction, Verdict, accepts
 from headscan.model.slicing.specification import SliceSpecification
-from headscan.run import Result, Row
-
-if TYPE_CHECKING:
-    import pandas as pd
+from headscan.run import DataFrame, Result, Row, dataframe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +58,7 @@ class InvertResult(Result):
     given: str  # what was known, by its name
     causal: bool  # whether no output sees a later token
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> DataFrame:
         rows = []
         for number, prompt in enumerate(self.prompts):
             certificate = prompt.certificate
@@ -77,9 +72,7 @@ class InvertResult(Result):
                     "equivalent": len(certificate.equivalent[place]), "evaluations": tried and tried[place],
                     "verdict": prompt.verdicts[place],
                 })  # fmt: skip
-        import pandas as pd
-
-        return pd.DataFrame(rows)
+        return dataframe(rows)
 
 
 # ---- What a certificate says, in words: no stronger than its type.
@@ -122,8 +115,7 @@ def certified(
 
 def _why(found: Certificate, compared: list[Evidence], made: Reconstruction, target: Tensor, choice: int) -> str:
     """Why no tokens fit."""
-    broken = (~target.isfinite().all(-1)).nonzero()[:, 0].tolist()
-    if broken:
+    if broken := (~target.isfinite().all(-1)).nonzero()[:, 0].tolist():
         shown = ", ".join(map(str, broken[:8])) + (", ..." if len(broken) > 8 else "")
         return f"what is given is no finite number at {'position' if len(broken) == 1 else 'positions'} {shown}"
     if found.residual is None:

@@ -18,8 +18,7 @@ from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice
 from headscan.model.slicing.sliced_model import At
-from headscan.run import VERBS, BadInput, Given, Row, plain, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run import VERBS, BadInput, CommandLine, Given, Option, Out, Progressing, Resume, Row, Seed, plain, running, verb
 from headscan.text import display
 from headscan.text.prompts import Prompt, PromptsLike, read_prompts
 
@@ -54,29 +53,21 @@ def invert(
     prompt: Annotated[PromptsLike | None, Option(
         "The text whose states are inverted; may be given several times.", content=True, repeat=True)] = None,
     *,
-    states: Annotated[
-        str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
-        Option(
-            "States that leaked, in place of a prompt: a file, folder or URL of any format that scan reads (FILE#SITE is one "
-            "site of it); in Python also an array [T, w] or [prompts, T, w].",
-            content=True, metavar="FILE",
-        ),
-    ] = None,
+    states: Annotated[str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None, Option(
+        "States that leaked, in place of a prompt: a file, folder or URL of any format that scan reads (FILE#SITE is one "
+        "site of it); in Python also an array [T, w] or [prompts, T, w].", content=True, metavar="FILE"
+    )] = None,
     method: Annotated[str | Method, Option(
         "Method: exact (left to right), joint, indirect or direct.", choices=METHODS)] = "auto",
-    given: Annotated[
-        str,
-        Option("The attacker observes: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS)
-    ] = "states",
+    given: Annotated[str, Option(
+        "The attacker observes: states (of the slice), next-token (log-probabilities), embedding.", choices=OBSERVATIONS
+    )] = "states",
     tolerance: Annotated[float | None, Option(
         "Largest relative residual that counts as equal. Default: 8 times the noise measured.", above=0)] = None,
-    certificate: Annotated[
-        Literal["auto", "exhaustive", "sampled"],
-        Option(
-            "Tokens compared with those recovered: every token (exhaustive), some (sampled), or every one where that is "
-            "at most 1e10 multiplications a prompt (auto)."
-        ),
-    ] = "auto",
+    certificate: Annotated[Literal["auto", "exhaustive", "sampled"], Option(
+        "Tokens compared with those recovered: every token (exhaustive), some (sampled), or every one where that is "
+        "at most 1e10 multiplications a prompt (auto)."
+    )] = "auto",
     vocabulary: Annotated[str | Sequence[str] | None, Option("A text; only its tokens may be returned.", content=True)] = None,
     at: At = "block.0", tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto", out: Out = None,
     resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
@@ -158,10 +149,9 @@ def invert(
         entries += run.unit(f"prompts-{begin}", list[PromptInversion], lambda begin=begin: solved(begin))  # type: ignore[misc]
         run.progress("prompts", len(entries), len(prompts), "prompts")
     right = sum(entry.right(place) or 0 for entry in entries for place in range(len(entry.recovered)))
-    truth = all(entry.tokens for entry in entries)
     return InvertResult(
         protocol=run.protocol(device=record.device, dtype=record.dtype), models=[record], prompts=entries,
-        token_accuracy=right / sum(lengths) if truth else None,
+        token_accuracy=right / sum(lengths) if all(entry.tokens for entry in entries) else None,
         estimated_noise=None if leak is None else estimated_noise(entries),
         verdict=max((entry.verdict for entry in entries), key=VERDICTS.index), slice=cut.slice, slice_text=str(cut.slice),
         method=chosen.name, parameters=parameters, given=given, causal=cut.causal,
@@ -186,8 +176,7 @@ def _allowed(lens: Lens, vocabulary: str | Sequence[str] | None, prompts: list[P
     ids = {token for text in texts for token in tokenizer(text, add_special_tokens=False)["input_ids"]}
     if not ids:
         raise BadInput("The restricted vocabulary is empty.")
-    missing = [token for prompt in prompts for token in prompt.ids if token not in ids]
-    if missing:
+    if missing := [token for prompt in prompts for token in prompt.ids if token not in ids]:
         shown = display(tokenizer, missing[0])
         raise BadInput(f"The restricted vocabulary lacks a token of the prompt: '{shown}' (id {missing[0]}).")
     allowed = torch.zeros(lens.vocabulary_size, dtype=torch.bool, device=lens.device)

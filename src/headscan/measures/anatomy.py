@@ -15,9 +15,7 @@ from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.measures.streams import Followed, Plan
 from headscan.statistics import Accumulator, PartSums, SiteBatch
-from headscan.statistics.uncertainty import Cells, StandardError
-
-Floats = npt.NDArray[np.float64]
+from headscan.statistics.uncertainty import Cells, Floats, StandardError
 
 RANKS = (10, 50, 200, 1000)
 """Where bands of token frequency end, by the rank of a token in the text."""
@@ -78,8 +76,7 @@ class Shares:
 
     def of(self, kind: str, names: Sequence[str], sums: Floats, tokens: Floats | None = None) -> Iterator[Cells]:
         """The rows of parts whose sums by blocks are [C, K, d]; `tokens` [K] are the parts' own, where they are of tokens."""
-        total = self.total
-        each, whole = sums @ total, sums.sum(0)
+        each, whole = sums @ self.total, sums.sum(0)
         yield from self._rows(kind, names, each, self.units @ whole.T, tokens)
 
     def of_coordinates(self, chosen: Sequence[int]) -> Iterator[Cells]:
@@ -139,8 +136,7 @@ class SiteParts:
         chosen = np.argsort(-(shares.total**2), kind="stable")[: min(COORDINATES, width)].tolist()
         if self.names:
             rest = shares.units - self.branches.sum(1)
-            every = np.concatenate([self.branches, rest[:, None]], 1)
-            yield from shares.of("branch", [*self.names, "rounding"], every)
+            yield from shares.of("branch", [*self.names, "rounding"], np.concatenate([self.branches, rest[:, None]], 1))
         if len(self.bands) > 1:
             yield from shares.of("band", self.bands, cells.sum(2), tokens.sum(1))
         yield from shares.of("position", self.positions, cells.sum(1), tokens.sum(0))
@@ -235,8 +231,7 @@ class AnatomyProbe(Probe):
     def _parts(self, site: str, sums: PartSums) -> SiteParts:
         blocks = sums.blocks.parts()
         cells, tokens = (torch.stack([block[name] for block in blocks]) for name in ("cells", "tokens"))
-        width = sums.width
-        branches, names = np.zeros((len(blocks), 0, width)), list[str]()
+        branches, names = np.zeros((len(blocks), 0, sums.width)), list[str]()
         for plan in self.plans:
             if site in plan.places:
                 held = [torch.stack([block[name].cpu() for block in blocks]) for name in ("sources", "constants")]
@@ -245,14 +240,11 @@ class AnatomyProbe(Probe):
                 if biases.shape[-2]:
                     names.append(f"{plan.prefix}norm biases")
                     branches = np.concatenate([branches, biases.sum(-2, keepdim=True).numpy()], axis=1)
-        if site not in {place for plan in self.plans for place in plan.places} and _is_branch(site):
+        kind = site.rsplit(".", 1)[-1].split("_")[0]
+        if kind in ("attention", "cross", "mlp", "mixer") and site not in {place for plan in self.plans for place in plan.places}:
             names, branches = [site], cells.sum(1)[:, None].cpu().numpy()
         held_cells, held_tokens = cells.cpu().numpy(), tokens.cpu().numpy()
         return SiteParts(held_cells, held_tokens, self.band_names, self.position_names, branches, names)
-
-
-def _is_branch(site: str) -> bool:
-    return site.rsplit(".", 1)[-1].split("_")[0] in ("attention", "cross", "mlp", "mixer")
 
 
 def _documents(sums: PartSums) -> list[Cells]:

@@ -48,8 +48,7 @@ def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
     ) -> tuple[Tensor, None]:  # fmt: skip
         layer = modules.setdefault(id(module), len(modules))
         _add(tallies, layer, query, key, attention_mask, options.get("scaling"), getattr(module, "is_causal", False))
-        result: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-        return result
+        return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
 
     AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, eager_mask)

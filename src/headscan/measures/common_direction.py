@@ -11,10 +11,8 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.model.branches import Norm
 from headscan.statistics import Accumulator, BlockedTally, Blocks, Cloud, SiteBatch
 from headscan.statistics.tally import COUNT_BLOCKS
-from headscan.statistics.uncertainty import Cells, jackknife, number
+from headscan.statistics.uncertainty import Cells, Floats, jackknife, number
 from headscan.text import display
-
-Floats = npt.NDArray[np.float64]
 
 
 def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
@@ -107,8 +105,7 @@ class CommonDirectionProbe(Probe):
     )  # fmt: skip
 
     def reason(self, setup: ProbeSetup) -> str | None:
-        head = setup.lens.traits.linear_head
-        if head is None:
+        if (head := setup.lens.traits.linear_head) is None:
             return "its head is no linear map of the states at a site"
         return None if head.site == setup.last else f"its head reads {head.site}"
 
@@ -135,7 +132,8 @@ class CommonDirectionProbe(Probe):
                 clean = [float(value) if np.isfinite(value) else None for value in values]
                 sizes = [float(part["tokens"]) for part in parts]
                 row["correlation_interval"] = jackknife(number(row["correlation"]), clean, sizes, bounds=(-1.0, 1.0))
-        row["says"] = _spoken(setup, mean)
+        ids = head.logits(mean.to(head.weight)).float().topk(min(SPOKEN, len(head.weight))).indices.tolist()
+        row["says"] = " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))
         row["stream_gauge"] = _along_ones(setup, data)
         if setup.last in data.sample:
             row |= _gauge(data.sample[setup.last].double().numpy(), mean.numpy(), data.blocks)
@@ -143,7 +141,7 @@ class CommonDirectionProbe(Probe):
 
 
 def _said(
-    weight: npt.NDArray[np.float64], bias: npt.NDArray[np.float64] | float, mean: npt.NDArray[np.float64],
+    weight: Floats, bias: Floats | float, mean: Floats,
     counts: npt.NDArray[np.int64], seed: int,
 ) -> Cells:  # fmt: skip
     generator = np.random.default_rng(seed)
@@ -162,7 +160,7 @@ def _said(
     return cells
 
 
-def _gauge(states: npt.NDArray[np.float64], mean: npt.NDArray[np.float64], blocks: npt.NDArray[np.int64]) -> Cells:
+def _gauge(states: Floats, mean: Floats, blocks: npt.NDArray[np.int64]) -> Cells:
     cells: Cells = {}
     blocks = blocks[: len(states)]
     numbers = np.unique(blocks)
@@ -188,9 +186,3 @@ def _along_ones(setup: ProbeSetup, data: ProbeData) -> float | None:
     if stack is None or norm is None or not norm.centred or not all(stack.plain):
         return 0.0
     return float(cloud.unit_sum.sum() ** 2 / (cloud.width * square))
-
-
-def _spoken(setup: ProbeSetup, mean: Tensor) -> str:
-    head = setup.head
-    ids = head.logits(mean.to(head.weight)).float().topk(min(SPOKEN, len(head.weight))).indices.tolist()
-    return " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))

@@ -45,9 +45,7 @@ def average_cosine(cloud: Cloud) -> float | None:
     0.471405
     """
     n = cloud.count - cloud.zeros
-    if n < 2:
-        return None
-    return float((cloud.unit_sum @ cloud.unit_sum - n) / (n * (n - 1)))
+    return float((cloud.unit_sum @ cloud.unit_sum - n) / (n * (n - 1))) if n >= 2 else None
 
 
 def _drift_gradient(at: Moments) -> Gradient | None:

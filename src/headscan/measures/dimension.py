@@ -15,7 +15,7 @@ from torch import Tensor
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
-from headscan.statistics.uncertainty import Cells, number, with_intervals
+from headscan.statistics.uncertainty import Cells, Floats, number, with_intervals
 
 FEW_POINTS = "fewer than ten distinct sampled points, or their distances leave nothing to compare"
 
@@ -176,7 +176,7 @@ def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Ce
     return {**estimates} | with_intervals(estimates, others, sizes.astype(float), dict.fromkeys(names, (0.0, None)))
 
 
-def _among(points: npt.NDArray[np.float64], table: Tensor, near: Tensor, rest: npt.NDArray[np.bool_], k: int) -> Tensor:
+def _among(points: Floats, table: Tensor, near: Tensor, rest: npt.NDArray[np.bool_], k: int) -> Tensor:
     keep = torch.from_numpy(rest)
     kept = table[keep].masked_fill(~keep[near[keep]], torch.inf).sort(dim=1).values[:, :k]
     return kept if bool(torch.isfinite(kept).all()) else find_neighbours(points[rest], k)[0]
@@ -223,5 +223,4 @@ class DimensionProbe(Probe):
 
 @cache
 def _gaussian(count: int, width: int) -> dict[str, Any]:
-    rows = np.random.default_rng([count, width]).standard_normal((count, width))
-    return intrinsic_dimension(rows)
+    return intrinsic_dimension(np.random.default_rng([count, width]).standard_normal((count, width)))

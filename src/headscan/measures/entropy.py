@@ -1,18 +1,16 @@
 """RankMe: Effective rank with amplitudes σ in place of energies σ²."""
 
 import math
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from headscan.measures.measure import measure
 from headscan.measures.spectrum import amplitude_entropy, amplitudes, entropy_of, rank_ends
 from headscan.run.vocabulary import Term
 from headscan.statistics import Cloud
 from headscan.statistics.linearisation import Gradient, Moments
+from headscan.statistics.uncertainty import Floats
 
-Floats: TypeAlias = npt.NDArray[np.float64]
 FEW = 10  # vectors a dimension: below, intervals of both cover .70 to .90 (docs/intervals.md), and none is given
 
 
@@ -72,7 +70,7 @@ def _alpha_req_gradient(at: Moments) -> Gradient | None:
     return Gradient(energies=slope)
 
 
-def slow(rows: npt.NDArray[np.float64]) -> float | None:
+def slow(rows: Floats) -> float | None:
     """The same with numpy's own fit of a line."""
     energies = np.linalg.svd(rows, compute_uv=False) ** 2
     energies = np.pad(energies, (0, rows.shape[1] - len(energies)))

@@ -12,7 +12,7 @@ from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.measures.spectrum import entropy_of
 from headscan.statistics.cloud import side_by_side
-from headscan.statistics.uncertainty import Cells, jackknife
+from headscan.statistics.uncertainty import Cells, Floats, jackknife
 
 WEIGHTS = "a property of the weights alone"
 
@@ -42,7 +42,7 @@ def head_spectrum(weight: Tensor) -> Cells:
     }  # fmt: skip
 
 
-def head_values(weight: Tensor) -> npt.NDArray[np.float64]:
+def head_values(weight: Tensor) -> Floats:
     """The singular values of a head [V, d], largest first; what is below rounding is zero."""
     w = torch.as_tensor(weight).detach().double()
     values = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
@@ -50,7 +50,7 @@ def head_values(weight: Tensor) -> npt.NDArray[np.float64]:
     return kept.sqrt().cpu().numpy()
 
 
-def w_error(singular_values: npt.ArrayLike) -> npt.NDArray[np.float64]:
+def w_error(singular_values: npt.ArrayLike) -> Floats:
     """W-error(k) = ‖σ_{k+1:}‖₂/‖W‖_F for k = 0 ... d [d + 1]: what the best matrix of rank k leaves out. From 1 to 0.
 
     >>> w_error([4.0, 3.0]).tolist()

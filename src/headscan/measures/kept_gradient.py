@@ -17,11 +17,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
+
+from headscan.statistics.uncertainty import Floats
 
 PIECE = 16_384  # rows of the head that are made float64 at a time
 CELLS = 2**24  # logits that are held at a time
@@ -130,7 +130,7 @@ class GradientThroughHead:
                 self.gradients = None
 
     @property
-    def token_energies(self) -> npt.NDArray[np.float64]:
+    def token_energies(self) -> Floats:
         """Per token (kept, all), float64 [n, 2]."""
         return self._energies().cpu().numpy()
 

@@ -149,5 +149,4 @@ class LogitLensProbe(Probe):
         lens, sites = setup.lens, stream_sites(setup)
         readout = LensHead.of(lens)
         assert readout is not None
-        ids = data.windows[: max(2, LOGIT_LENS_TOKENS // setup.context)]
-        return reading_rows(lens, readout, sites, ids.tensor_split(8))
+        return reading_rows(lens, readout, sites, data.windows[: max(2, LOGIT_LENS_TOKENS // setup.context)].tensor_split(8))

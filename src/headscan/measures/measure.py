@@ -6,14 +6,12 @@ from functools import wraps
 from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from scipy.special import gammaln
 
-from headscan.run import Registry
-from headscan.run.vocabulary import Term
+from headscan.run import Registry, Term
 from headscan.statistics import Cloud, Vectors
 from headscan.statistics.linearisation import Gradient, Moments
-from headscan.statistics.uncertainty import Bounds
+from headscan.statistics.uncertainty import Bounds, Floats
 
 WITHOUT_FIRST = "_without_first"
 """What the name of a number ends in that leaves position 0 of each window out."""
@@ -128,7 +126,7 @@ class ProbeWords:
     order: int = 100
 
 
-Reference = Callable[[npt.NDArray[np.float64]], float | None]
+Reference = Callable[[Floats], float | None]
 GradientOf = Callable[[Moments], Gradient | None]
 Ends = Callable[[int, int], Bounds]
 

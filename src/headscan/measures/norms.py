@@ -8,16 +8,12 @@ from headscan.statistics import Cloud
 from headscan.statistics.linearisation import Gradient, Moments
 
 
-def _mean_norm_gradient(at: Moments) -> Gradient:
-    return Gradient(norm=1.0)
-
-
 @measure(
     Term(
         "Mean norm", sentence="The average length of a token's vector.", formula="Σ‖x‖ / n", range=(0.0, None),
         source="definition", undefined="no vectors", column="mean\nnorm",
     ),
-    group="norms", order=2, docs="cones.md", gradient=_mean_norm_gradient,
+    group="norms", order=2, docs="cones.md", gradient=lambda at: Gradient(norm=1.0),
 )  # fmt: skip
 def mean_norm(cloud: Cloud) -> float | None:
     """Average Euclidean norm; in the units of the activations.

@@ -15,7 +15,7 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup, over_blocks, t
 from headscan.measures.spectrum import effective_rank
 from headscan.statistics import Accumulator, Cloud, DirectionTally, SiteStatistics, Tally
 from headscan.statistics.reservoir import FACTOR
-from headscan.statistics.uncertainty import Cells, number
+from headscan.statistics.uncertainty import Cells, Floats, number
 
 NO_CONE = "the average cosine is not above 0.001"
 UNDER_3 = "fewer than three sampled vectors"
@@ -26,9 +26,7 @@ UNDER_3 = "fewer than three sampled vectors"
 # exact in O(nd), where the published code samples pairs.
 
 
-def contributions(
-    tokens: float, unit: npt.NDArray[np.float64], square: npt.NDArray[np.float64]
-) -> npt.NDArray[np.float64] | None:
+def contributions(tokens: float, unit: Floats, square: Floats) -> Floats | None:
     """CC_d of each dimension [d], signed; they add up to the average cosine. None for fewer than two directions.
 
     >>> u = np.array([[0.6, 0.8], [0.6, -0.8]])
@@ -72,7 +70,7 @@ def rogue_dimensions(tally: Tally, top: int = 5) -> list[RogueDimension]:
     return [RogueDimension(int(d), float(parts[d]), None if total <= 1e-3 else float(parts[d]) / total) for d in order]
 
 
-def agreement_without(rows: npt.NDArray[np.float64], removed: npt.NDArray[np.int64]) -> float | None:
+def agreement_without(rows: Floats, removed: npt.NDArray[np.int64]) -> float | None:
     """r² between the cosines of all pairs of rows with all dimensions and with the `removed` ones set to zero; [0, 1].
 
     Low: the similarity of two tokens is decided by the removed dimensions. All n(n − 1)/2 pairs; cost O(n²d), memory
@@ -88,7 +86,7 @@ def agreement_without(rows: npt.NDArray[np.float64], removed: npt.NDArray[np.int
 
 
 def agreements(
-    rows: npt.NDArray[np.float64], removed: Mapping[Any, npt.NDArray[np.int64]], blocks: npt.NDArray[np.int64],
+    rows: Floats, removed: Mapping[Any, npt.NDArray[np.int64]], blocks: npt.NDArray[np.int64],
     first: npt.NDArray[np.bool_],
 ) -> Cells:  # fmt: skip
     """`agreement_without` several sets of dimensions, each as `agreement_KEY`, with its 95 % interval over blocks of
@@ -119,7 +117,7 @@ def agreements(
     return cells
 
 
-def _squared(sums: npt.NDArray[np.float64], chosen: npt.NDArray[np.bool_]) -> float | None:
+def _squared(sums: Floats, chosen: npt.NDArray[np.bool_]) -> float | None:
     pairs, sa, sb, saa, sbb, sab = sums[np.ix_(chosen, chosen)].sum((0, 1))
     if pairs < 3:
         return None

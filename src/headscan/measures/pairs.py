@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import torch
 
 from headscan.measures.measure import Field, ProbeWords
@@ -12,12 +11,12 @@ from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup
 from headscan.model import Lens
 from headscan.model.inputs import Pooling, SentenceHead, pooled
 from headscan.run import BadInput
-from headscan.statistics.uncertainty import Cells, with_intervals
+from headscan.statistics.uncertainty import Cells, Floats, with_intervals
 
 
 def sentence_states(
     lens: Lens, sentences: Sequence[str], *, site: str | None = None, special: bool = True, batch: int = 64
-) -> npt.NDArray[np.float64]:  # fmt: skip
+) -> Floats:  # fmt: skip
     """The mean over its tokens of each sentence's states at a site, float64 [n, d]; by default the last default site.
 
     `special`: with the tokenizer's own added tokens ([CLS] and the like), which then count in the mean. Sentences are
@@ -25,8 +24,7 @@ def sentence_states(
     without tokens. Cost: one forward pass.
     """
     ids = sentence_ids(lens, sentences, special=special)
-    empty = [k for k, tokens in enumerate(ids) if not tokens]
-    if empty:
+    if empty := [k for k, tokens in enumerate(ids) if not tokens]:
         raise BadInput(f"Sentence {empty[0]} has no tokens.")
     chosen = lens.match(site)[-1] if site else lens.default_sites[-1]
     return mean_states(lens, ids, [chosen], batch=batch)[chosen]
@@ -41,7 +39,7 @@ def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) 
 def mean_states(
     lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64,
     pooling: Pooling | Callable[[torch.Tensor], torch.Tensor] = "mean",
-) -> dict[str, npt.NDArray[np.float64]]:  # fmt: skip
+) -> dict[str, Floats]:  # fmt: skip
     """The mean over its tokens of each text's states (or the first or last one, or another `pooling` of states [B, T, width]), by
     site, float64 [n, width]; texts are lists of token ids."""
     groups: dict[int, list[int]] = {}
@@ -64,7 +62,7 @@ def mean_states(
     return means
 
 
-def encode(lens: Lens, head: SentenceHead, sentences: Sequence[str]) -> npt.NDArray[np.float64]:
+def encode(lens: Lens, head: SentenceHead, sentences: Sequence[str]) -> Floats:
     """The vectors that a sentence encoder is shipped for, float64 [n, width]: those of sentence-transformers' `encode`."""
     cut = {} if head.length is None else {"truncation": True, "max_length": head.length}
     ids = [lens.require_tokenizer().encode(sentence, **cut) for sentence in sentences]
@@ -72,7 +70,7 @@ def encode(lens: Lens, head: SentenceHead, sentences: Sequence[str]) -> npt.NDAr
     return mean_states(lens, ids, [site], pooling=head)[site]
 
 
-def aligned(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], *, blocks: int = 16) -> Cells:
+def aligned(one: Floats, other: Floats, *, blocks: int = 16) -> Cells:
     """Alignment of the pairs of rows [n, d] against that of all mismatched pairs, with 95 % intervals.
 
     `alignment` E‖x̂ − ŷ‖² of the pairs, in [0, 4]; `unrelated`, the null: the same over all n(n − 1) shuffled pairs, each
@@ -90,8 +88,7 @@ def aligned(one: npt.NDArray[np.float64], other: npt.NDArray[np.float64], *, blo
     x, y = (rows[kept] / length[kept, None] for rows, length in zip((one, other), lengths, strict=True))
     parts = [part for part in np.array_split(np.arange(len(x)), blocks) if len(part)]
     sums = [(float(len(p)), x[p].sum(0), y[p].sum(0), float((x[p] * y[p]).sum())) for p in parts]
-    whole = (float(len(x)), x.sum(0), y.sum(0), float((x * y).sum()))
-    return from_pair_sums(whole, sums)
+    return from_pair_sums((float(len(x)), x.sum(0), y.sum(0), float((x * y).sum())), sums)
 
 
 PairSums = tuple[Any, Any, Any, Any]

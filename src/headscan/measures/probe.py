@@ -18,12 +18,11 @@ from headscan.measures.measure import WITHOUT_FIRST, Field, ProbeWords
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.model.traits import LinearHead
-from headscan.run import Registry
-from headscan.run.rows import Cell
+from headscan.run import Cell, Registry
 from headscan.states import VectorSource
 from headscan.states.estimate import operations_a_second
 from headscan.statistics import REST, Accumulator, BlockedTally, Cloud, SiteBatch, SiteStatistics, Tally
-from headscan.statistics.uncertainty import Cells, jackknife, with_intervals
+from headscan.statistics.uncertainty import Cells, Floats, jackknife, with_intervals
 from headscan.text import PairSet
 
 
@@ -77,8 +76,7 @@ class ProbeSetup:
     @cached_property
     def deepest(self) -> str:
         """The last block of the scan's sites, or the last of them where no block is among them."""
-        blocks = [site for site in self.sites if is_block(site)]
-        return (blocks or [*self.sites])[-1]
+        return ([site for site in self.sites if is_block(site)] or [*self.sites])[-1]
 
     @property
     def lens(self) -> Lens:
@@ -133,11 +131,10 @@ class ProbeData:
     first: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
 
-def tables(setup: ProbeSetup) -> dict[str, npt.NDArray[np.float64]]:
+def tables(setup: ProbeSetup) -> dict[str, Floats]:
     """The input embedding table and, where it is another, the output's; float64 [V, d]."""
     named = {"input embeddings": setup.lens.input_embeddings}
-    output = setup.lens.output_embeddings
-    if output is not None:
+    if (output := setup.lens.output_embeddings) is not None:
         if output.data_ptr() == setup.lens.input_embeddings.data_ptr():
             named = {"tied embeddings": output}
         else:
@@ -206,8 +203,7 @@ class Probe:
         notes = list(given) if isinstance(given, list) else []
         bare: dict[str, list[str]] = {}
         for name, value in row.items():
-            field = self.fields.get(name.removesuffix(WITHOUT_FIRST))
-            if field is None:
+            if (field := self.fields.get(name.removesuffix(WITHOUT_FIRST))) is None:
                 continue
             if value is None:
                 notes.append(f"{name} is not defined: {field.undefined or 'nothing to compute it from'}")
@@ -269,9 +265,7 @@ def over_blocks(
     return cells
 
 
-def sampled_rows(
-    data: ProbeData, fields: Mapping[str, Field], measure: Callable[[npt.NDArray[np.float64]], Cells], points: int
-) -> list[Cells]:
+def sampled_rows(data: ProbeData, fields: Mapping[str, Field], measure: Callable[[Floats], Cells], points: int) -> list[Cells]:
     """One row a site of what `measure` says of at most `points` sampled vectors [n, d], and a last one of Gaussian noise.
 
     Intervals come from leaving the vectors of one block of the text out after another, so `measure` runs once a block more.

@@ -57,8 +57,7 @@ def amplitudes(cloud: Cloud) -> Floats | None:
     """σᵢ/Σσ of the uncentred data, largest first [d]; what is below rounding (`Cloud.rounding`) is zero."""
     if not cloud.count or not cloud.energies[0] > 0:
         return None
-    energies = np.where(cloud.energies > cloud.rounding, cloud.energies, 0.0)
-    values = np.sqrt(energies)
+    values = np.sqrt(np.where(cloud.energies > cloud.rounding, cloud.energies, 0.0))
     shares: Floats = values / values.sum()
     return shares
 
@@ -100,8 +99,7 @@ def effective_rank(cloud: Cloud) -> float | None:
     >>> round(effective_rank(Cloud.of_rows([[1, 0], [0, 1]])), 6)
     2.0
     """
-    shares = shares_of(cloud)
-    if shares is None:
+    if (shares := shares_of(cloud)) is None:
         return None
     positive = shares[shares > 0]
     return float(np.exp(-(positive * np.log(positive)).sum()))

@@ -13,8 +13,7 @@ from headscan.measures.dimension import find_neighbours
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.pairs import from_pair_sums
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, over_blocks, sampled_rows, tally_row
-from headscan.statistics import FollowTally, SiteBatch, Tally
-from headscan.statistics.accumulator import Accumulator
+from headscan.statistics import Accumulator, FollowTally, SiteBatch, Tally
 from headscan.statistics.uncertainty import Cells, number
 
 UNDER_12 = "no more than eleven sampled vectors"

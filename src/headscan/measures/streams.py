@@ -100,8 +100,7 @@ class Plan:
             terms = torch.cat([terms, sources[..., here, :]], dim=-2)
             if number == place.factors:
                 break
-            norm = self.factors[number]
-            if norm is not None:
+            if (norm := self.factors[number]) is not None:
                 terms, biases = norm.linear(terms), norm.linear(biases)
             bias = torch.zeros(sources.shape[-1], dtype=torch.float64) if norm is None else norm.bias
             biases = torch.cat([biases, constants[..., number, None, None] * bias.to(sources.device)], dim=-2)

@@ -2,13 +2,11 @@
 words; all less the baseline that anisotropy alone would give (Ethayarajh 2019, arXiv:1909.00512)."""
 
 import numpy as np
-import numpy.typing as npt
 
 from headscan.measures.measure import WITHOUT_FIRST, Field, ProbeWords
 from headscan.measures.probe import Cost, Probe, ProbeData, ProbeSetup, suffixed, tally_row
-from headscan.statistics import ClassSums, ContextTally, SiteBatch, Tally
-from headscan.statistics.accumulator import Accumulator
-from headscan.statistics.uncertainty import Cells, bounded, normal_reach, number
+from headscan.statistics import Accumulator, ClassSums, ContextTally, SiteBatch, Tally
+from headscan.statistics.uncertainty import Cells, Floats, bounded, normal_reach, number
 
 ONE_WINDOW = "fewer than two windows"
 
@@ -37,7 +35,7 @@ def contexts(tally: Tally) -> dict[str, float | None]:
     }  # fmt: skip
 
 
-def self_similarity(sums: ClassSums, *, least: int = OCCURRENCES) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def self_similarity(sums: ClassSums, *, least: int = OCCURRENCES) -> tuple[Floats, Floats]:
     """Labels and mean pairwise cosine of each class with at least `least` directions: (‖Σû‖² − n)/(n(n − 1)), exact.
 
     In [−1/(n − 1), 1]. With classes = token ids, the self-similarity of a word over its contexts.
@@ -77,9 +75,7 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
     return cells | {"self_similarity": mean, "self_adjusted": None if baseline is None else mean - baseline}
 
 
-def maximum_explainable_variance(
-    rows: npt.NDArray[np.float64], labels: npt.NDArray[np.float64], *, least: int = OCCURRENCES
-) -> Cells:
+def maximum_explainable_variance(rows: Floats, labels: Floats, *, least: int = OCCURRENCES) -> Cells:
     """MEV: the share of a word's occurrences' energy along their one best direction, averaged over words, and adjusted.
 
     Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n occurrences, less the mean of the same for n vectors
@@ -114,7 +110,7 @@ def maximum_explainable_variance(
     return cells | {"mev_words": len(values)}
 
 
-def _top_share(rows: npt.NDArray[np.float64]) -> float | None:
+def _top_share(rows: Floats) -> float | None:
     gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
     total = float(np.trace(gram))
     return min(1.0, float(np.linalg.eigvalsh(gram)[-1]) / total) if total > 0 else None

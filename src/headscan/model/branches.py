@@ -23,8 +23,6 @@ The traced pass has noise in place of every layer's output (`headscan.model.site
 wiring and not on the weights: trained models have dead branches, whose terms are lost in rounding.
 """
 
-from __future__ import annotations
-
 import copy
 import inspect
 import itertools
@@ -64,8 +62,7 @@ class _Values:
         self.scales: list[float] = []
         # A random linear functional: sums of tensors can be ruled out by sums of numbers, so few need to be compared.
         rows, width = block.inputs[0].shape[0], min(block.inputs[0].shape[1], MARKED)
-        generator = torch.Generator().manual_seed(0)
-        self._weights = torch.randn(rows, width, generator=generator, dtype=torch.float64)
+        self._weights = torch.randn(rows, width, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
         events: list[tuple[int, Tensor, Call | None]] = [(block.begin, block.inputs[0], None)]
         for call in inner:
             events += [(call.begin, tensor, None) for tensor in call.inputs]
@@ -184,7 +181,8 @@ def _kind(makers: list[Call], block: Call) -> str:
     names = " ".join(f"{call.path[skip:]} {type(call.module).__name__}" for call in makers).lower()
     for text in (names, " ".join(type(owner).__name__ for owner in owners).lower()):
         if ATTENTION.search(text):
-            if any(map(_recurrent, [*owners, *(call.module for call in makers)])):
+            modules = [*owners, *(call.module for call in makers)]
+            if any(STATE & set(inspect.signature(module.forward).parameters) for module in modules):
                 return "mixer"
             return "cross_attention" if CROSS.search(text) else "attention"
         if MLP.search(text):
@@ -193,16 +191,11 @@ def _kind(makers: list[Call], block: Call) -> str:
 
 
 def _owners(call: Call, block: Call) -> list[torch.nn.Module]:
-    inside = call.path[len(block.path) + 1 :].split(".")[:-1]
     owners, module = [], block.module
-    for part in inside:
+    for part in call.path[len(block.path) + 1 :].split(".")[:-1]:
         module = getattr(module, part)
         owners.append(module)
     return owners
-
-
-def _recurrent(module: torch.nn.Module) -> bool:
-    return bool(STATE & set(inspect.signature(module.forward).parameters))
 
 
 ALIKE = 1e-5  # relative difference up to which two answers of a norm count as the same law: some compute in float32
@@ -262,7 +255,7 @@ class Norm:
         x, gain = x.double(), self.gain.to(x.device)
         return (x - x.mean(-1, keepdim=True)).mul_(gain) if self.centred else gain * x
 
-    def factors(self, x: Float[Tensor, "... d"], y: Float[Tensor, "... d"]) -> Float[Tensor, ...]:
+    def factors(self, x: Float[Tensor, "... d"], y: Float[Tensor, "... d"]) -> Float[Tensor, "..."]:
         """s of each token, by least squares from what went in and what came out."""
         bias, width = self.bias.to(y.device), len(self.bias)
         factors, size = [], near(x)

@@ -40,8 +40,7 @@ def context_length(model: Any) -> int | None:
 def probe_inputs(model: Any, context: int | None, seed: int) -> tuple[dict[str, Any], tuple[int, int]]:
     table = embedding_table(model)
     rows, length = PROBE_SHAPE[0], min(PROBE_SHAPE[1], context or PROBE_SHAPE[1])
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.randint(0, table.shape[0], (rows, length), generator=generator)
+    ids = torch.randint(0, table.shape[0], (rows, length), generator=torch.Generator().manual_seed(seed))
     named = (getattr(model.config, f"{name}_token_id", None) for name in ("pad", "bos", "eos"))
     each = (token for one in named for token in (one if isinstance(one, list) else [one]))  # Llama 3 ends a text by several
     special = {token for token in each if isinstance(token, int)}

@@ -1,7 +1,5 @@
 """The Lens: one language model of any family, with its sites named alike."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -78,7 +76,7 @@ class Lens(Memo):
         cls, model: str | os.PathLike[str], *, tokenizer: TokenizerLike | None = None,
         dtype: Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"] = "auto",
         device: str | Mapping[str, str | int] = "auto", trust_remote_code: bool = False, random_init: int | None = None,
-    ) -> Lens:  # fmt: skip
+    ) -> "Lens":  # fmt: skip
         """Load a causal LM, masked LM, encoder or encoder-decoder, in evaluation mode.
 
         `model` is the name of an embedded specimen, a local folder or a .gguf file, or a Hugging Face id (looked up in
@@ -101,7 +99,7 @@ class Lens(Memo):
         return cls.of(prepare(model, settings))
 
     @classmethod
-    def of(cls, prepared: Preparation) -> Lens:
+    def of(cls, prepared: Preparation) -> "Lens":
         """The Lens over a model that was prepared: its weights are read, or drawn."""
         network, origin, notes = prepared.load()
         lens = cls(network, prepared.tokenizer, name=prepared.source.name)
@@ -225,7 +223,7 @@ class Lens(Memo):
     def require_tokenizer(self) -> Any:
         return require_tokenizer(self.tokenizer, self.name)
 
-    def random_init(self, seed: int, *, first_block: bool = False) -> Lens:
+    def random_init(self, seed: int, *, first_block: bool = False) -> "Lens":
         """The same architecture with fresh random weights: the random-weight control of a trained model.
 
         It has the same device and precision, and the family's own initialisation; the global random state is not touched.
@@ -233,7 +231,7 @@ class Lens(Memo):
         """
         return self.twin(seed, first_block=first_block)()
 
-    def twin(self, seed: int, *, first_block: bool = False) -> Callable[[], Lens]:
+    def twin(self, seed: int, *, first_block: bool = False) -> "Callable[[], Lens]":
         """A function that makes `random_init(seed)`. It holds none of this model's weights, so that the model and its
         random-weight control need not be in memory at once."""
         blank, tokenizer, source = Blank.of(self.model), self.tokenizer, self.origin.source

@@ -242,15 +242,10 @@ class Preparation:
                 extra["quantization_config"] = unpacking(dequantize=True)
         try:
             network, report = source.read(
-                self.family,
-                settings.trusted,
-                config=self.config,
-                dtype=precision,
+                self.family, settings.trusted, config=self.config, dtype=precision, output_loading_info=True, **extra,
                 use_safetensors=None if source.header else True,
-                output_loading_info=True,
                 ignore_mismatched_sizes=True,  # so that they are reported, and refused by `settled` in a sentence
-                **extra,
-            )
+            )  # fmt: skip
         except SafetensorError as error:
             raise BadInput(f"The weights of '{source.name}' are damaged: {error}.") from error
         except Exception as error:  # models are built by what their configuration says, and raise what that raises
@@ -280,7 +275,6 @@ def prepare(model: str | os.PathLike[str], settings: Building) -> Preparation:
     family = auto_class(config)
     files = source.files(weights=settings.random_init is None) if source.folder is not None else {}
     tokenizer = load_tokenizer(settings.tokenizer, source, trust)
-    size = estimate_size(family, config, source.name, trust)
-    ready = Preparation(source, settings, config, family, tokenizer, files, size)
+    ready = Preparation(source, settings, config, family, tokenizer, files, estimate_size(family, config, source.name, trust))
     ready.check_memory()
     return ready

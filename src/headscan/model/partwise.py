@@ -1,7 +1,5 @@
 """A causal model run part by part, of which, where that is asked, no more than one block is in memory."""
 
-from __future__ import annotations
-
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -88,7 +86,7 @@ class PartwiseModel:
         self._turn = None
         self._empty(part)
 
-    def differs(self, first: PartwiseModel, part: str) -> bool:
+    def differs(self, first: "PartwiseModel", part: str) -> bool:
         """Whether a part has other weights than the first model's."""
         if self.rounding is not None:
             return part.startswith("block.")

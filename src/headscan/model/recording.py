@@ -1,7 +1,5 @@
 """Hooks that read sites while the model runs, and that leave nothing behind."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -41,7 +39,7 @@ class Recorder:
     def __repr__(self) -> str:
         return f"Recorder({', '.join(tap.site for tap in self.taps)})"
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> "Recorder":
         self._left = {tap.site for tap in self.taps}
         by_module: dict[nn.Module, list[Tap]] = defaultdict(list)
         for tap in self.taps:

@@ -1,7 +1,5 @@
 """Roundings of a model's matrices to blocks of few bits, as llama.cpp writes them into .gguf files."""
 
-from __future__ import annotations
-
 from typing import Any, Literal
 
 import torch

@@ -34,30 +34,22 @@ TokenizerLike = str | os.PathLike[str] | TokenizerObject
 TokenizerName = Annotated[
     TokenizerLike | None, Option("Id or folder of a tokenizer that is not the model's own, or 'bytes'.", metavar="ID")
 ]
-Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"],
-    Option(
-        "Weights and activations; auto is as the weights were saved (float32 for a .gguf file of few bits); 8bit and 4bit "
-        "round the weights (need headscan[quantize])."
-    ),
-]
-Device = Annotated[
-    str | Mapping[str, str | int],
-    Option(
-        "auto, cpu, cuda, cuda:N, mps, or balanced, which spreads the model over all devices; in Python also a device_map "
-        "of transformers.",
-        identity=False,
-    ),
-]
+Dtype = Annotated[Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"], Option(
+    "Weights and activations; auto is as the weights were saved (float32 for a .gguf file of few bits); 8bit and 4bit "
+    "round the weights (need headscan[quantize])."
+)]  # fmt: skip
+Device = Annotated[str | Mapping[str, str | int], Option(
+    "auto, cpu, cuda, cuda:N, mps, or balanced, which spreads the model over all devices; in Python also a device_map "
+    "of transformers.", identity=False
+)]  # fmt: skip
 TRUST = "HEADSCAN_TRUST_REMOTE_CODE"
 """The environment variable that allows code which comes with a model to run, where it is 1."""
 Sites = Annotated[
     str | None, Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm.")
 ]
-Revisions = Annotated[
-    str | Sequence[str] | None,
-    Option("Revisions of one Hugging Face id, in order, comma-separated: one model each, as checkpoints."),
-]
+Revisions = Annotated[str | Sequence[str] | None, Option(
+    "Revisions of one Hugging Face id, in order, comma-separated: one model each, as checkpoints."
+)]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,14 +129,9 @@ def model_identity(model: nn.Module | None, files: Mapping[str, str]) -> Json:
     if files:
         return dict(files)
     tensors = () if model is None else model.state_dict().items()
-    return _hash(
-        [str(getattr(model, "config", ""))]
-        + [
-            (name, str(tensor.dtype), list(tensor.shape), _tensor_hash(tensor))
-            for name, tensor in tensors
-            if isinstance(tensor, torch.Tensor)
-        ]
-    )
+    named = [(name, tensor) for name, tensor in tensors if isinstance(tensor, torch.Tensor)]
+    rows = [(name, str(tensor.dtype), list(tensor.shape), _tensor_hash(tensor)) for name, tensor in named]
+    return _hash([str(getattr(model, "config", "")), *rows])
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
@@ -225,9 +212,7 @@ def choose_device(name: str) -> torch.device:
 
 def memory_of(device: torch.device) -> int:
     """The memory of a device in bytes; of the CPU, what this process may use of it."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).total_memory)
-    return memory()[0]
+    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else memory()[0]
 
 
 @contextmanager

@@ -1,7 +1,5 @@
 """Sites of a model: their names, the globs that choose among them, where they are read, and the trace they are found in."""
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -170,7 +168,7 @@ class Call:
     def name(self) -> str:
         return f"{self.path} {type(self.module).__name__}".lower()
 
-    def within(self, other: Call) -> bool:
+    def within(self, other: "Call") -> bool:
         return other.begin < self.begin and self.end < other.end
 
 

@@ -77,8 +77,7 @@ class Source:
 
     def files(self, *, weights: bool) -> dict[str, Path]:
         """The files that the model is read from, by their names in its folder; empty for a hub model that is not in the cache."""
-        folder = self.folder or self.snapshot
-        if folder is None:
+        if (folder := self.folder or self.snapshot) is None:
             return {}
         read = [*describing_files(folder, BESIDE if self.gguf else DESCRIBING), *(self.weight_files if weights else ())]
         return {path.relative_to(folder).as_posix(): path for path in read}

@@ -3,7 +3,7 @@
 import itertools
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -53,8 +53,7 @@ def stack_modules(model: Any) -> dict[str, nn.Module]:
 
 def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -> Stack:
     """One tower with its sites, read from the trace; BadInput where no chain of blocks is to be seen."""
-    runs = _block_calls(module, prefix, trace)
-    if not runs:
+    if not (runs := _block_calls(module, prefix, trace)):
         raise BadInput(
             f"{type(model).__name__} has no list of blocks that run one after another, each on the output of the one "
             "before, so headscan cannot name its sites."
@@ -65,19 +64,12 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
     notes: list[str] = []
     norm = _final_norm(module, runs, trace)
 
-    def put(name: str, call: Call, where: str, values: Tensor, block: nn.Module | None = None) -> None:
+    def put(name: str, call: Call, where: Literal["input", "output"], values: Tensor, block: nn.Module | None = None) -> None:
         same = [other for other in trace.calls if other.module is call.module]
         taps[prefix + name] = Tap(
-            site=prefix + name,
-            module=call.module,
-            path=call.path,
-            where=where,  # type: ignore[arg-type]
-            width=values.shape[-1],
-            clock=module,
-            call=same.index(call),
-            calls=len(same),
-            shape_from=block if call.flat and where == "output" else None,
-        )
+            site=prefix + name, module=call.module, path=call.path, where=where, width=values.shape[-1], clock=module,
+            call=same.index(call), calls=len(same), shape_from=block if call.flat and where == "output" else None,
+        )  # fmt: skip
 
     put("embedding", runs[0], "input", runs[0].inputs[0])
     for index, run in enumerate(runs):
@@ -125,8 +117,7 @@ def find_head(model: nn.Module, trace: Trace) -> Tap | None:
 def _block_calls(stack: nn.Module, prefix: str, trace: Trace) -> list[Call]:
     """The calls of the blocks, in order: of all module lists that form a chain, the one of the config's depth."""
     config = getattr(stack, "config", None)
-    names = DEPTHS_OF[prefix] + DEPTHS
-    depths = {value for name in names if isinstance(value := getattr(config, name, None), int)}
+    depths = {value for name in DEPTHS_OF[prefix] + DEPTHS if isinstance(value := getattr(config, name, None), int)}
     chains: list[list[Call]] = []
     for part in stack.modules():
         if isinstance(part, nn.ModuleList):
@@ -142,8 +133,7 @@ def _is_chain(runs: list[Call]) -> bool:
         return False
     if any(run.output.shape != run.inputs[0].shape for run in runs if run.output is not None):
         return False
-    pairs = itertools.pairwise(runs)
-    return all(first.end < second.begin and _factor(first.output, second.inputs[0]) for first, second in pairs)
+    return all(first.end < second.begin and _factor(first.output, second.inputs[0]) for first, second in itertools.pairwise(runs))
 
 
 def _final_norm(stack: nn.Module, runs: list[Call], trace: Trace) -> Call | None:

@@ -69,8 +69,7 @@ def check_inside(folder: Path, file: Path) -> None:
 def _shards(index: Path) -> list[Path]:
     try:
         read = json.loads(index.read_text("utf-8"))
-        names = sorted(set(read["weight_map"].values()))
-        files = [index.parent / name for name in names]
+        files = [index.parent / name for name in sorted(set(read["weight_map"].values()))]
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise BadInput(f"'{index}' is not a valid index of weight files.") from error
     for file in files:

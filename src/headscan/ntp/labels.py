@@ -58,8 +58,7 @@ class Supports:
         if vocabulary is None:
             raise BadInput("Supports given as lists of token ids need the size of the vocabulary.")
         rows = [np.unique(np.asarray(row, dtype=np.int64)) for row in supports]
-        indptr = np.cumsum([0, *map(len, rows)])
-        return cls._checked(indptr, np.concatenate([np.zeros(0, dtype=np.int64), *rows]), vocabulary)
+        return cls._checked(np.cumsum([0, *map(len, rows)]), np.concatenate([np.zeros(0, dtype=np.int64), *rows]), vocabulary)
 
     @classmethod
     def _checked(cls, indptr: npt.NDArray[Any], indices: npt.NDArray[Any], vocabulary: int) -> Supports:
@@ -223,8 +222,7 @@ class SoftLabels:
 
     def matrix(self) -> sp.csr_matrix:
         """The counts as scipy CSR [m, V]."""
-        shape = (self.contexts, self.vocabulary)
-        return sp.csr_matrix((self.counts, self.supports.indices, self.supports.indptr), shape=shape)
+        return sp.csr_matrix((self.counts, self.supports.indices, self.supports.indptr), shape=(self.contexts, self.vocabulary))
 
     def dense(self) -> Floats:
         dense = np.zeros((self.contexts, self.vocabulary))

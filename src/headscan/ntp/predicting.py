@@ -27,11 +27,10 @@ from headscan.ntp.result import (
     word_picture,
 )
 from headscan.ntp.svm import SvmStep, certificate, estimate_cost
-from headscan.run import BadInput, Run, running, verb
+from headscan.run import BadInput, Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Run, Seed, running, verb
 from headscan.run.memory import within
-from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
+from headscan.text import display, tokenizer_identity
 from headscan.text.counts import ContextCounts, TokenStore, count_tokens, grouped_counts, store_text
-from headscan.text.prompts import display
 from headscan.text.source import (
     Counting,
     CountingEngine,
@@ -47,7 +46,6 @@ from headscan.text.source import (
     check_text,
     parse_bytes,
 )
-from headscan.text.tokens import tokenizer_identity
 
 # Float64 multiplications a second of one ordinary core, and iterations of a hard solve: for the estimate told beforehand.
 _SPEED, _ITERATIONS = 1.5e10, 100
@@ -189,11 +187,9 @@ def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Predic
     rank = None if cost.columns <= 4096 else min(256, int(cost.columns) - 2, labels.contexts - 2)
     run.progress("predicting", 0, None, "contexts")
     if iteration > budget:
-        note = (
-            f"The certified solution was not computed: one iteration takes about {iteration:.2g} seconds, the "
-            f"solution about {seconds / 60:.0f} minutes and {cost.bytes / 2**30:.1f} GiB by estimate, over the budget of "
-            f"{budget:g} seconds (--budget); the spectral proxy stands in."
-        )
+        note = f"The certified solution was not computed: one iteration takes about {iteration:.2g} seconds, the "
+        note += f"solution about {seconds / 60:.0f} minutes and {cost.bytes / 2**30:.1f} GiB by estimate, over the budget of "
+        note += f"{budget:g} seconds (--budget); the spectral proxy stands in."
         return predict(labels, exact=False, rank=rank), [note], cost
 
     def report(step: SvmStep) -> None:
@@ -214,8 +210,7 @@ def _predict(labels: SoftLabels, settings: Predicting, run: Run) -> tuple[Predic
 
 def _solution(prediction: Prediction) -> SolutionNumbers | None:
     """The certified solution in numbers, and how far the cheap proxy is from it."""
-    s = prediction.solution
-    if s is None:
+    if (s := prediction.solution) is None:
         return None
     return SolutionNumbers(
         contexts=len(s.inverse), supports=s.distinct.contexts, primal=s.primal, dual=s.dual, gap=s.gap, rank=s.rank,

@@ -1,7 +1,5 @@
 """The geometry that the data alone predict: both components of the logits, embeddings, and their Gram matrices."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -94,8 +92,7 @@ def support_spectrum(supports: SupportsLike, rank: int | None = None, *, seed: i
             matmat=lambda X: A @ X - np.outer(mean, ones @ X), rmatmat=lambda Y: A.T @ Y - np.outer(ones, mean @ Y),
             dtype=np.float64,
         )  # fmt: skip
-        start = np.random.default_rng(seed).standard_normal(min(A.shape))
-        _, sigma, right = svds(operator, k=rank, v0=start)
+        _, sigma, right = svds(operator, k=rank, v0=np.random.default_rng(seed).standard_normal(min(A.shape)))
         order = np.argsort(-sigma)
         sigma, tokens = sigma[order], right[order].T
     left = (A @ tokens - np.outer(mean, ones @ tokens)) / sigma / root[:, None]
@@ -124,7 +121,7 @@ class Prediction:
             return self.given
         return self.spectrum.merged_factors() if self.solution is None else self.solution.merged_factors()
 
-    def restricted(self, rows: Ints) -> Prediction:
+    def restricted(self, rows: Ints) -> "Prediction":
         """The same prediction looked at through some of the contexts: nothing is solved again."""
         supports = self.labels.supports
         sizes = supports.sizes[rows]

@@ -1,10 +1,8 @@
 """What `headscan.ntp.run` found."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +12,7 @@ from headscan.ntp.labels import Floats, Ints
 from headscan.ntp.prediction import Prediction, axes, unit_rows
 from headscan.ntp.support_metrics import SupportMetrics
 from headscan.ntp.svm import CentredCertificate, SvmCost
-from headscan.run import Finding, Result
-
-if TYPE_CHECKING:
-    import pandas as pd
+from headscan.run import DataFrame, Finding, Result, dataframe
 
 
 @dataclass(frozen=True)
@@ -126,10 +121,8 @@ class NtpResult(Result):
     comparisons: list[ModelComparison] = field(default_factory=list)  # one a model, in the order given
     notes: list[str] = field(default_factory=list)
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> DataFrame:
         """A pandas table: the data's own numbers, then one row a model with its distance from the prediction."""
-        import pandas as pd
-
         rows: list[dict[str, str | float | None]] = [{
             "what": "data", "CE_minus_H": 0.0, "contexts": self.contexts, "supports": self.supports,
             "entropy_bound": self.entropy_bound, "rank": None if self.solution is None else self.solution.rank,
@@ -140,7 +133,7 @@ class NtpResult(Result):
                 "direction_cosine": m.direction, "word_gram_cosine": m.SC2_words, "context_gram_cosine": m.SC2_contexts,
                 "top_k_equal_support": m.SC4, "same_support_cosine": m.SC1.after.same_cosine if m.SC1.after else None,
             })  # fmt: skip
-        return pd.DataFrame(rows)
+        return dataframe(rows)
 
 
 # ---- What the page needs: a few contexts ordered by support for heat maps, words on axes, and a sample of logits.
@@ -170,8 +163,7 @@ class HeatMap:
         for row in self.rows:
             of_row = supports.indices[supports.indptr[row] : supports.indptr[row + 1]]
             followers.append(spell(of_row[:12].tolist()) + (["…"] if len(of_row) > 12 else []))
-        spelt = [" ".join(spell(contexts[row].tolist())) for row in self.rows]
-        return HeatContexts(spelt, followers, self.group.tolist())
+        return HeatContexts([" ".join(spell(contexts[row].tolist())) for row in self.rows], followers, self.group.tolist())
 
 
 def choose_heat(prediction: Prediction, *, supports: int = 10, each: int = 10, seed: int = 0) -> HeatMap:

@@ -5,8 +5,6 @@ holds the logits that are constant on each support. Training fixes the part in F
 grow.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -145,7 +143,7 @@ class TokenClasses:
     root: Floats
 
     @classmethod
-    def of_supports(cls, supports: Supports) -> TokenClasses:
+    def of_supports(cls, supports: Supports) -> "TokenClasses":
         first, of = supports.equal_tokens()
         return cls(first, of, np.sqrt(np.bincount(of, minlength=len(first)).astype(np.float64)))
 

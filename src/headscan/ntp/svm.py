@@ -116,8 +116,7 @@ def estimate_cost(supports: SupportsLike) -> SvmCost:
     >>> cost.rows, cost.columns
     (2.0, 3.0)
     """
-    S = Supports.of(supports)
-    distinct, _, _ = S.unique()
+    distinct, _, _ = Supports.of(supports).unique()
     rows, columns = distinct.contexts, len(distinct.equal_tokens()[0])
     small = min(rows, columns)
     work = 2.0 * rows * columns * small + 10.0 * small**3 + 40.0 * rows * columns
@@ -125,16 +124,10 @@ def estimate_cost(supports: SupportsLike) -> SvmCost:
 
 
 def svm(
-    supports: SupportsLike,
-    weights: npt.ArrayLike | None = None,
-    gap: float = 1e-6,
-    *,
-    vocabulary: int | None = None,
-    max_iterations: int = 5000,
-    max_seconds: float = float("inf"),
-    device: str = "cpu",
+    supports: SupportsLike, weights: npt.ArrayLike | None = None, gap: float = 1e-6, *, vocabulary: int | None = None,
+    max_iterations: int = 5000, max_seconds: float = float("inf"), device: str = "cpu",
     progress: Callable[[SvmStep], None] | None = None,
-) -> SvmSolution:
+) -> SvmSolution:  # fmt: skip
     """Solve the NTP-SVM to a certified relative gap.
 
     `supports`: anything `Supports.of` reads, [contexts, vocabulary]. `weights` float [m] > 0 asks for the smallest
@@ -174,8 +167,7 @@ class _Solver:
     def __init__(self, distinct: Supports, weight: Floats, classes: TokenClasses, device: torch.device) -> None:
         self.distinct, self.weight, self.classes = distinct, weight, classes
         inside = torch.from_numpy(np.asarray(distinct.matrix(bool)[:, classes.first].todense(), dtype=bool)).to(device)
-        scale = torch.from_numpy(np.sqrt(weight)).to(device)
-        self.set = MarginSet(inside, scale, torch.from_numpy(classes.root).to(device))
+        self.set = MarginSet(inside, torch.from_numpy(np.sqrt(weight)).to(device), torch.from_numpy(classes.root).to(device))
         self.q_unit = self.set.q / torch.linalg.vector_norm(self.set.q)
 
     def run(

@@ -21,10 +21,8 @@ from headscan.remedies.retrieval import HeldOutPairs
 from headscan.run import BadInput, ModelRecord, Run, TextRecord
 from headscan.states import VectorSource, stored_source
 from headscan.statistics import Cloud, Sums
-from headscan.text import Batch, PairSet, read_pair_files
-from headscan.text.documents import documents
-
-Floats = npt.NDArray[np.float64]
+from headscan.statistics.uncertainty import Floats
+from headscan.text import Batch, PairSet, documents, read_pair_files
 
 
 @dataclass(frozen=True)
@@ -47,8 +45,7 @@ class RemedyData:
 
 def data_of_model(given: ModelLike, settings: RemedySettings, run: Run) -> RemedyData:
     """The vectors of texts under a model: fitted on `--text` or on half of the pairs' texts, judged by the (other) pairs."""
-    sets = read_pair_files(settings.pairs)
-    if not sets:
+    if not (sets := read_pair_files(settings.pairs)):
         raise BadInput("Say by what a model's remedies are judged: --pairs FILE of texts that mean the same.")
     embedder = _TextEmbedder(given, settings)
     links = [link for given_set in sets for link in _links(given_set)]
@@ -201,8 +198,7 @@ def rows_of(source: VectorSource, site: str) -> Iterator[tuple[Batch, Tensor, in
         rows = held[site].flatten(0, 1).double().cpu()
         last = first + len(rows)
         if not bool(torch.isfinite(rows).all()):
-            where = f"at {site}, among vectors {first:,} to {last:,}"
-            raise BadInput(f"{source.name} holds NaN or infinite values {where}.")
+            raise BadInput(f"{source.name} holds NaN or infinite values at {site}, among vectors {first:,} to {last:,}.")
         yield batch, rows, first
         first = last
 

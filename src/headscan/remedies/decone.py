@@ -18,8 +18,7 @@ from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Loading, TokenizerLike
 from headscan.model.traits import output_layer
 from headscan.run import BadInput
-from headscan.text import Windows
-from headscan.text.source import TextLike
+from headscan.text import TextLike, Windows
 
 M = TypeVar("M", bound=ModelLike)
 # Difference of logits, relative to the largest, up to which they count as the same; 5e-2 in half precision.

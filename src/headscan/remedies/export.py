@@ -96,8 +96,7 @@ def _rewrite_parquet(remedy: Remedy, given: Path, site: str, path: Path) -> Path
             if not pa.types.is_primitive(column.type.value_type):
                 raise BadInput(f"{given}, column {site} holds windows: only a column of one vector a row is rewritten.")
             rows = np.asarray(column.flatten().to_numpy(zero_copy_only=False), dtype=np.float64).reshape(len(batch), -1)
-            values = pa.array(remedy(rows).astype(np.float32).ravel())
             columns = list(batch.columns)
-            columns[place] = pa.FixedSizeListArray.from_arrays(values, type=kind)
+            columns[place] = pa.FixedSizeListArray.from_arrays(pa.array(remedy(rows).astype(np.float32).ravel()), type=kind)
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     return path

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from headscan.remedies.data import RemedyData
-from headscan.remedies.remedy import Floats, Remedy
+from headscan.remedies.remedy import Remedy
 from headscan.remedies.result import NONE
 from headscan.remedies.retrieval import (
     HeldOutPairs,
@@ -20,6 +20,7 @@ from headscan.remedies.retrieval import (
     with_interval,
 )
 from headscan.run import Finding, Row
+from headscan.statistics.uncertainty import Floats
 
 CUTS = (1, 10)
 
@@ -48,8 +49,7 @@ def _recall(rank: Ids, before: Ids, pairs: HeldOutPairs, level: float) -> dict[s
         cells[f"recall_at_{cut}"], cells[f"recall_at_{cut}_interval"] = share(rank <= cut, pairs.groups)
     cells["interval"] = cells["recall_at_1_interval"]
     if rank is not before:
-        rise = gain(before <= 1, rank <= 1, pairs.groups, level=level)
-        cells["recall_at_1_gain"], cells["recall_at_1_gain_interval"] = rise
+        cells["recall_at_1_gain"], cells["recall_at_1_gain_interval"] = gain(before <= 1, rank <= 1, pairs.groups, level=level)
     return cells
 
 

@@ -4,9 +4,10 @@ from typing import Annotated
 
 import numpy as np
 
-from headscan.remedies.remedy import REMEDIES, Floats, Remedy, RemedyMethod
+from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
 from headscan.run import Option, Settings
 from headscan.statistics import Cloud
+from headscan.statistics.uncertainty import Floats
 
 # Variances up to this share of the largest are taken for rounding.
 ROUNDING = 1e-10

@@ -1,7 +1,5 @@
 """Remedies after the fact: maps that make a cloud rounder, fitted in one pass over it, applied to any vectors."""
 
-from __future__ import annotations
-
 import json
 import os
 from abc import ABC, abstractmethod
@@ -15,8 +13,7 @@ from safetensors.numpy import load_file, save_file
 
 from headscan.run import BadInput, Registry
 from headscan.statistics import Cloud
-
-Floats = npt.NDArray[np.float64]
+from headscan.statistics.uncertainty import Floats
 
 
 @dataclass(frozen=True, repr=False)
@@ -75,7 +72,7 @@ class Remedy:
         return path
 
     @classmethod
-    def load(cls, folder: str | os.PathLike[str]) -> Remedy:
+    def load(cls, folder: str | os.PathLike[str]) -> "Remedy":
         """The map that `save` wrote, in float32's precision. Raises BadInput where there is none."""
         path = Path(folder) / "model.safetensors"
         try:

@@ -1,23 +1,17 @@
 """What the verb `remedy` found."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from headscan.model.inputs import Pooling
 from headscan.model.settings import Loading
 from headscan.remedies.remedy import REMEDIES, RemedyMethod
 from headscan.remedies.retrieval import Drift
-from headscan.run import BadInput, Result, Row
+from headscan.run import BadInput, DataFrame, Result, Row, dataframe
 from headscan.text import read_pair_files
 from headscan.text.source import Reading, TextLike
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 NONE = "none"  # what the row of the vectors as they are is called
 
@@ -58,10 +52,8 @@ class RemedyResult(Result):
                 return row
         raise KeyError(f"no row of {remedy}")
 
-    def frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame([dict(row) for row in self.rows])
+    def frame(self) -> DataFrame:
+        return dataframe([dict(row) for row in self.rows])
 
 
 FORMATS = ("dense", "column", "model")
@@ -93,8 +85,7 @@ class RemedySettings(Loading, Reading):
         read_pair_files(self.pairs)
 
     def methods(self) -> dict[str, RemedyMethod]:
-        made = REMEDIES.build_each(self.remedies)
-        return {name: one for one in made for name, kind in REMEDIES.items() if type(one) is kind}
+        return {name: one for one in REMEDIES.build_each(self.remedies) for name, kind in REMEDIES.items() if type(one) is kind}
 
     def written(self) -> list[str]:
         return [name.strip() for name in self.formats.split(",") if name.strip()]

@@ -11,9 +11,8 @@ from scipy.special import betaincinv
 from headscan.measures.dimension import find_neighbours
 from headscan.measures.sphere import NEIGHBOURS
 from headscan.run import Interval
-from headscan.statistics.uncertainty import Bounds, StandardError, clustered, wilson
+from headscan.statistics.uncertainty import Bounds, Floats, StandardError, clustered, wilson
 
-Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.int64]
 BLOCK_BYTES = 2**26
 

@@ -13,8 +13,7 @@ from headscan.remedies.judge import best_of, findings, judged
 from headscan.remedies.remedy import REMEDIES, RemedyMethod
 from headscan.remedies.result import ExportedRemedy, RemedyResult, RemedySettings
 from headscan.remedies.retrieval import drift
-from headscan.run import BadInput, running, verb
-from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
+from headscan.run import BadInput, Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed, running, verb
 from headscan.states import SourceLike, stored_source
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
 

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from headscan.remedies.remedy import REMEDIES, Remedy
 from headscan.run import BadInput
 from headscan.statistics import Cloud
+from headscan.statistics.uncertainty import Floats
 
 
 class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
@@ -29,14 +30,13 @@ class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
 
     def fit(self, X: npt.ArrayLike, y: object = None) -> Self:
         rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
-        method = REMEDIES.build(self.remedy, self.parameters)
-        fitted = method.fit(Cloud.of_rows(rows))
+        fitted = REMEDIES.build(self.remedy, self.parameters).fit(Cloud.of_rows(rows))
         if fitted is None:
             raise BadInput(f"The remedy '{self.remedy}' cannot be fitted to these vectors: all are alike.")
         self.remedy_: Remedy = fitted
         return self
 
-    def transform(self, X: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    def transform(self, X: npt.ArrayLike) -> Floats:
         """The mapped rows [n, k]."""
         check_is_fitted(self)
         return self.remedy_(validate_data(self, X, dtype=np.float64, reset=False))

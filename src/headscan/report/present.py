@@ -69,8 +69,7 @@ class Report:
 
         page = _page(result)
         figures = {figure.name: figure.draw for part in page.parts() for figure in figures_of(part)}
-        figures = dict(page.head.plots) | figures
-        if not figures:
+        if not (figures := dict(page.head.plots) | figures):
             raise BadInput(f"A result of the verb '{result.kind}' has no figure.")
         name = next(iter(figures)) if what is None else what
         if name not in figures:

@@ -1,7 +1,5 @@
 """Folders of results: files that nobody finds half of, one run a folder, and steps that no Ctrl-C cuts in two."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os
@@ -144,8 +142,7 @@ class FolderLock:
         file.seek(0)
         file.truncate()
         now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-        record = {"pid": os.getpid(), "host": socket.gethostname(), "since": now, "command": self.command}
-        file.write(json.dumps(record))
+        file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now, "command": self.command}))
         file.flush()
         self._file, self.held = file, True
 
@@ -157,7 +154,7 @@ class FolderLock:
             self._file.close()
             self._file, self.held = None, False
 
-    def __enter__(self) -> FolderLock:
+    def __enter__(self) -> "FolderLock":
         self.take()
         return self
 

@@ -5,8 +5,6 @@ cure, HS5.. a run, HS6.. weights, HS7.. damage. The conditions of a checkup (`he
 code; those that another verb names, too, share a code here.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -155,7 +153,7 @@ class Passed:
     known: frozenset[tuple[object, ...]] = frozenset()
 
     @classmethod
-    def of(cls, given: dict[str, Any], verb: str) -> Passed:
+    def of(cls, given: dict[str, Any], verb: str) -> "Passed":
         """From a call's arguments: before any work, so that a wrong one costs nothing."""
         return cls(listed(given.get("ignore")), frozenset(earlier(given.get("baseline"), verb)))
 

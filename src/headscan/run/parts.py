@@ -90,8 +90,7 @@ class Parts:
 
     def read(self, name: str) -> Part | None:
         """A stored part, None if there is none; BadInput where its file is torn or gone."""
-        entry = self._entries().get(name)
-        if entry is None:
+        if (entry := self._entries().get(name)) is None:
             return None
         assert self.folder is not None
         from safetensors.torch import load

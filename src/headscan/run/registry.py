@@ -1,7 +1,5 @@
 """One registration, visible everywhere: a table of named things that finds its items by itself and takes plug-ins."""
 
-from __future__ import annotations
-
 import importlib
 import pkgutil
 import re
@@ -13,7 +11,7 @@ from importlib.metadata import entry_points
 from typing import Any, Generic, TypeVar, cast
 
 from headscan.run.errors import BadInput, nearest
-from headscan.run.settings import PARAMETERS, OptionField, Settings, check_value, from_text, options_of
+from headscan.run.settings import PARAMETERS, OptionField, check_value, from_text, options_of
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -79,7 +77,7 @@ class Registry(Mapping[str, T], Generic[T]):
             raise BadInput(f"There are two {self.kind}s named {name!r}: {_home(taken)} and {_home(item)}.")
         self._items[name] = item
         if isinstance(item, type):
-            if issubclass(item, Settings) and "__dataclass_params__" not in vars(item):
+            if hasattr(item, "__dataclass_transform__") and "__dataclass_params__" not in vars(item):
                 dataclass(frozen=True, kw_only=True)(item)  # in place
             PARAMETERS.add(item)
         return item
@@ -146,8 +144,7 @@ class Registry(Mapping[str, T], Generic[T]):
             if key not in fields:
                 users = [user for user, own in self.parameters().items() if key in {field.name for field in own}]
                 known = f"belongs to {', '.join(sorted(users))}" if users else f"has {', '.join(fields) or 'none'}"
-                near = nearest(key, fields)
-                raise BadInput(f"{key} is not a parameter of the {self.kind} {name}; it {known}.{near}")
+                raise BadInput(f"{key} is not a parameter of the {self.kind} {name}; it {known}.{nearest(key, fields)}")
             parameters[key] = from_text(fields[key], value) if isinstance(value, str) else value
             check_value(fields[key], parameters[key])
         return parameters

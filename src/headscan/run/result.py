@@ -18,16 +18,23 @@ from headscan.run.rows import Finding, ModelRecord, Protocol, plain
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     import plotly.graph_objects as go
+    from pandas import DataFrame as DataFrame
     from rich.console import RenderableType
 
     Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 else:
-    Arrays = dict
+    Arrays, DataFrame = dict, "pandas.DataFrame"  # in words: pandas is slow to import
 
 SCHEMA = 2
 """The version of result.json's schema; 0.1 wrote none."""
+
+
+def dataframe(rows: Any, columns: Sequence[str] | None = None) -> DataFrame:
+    """Rows (or columns by name) as a pandas table; pandas is loaded only where a table is asked for."""
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=None if columns is None else list(columns))
 
 
 class Presenter(Interface):
@@ -106,7 +113,7 @@ class Result:
         assert isinstance(own, dict)
         return {"kind": self.kind, "headscan": self.protocol.versions.get("headscan"), "schema": SCHEMA, **own}
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> DataFrame:
         """The result as a pandas table, one row an entry."""
         raise NotImplementedError
 

@@ -1,12 +1,11 @@
 """A run: what every verb stands on while it works."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -75,11 +74,11 @@ class Run:
         }
 
     @classmethod
-    def quiet(cls, verb: str = "run", *, seed: int = 0) -> Run:
+    def quiet(cls, verb: str = "run", *, seed: int = 0) -> "Run":
         """A run without a folder, for tests and for work inside another verb."""
         return cls(verb, seed=seed)
 
-    def __enter__(self) -> Run:
+    def __enter__(self) -> "Run":
         if self._lock is not None and self.folder is not None:
             self._lock.take()
             clear_aside(self.folder)
@@ -179,8 +178,7 @@ class Run:
 
         part = self.parts.read(f"unit-{name}") if self.resume else None
         if part is not None:
-            found: T = TypeAdapter(kind).validate_python(part.note)
-            return found
+            return TypeAdapter(kind).validate_python(part.note)
         made = make()
         self.parts.write(f"unit-{name}", {}, note=plain(made))
         return made
@@ -197,8 +195,6 @@ class Run:
         notes: list[str] | None = None,
     ) -> Protocol:  # fmt: skip
         """How this run was made; `seconds` is completed when it ends."""
-        import sys
-
         torch = sys.modules.get("torch")
         settings = {
             field.name: plain(value)
@@ -215,8 +211,7 @@ class Run:
 
     def finish(self, result: R) -> R:
         """Complete the protocol, save the result where there is a folder, and forget what was stored for a resume."""
-        seconds = round(time.monotonic() - self._clock, 3)
-        done = replace(result, protocol=replace(result.protocol, seconds=seconds))
+        done = replace(result, protocol=replace(result.protocol, seconds=round(time.monotonic() - self._clock, 3)))
         if self.folder is not None and self.rank == 0:
             done.save(self.folder)
             if not self.continues:

@@ -1,7 +1,5 @@
 """Settings: a frozen dataclass says each option once, for Python and for the command line."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import functools
@@ -136,7 +134,7 @@ class Settings:
     def check(self) -> None:
         """Raise BadInput where fields do not fit together."""
 
-    def part(self, kind: type[Settings]) -> dict[str, Any]:
+    def part(self, kind: "type[Settings]") -> dict[str, Any]:
         """The fields of one of the classes that these settings inherit from, ready to be handed on as keywords."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(kind)}
 
@@ -175,8 +173,7 @@ def _check_number(option: Option, flag: str, value: float) -> None:
     if not math.isfinite(value):
         raise BadInput(f"{flag} must be a finite number, not {value}.")
     most = 2**63 - 1 if option.high is None and isinstance(value, int) else option.high
-    bounds = ("at least", option.low, lt), ("at most", most, gt), ("greater than", option.above, le)
-    for words, bound, beyond in bounds:
+    for words, bound, beyond in ("at least", option.low, lt), ("at most", most, gt), ("greater than", option.above, le):
         if bound is not None and beyond(value, bound):
             raise BadInput(f"{flag} must be {words} {_written(bound)}, not {_written(value)}.")
 
@@ -253,26 +250,19 @@ def no_progress(stage: str, done: int, total: int | None = None, unit: str = "to
     """Says nothing."""
 
 
-Out = Annotated[
-    str | os.PathLike[str] | None,
-    Option("Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False),
-]
+Out = Annotated[str | os.PathLike[str] | None, Option(
+    "Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False
+)]  # fmt: skip
 Resume = Annotated[bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)]
 Seed = Annotated[int, Option("Random seed.", low=0, high=2**63 - 1)]
 Seed32 = Annotated[int, Option("Random seed.", low=0, high=2**32 - 1)]  # where it is handed to what takes no more
-Ignore = Annotated[
-    str | Sequence[str] | None,
-    Option(
-        "Findings that do not count, by code or name, comma-separated: 'HS101,SINK'.",
-        metavar="CODES",
-        identity=False,
-        group="Where to",
-    ),
-]
-Baseline = Annotated[
-    str | os.PathLike[str] | None,
-    Option("A saved result: findings that it has do not count, and a new alarm is exit status 3.", metavar="RESULT",
-           identity=False, group="Where to"),
-]  # fmt: skip
+Ignore = Annotated[str | Sequence[str] | None, Option(
+    "Findings that do not count, by code or name, comma-separated: 'HS101,SINK'.", metavar="CODES", identity=False,
+    group="Where to"
+)]  # fmt: skip
+Baseline = Annotated[str | os.PathLike[str] | None, Option(
+    "A saved result: findings that it has do not count, and a new alarm is exit status 3.", metavar="RESULT", identity=False,
+    group="Where to"
+)]  # fmt: skip
 Progressing = Annotated[Progress | None, Option("Called as work goes on.", python=True, identity=False)]
 CommandLine = Annotated[str | None, Option("The command line, for the protocol.", python=True, identity=False)]

@@ -10,8 +10,6 @@ A result's field carries its term in its type; pages, terminal, LaTeX, glossary,
     terms_of(ChannelRow)["bits"].unit
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
@@ -27,7 +25,7 @@ class _OnInstances:
     def __init__(self, method: Callable[..., Any]) -> None:
         self.method = method
 
-    def __get__(self, term: Term | None, owner: type) -> Any:
+    def __get__(self, term: "Term | None", owner: type) -> Any:
         if term is None:
             raise AttributeError("__get_pydantic_json_schema__")
         return self.method.__get__(term, owner)

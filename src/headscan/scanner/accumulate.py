@@ -1,7 +1,5 @@
 """One pass of a model over a text: every statistic of every site, in one accumulator that can be stored and merged."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -10,20 +8,17 @@ from functools import partial
 from typing import Self, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
-from headscan.run import BadInput
-from headscan.run.files import uninterrupted
-from headscan.run.rows import Row
+from headscan.run import BadInput, Row, uninterrupted
 from headscan.scanner.settings import Scanning, affordable_lengths, choose
 from headscan.states import VectorSource
 from headscan.statistics import BlockedCounts, Cloud, FirstWindows, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.reservoir import Chosen
-from headscan.statistics.uncertainty import Cells
+from headscan.statistics.uncertainty import Cells, Floats
 from headscan.text import Batch
 
 NEIGHBOURS = 12  # tokens kept on either side of a sampled token, to show it in its context
@@ -61,7 +56,7 @@ class Accumulation(Accumulator):
         self.windows = self.next = 0
         self.whole = True  # no batch is half in
 
-    def merge(self, other: Accumulation) -> None:
+    def merge(self, other: "Accumulation") -> None:
         last = max(self.next, other.next)
         super().merge(other)
         self.next = last
@@ -70,7 +65,7 @@ class Accumulation(Accumulator):
         return copy(self).filled(state)
 
 
-def empty_pass(source: VectorSource, sites: tuple[str, ...], runner: ProbeRunner, settings: Scanning) -> Accumulation:
+def empty_pass(source: VectorSource, sites: tuple[str, ...], runner: "ProbeRunner", settings: Scanning) -> Accumulation:
     """A pass of a scan that has seen nothing; in float64 where it cannot be read again, or makes more than the core measures."""
     bounded = settings.arithmetic == "bounded" and settings.text != "-" and not runner.probes
     bounded &= all(measure.words.core for measure in choose(settings.measures)[0] if measure.spectral)
@@ -117,10 +112,8 @@ def accumulate(
                 whole = batch._replace(documents=batch.documents[:, :1])
                 return _count(source, result.sites[site], site, states, whole, None, rest=rest)
             if site in result.sites:
-                known = ids if source.vocabulary else None
-                _count(source, result.sites[site], site, states, batch, known, rest=rest)
-            documents = torch.from_numpy(batch.documents)
-            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first, documents=documents)
+                _count(source, result.sites[site], site, states, batch, ids if source.vocabulary else None, rest=rest)
+            at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first, documents=torch.from_numpy(batch.documents))
             for update in () if rest else (*passing.get(site, ()), *watch.get(site, ())):
                 update(at_site)
             if len(chosen) and (site in result.sites or site in watch):
@@ -150,18 +143,14 @@ def _count(
     try:
         statistics.update(states, batch.indices.tolist(), torch.from_numpy(batch.documents), ids, rest=rest)
     except NonFinite as error:
-        raise _not_finite(source, site, error.window, error.position, states.dtype) from None
+        advice = "Try --dtype float32, or look for broken weights." if source.lens else "They are stored so."
+        raise BadInput(
+            f"{source.name} gives NaN or infinite values at site {site} (window {error.window}, position {error.position}, in "
+            f"{str(states.dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
+        ) from None
 
 
-def _not_finite(source: VectorSource, site: str, window: int, position: int, dtype: torch.dtype) -> BadInput:
-    advice = "Try --dtype float32, or look for broken weights." if source.lens else "They are stored so."
-    return BadInput(
-        f"{source.name} gives NaN or infinite values at site {site} (window {window}, position {position}, in "
-        f"{str(dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
-    )
-
-
-def _contexts(ids: Tensor, rows: npt.NDArray[np.float64], positions: npt.NDArray[np.float64]) -> Tensor:
+def _contexts(ids: Tensor, rows: Floats, positions: Floats) -> Tensor:
     """The ids around each chosen position [chosen, 2·NEIGHBOURS + 1], −1 beyond the window's ends."""
     padded = torch.nn.functional.pad(ids, (NEIGHBOURS, NEIGHBOURS), value=-1)
     columns = torch.from_numpy(positions)[:, None] + torch.arange(2 * NEIGHBOURS + 1)

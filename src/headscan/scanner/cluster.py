@@ -21,9 +21,8 @@ from headscan.run.spark import spark_session
 from headscan.scanner.accumulate import Accumulation, ProbeRunner, accumulate, empty_pass
 from headscan.scanner.settings import Scanning, choose
 from headscan.states import StoredSource, read_states
-from headscan.statistics import SiteStatistics, TokenCounts
+from headscan.statistics import Reservoir, SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
-from headscan.statistics.reservoir import Reservoir
 
 # ---- A piece of stored states on a worker of a cluster: its statistics as records, and records merged.
 #
@@ -63,8 +62,7 @@ class Shard:
         """The pass over one piece: consecutive batches."""
         source, settings = self.source(), self.settings
         begin, end = bounds(source, self.first, piece, self.pieces)
-        probes = choose(settings.measures)[1]
-        runner = ProbeRunner(probes, source, self.sites, settings, announce=lambda _: None)
+        runner = ProbeRunner(choose(settings.measures)[1], source, self.sites, settings, announce=lambda _: None)
         accumulated = empty_pass(source, self.sites, runner, settings)
         batches = takewhile(lambda batch: int(batch.indices[0]) < end, source.batches(start=begin))
         watch, passing = runner.watch(accumulated), runner.passing()
@@ -123,8 +121,7 @@ def _records(piece: int, accumulated: Accumulation) -> Iterator[pa.RecordBatch]:
     """A pass's state, by what can be merged apart from the rest."""
     state = accumulated.state()
     for key in dict.fromkeys(name.partition("/")[0] for name in state):
-        part = {key: state[key]} if key in state else unprefixed(key, state)
-        data = _saved(part)
+        data = _saved({key: state[key]} if key in state else unprefixed(key, state))
         if len(data) > LONGEST:
             raise BadInput(f"The statistics of {key} take {len(data) / 1e9:.1f} GB, and a record of Spark holds 2.")
         yield _record(key, piece, data)
@@ -173,8 +170,7 @@ def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation
         context = session.sparkContext
         batches = -(-windows // source.batch) - first // source.batch
         pieces = max(1, min(PIECES * context.defaultParallelism, batches))
-        shard = Shard(where, source.name, source.vocabulary, sites, own, first, pieces)
-        rows = tree(session, shard, kinds_of(empty)).collect()
+        rows = tree(session, Shard(where, source.name, source.vocabulary, sites, own, first, pieces), kinds_of(empty)).collect()
     source.passed()
     return whole(((row["key"], row["piece"], bytes(row["state"])) for row in rows), empty)
 

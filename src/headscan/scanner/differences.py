@@ -89,8 +89,7 @@ def _difference(a: Estimates, b: Estimates, group: int, j: int, name: str) -> It
     if a.errors.measures[j].spectral and lengths[1] > (1 + SAME_LENGTH) * lengths[0]:
         return  # a spectral number grows with the length of the text
     interval = None
-    error = paired_error(a.errors, b.errors, group, j)
-    if error is not None:
+    if (error := paired_error(a.errors, b.errors, group, j)) is not None:
         ends = [found.errors.measures[j].range for found in (a, b)]
         interval = list(error.interval(one - other, bounds=difference_ends(*ends)))
     yield Difference(

@@ -24,8 +24,7 @@ from headscan.statistics.cloud import side_by_side
 from headscan.statistics.errors import Errors
 from headscan.statistics.reservoir import GROUPS
 from headscan.statistics.uncertainty import Cells
-from headscan.text import Batch
-from headscan.text.source import TextLike
+from headscan.text import Batch, TextLike
 
 # ---- From finished statistics to the rows of a result: every measure of every site, with its interval, also without sinks.
 
@@ -302,8 +301,7 @@ class Examiner:
 
         try:
             watch, passing = runner.watch(accumulated), runner.passing()
-            skip = settings.skip_first
-            accumulate(source, own, accumulated, after=after, watch=watch, passing=passing, skip_first=skip)
+            accumulate(source, own, accumulated, after=after, watch=watch, passing=passing, skip_first=settings.skip_first)
         except KeyboardInterrupt:
             store(must=True)
             raise

@@ -205,10 +205,8 @@ def _sink(sites: list[Row]) -> Finding | None:
     listed = worst.get("sink_positions")
     seen = [int(place) for place, _ in listed[:3]] if isinstance(listed, list) else []
     there = f", at position {seen[0]}" if len(seen) == 1 else f", mostly at position {seen[0]}" if seen else ""
-    text = (
-        f"{count:,} of {tokens:,} tokens{there}, carry {energy:{places}} of the energy at {worst['site']}: they are "
-        f"{worst.number('sink_length') or 0:.0f} times as long as the others."
-    )
+    text = f"{count:,} of {tokens:,} tokens{there}, carry {energy:{places}} of the energy at {worst['site']}: they are "
+    text += f"{worst.number('sink_length') or 0:.0f} times as long as the others."
     rest = worst.number(f"effective_rank{WITHOUT_SINKS}")
     if rank is not None and rest is not None:
         text += f" With them the effective rank is {rank:.1f}, without {rest:.0f}; all other findings are without."
@@ -286,10 +284,8 @@ def _unequal(rows: Sequence[Row]) -> Finding | None:
         return None
     least = min(tokens, key=lambda name: tokens[name])
     low, high = tokens[least], max(tokens.values())
-    text = (
-        f"The models read from {low:,.0f} to {high:,.0f} tokens, and spectral numbers change with the length of a text: their "
-        f"differences are not given. `--max-tokens {low:.0f}` reads as many of each."
-    )
+    text = f"The models read from {low:,.0f} to {high:,.0f} tokens, and spectral numbers change with the length of a text: their "
+    text += f"differences are not given. `--max-tokens {low:.0f}` reads as many of each."
     return _finding("UNEQUAL", "notice", next(row for row in rows if row["model"] == least), low, text)
 
 
@@ -306,8 +302,7 @@ def _coordinates(sites: list[Row], last: Row) -> Finding | None:
             continue
         many = f"Coordinates {', '.join(map(str, found))} make" if len(found) > 1 else f"Coordinate {found[0]} makes"
         text = f"{many} {share:.0%} of the average cosine at {row['site']}"
-        names = ("average_cosine", "top_direction_share", "effective_rank")
-        kept = [row.number(f"{name}_without_rogue") for name in names]
+        kept = [row.number(f"{name}_without_rogue") for name in ("average_cosine", "top_direction_share", "effective_rank")]
         if None not in kept:
             text += f"; without {'them' if len(found) > 1 else 'it'} {kept[0]:.2f} is left, "
             text += f"a top share of {kept[1]:.2f} and an effective rank of {kept[2]:.0f}"

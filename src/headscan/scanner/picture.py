@@ -94,5 +94,4 @@ def picture(source: VectorSource, accumulated: Accumulation, size: int) -> Pictu
         return "".join(source.words([i for i in row.tolist() if i >= 0]))
 
     before, after = ([words(row) for row in side] for side in (contexts[:, :middle], contexts[:, middle + 1 :]))
-    frequency = [int(accumulated.counts.counts[i]) for i in ids]
-    return Picture(source.words(ids), before, after, frequency, ids, position)
+    return Picture(source.words(ids), before, after, [int(accumulated.counts.counts[i]) for i in ids], ids, position)

@@ -1,19 +1,14 @@
 """What a scan found."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from headscan.measures.measure import Group, MeasureWords, ProbeWords
-from headscan.run.result import Arrays, Result
+from headscan.run.result import Arrays, DataFrame, Result, dataframe
 from headscan.run.rows import Row, plain
 from headscan.scanner.differences import Difference
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)
@@ -60,8 +55,7 @@ class ScanResult(Result):
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        own = super().document
-        return own | {name: plain(rows) for name, rows in self.tables.items()}
+        return super().document | {name: plain(rows) for name, rows in self.tables.items()}
 
     @classmethod
     def of_document(cls, document: dict[str, Any], arrays: Arrays | None = None) -> Self:
@@ -104,28 +98,26 @@ class ScanResult(Result):
     def __bool__(self) -> bool:
         return True  # of no sites, too: it is a result
 
-    def frame(self, group: str | None = None, *, nulls: bool = False, long: bool = False) -> pd.DataFrame:
+    def frame(self, group: str | None = None, *, nulls: bool = False, long: bool = False) -> DataFrame:
         """A pandas table with the index model and site: one row a site, all scalar fields, intervals as NAME_low and NAME_high;
         with `nulls`, those of the null clouds below. With `long`, a row a site and measure: measure, value, low, high.
 
         `group` names a probe (`words`, `zipf`, `head`, ...; see `probes`): then the rows of its table; or `differences`.
         """
-        import pandas as pd
-
         if group == "differences":
-            return pd.DataFrame([vars(one) for one in self.differences])
+            return dataframe([vars(one) for one in self.differences])
         if group is not None:
             if group not in self.tables:
                 known = ", ".join(self.tables) or "none: scan with measures=..."
                 raise KeyError(f"no group {group}; there are {known}")
             rows = [row for row in self.tables[group] if nulls or row.get("null") is None]
-            return pd.DataFrame([
+            return dataframe([
                 {key: value for key, value in row.items() if not isinstance(value, list) or key.endswith("_interval")}
                 for row in rows
             ])  # fmt: skip
         rows = [Row(null=None) | row for row in self.sites] + self.nulls if nulls else self.sites
         every = [entry for row in rows for entry in (_long(row) if long else [_tidy(row)])]
-        return pd.DataFrame(every).set_index(["model", "site"]) if every else pd.DataFrame()
+        return dataframe(every).set_index(["model", "site"]) if every else dataframe([])
 
 
 def _ends(row: Row, name: str) -> tuple[float | None, float | None]:

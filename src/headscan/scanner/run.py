@@ -34,32 +34,22 @@ def scan(
     skip_first: Annotated[int, Option("Positions left out at the beginning of each window.", low=0)] = 0,
     null: Annotated[bool, Option("Scan the same architecture with random weights, too, and add the Gaussian null.")] = False,
     sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0)] = 600,
-    measures: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "More measures: globs of names or groups, comma-separated (such as 'rogue,words,spectra'), 'all' but the "
-            "expensive ones, or 'expensive' for everything. Expensive ones say their time and memory first.",
-            metavar="GLOBS",
-        ),
-    ] = None,
-    pairs: Annotated[
-        Sequence[str | os.PathLike[str]],
-        Option(
-            "A file of pairs of texts that mean the same, for --measures alignment (again for more): .tsv of two columns, "
-            ".csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: a list of English synonyms.",
-            metavar="FILE",
-        ),
-    ] = (),
+    measures: Annotated[str | Sequence[str] | None, Option(
+        "More measures: globs of names or groups, comma-separated (such as 'rogue,words,spectra'), 'all' but the "
+        "expensive ones, or 'expensive' for everything. Expensive ones say their time and memory first.", metavar="GLOBS"
+    )] = None,
+    pairs: Annotated[Sequence[str | os.PathLike[str]], Option(
+        "A file of pairs of texts that mean the same, for --measures alignment (again for more): .tsv of two columns, "
+        ".csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: a list of English synonyms.", metavar="FILE"
+    )] = (),
     batch: BatchSize = None,
-    arithmetic: Annotated[
-        Literal["bounded", "exact"],
-        Option("Second moments: bounded (float32 products from 256 dimensions on, whose measured error stays below 1e-6 of each "
-               "number or a thousandth of its interval) or exact (float64 throughout)."),
-    ] = "bounded",
-    engine: Annotated[
-        Literal["here", "spark"],
-        Option("Engine that reads stored states: here (these processes) or spark (a cluster).", identity=False),
-    ] = "here",
+    arithmetic: Annotated[Literal["bounded", "exact"], Option(
+        "Second moments: bounded (float32 products from 256 dimensions on, whose measured error stays below 1e-6 of each "
+        "number or a thousandth of its interval) or exact (float64 throughout)."
+    )] = "bounded",
+    engine: Annotated[Literal["here", "spark"], Option(
+        "Engine that reads stored states: here (these processes) or spark (a cluster).", identity=False
+    )] = "here",
     master: Master = None,
     documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
     tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
@@ -140,15 +130,13 @@ def _findings(found: list[Examined], sites: list[Row], nulls: list[Row], tables:
     """Those of all models, each with what was read; none but one of a model that cannot read the text."""
     texts = {one.record.name: one.text for one in found}
     missing = [unread(text, name) for name, text in texts.items()]
-    told = findings(sites, nulls, tables)
     readable = {name for name, text in texts.items() if text.unknown_share < UNREAD}
     kept = list[Finding]()
-    for one in told:
+    for one in findings(sites, nulls, tables):
         if one.model in readable:
             few = on_few(texts[one.model], one.site) if one.level == "alert" else ""
-            kept.append(
-                replace(one, level="notice" if few else one.level, sentence=one.sentence + few, read=texts[one.model].read)
-            )
+            level = "notice" if few else one.level
+            kept.append(replace(one, level=level, sentence=one.sentence + few, read=texts[one.model].read))
     return [*(one for one in missing if one is not None), *kept]
 
 

@@ -9,8 +9,7 @@ from typing import Literal
 from headscan.measures.measure import MEASURES, Measure, place
 from headscan.measures.probe import PROBES, Probe
 from headscan.model.settings import Loading, Sites
-from headscan.run import BadInput
-from headscan.run.parts import Parts
+from headscan.run import BadInput, Parts
 from headscan.run.spark import check_engine
 from headscan.statistics.cloud import ROOM
 from headscan.statistics.clusters import CLUSTERS, KINDS, sample_tokens

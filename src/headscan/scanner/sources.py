@@ -134,8 +134,7 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
 
     Raises BadInput where none is named, one twice, or one cannot be scanned as asked.
     """
-    sources = given_sources(models)
-    if not sources:
+    if not (sources := given_sources(models)):
         raise BadInput("No model was named: name at least one model.")
     names = [_name(source) for source in sources]
     known = [name for name in names if name]
@@ -153,11 +152,9 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
             if settings.engine == "spark":
                 readable(subject.ready)
             if settings.skip_first >= subject.ready.context:
-                left = f"one of the {subject.ready.context} vectors of a window"
-                raise BadInput(f"--skip-first must leave at least {left}.")
+                raise BadInput(f"--skip-first must leave at least one of the {subject.ready.context} vectors of a window.")
         elif settings.engine == "spark":
-            why = f"{subject.name} is a model: share its text by torchrun"
-            raise BadInput(f"--engine spark reads stored states, and {why}.")
+            raise BadInput(f"--engine spark reads stored states, and {subject.name} is a model: share its text by torchrun.")
     check_all(every, settings.text)
     return every
 

@@ -17,10 +17,8 @@ from headscan.run import BadInput, Given, estimates
 from headscan.states.source import VectorSource
 from headscan.states.stored import SourceLike, stored_source
 from headscan.states.writing import SHARD_BYTES, Storing, run
-from headscan.text import check_text
-from headscan.text.documents import Document, documents
+from headscan.text import Document, check_text, documents, tokenise
 from headscan.text.source import find_files
-from headscan.text.tokens import tokenise
 
 BEGINNING = 2**16
 """Characters of the text by which its tokens are counted."""
@@ -74,8 +72,7 @@ class ExpectedReader:
 def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
     """A source as it is known without its weights; raises BadInput as the verb does for what can be known so."""
     reading = {name: getattr(settings, name) for name in ("context", "batch", "max_tokens", "field")}
-    stored = stored_source(given, **reading)
-    if stored is not None:
+    if (stored := stored_source(given, **reading)) is not None:
         widths = {site: stored.width(site) for site in _sites(stored, settings)}
         return ExpectedReader(stored.name, stored.tokens, 0.0, 0.0, widths, stored.batch * stored.context)
     ready = prepare_model(cast(ModelLike, given), Loading(**settings.part(Loading)))

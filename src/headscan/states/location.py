@@ -1,7 +1,5 @@
 """Where stored states are: local paths, the URLs that fsspec reads, and what sites are called in other libraries."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
@@ -28,10 +26,10 @@ class Location:
 
     path: str
 
-    def __truediv__(self, name: str) -> Location:
+    def __truediv__(self, name: str) -> "Location":
         return Location(f"{self.path.rstrip('/')}/{name}")
 
-    def inside(self, name: str) -> Location:
+    def inside(self, name: str) -> "Location":
         """A file that a description in this folder names; BadInput for a name that leads out of the folder."""
         if "://" in name or "\\" in name or "\0" in name or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts:
             raise BadInput(f"{self.path} names a file outside it, '{name}': headscan reads none such.")
@@ -80,7 +78,7 @@ class Location:
     def is_folder(self) -> bool:
         return bool(self._system[0].isdir(self._system[1])) if self.remote else Path(self.path).is_dir()
 
-    def files(self, ending: str = "") -> list[Location]:
+    def files(self, ending: str = "") -> "list[Location]":
         """The files in the folder and in its folders that end so, by name; hidden ones are passed over."""
         if self.remote:
             system, path = self._system
@@ -91,7 +89,7 @@ class Location:
             names = [Path(file).relative_to(self.path).as_posix() for file in ours]
         return [self.inside(name) for name in sorted(names) if name.endswith(ending) and not name.startswith(".")]
 
-    def folders(self, ending: str) -> dict[str, list[Location]]:
+    def folders(self, ending: str) -> "dict[str, list[Location]]":
         """The files that end so, by the path of their folder."""
         folders = dict[str, list[Location]]()
         for file in self.files(ending):
@@ -148,8 +146,7 @@ def site_of_hook(hook: str) -> str:
     """
     if hook == "ln_final.hook_normalized":
         return "final_norm"
-    match = re.fullmatch(r"blocks\.(\d+)\.hook_(\w+)", hook)
-    if match is None:
+    if (match := re.fullmatch(r"blocks\.(\d+)\.hook_(\w+)", hook)) is None:
         return hook
     block, kind = int(match[1]), match[2]
     if kind == "resid_pre":

@@ -16,8 +16,7 @@ from headscan.model.weights import is_gguf
 from headscan.run import BadInput, Json, ModelRecord, TextRecord
 from headscan.states.source import Each, VectorSource
 from headscan.states.vectors import DTYPES, Array, Rows, TensorRows, Vectors, read_states
-from headscan.text import Batch, batches, display
-from headscan.text.windows import Window
+from headscan.text import Batch, Window, batches, display
 
 LARGEST = 2**26  # token ids are below this: the largest vocabularies have a quarter of a million
 
@@ -101,8 +100,7 @@ class StoredSource(VectorSource):
             flat = torch.full((end - begin,), absent) if rows is None else rows.read(begin, end).reshape(-1)
             if flat.is_floating_point() and not bool((flat == flat.floor()).logical_and(flat.abs() < LARGEST).all()):
                 raise BadInput(f"{self.name} holds token ids or documents that are no whole numbers.")
-            values: NDArray[np.int64] = flat.to(torch.int64).numpy().reshape(shape)
-            return values
+            return flat.to(torch.int64).numpy().reshape(shape)
 
         ids = numbers(self.vectors.ids, -1)
         if self.vocabulary and (ids.min() < 0 or ids.max() >= self.vocabulary):
@@ -136,8 +134,7 @@ class StoredSource(VectorSource):
         if self.vectors.model:
             notes.append(f"Made by {self.vectors.model}.")
         if self.rest:
-            rest = f"The last {self.rest} vectors fill no window"
-            notes.append(f"{rest}: they are in the numbers, not in their intervals.")
+            notes.append(f"The last {self.rest} vectors fill no window: they are in the numbers, not in their intervals.")
         return ModelRecord(
             name=self.name, source=self.where, model_class="stored states", dtype=str(first.dtype).removeprefix("torch."),
             device="cpu", depth=len(self.sites), width=first.width, vocabulary=self.vocabulary or None,

@@ -1,7 +1,5 @@
 """What a format finds in a store: rows by site, and the tokens and documents that they are of."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import os
@@ -185,7 +183,7 @@ class Vectors:
         return digest.hexdigest()
 
     @classmethod
-    def of_arrays(cls, name: str, arrays: Mapping[str, Array], where: str | None = None) -> Vectors:
+    def of_arrays(cls, name: str, arrays: Mapping[str, Array], where: str | None = None) -> "Vectors":
         """The vectors of arrays by site; token ids and documents are known by their names (`TOKENS`, `DOCUMENTS`).
 
         Raises BadInput where a shape is none of states, or windows differ in length; `where` begins the sentence.
@@ -205,7 +203,7 @@ class Vectors:
         return cls(name, sites, beside.get("ids"), beside.get("documents"), window=next(iter(windows), None))
 
     @classmethod
-    def joined(cls, name: str, parts: Sequence[Vectors]) -> Vectors:
+    def joined(cls, name: str, parts: "Sequence[Vectors]") -> "Vectors":
         """Several stores of the same sites, one after the other."""
         if not parts:
             raise BadInput(f"The folder {name} holds no states.")

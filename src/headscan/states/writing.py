@@ -1,27 +1,22 @@
 """`headscan states`: a model's hidden states written for later, or for others."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import torch
 from torch import Tensor
 
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName
-from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Result, Resume, Run, Seed, running, verb
-from headscan.run.files import uninterrupted
+from headscan.run import BadInput, DataFrame, Result, Run, dataframe, running, uninterrupted, verb
+from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location
 from headscan.states.source import ModelSource
 from headscan.text import Batch, check_text
 from headscan.text.source import TEXT, BatchSize, Context, Documents, FieldName, MaxTokens, Reading, TextLike
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -42,10 +37,8 @@ class StatesResult(Result):
     bytes: int
     shards: list[StateShard]
 
-    def frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame([vars(one) for one in self.sites])
+    def frame(self) -> DataFrame:
+        return dataframe([vars(one) for one in self.sites])
 
 
 SHARD_BYTES = 64 * 2**20
@@ -108,8 +101,7 @@ def run(
             f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}: give --context {longest}."
         )
     lens.identify(run)
-    writer = _ShardWriter(source, chosen, settings, run, run.folder)
-    index = writer.write()
+    index = _ShardWriter(source, chosen, settings, run, run.folder).write()
     record = lens.provenance()
     protocol = run.protocol(text=source.text(), device=record.device, dtype=record.dtype)
     index = replace(index, text=asdict(source.text()), protocol=asdict(protocol), complete=True)
@@ -154,8 +146,7 @@ class _ShardWriter:
 
         def keep(site: str, states: Tensor) -> None:
             if not bool(torch.isfinite(states).all()):
-                wrong = f"{self.source.name} gives NaN or infinite values at site {site}"
-                raise BadInput(f"{wrong}; nothing of it was stored.")
+                raise BadInput(f"{self.source.name} gives NaN or infinite values at site {site}; nothing of it was stored.")
             copy = states.detach().to("cpu", stored or states.dtype, copy=True)
             if not bool(torch.isfinite(copy).all()):
                 raise BadInput(f"Values at site {site} are too large for {self.store}: choose --store float32.")

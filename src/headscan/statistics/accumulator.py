@@ -1,7 +1,5 @@
 """Accumulators: sums that merge, are stored as a flat dictionary of tensors, and are read back bit for bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
 from typing import Any, ClassVar, Generic, Self, TypeVar, overload
@@ -177,7 +175,7 @@ class Blocks(Generic[B]):
             whole.merge(part)
         return whole
 
-    def merge(self, other: Blocks[B]) -> None:
+    def merge(self, other: "Blocks[B]") -> None:
         while self.size < other.size:
             self._coarsen()
         for index, part in other.items():
@@ -292,5 +290,4 @@ def _receive(source: int) -> dict[str, Tensor]:
     dist.recv(length, source)
     payload = torch.zeros(int(length), dtype=torch.uint8, device=_device())
     dist.recv(payload, source)
-    state: dict[str, Tensor] = load(payload.cpu().numpy().tobytes())
-    return state
+    return load(payload.cpu().numpy().tobytes())

@@ -1,7 +1,5 @@
 """Statistics by class, whatever the class is: the token itself, the token that follows, a whole context."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 
@@ -132,7 +130,7 @@ class ClassSums(Accumulator):
             table[self.limit : self._size] = 0
         self._size, self._order = self.limit, torch.argsort(self._labels[: self.limit])
 
-    def merge(self, other: ClassSums) -> None:
+    def merge(self, other: "ClassSums") -> None:
         kept = _hash(other.labels) < self._bound
         labels = other.labels[kept].to(self.device)
         if len(labels):
@@ -140,7 +138,7 @@ class ClassSums(Accumulator):
             self._scalars.index_add_(0, at, other._sorted("_scalars")[kept].to(self.device))
             self._vectors.index_add_(0, at, other._sorted("_vectors")[kept].to(self.device))
 
-    def without(self, part: ClassSums) -> ClassSums:
+    def without(self, part: "ClassSums") -> "ClassSums":
         """These sums less a part of them: of the classes kept here, what `part` has of them is taken away."""
         new = self.restore(self.state())
         known = torch.isin(part.labels.to(self.device), new.labels)
@@ -249,8 +247,7 @@ def pair_sums(
         apart = other & (cosines < 1 - 1e-12)
         # ‖a − b‖² = 2 − 2cos for unit vectors, and log(1/‖a − b‖) = −½ log ‖a − b‖².
         kernel = (2 - 2 * cosines).masked_fill_(~apart, 1.0).log_().mul_(-0.5)
-        summed = (use, ratio, apart, kernel, kernel.square(), other, cosines)
-        for row, found in enumerate(summed):
+        for row, found in enumerate((use, ratio, apart, kernel, kernel.square(), other, cosines)):
             table[row] += member[part].T @ (found.double() @ member)
     return PairSums(table)
 

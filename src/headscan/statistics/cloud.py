@@ -1,7 +1,5 @@
 """Finished statistics of one set of vectors: what every measure of shape is a function of."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -17,8 +15,8 @@ from torch import Tensor
 from headscan.run.errors import BadInput
 from headscan.statistics.accumulator import lazy
 from headscan.statistics.site import Sums
+from headscan.statistics.uncertainty import Floats
 
-Floats = npt.NDArray[np.float64]
 WIDE = 256  # dimensions beyond which few directions are found without all eigenvectors
 NEAR = 1e-7  # tr C / ‖μ‖² below which the eigenvalues are taken apart from the mean's
 Vectors: TypeAlias = Union["Cloud", npt.ArrayLike, Tensor]
@@ -49,7 +47,7 @@ class Cloud:
     rows: Floats | None = None  # the vectors themselves, where they are few and known
 
     @classmethod
-    def of_sums(cls, sums: Sums, *, gram: bool = True) -> Cloud:
+    def of_sums(cls, sums: Sums, *, gram: bool = True) -> "Cloud":
         """The finished form of accumulated sums; with `gram=False` the second moment is left out."""
         scatter = sums.gram.scatter().cpu().numpy() if gram and sums.gram is not None else None
         return cls(
@@ -59,7 +57,7 @@ class Cloud:
         )  # fmt: skip
 
     @classmethod
-    def of_rows(cls, rows: npt.ArrayLike | Tensor) -> Cloud:
+    def of_rows(cls, rows: npt.ArrayLike | Tensor) -> "Cloud":
         """The cloud of the rows of a matrix [n, d] (list, numpy array or tensor); BadInput for any other shape."""
         if not isinstance(rows, Tensor):
             rows = torch.from_numpy(np.array(rows, dtype=np.float64))
@@ -68,7 +66,7 @@ class Cloud:
         return cls.of_sums(Sums.of_rows(rows.detach().cpu()))
 
     @classmethod
-    def of(cls, vectors: Vectors) -> Cloud:
+    def of(cls, vectors: Vectors) -> "Cloud":
         """The cloud itself, or that of the rows of a matrix; BadInput where a value is NaN or infinite.
 
         >>> Cloud.of([[1.0, 0.0], [0.0, 1.0]])

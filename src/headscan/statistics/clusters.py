@@ -5,8 +5,6 @@ text's states stands for them, the same whatever the order or the split of the t
 taken at the whole text, when all of it was read (`headscan.statistics.errors`).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple, Self
@@ -85,8 +83,7 @@ class Pieces:
         kept, lengths = kept.double(), norms.double()
         scalars = torch.stack([kept, kept - (lengths > 0).double(), lengths, lengths.square()], dim=-1)
         ordinary = torch.cat([directed.flatten(1), scalars.sum(1)], dim=1)
-        members = cells.flatten()[place]
-        return cls(states, documents.cpu(), cells, apart, members, alone, rows, inverse, scalars, ordinary, centre)
+        return cls(states, documents.cpu(), cells, apart, cells.flatten()[place], alone, rows, inverse, scalars, ordinary, centre)
 
     @lazy
     def sums(self) -> Tensor:
@@ -146,7 +143,7 @@ class Series(Accumulator):
         self.reach(max(units) // self.limit + 1)
         self.table.index_add_(0, torch.tensor(units) // self.size, values.double().cpu())
 
-    def merge(self, other: Series) -> None:
+    def merge(self, other: "Series") -> None:
         self.reach(other.size)
         folded = other.table.reshape(self.limit * other.size // self.size, -1, other.table.shape[1]).sum(1)
         self.table[: len(folded)] += folded
@@ -157,8 +154,7 @@ class Series(Accumulator):
 
     def filled(self, state: dict[str, Tensor]) -> Self:
         super().filled(state)
-        rest = self.table.new_zeros(self.limit - len(self.table), self.columns)
-        self.table = torch.cat([self.table, rest])
+        self.table = torch.cat([self.table, self.table.new_zeros(self.limit - len(self.table), self.columns)])
         return self
 
     def reach(self, size: int) -> None:
@@ -225,7 +221,7 @@ class Clusters(Accumulator):
             columns = {name: torch.cat([own[name] for _, own in late]) for name in late[0][1]}
             self.sample.put(Chosen(keys, keys, keys, places), columns)
 
-    def merge(self, other: Clusters) -> None:
+    def merge(self, other: "Clusters") -> None:
         self._settle()
         other._settle()
         super().merge(other)

@@ -5,8 +5,6 @@ A measure θ is a function of averages over tokens, so to first order its error 
 clusters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -51,7 +49,7 @@ class Errors:
     rounding: float = 0.0
 
     @classmethod
-    def of(cls, statistics: SiteStatistics, measures: Sequence[Estimator]) -> Errors:
+    def of(cls, statistics: SiteStatistics, measures: Sequence[Estimator]) -> "Errors":
         """From finished statistics."""
         if statistics.clusters is None:
             return cls(measures, why="it was not asked for before the pass", tiles=statistics.tiles)
@@ -86,8 +84,7 @@ class Errors:
         found: Cells = {}
         effective: list[float] = []
         if self.sums is not None and self.counts.shape[1] >= 3 and cloud.count:
-            every = influences(self.measures, cloud, self.sums, list(GROUPS.values())[groups[0]])
-            self.influences[list(groups)] = every
+            self.influences[list(groups)] = influences(self.measures, cloud, self.sums, list(GROUPS.values())[groups[0]])
         for j, measure in enumerate(self.measures):
             estimate, interval = number(cells[measure.name]), None
             known = self.influences.size and not np.isnan(self.influences[groups[0], j, 0])

@@ -1,7 +1,5 @@
 """The Gram matrix Σ x xᵀ of a stream of vectors, accumulated in float64, about a point where the origin is far away."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -85,8 +83,7 @@ class Gram:
         """Add the products of rows x − centre [n, width], float32, of which zeros stand for none, and return the panels of
         their sum; `sum` and `count` are the caller's to add. Needs panels, which are first moved to the centre."""
         if self._centre is not centre:
-            moved = self._from(centre, self.sum.device)
-            if moved is not None:
+            if (moved := self._from(centre, self.sum.device)) is not None:
                 self._cross(self.sum, moved, self.count, 1.0)
                 self.sum += self.count * moved
             self.pilot = self._centre = centre
@@ -95,7 +92,7 @@ class Gram:
             panel += product
         return products
 
-    def combine(self, other: Gram, sign: float = 1.0) -> None:
+    def combine(self, other: "Gram", sign: float = 1.0) -> None:
         """Add (or, with sign -1, take away) another Gram matrix of the same width."""
         device = self.sum.device
         if not other.panels and sign == 1.0:
@@ -191,9 +188,7 @@ def _pilot(rows: Tensor) -> Tensor | None:
     if float(torch.linalg.vector_norm(rows)) ** 2 > 2 * len(rows) * float(mean @ mean):  # one reading settles most
         return None
     distances = (rows - mean).square().sum(1)
-    if not bool(mean @ mean > FAR * distances.mean()):
-        return None
-    return rows[int(distances.argmin())].clone()
+    return rows[int(distances.argmin())].clone() if bool(mean @ mean > FAR * distances.mean()) else None
 
 
 @dataclass(frozen=True)
@@ -290,8 +285,7 @@ class CrossMoments:
     def covariance(self, u: int, v: int) -> Tensor:
         """Σ(x − x̄)(y − ȳ)ᵀ/(n − 1) [dᵤ, dᵥ]."""
         centred = self.cross[u, v] - torch.outer(self.total[u], self.total[v]) / max(self.count, 1.0)
-        found: Tensor = centred / max(self.count - 1, 1.0)
-        return found
+        return centred / max(self.count - 1, 1.0)
 
 
 def _precise(rows: Tensor) -> Tensor:

@@ -3,8 +3,6 @@
 With M the second moment, λ its eigenvalues, V its eigenvectors and θ(λ): ∂θ/∂M = V diag(∂θ/∂λ) Vᵀ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
@@ -81,7 +79,7 @@ class Gradient:
         parts = [none if self.unit is None else self.unit, none if self.mean is None else self.mean]
         return np.concatenate([*parts, [0.0, self.zeros, self.norm, self.square]])
 
-    def times(self, factor: float) -> Gradient:
+    def times(self, factor: float) -> "Gradient":
         """The gradient of the measure times a factor."""
         scaled = {name: factor * part for name, part in vars(self).items() if name != "centred" and part is not None}
         return replace(self, **scaled)

@@ -1,7 +1,5 @@
 """A uniform sample of token positions, the same whatever the order or the split of the stream."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -35,7 +33,7 @@ class Reservoir(Accumulator):
     def __len__(self) -> int:
         return len(self.keys)
 
-    def offer(self, windows: list[int], length: int) -> Chosen:
+    def offer(self, windows: list[int], length: int) -> "Chosen":
         """Of the positions [0, length) of these windows, those that would enter now."""
         seed = _mix(np.array([self.seed + 1], dtype=np.uint64))
         with np.errstate(over="ignore"):
@@ -50,7 +48,7 @@ class Reservoir(Accumulator):
         places = [(windows[row], int(position)) for row, position in zip(rows, positions, strict=True)]
         return Chosen(keys.ravel()[flat], rows, positions, places)
 
-    def put(self, chosen: Chosen, columns: dict[str, Tensor]) -> None:
+    def put(self, chosen: "Chosen", columns: dict[str, Tensor]) -> None:
         """Enter the chosen positions with their columns, each of shape [len(chosen), ...]."""
         entering = Reservoir(self.size, self.seed)
         entering.keys = torch.from_numpy(chosen.keys)
@@ -58,7 +56,7 @@ class Reservoir(Accumulator):
         entering.columns = {name: column.detach().cpu() for name, column in columns.items()}
         self.merge(entering)
 
-    def merge(self, other: Reservoir) -> None:
+    def merge(self, other: "Reservoir") -> None:
         if len(other) == 0:
             return
         if not self.columns:
@@ -119,8 +117,7 @@ def sinks(states: Tensor, norms: Tensor | None = None) -> Tensor:
     """
     norms = lengths(states) if norms is None else norms
     median = norms.median(dim=1, keepdim=True).values
-    found: Tensor = (norms > FACTOR * median) & (median > 0)
-    return found
+    return (norms > FACTOR * median) & (median > 0)
 
 
 class Occurrences(Accumulator):
@@ -137,7 +134,7 @@ class Occurrences(Accumulator):
         if len(values):
             self._add(values.cpu(), torch.ones(len(values), dtype=torch.int64))
 
-    def merge(self, other: Occurrences) -> None:
+    def merge(self, other: "Occurrences") -> None:
         self._add(other.values, other.counts)
 
     def _add(self, values: Tensor, counts: Tensor) -> None:

@@ -1,7 +1,5 @@
 """All that a scan keeps of one site of a model: sums over sets of tokens, and what intervals need."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from copy import copy
 from functools import partial
@@ -66,16 +64,16 @@ class Sums(Accumulator):
             new.gram.add(rows, new.total)
         return new
 
-    def merge(self, other: Sums) -> None:
+    def merge(self, other: "Sums") -> None:
         self._combine(other, 1.0)
 
-    def weighed(self, other: Sums, weight: float) -> Self:
+    def weighed(self, other: "Sums", weight: float) -> Self:
         """The sums of this set with another one added `weight` times; the counts need be no whole numbers then."""
         new = self.copy()
         new._combine(other, weight)
         return new
 
-    def without(self, other: Sums) -> Self:
+    def without(self, other: "Sums") -> Self:
         """The sums of this set less a part of it."""
         return self.weighed(other, -1.0)
 
@@ -84,7 +82,7 @@ class Sums(Accumulator):
         new._combine(self, 1.0)
         return new
 
-    def _combine(self, other: Sums, sign: float) -> None:
+    def _combine(self, other: "Sums", sign: float) -> None:
         if self.width != other.width:
             raise ValueError(f"sums of width {self.width} and {other.width} do not add")
         for name in self.fields:
@@ -196,8 +194,7 @@ class SiteStatistics(Accumulator):
         states, documents = self._counted(states), documents[:, self.skip_first :]
         norms = lengths(states)
         cells = self._codes(norms)
-        overflown = bool((cells >= 4).any())
-        if overflown:  # in float32 they may overflow
+        if overflown := bool((cells >= 4).any()):  # in float32 they may overflow
             finite = torch.isfinite(torch.linalg.vector_norm(states.double(), dim=-1))
             if not bool(finite.all()):
                 window, position = (~finite).nonzero()[0].tolist()
@@ -299,7 +296,7 @@ class SiteStatistics(Accumulator):
     def all(self) -> Sums:
         return self.sums("all")
 
-    def merge(self, other: SiteStatistics) -> None:
+    def merge(self, other: "SiteStatistics") -> None:
         super().merge(other)
         if self.clusters is not None and other.clusters is not None:
             self.clusters.merge(other.clusters)

@@ -1,7 +1,5 @@
 """Sums by name, kept by blocks of windows: what most measures beyond a cloud need, and enough for an interval."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
 from types import MappingProxyType
@@ -97,17 +95,17 @@ class Tally(Accumulator):
     def __setitem__(self, name: str, value: Tensor) -> None:
         self.sums[name] = value
 
-    def merge(self, other: Tally) -> None:
+    def merge(self, other: "Tally") -> None:
         for name, value in other.sums.items():
             self.sums[name] = self.sums[name] + value.to(self.sums[name].device)
 
-    def without(self, part: Tally) -> Tally:
+    def without(self, part: "Tally") -> "Tally":
         """This tally less a part of it."""
         new = Tally()
         new.sums = {name: value - part.sums[name] for name, value in self.sums.items()}
         return new
 
-    def view(self, suffix: str) -> Tally:
+    def view(self, suffix: str) -> "Tally":
         """The sums whose names end in `suffix`, under their names without it; the same tensors."""
         new = Tally()
         new.sums = {name.removesuffix(suffix): value for name, value in self.sums.items() if name.endswith(suffix)}
@@ -181,8 +179,7 @@ class ContextTally(BlockedTally):
         tokens, unit, total = (batch.norms > 0).double(), batch.unit_sum, batch.rows.sum(1)
         lead = slice(0, batch.lead)
         rest = tokens[:, batch.lead :].sum(1), unit - batch.unit[:, lead].sum(1), total - batch.rows[:, lead].sum(1)
-        found = _windows(tokens.sum(1), unit, total)
-        return found | {name + REST: value for name, value in _windows(*rest).items()}
+        return _windows(tokens.sum(1), unit, total) | {name + REST: value for name, value in _windows(*rest).items()}
 
 
 class FollowTally(BlockedTally):
@@ -260,7 +257,7 @@ class FirstWindows(Accumulator):
         most = int(many[where.argmax()]) if len(many) else 0
         return self.ids[lengths == most, :most]
 
-    def merge(self, other: FirstWindows) -> None:
+    def merge(self, other: "FirstWindows") -> None:
         if len(other.numbers):
             self.update(other.ids, other.numbers.tolist())
 

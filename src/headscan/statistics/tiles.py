@@ -4,8 +4,6 @@ Every eighth tile is summed in float64, too. Along vectors r of random signs the
 (Girard 1989, Hutchinson 1990), be it rounding or fewer bits than were asked for; `errors.rounding` says what that is to a number.
 """
 
-from __future__ import annotations
-
 from typing import Self
 
 import torch
@@ -61,7 +59,7 @@ class Tiles(Accumulator):
             self.checked += torch.stack([exact.ordinary[:, -4].sum(), along.square().sum() / SIGNS])
         self.tiles += 1
 
-    def merge(self, other: Tiles) -> None:
+    def merge(self, other: "Tiles") -> None:
         super().merge(other)
         self.centre = other.centre if self.centre is None else self.centre
 

@@ -3,8 +3,6 @@
 All are 95 % intervals unless `level` says otherwise, as (low, high) or [low, high], and None where there is none.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -154,7 +152,7 @@ class StandardError:
     effective: float
 
     @classmethod
-    def of_text(cls, influences: Floats, counts: Floats) -> StandardError | None:
+    def of_text(cls, influences: Floats, counts: Floats) -> "StandardError | None":
         """For consecutive windows of one running text.
 
         Eight pieces of equal length b are summed, because neighbours depend on each other. The pieces depend on each other,
@@ -175,7 +173,7 @@ class StandardError:
         return cls(variance**0.5 / total, pieces - 1.0, effective)
 
     @classmethod
-    def of_items(cls, influences: Floats, counts: Floats) -> StandardError | None:
+    def of_items(cls, influences: Floats, counts: Floats) -> "StandardError | None":
         """For independent clusters.
 
         The average is a ratio of sums: with r = Σψ − n·ψ̄, Var = Σ r²/(1 − n/N)/N². Student's degrees of freedom are those of
@@ -194,7 +192,7 @@ class StandardError:
         return cls(variance**0.5 / total, max(1.0, effective - 1), effective)
 
     @classmethod
-    def of_documents(cls, influences: Floats, counts: Floats) -> StandardError | None:
+    def of_documents(cls, influences: Floats, counts: Floats) -> "StandardError | None":
         """For documents: as `of_items`, unless their order matters (chapters, dates).
 
         Where there are 16, and eight pieces of consecutive ones spread beyond the .95 quantile of F, they are a running text.

@@ -6,8 +6,6 @@ memory and keeps the rest on disk. Beyond one machine there is Spark (extra `spa
 takes less time than reading the text (benchmarks/counting_keeps_within_twice_the_time_of_duckdb_and_polars.py).
 """
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -107,8 +105,7 @@ def store_text(
     """Store the tokens of a text, tokenised in a stream; say which text it was."""
     writer = _Writer(len(tokenizer) if vocabulary is None else vocabulary, work)
     identity, limit = TextIdentity(source_name(source)), reading.max_tokens
-    unread = read_documents(source, documents=reading.documents, field=reading.field)
-    for stretch in tokenise(unread, tokenizer):
+    for stretch in tokenise(read_documents(source, documents=reading.documents, field=reading.field), tokenizer):
         identity.add(stretch.text, begins=stretch.begins)
         writer.add(stretch.ids if limit is None else stretch.ids[: limit - writer.tokens], begins=stretch.begins)
         if progress is not None:
@@ -157,7 +154,7 @@ class ContextCounts:
         shape = (len(self.indptr) - 1, self.vocabulary)
         return sp.csr_matrix((self.counts.astype(np.float64), self.indices, self.indptr), shape=shape)
 
-    def at_least(self, least: int) -> ContextCounts:
+    def at_least(self, least: int) -> "ContextCounts":
         """The counts without the contexts that were seen fewer than `least` times."""
         kept, sizes = self.occurrences >= least, np.diff(self.indptr)
         entries = np.repeat(kept, sizes)
@@ -182,8 +179,7 @@ class ContextCounts:
 
         folder.mkdir(parents=True, exist_ok=True)
         columns = {f"token_{place}": self.contexts[:, place] for place in range(self.order)}
-        table = pa.table(columns | {"occurrences": self.occurrences})
-        pq.write_table(table, folder / "contexts.parquet", compression="zstd")
+        pq.write_table(pa.table(columns | {"occurrences": self.occurrences}), folder / "contexts.parquet", compression="zstd")
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ("indptr", "indices", "counts")}
         save_file(arrays, folder / "counts.safetensors")
 

@@ -199,8 +199,7 @@ def documents(source: TextLike, *, documents: str = "whole", field: str = "text"
     for document in _all(source, documents, field):
         unread = iter(document)
         # An empty document would join two end-of-text tokens; the first character decides.
-        head = next((piece for piece in unread if piece), None)
-        if head is None:
+        if (head := next((piece for piece in unread if piece), None)) is None:
             continue
         yield Document(document.name, chain([head], unread))
         for _ in unread:
@@ -272,8 +271,7 @@ def _separated(pieces: Iterable[str], separator: str, name: str) -> Iterator[Doc
             sure = max(0, len(held) - len(separator) + 1)
             ready, held = held[:sure], held[sure:]
             yield ready
-            piece = next(stream, None)
-            if piece is None:
+            if (piece := next(stream, None)) is None:
                 ended = True
                 yield held
                 return

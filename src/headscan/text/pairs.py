@@ -1,7 +1,5 @@
 """Pairs of texts that mean the same: translations, paraphrases, synonyms, read from the files they come in."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
@@ -30,7 +28,7 @@ class PairSet:
     def __len__(self) -> int:
         return len(self.one)
 
-    def first(self, count: int) -> PairSet:
+    def first(self, count: int) -> "PairSet":
         return PairSet(self.name, self.one[:count], self.other[:count])
 
 
@@ -63,8 +61,7 @@ def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
     path, name = (Path(rest), given) if named else (Path(text), Path(text).stem)
     readers = {".tsv": _tsv, ".txt": _tsv, ".csv": _csv, ".json": _json}
     if path.suffix not in readers:
-        known = ".tsv (two columns), .csv (sentence, sentence, score) or .json"
-        raise BadInput(f"Pairs come as {known}, not as {path.name!r}.")
+        raise BadInput(f"Pairs come as .tsv (two columns), .csv (sentence, sentence, score) or .json, not as {path.name!r}.")
     try:
         with path.open("rb") as file:  # what the file system says of a size need not be what is read
             read = file.read(LONGEST + 1)

@@ -1,7 +1,5 @@
 """Prompts as a model sees them: texts, token ids, tensors or chats, read alike for every verb that takes them."""
 
-from __future__ import annotations
-
 import json
 import re
 import unicodedata
@@ -54,8 +52,7 @@ def _character(c: str) -> str:
 def _bytes(data: bytes) -> str:
     """Whole characters as such, the bytes of others as <0xE2>; bytes without a character never vanish."""
     # surrogateescape keeps a byte b that is not part of a character as the lone surrogate U+DC00 + b
-    text = data.decode("utf-8", "surrogateescape")
-    parts = re.split("([\udc80-\udcff])", text)
+    parts = re.split("([\udc80-\udcff])", data.decode("utf-8", "surrogateescape"))
     return "".join(f"<0x{ord(part) - 0xDC00:02X}>" if i % 2 else visible(part) for i, part in enumerate(parts))
 
 
@@ -157,12 +154,12 @@ class Prompt:
         return len(self.ids)
 
     @classmethod
-    def of_ids(cls, tokenizer: Any, ids: Sequence[int]) -> Prompt:
+    def of_ids(cls, tokenizer: Any, ids: Sequence[int]) -> "Prompt":
         """Tokens that no text is known of: their spelling is the text, and no token is looked for in it."""
         pieces = display(tokenizer, ids)
         return cls("".join(pieces), tuple(ids), tuple(pieces), ((0, 0),) * len(ids), (False,) * len(ids))
 
-    def extended(self, tokenizer: Any, ids: Sequence[int]) -> Prompt:
+    def extended(self, tokenizer: Any, ids: Sequence[int]) -> "Prompt":
         """The prompt with more tokens behind it; they count as text of the model's own."""
         pieces = display(tokenizer, ids)
         text, offsets = self.text, list(self.offsets)

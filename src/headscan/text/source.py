@@ -181,8 +181,7 @@ class TextIdentity:
             if documents:
                 digest.update(b"\xff")
             documents += 1
-        wanted = self._expected
-        if wanted is not None:
+        if (wanted := self._expected) is not None:
             missing = wanted.characters - characters
             if documents > wanted.documents or (len(text) > missing and documents < wanted.documents):
                 raise self._changed()
@@ -253,13 +252,10 @@ Documents = Annotated[str, Option("How a .txt falls into documents: whole (a fil
 FieldName = Annotated[str, Option("The field of a .jsonl, .parquet or datasets row that is its document.")]
 MaxTokens = Annotated[int | None, Option("Maximum number of tokens to read.", low=1)]
 CONTEXT = 128
-Context = Annotated[
-    int,
-    Option(
-        "Tokens of a window; one window is one row of a forward pass. Of a sentence encoder each document is a window, by "
-        "default as long as its encode reads.", low=1,
-    ),
-]  # fmt: skip
+Context = Annotated[int, Option(
+    "Tokens of a window; one window is one row of a forward pass. Of a sentence encoder each document is a window, by "
+    "default as long as its encode reads.", low=1
+)]  # fmt: skip
 BatchSize = Annotated[
     int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1, high=2**20)
 ]

@@ -339,8 +339,7 @@ class _Stitcher:
                 if piece.start > 0:
                     # the token before the last cut is where they agree for certain
                     low = self.held.start + self.held.encoding.token_to_chars(self.token - 1)[0]
-                    cut = self._cut(piece, low, end - self.margin)
-                    if cut is None:
+                    if (cut := self._cut(piece, low, end - self.margin)) is None:
                         raise RuntimeError(
                             f"Characters {self.done} to {end} of a document are tokenised in another way each time "
                             "the text around them changes, so the document cannot be streamed."

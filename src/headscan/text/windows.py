@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from headscan.run.errors import BadInput
-from headscan.run.rows import TextRecord
+from headscan.run import BadInput, TextRecord
 from headscan.text.documents import documents
 from headscan.text.source import TextIdentity, TextLike, TextMark, source_name
 from headscan.text.tokens import end_of_text, special_frame, tokenise, unknown_token

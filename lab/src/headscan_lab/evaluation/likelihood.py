@@ -5,12 +5,14 @@ import numpy.typing as npt
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headscan.statistics.uncertainty import Floats
+
 
 @torch.no_grad()
 def log_likelihood(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: list[tuple[str, str]], *,
     context: int | None = None, batch: int = 32,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:  # fmt: skip
+) -> tuple[Floats, npt.NDArray[np.bool_]]:  # fmt: skip
     """For (given, continuation) pairs: the continuation's log-probability [n] (nats), and whether greedy finds it [n].
 
     As lm-evaluation-harness 0.4 has it, to rounding: spaces at the end of the given text belong to the continuation; the

@@ -1,17 +1,12 @@
 """What `evaluate` can be asked, and what it leaves behind."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from headscan.model.settings import Loading
-from headscan.run import Result
-
-if TYPE_CHECKING:
-    import pandas as pd
+from headscan.run import DataFrame, Result, dataframe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,10 +31,8 @@ class EvaluationResult(Result):
         """The numbers of one task."""
         return {score.number: score.value for score in self.scores if score.task == task}
 
-    def frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame([asdict(score) for score in self.scores], columns=["task", "number", "value"])
+    def frame(self) -> DataFrame:
+        return dataframe([asdict(score) for score in self.scores], columns=["task", "number", "value"])
 
     def __repr__(self) -> str:
         tasks = ", ".join(dict.fromkeys(score.task for score in self.scores))

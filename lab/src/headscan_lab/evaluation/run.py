@@ -13,8 +13,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.model.inputs import declared_pooling
 from headscan.model.settings import Device, TokenizerName
-from headscan.run import BadInput, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Resume, Seed, running, verb
 from headscan.statistics.uncertainty import normal
 from headscan.training.checkpoints import load_trained
 from headscan_lab.evaluation.result import Evaluating, EvaluationResult, Score
@@ -70,21 +69,15 @@ UNTOLD = 10_000  # items: no set that is known is much larger
 @verb("evaluate")
 def evaluate(
     model: str | os.PathLike[str],
-    text: Annotated[
-        str | os.PathLike[str] | None,
-        Option(
-            "Folder of the evaluation sets, as their authors ship them; not needed where all tasks are lm-eval:NAME.",
-            metavar="FOLDER",
-        ),
-    ] = None,
+    text: Annotated[str | os.PathLike[str] | None, Option(
+        "Folder of the evaluation sets, as their authors ship them; not needed where all tasks are lm-eval:NAME.",
+        metavar="FOLDER"
+    )] = None,
     *,
-    tasks: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "Comma-separated: lambada, blimp, cola, sst2, stsb, rte, pud, synonyms, cola-finetuned, "
-            "sst2-finetuned, or lm-eval:NAME. Default: all but the fine-tuned that the folder holds and the model can do."
-        ),
-    ] = None,
+    tasks: Annotated[str | Sequence[str] | None, Option(
+        "Comma-separated: lambada, blimp, cola, sst2, stsb, rte, pud, synonyms, cola-finetuned, "
+        "sst2-finetuned, or lm-eval:NAME. Default: all but the fine-tuned that the folder holds and the model can do."
+    )] = None,
     limit: Annotated[int | None, Option(
         "At most so many items of a set, drawn with --seed. Default: all, or what some minutes have room for.", low=1)] = None,
     dtype: Annotated[Literal["auto", "float32", "bfloat16", "float16"], Option(
@@ -131,13 +124,9 @@ def evaluate(
         run.progress(f"evaluating · {label}", done, len(chosen) + len(theirs), "tasks")
         numbers = run.unit(label, Numbers, partial(_numbers, replace(given, limit=items.get(label, given.limit)), label)).values
         scores += _scores(label, numbers)
-    return EvaluationResult(
-        protocol=run.protocol(
-            device=str(trained.model.device), dtype=str(trained.model.dtype).removeprefix("torch."), notes=notes
-        ),
-        models=[trained.record],
-        scores=scores,
-    )
+    precision = str(trained.model.dtype).removeprefix("torch.")
+    protocol = run.protocol(device=str(trained.model.device), dtype=precision, notes=notes)
+    return EvaluationResult(protocol=protocol, models=[trained.record], scores=scores)
 
 
 @dataclass(frozen=True)

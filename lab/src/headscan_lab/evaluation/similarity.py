@@ -11,7 +11,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.model.traits import embedding_table
 from headscan.run import BadInput
-from headscan.statistics.uncertainty import clustered
+from headscan.statistics.uncertainty import Floats, clustered
 from headscan.text import PairSet
 from headscan.text import synonyms as shipped
 from headscan_lab.evaluation.task import TASKS, Evaluated, Scores, Task, retrieval, similarity_scores
@@ -38,8 +38,7 @@ class Translations(Task):
     tokens: ClassVar[int] = 400  # a sentence in each language
 
     def scores(self, given: Evaluated) -> Scores:
-        files = sorted((given.sets / "pud").glob("*.json"))
-        if not files:
+        if not (files := sorted((given.sets / "pud").glob("*.json"))):
             raise BadInput(f"{given.sets / 'pud'} holds no .json.")
         vectors = {name: given.vectors(given.sample(each)[0]) for name, each in read_pud(files[0]).items()}
         if "en" not in vectors:
@@ -55,7 +54,7 @@ class Translations(Task):
 # ---- STS-B: how alike are two sentences, in several languages?
 
 
-def read_stsb(path: str | Path) -> tuple[list[str], list[str], npt.NDArray[np.float64]]:
+def read_stsb(path: str | Path) -> tuple[list[str], list[str], Floats]:
     """(first sentences, second sentences, scores 0 to 5) of an STS-B .csv."""
     try:
         with open(path, newline="", encoding="utf-8") as file:

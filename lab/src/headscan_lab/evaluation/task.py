@@ -136,8 +136,7 @@ def probe(
     mean, spread = train.mean(0), train.std(0) + 1e-6
     x, y = torch.from_numpy((train - mean) / spread).double(), torch.from_numpy(np.asarray(train_labels)).long()
     z = torch.from_numpy((test - mean) / spread).double()
-    classes = int(y.max()) + 1
-    weight = torch.zeros(classes, x.shape[1] + 1, dtype=torch.float64, requires_grad=True)
+    weight = torch.zeros(int(y.max()) + 1, x.shape[1] + 1, dtype=torch.float64, requires_grad=True)
     optimizer = torch.optim.LBFGS([weight], max_iter=200, line_search_fn="strong_wolfe")
 
     def loss() -> torch.Tensor:

@@ -179,8 +179,7 @@ class Lambada(Task):
     needs_head: ClassVar[bool] = True
 
     def scores(self, given: Evaluated) -> Scores:
-        files = sorted((given.sets / "lambada").glob("*.jsonl"))
-        if not files:
+        if not (files := sorted((given.sets / "lambada").glob("*.jsonl"))):
             raise BadInput(f"{given.sets / 'lambada'} holds no .jsonl.")
         return lambada(given.model, given.tokenizer, given.sample(read_lambada(files[0]))[0], context=given.context)
 
@@ -306,8 +305,7 @@ def _vectors(given: Evaluated, body: nn.Module, texts: list[str]) -> Tensor:
 def _predicted(given: Evaluated, body: nn.Module, layer: nn.Module, texts: list[str], batch: int) -> np.ndarray:
     """The class of each text, int [n]."""
     found = [layer(_vectors(given, body, texts[start : start + batch])).argmax(-1).cpu() for start in range(0, len(texts), batch)]
-    classes: np.ndarray = torch.cat(found).numpy()
-    return classes
+    return torch.cat(found).numpy()
 
 
 class FineTuned(Task):

@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform
 
 from headscan.run import Interval, Registry
 from headscan_lab.ledger.measurement import PROMPTS, SEEDS, Measurement
@@ -104,11 +104,12 @@ class ExperimentOutcome:
     note: str = ""
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Experiment(ABC):
     """A measurement with parameters, which several claims may share.
 
-    A subclass is a frozen dataclass in a file of `headscan_lab.ledger.experiments` under `@EXPERIMENTS.register(name)`.
+    A subclass stands in `headscan_lab.ledger.experiments` under `@EXPERIMENTS.register(name)`, which makes it a frozen dataclass.
     """
 
     words: ClassVar[ExperimentWords]

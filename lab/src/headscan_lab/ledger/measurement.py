@@ -13,6 +13,8 @@ from headscan.statistics.uncertainty import score_interval, student, student_qua
 # training). Their interval is Wilson's score interval on the effective number of tokens p (1 - p)/var, with Student's
 # quantile; where every prompt agrees no variance can be seen, and a prompt counts as one observation. Differences join
 # two such intervals (Newcombe 1998, method 10), as if unpaired, which is the wider way.
+SHARE_TEST = "Wilson's interval on the effective number of tokens, clustered by prompt and seed"
+DIFFERENCE_TEST = "Newcombe's interval of a difference of two shares, clustered by prompt and seed"
 
 
 @dataclass(frozen=True, kw_only=True)

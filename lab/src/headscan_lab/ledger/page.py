@@ -1,7 +1,5 @@
 """The ledger as a page of the documentation: a row a statement, then every claim under its document."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 

@@ -121,7 +121,6 @@ def tried(claim: Claim, model: str, seed: int) -> list[ClaimTrial]:
     if claim.control is None and getattr(experiment, "search", False):
         experiment = replace(experiment, search=False)  # type: ignore[call-arg]
     start = time.process_time()
-    name = about(model).name
     try:
         seen, found = _seen(replace(claim, experiment=experiment), seed)
     except BadInput as refused:
@@ -130,7 +129,7 @@ def tried(claim: Claim, model: str, seed: int) -> list[ClaimTrial]:
     effect = seen.effect if seen is not None else None
     beside = "".join(f" Beside: {one}." for one in seen.beside[:2]) if seen is not None else ""
     trial = ClaimTrial(
-        model=name, tendency=found.tendency, why=found.why + beside, seconds=round(time.process_time() - start, 1),
+        model=about(model).name, tendency=found.tendency, why=found.why + beside, seconds=round(time.process_time() - start, 1),
         effect=effect.value if effect else None, interval=effect.interval if effect else None,
         tokens=effect.tokens if effect else 0, prompts=effect.prompts if effect else 0, seeds=effect.seeds if effect else 0,
         decides=settled, quantity=effect.name if effect else "",

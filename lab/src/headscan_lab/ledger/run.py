@@ -1,23 +1,18 @@
 """The verb: claims run one after another, each kept as soon as it is done."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
-from headscan.run import BadInput, ModelRecord, Result, fingerprint, running, verb
+from headscan.run import BadInput, DataFrame, ModelRecord, Result, dataframe, fingerprint, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed32, Settings
 from headscan_lab.ledger.claim import CLAIMS, Claim
 from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, redrawn
 from headscan_lab.ledger.papers import paper_figure, paper_of
 from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, kept, recorded, tried
 from headscan_lab.ledger.statements import StatementRecord, statements
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, repr=False)
@@ -30,9 +25,7 @@ class ReproduceResult(Result):
     figures: list[RedrawnFigure] = field(default_factory=list)
     statements: list[StatementRecord] = field(default_factory=list)
 
-    def frame(self) -> pd.DataFrame:
-        import pandas as pd
-
+    def frame(self) -> DataFrame:
         names = (
             "id", "document", "place", "statement", "model", "verdict", "tendency", "more", "quantity", "effect", "chance",
             "tokens", "prompts", "seeds", "why", "command", "seconds",
@@ -43,7 +36,7 @@ class ReproduceResult(Result):
             | dict(zip(("low", "high"), row.interval or (None, None), strict=True))
             for row in self.claims
         ]
-        return pd.DataFrame(rows)
+        return dataframe(rows)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,34 +108,22 @@ def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
 
 @verb("reproduce")
 def reproduce(
-    claims: Annotated[
-        str | Sequence[str | int],
-        Option(
-            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field, later. Default: all.",
-            metavar="CLAIM", repeat=True,
-        ),
-    ] = (),
+    claims: Annotated[str | Sequence[str | int], Option(
+        "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field, later. Default: all.",
+        metavar="CLAIM", repeat=True
+    )] = (),
     *,
-    figures: Annotated[
-        Literal["slides", "paper", "article"] | None,
-        Option(
-            "Redraw the figures of a document from runs of our own, beside what was published; without CLAIM no claim is run."
-        ),
-    ] = None,
-    paper: Annotated[
-        str | None,
-        Option(
-            "Run the claims of a later paper, by its arXiv number (2510.06477, ...), and draw its figure for every model.",
-            metavar="ARXIV-ID",
-        ),
-    ] = None,
-    on: Annotated[
-        str | Sequence[str],
-        Option(
-            "A trained model on which claims about trained models in general are tried, too; may be given more than once.",
-            metavar="MODEL", repeat=True,
-        ),
-    ] = (),
+    figures: Annotated[Literal["slides", "paper", "article"] | None, Option(
+        "Redraw the figures of a document from runs of our own, beside what was published; without CLAIM no claim is run."
+    )] = None,
+    paper: Annotated[str | None, Option(
+        "Run the claims of a later paper, by its arXiv number (2510.06477, ...), and draw its figure for every model.",
+        metavar="ARXIV-ID"
+    )] = None,
+    on: Annotated[str | Sequence[str], Option(
+        "A trained model on which claims about trained models in general are tried, too; may be given more than once.",
+        metavar="MODEL", repeat=True
+    )] = (),
     out: Out = None, resume: Resume = False, seed: Seed32 = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> ReproduceResult:  # fmt: skip
     """Run claims of the literature as experiments, each under a protocol that was written before it.

@@ -28,8 +28,7 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 from headscan.model import Lens
 from headscan.model.slicing.specification import SliceSpecification
 from headscan.run import BadInput
-from headscan.text import documents
-from headscan.text.tokens import tokenise
+from headscan.text import documents, tokenise
 from headscan.training import cwt_loss
 from headscan_lab.ledger.experiment import Experiment, StandIn
 
@@ -99,7 +98,7 @@ class OnModels(Experiment):
     model: str
 
     def on(self, model: str) -> Experiment | None:
-        return replace(self, model=model)  # type: ignore[call-arg]
+        return replace(self, model=model)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model),)
@@ -218,8 +217,7 @@ def language(seed: int, rows: int, length: int, *, zipf: bool = False) -> Tensor
 @lru_cache(maxsize=2)
 def _stories(kind: str) -> Tensor:
     """The shipped stories as ids of the specimen, or of a model."""
-    tokenizer = lens_of(kind).tokenizer
-    parts = [torch.as_tensor(one.ids, dtype=torch.int64) for one in tokenise(documents("stories"), tokenizer)]
+    parts = [torch.as_tensor(one.ids, dtype=torch.int64) for one in tokenise(documents("stories"), lens_of(kind).tokenizer)]
     return torch.cat(parts)
 
 
@@ -286,8 +284,7 @@ def design(half: int = 0) -> list[Member]:
             for j, depth in enumerate(DEPTHS):
                 vocabulary = VOCABULARIES[(i + j + 2 * turn + half) % 4]
                 head = HEADS[(i + 2 * j + turn + half) % 3]
-                text = TEXTS[(i // 2 + j + turn + half) % 2]
-                found.append(Member(width, depth, vocabulary, head, text, 10 * half))
+                found.append(Member(width, depth, vocabulary, head, TEXTS[(i // 2 + j + turn + half) % 2], 10 * half))
     corners = [found[index] for index in (5, 6, 21, 26)[:REPEATED]]
     again = [
         Member(one.width, one.depth, one.vocabulary, one.head, one.text, one.seed + extra) for one in corners for extra in (1, 2)

@@ -5,16 +5,14 @@ scatter within a class is Σ‖x‖² − n‖μ‖². Definitions and sources: 
 """
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
-from headscan.statistics import ClassSums, SiteBatch
-from headscan.statistics.accumulator import Accumulator
+from headscan.statistics import Accumulator, ClassSums, SiteBatch
 from headscan.statistics.classes import nearest_means, pair_sums, variation
-from headscan.statistics.uncertainty import Cells, jackknife, with_intervals
+from headscan.statistics.uncertainty import Cells, Floats, jackknife, with_intervals
 
 FEW_CLASSES = "fewer than two next tokens occur twice"
 UNDER_64 = "fewer than 64 classes"
@@ -98,9 +96,7 @@ def nearest_mean_agreement(
     return None if np.isnan(hits).all() else float(np.nanmean(hits))
 
 
-def nearest_mean_hits(
-    states: Tensor, predicted: Tensor, sums: ClassSums, *, least: int = 2, block: int = 2048
-) -> npt.NDArray[np.float64]:
+def nearest_mean_hits(states: Tensor, predicted: Tensor, sums: ClassSums, *, least: int = 2, block: int = 2048) -> Floats:
     """1 or 0 for each state of `nearest_mean_agreement` that is asked, NaN for the others [n]."""
     kept = sums.counts >= least
     labels = sums.labels[kept]
@@ -174,6 +170,5 @@ class CollapseProbe(Probe):
                 agreement = row["agreement"] = float(hits[asked].mean())
                 parts = [hits[asked & (data.blocks == owner)] for owner in owners]
                 rest = [(hits[asked].sum() - part.sum()) / max(1, asked.sum() - len(part)) for part in parts]
-                sizes = [len(part) for part in parts]
-                row["agreement_interval"] = jackknife(agreement, rest, sizes, bounds=(0.0, 1.0))
+                row["agreement_interval"] = jackknife(agreement, rest, [len(part) for part in parts], bounds=(0.0, 1.0))
         return [row]

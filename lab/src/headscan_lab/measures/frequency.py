@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tables
-from headscan.statistics.uncertainty import Bounds, Cells, bounded, jackknife, normal_reach
+from headscan.statistics.uncertainty import Bounds, Cells, Floats, bounded, jackknife, normal_reach
 
 WEIGHTS = "a property of the weights alone"
 
@@ -115,16 +115,14 @@ def frequency_bins(
     return bins
 
 
-def _over_rows(values: npt.NDArray[np.float64], bounds: Bounds) -> list[float] | None:
+def _over_rows(values: Floats, bounds: Bounds) -> list[float] | None:
     if len(values) < 10:
         return None
     mean, reach = float(values.mean()), normal_reach(values)
     return list(bounded(mean - reach, mean + reach, bounds))
 
 
-def _over_groups(
-    rows: npt.NDArray[np.float64], norms: npt.NDArray[np.float64], groups: int = 16
-) -> dict[str, list[float] | None]:
+def _over_groups(rows: Floats, norms: Floats, groups: int = 16) -> dict[str, list[float] | None]:
     if len(rows) < 4 * groups:
         return {"drift_interval": None, "average_cosine_interval": None}
     weights = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)[:, None]

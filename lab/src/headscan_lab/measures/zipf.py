@@ -9,7 +9,7 @@ from scipy.optimize import minimize, minimize_scalar
 
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
-from headscan.statistics.uncertainty import Cells, jackknife
+from headscan.statistics.uncertainty import Cells, Floats, jackknife
 
 SHORT = "fewer than three types, or fewer than 100 tokens"
 
@@ -86,16 +86,14 @@ def _refit(counts: npt.NDArray[Any], pure: float, start: tuple[float, float]) ->
     return {"zipf_exponent": pure, "mandelbrot_exponent": a, "mandelbrot_shift": b, "zipf_distance": max(0.0, loss - entropy)}
 
 
-def _newton(
-    share: npt.NDArray[np.float64], ranks: npt.NDArray[np.float64], a: float, b: float, *, shifted: bool
-) -> tuple[float, float, float]:
+def _newton(share: Floats, ranks: Floats, a: float, b: float, *, shifted: bool) -> tuple[float, float, float]:
     """Minimise a·E_s[L] + log Σ exp(−aL), L = log(r + b), over a and, if `shifted`, b ≥ 0; at most 30 steps.
 
     With p ∝ exp(−aL) and q = 1/(r + b) the gradient is (E_s L − E_p L, a(E_s q − E_p q)); its derivatives are
     Var L, E_s q − E_p q + a·Cov(L, q) and a(E_p q² − E_s q² + a·Var q).
     """
 
-    def look(a: float, b: float) -> tuple[float, npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    def look(a: float, b: float) -> tuple[float, Floats, Floats]:
         logs, q = np.log(ranks + b), 1 / (ranks + b)
         weights = np.exp(-a * (logs - logs[0]))
         p = weights / weights.sum()

@@ -183,10 +183,9 @@ TITLES = {
 
 def entry(row: ClaimRecord) -> dict[str, object]:
     """One claim as the template prints it."""
-    tendency = row.tendency if row.verdict == "not tested" else None
     return {
         "id": row.id, "statement": row.statement, "verdict": row.verdict, "slug": slug(row.verdict), "sign": SIGNS[row.verdict],
-        "tendency": tendency, "why": row.why, "command": row.command,
+        "tendency": row.tendency if row.verdict == "not tested" else None, "why": row.why, "command": row.command,
         "about": f"{row.place.rstrip('.')}. Of {row.model}" + (f", on {row.data}." if row.data else "."),
         "more": more(row),
         "evidence": [
@@ -245,8 +244,7 @@ def redrawn_figures(result: ReproduceResult) -> Section | None:
             parts.append(Prose(f"{one.place}. Published: {one.published}"))
             parts.append(Figure(one.id, partial(drawn, one), one.title, f"{one.title}, redrawn."))
     left = [one for one in result.figures if not one.curves]
-    rows = [(one.title, one.place, one.published, one.why_not) for one in left]
-    if rows:
+    if rows := [(one.title, one.place, one.published, one.why_not) for one in left]:
         heads = [Term(name) for name in ("figure", "place", "published", "why it is not redrawn")]
         parts.append(Table(heads, rows, "Figures that are not redrawn"))
     return Section("Figures", "From runs of our own, beside what was published.", parts)

@@ -52,31 +52,25 @@ def head(result: TournamentResult) -> Head:
     """Who ran, when, how long."""
     plan, seeds = result.plan, f"{result.seeds} seed{'s' if result.seeds > 1 else ''}"
     main = plan.cells[0]
-    said = (
-        f"{result.protocol.started[:10]}. {len(result.arms)} arms, {seeds}: {plan.blocks} blocks, width {main.width}, "
-        f"{main.vocabulary:,} tokens, {plan.steps:,} steps of {plan.batch} windows of {plan.context} tokens."
-    )
+    said = f"{result.protocol.started[:10]}. {len(result.arms)} arms, {seeds}: {plan.blocks} blocks, width {main.width}, "
+    said += f"{main.vocabulary:,} tokens, {plan.steps:,} steps of {plan.batch} windows of {plan.context} tokens."
     return Head(["Cures side by side"], said)
 
 
 @section("tournament", 10)
 def leaderboard(result: TournamentResult) -> Section:
     """All arms, the lowest held-out loss first."""
-    lead = (
-        "Each arm at its best rate of those tried, the same for all, chosen on windows that are used for nothing else. "
-        f"Arms are compared where their held-out loss is {result.matched_loss:.2f} nats: a cone that fades as the loss "
-        "falls would else favour whoever learns faster. Intervals are over seeds."
-    )
+    lead = "Each arm at its best rate of those tried, the same for all, chosen on windows that are used for nothing else. "
+    lead += f"Arms are compared where their held-out loss is {result.matched_loss:.2f} nats: a cone that fades as the loss "
+    lead += "falls would else favour whoever learns faster. Intervals are over seeds."
     return Section("Leaderboard", lead, [_table(result.arms, BOARD, "Arms by held-out loss", result.matched_loss)])
 
 
 @section("tournament", 20)
 def words(result: TournamentResult) -> Section:
     """A reader's sentence an arm."""
-    lead = (
-        "What an arm buys, what it costs, and where it only moves the cone. A difference is told where its interval over "
-        "paired seeds, wide enough for all arms at once, leaves no difference out; other rates and sizes can take it back."
-    )
+    lead = "What an arm buys, what it costs, and where it only moves the cone. A difference is told where its interval over "
+    lead += "paired seeds, wide enough for all arms at once, leaves no difference out; other rates and sizes can take it back."
     rows = [Line(row.text("arm"), (row.text("about"), row.text("sentence"))) for row in result.arms]
     columns: list[Term | str] = ["arm", Term("what it is"), Term("what the numbers say")]
     return Section("In words", lead, [Table(columns, rows, title="What each arm buys and costs")])
@@ -101,12 +95,9 @@ def curves(result: TournamentResult) -> Section | None:
 @section("tournament", 40)
 def gradient(result: TournamentResult) -> Section:
     """The logits' gradient through the head, with its nulls."""
-    lead = (
-        "At the matched loss: how much of the norm of the logits' gradient reaches the states through the head, beside what "
-        "a head of that shape keeps by its shape alone. Norm that is not kept is not necessarily lost learning."
-    )
-    title = "Kept norm of the logits' gradient"
-    shown = _figure(result, "kept", "kept_norm", title)
+    lead = "At the matched loss: how much of the norm of the logits' gradient reaches the states through the head, beside what "
+    lead += "a head of that shape keeps by its shape alone. Norm that is not kept is not necessarily lost learning."
+    shown = _figure(result, "kept", "kept_norm", "Kept norm of the logits' gradient")
     board = _table(result.arms, KEPT, "Kept norm and its nulls")
     return Section("The gradient through the head", lead, [board, shown] if result.curves else [board])
 
@@ -122,10 +113,8 @@ def elsewhere(result: TournamentResult) -> Section | None:
     """Other vocabularies and widths."""
     if not result.others:
         return None
-    lead = (
-        "Each arm at the rate of the leaderboard, and where its loss is as far below that of the unigram law as the matched "
-        "loss of the leaderboard is."
-    )
+    lead = "Each arm at the rate of the leaderboard, and where its loss is as far below that of the unigram law as the matched "
+    lead += "loss of the leaderboard is."
     rows = sorted(result.others, key=lambda row: (row.text("vocabulary"), row.text("width")))
     return Section("Other vocabularies and widths", lead, [_table(rows, BOARD, "In other cells", folded=True)])
 
@@ -141,8 +130,7 @@ def _figure(result: TournamentResult, name: str, measure: str, title: str) -> Fi
         )  # fmt: skip
     figure = lines(series, "held-out loss, nats a token", title, by_depth=True)
     figure.update_xaxes(autorange="reversed")
-    alt = f"{title} against held-out loss, a line an arm"
-    return Figure(name, figure, alt, f"{title}; training goes right.")
+    return Figure(name, figure, f"{title} against held-out loss, a line an arm", f"{title}; training goes right.")
 
 
 def _table(

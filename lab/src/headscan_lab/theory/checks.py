@@ -1,7 +1,5 @@
 """What the theorems and printed formulas of arXiv:2408.15417 say, as numbers of one random instance each."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
@@ -12,6 +10,8 @@ import numpy.typing as npt
 import headscan.ntp as ntp
 from headscan.ntp.observe import observe
 from headscan.run import BadInput
+from headscan.text.counts import count
+from headscan.text.source import Counting
 from headscan_lab import theory
 from headscan_lab.theory.features import FeatureCheckpoint, FeatureRun, train_features
 from headscan_lab.theory.transformer import train_transformer
@@ -73,8 +73,7 @@ def bound_of_equation_24(seed: int) -> Found:
     dense = np.zeros((labels.contexts, labels.vocabulary))
     dense[labels.supports.rows, labels.supports.indices] = prediction.sparse
     norm, broken = float(np.linalg.norm(dense, 2)), {-1: 0, 1: 0}
-    growths = (2.0, 4.0, 8.0)
-    for R in growths:
+    for R in (2.0, 4.0, 8.0):
         excess = ntp.cross_entropy(dense + R * prediction.solution.logits, labels) - labels.entropy()
         for sign in broken:
             broken[sign] += bool(excess > labels.vocabulary * np.exp(sign * 2 * norm - R))
@@ -126,9 +125,6 @@ def norm_of_the_code(seed: int) -> Found:
 
 def story_labels(order: int, stories: int, seed: int) -> tuple[npt.NDArray[np.int64], ntp.SoftLabels]:
     """Contexts [m, order] and soft labels of stories by a small grammar."""
-    from headscan.text.counts import count
-    from headscan.text.source import Counting
-
     grammar = theory.StoryGrammar()
     counts = count(grammar.stories(stories, seed=seed), len(grammar.vocabulary), Counting(order=order))
     return np.asarray(counts.contexts, dtype=np.int64), ntp.SoftLabels.of(counts.matrix())
@@ -139,9 +135,8 @@ def square_root_missing(seed: int) -> Found:
     _, labels = story_labels(1, 200, seed)
     prediction = ntp.predict(labels)
     words, _ = prediction.spectrum.factors()
-    unrooted = words * np.sqrt(prediction.spectrum.sigma)
     return {
-        "cosine with the Gram matrix, as printed": ntp.gram_cosine(unrooted, prediction.words),
+        "cosine with the Gram matrix, as printed": ntp.gram_cosine(words * np.sqrt(prediction.spectrum.sigma), prediction.words),
         "cosine with the square root": ntp.gram_cosine(words, prediction.words),
     }
 

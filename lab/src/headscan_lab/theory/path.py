@@ -145,8 +145,7 @@ class _PathProblem:
         _, code = np.unique(level.astype(np.int64) * labels.vocabulary + supports.indices, return_inverse=True)
         first, self.inverse = group_equal_rows(supports.indptr, code)
         multiplicity = np.bincount(self.inverse, minlength=len(first)).astype(np.float64)
-        follows = np.bincount(supports.indices, minlength=labels.vocabulary) > 0
-        kept = np.flatnonzero(follows)
+        kept = np.flatnonzero(np.bincount(supports.indices, minlength=labels.vocabulary) > 0)
         self.token_class = np.full(labels.vocabulary, len(kept))
         self.token_class[kept] = np.arange(len(kept))
         never = labels.vocabulary - len(kept)
@@ -166,8 +165,7 @@ class _PathProblem:
         self.log_p = torch.where(self.p > 0, self.p.clamp_min(1e-300).log(), 0.0)
         self.prox = CrossEntropyProx(self.p, self.r)
         self.sizes = (self.p > 0).sum(1)
-        inside = Supports.of(probability > 0)
-        self.supports_scaled = on(inside.dense().astype(np.float64))
+        self.supports_scaled = on(Supports.of(probability > 0).dense().astype(np.float64))
         self.Z: Tensor | None = None
         self.U = torch.zeros_like(self.p)
         self.rho = 0.0

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from headscan.run import BadInput
+from headscan.statistics.uncertainty import Floats
 
 LEAST = 4  # checkpoints
 
@@ -67,7 +67,7 @@ def phases(steps: Sequence[int], ranks: Sequence[float], *, draws: int = 400, se
     return Phases(int(at[low]), int(at[high]), fit, float(np.quantile(null, 0.95)), (1 + reached) / (draws + 1), present)
 
 
-def _errors(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _errors(values: Floats) -> Floats:
     """The squared error of the best rise over every run of checkpoints [a, b), [n + 1, n + 1]: neighbours are pooled where they
     fall, and pooling n and n' of means m and m' costs nn'/(n + n')·(m − m')² (Ayer et al. 1955)."""
     n = len(values)
@@ -85,7 +85,7 @@ def _errors(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
     return errors
 
 
-def _best(values: npt.NDArray[np.float64]) -> tuple[float, int, int]:
+def _best(values: Floats) -> tuple[float, int, int]:
     """The share explained, and the places of the turning points: the last of the fall, and of the rise."""
     n = len(values)
     rising, falling = _errors(values), _errors(-values)

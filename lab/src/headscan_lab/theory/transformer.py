@@ -1,19 +1,17 @@
 """A small transformer trained on the contexts of a count, with soft labels, as arXiv:2408.15417 trains its own."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
 
+from headscan.model import Lens
 from headscan.ntp.labels import SoftLabels
-
-if TYPE_CHECKING:
-    from headscan.model import Lens
-    from headscan.run import Progress
+from headscan.run import Progress
 
 
 def train_transformer(
@@ -27,11 +25,6 @@ def train_transformer(
     descends the cross-entropy with their whole soft label, which is the sum over all positions of the text with those
     contexts. AdamW, warm-up of a twentieth, cosine to a tenth. Cost: steps x batch x K tokens of a 12 layers width² model.
     """
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    from headscan.model import Lens
-
     m, K = contexts.shape
     config = LlamaConfig(
         vocab_size=labels.vocabulary, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=layers,

@@ -23,10 +23,9 @@ class CoupledAdam(Optimiser):
     that never occur count in the mean. Source: Stollenwerk and Stollenwerk 2025 (arXiv:2502.08441), with tied tables.
     """
 
-    coupled: Annotated[
-        Literal["head", "input", "both"],
-        Option("Tables whose rows are coupled; a tied table is both, and without a head the one that is compared with."),
-    ] = "head"
+    coupled: Annotated[Literal["head", "input", "both"], Option(
+        "Tables whose rows are coupled; a tied table is both, and without a head the one that is compared with."
+    )] = "head"  # fmt: skip
     coupled_scale: Annotated[float, Option("Factor of the mean second moment.", above=0)] = 1.0
 
     def make(
@@ -75,8 +74,7 @@ class CoupledAdamW(torch.optim.Optimizer):
                     continue
                 slope = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
                 energy = slope.square().mean(0) if group["apart"] else slope.square()
-                state = self.state[parameter]
-                if not state:
+                if not (state := self.state[parameter]):
                     state["step"] = torch.zeros(())
                     state["exp_avg"], state["exp_avg_sq"] = torch.zeros_like(parameter), torch.zeros_like(energy)
                 state["step"] += 1
@@ -97,8 +95,7 @@ def centre_head(model: Any) -> None:
     The softmax of a plain untied head does not see it: all logits of a position move by one number. A tied table is the
     input's too, and under a soft cap the number is seen.
     """
-    output = output_layer(model)
-    if output is None:
+    if (output := output_layer(model)) is None:
         raise BadInput(f"{type(model).__name__} has no head whose rows could be centred.")
     output.weight.sub_(output.weight.mean(0))
 

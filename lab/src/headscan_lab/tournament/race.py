@@ -18,6 +18,7 @@ from torch import Tensor
 from headscan.measures.kept_gradient import GradientThroughHead
 from headscan.measures.measure import MEASURES
 from headscan.statistics import Cloud
+from headscan.statistics.uncertainty import Floats
 from headscan.training.heads import Unembedding, body_of, final_norm_of
 from headscan.training.learner import Learner
 from headscan.training.run import build
@@ -119,9 +120,8 @@ def last_states(learner: Learner, ids: Tensor) -> tuple[Tensor, Tensor]:
     return seen[0].flatten(0, 1), states.flatten(0, 1)
 
 
-def _rows(states: Tensor) -> npt.NDArray[np.float64]:
-    found: npt.NDArray[np.float64] = states.double().numpy()
-    return found
+def _rows(states: Tensor) -> Floats:
+    return states.double().numpy()
 
 
 @dataclass(frozen=True)

@@ -1,22 +1,17 @@
 """What the runs of an arm say together: means over seeds with their intervals, at equal tokens, time and loss."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from headscan.run import Interval, Result, Row
+from headscan.run import DataFrame, Interval, Result, Row, dataframe
 from headscan.statistics.uncertainty import student
 from headscan_lab.tournament.race import SHAPES, Moment, Race
 from headscan_lab.tournament.variants import TournamentPlan
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def mean_over_seeds(values: Iterable[float | None], *, level: float = 0.95) -> tuple[float | None, Interval | None]:
@@ -150,10 +145,6 @@ def _shape(name: str) -> Callable[[Race, float], float | None]:
     return lambda race, matched: at_loss(race, matched)[name]
 
 
-def _seconds_a_step(race: Race, matched: float) -> float | None:
-    return race.seconds_a_step
-
-
 def _nats(race: Race, matched: float) -> float | None:
     return race.moments[-1].nats if race.tuning_nats is not None else None
 
@@ -165,7 +156,7 @@ COMPARED: Mapping[str, tuple[Callable[[Race, float], float | None], bool]] = {
     "effective_rank_without_ones": (_shape("effective_rank_without_ones"), False),
     "tokens": (_shape("tokens"), True),
     "heldout_nats": (_nats, False),
-    "seconds_a_step": (_seconds_a_step, True),
+    "seconds_a_step": (lambda race, matched: race.seconds_a_step, True),
 }
 """What is compared, and whether as a ratio."""
 
@@ -238,16 +229,12 @@ def _cone(of: dict[str, ArmDifference], differences: Sequence[ArmDifference], ma
     word = "smaller" if cone.sign < 0 else "larger"
     said = f"{start}{word} than that of {cone.reference}: {_pair(cone, 3)}{_turns(cone, differences)}."
     if cone.sign < 0 and inner.sign >= 0:
-        said += (
-            " The cone has only moved: without the direction of ones, which a LayerNorm deletes, its cosine is "
-            f"{'larger' if inner.sign > 0 else 'not told apart'}, {_pair(inner, 3)}."
-        )
+        said += " The cone has only moved: without the direction of ones, which a LayerNorm deletes, its cosine is "
+        said += f"{'larger' if inner.sign > 0 else 'not told apart'}, {_pair(inner, 3)}."
     elif cone.sign < 0 and of["effective_rank"].sign < 0 <= of["effective_rank_without_ones"].sign:
-        said += (
-            " Part of it has only moved, into the direction of ones, which a LayerNorm deletes: its effective rank is lower, "
-            f"{_pair(of['effective_rank'], 1)}, and without that direction it is not; the cosine is then "
-            f"{_pair(inner, 3)}{_turns(inner, differences)}."
-        )
+        said += " Part of it has only moved, into the direction of ones, which a LayerNorm deletes: its effective rank is lower, "
+        said += f"{_pair(of['effective_rank'], 1)}, and without that direction it is not; the cosine is then "
+        said += f"{_pair(inner, 3)}{_turns(inner, differences)}."
     return said
 
 
@@ -315,10 +302,8 @@ class TournamentResult(Result):
         """The row of an arm."""
         return next(row for row in self.arms if row["arm"] == name)
 
-    def frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame([dict(row) for row in self.arms])
+    def frame(self) -> DataFrame:
+        return dataframe([dict(row) for row in self.arms])
 
     def __repr__(self) -> str:
         return (

@@ -132,8 +132,7 @@ def other_table(name: str, lens: Lens) -> Float[Tensor, "V e"]:
     kind, _, seed = name.partition(":")
     if kind != "random" or not seed.isdigit():
         raise BadInput(f"Another embedding table is given as random:SEED, not as '{name}'.")
-    generator = torch.Generator().manual_seed(int(seed))
-    return (torch.randn(own.shape, generator=generator) * own.detach().float().std().cpu()).to(own)
+    return (torch.randn(own.shape, generator=torch.Generator().manual_seed(int(seed))) * own.detach().float().std().cpu()).to(own)
 
 
 def equal_rows(table: Float[Tensor, "V e"]) -> dict[int, list[int]]:

@@ -113,8 +113,7 @@ class Prefix:
     def _behind(self, rows: Tensor | None, embeds: Tensor, grad: bool = False) -> Float[Tensor, "N s width"]:
         """Run vectors [N, s, e] behind the cached prompts `rows`; without rows the cache grows by them."""
         self._cache.rows = rows
-        extra = {"past_key_values": self._cache, "use_cache": True}
-        return self.cut.states(inputs_embeds=embeds, grad=grad, extra=extra).float()
+        return self.cut.states(inputs_embeds=embeds, grad=grad, extra={"past_key_values": self._cache, "use_cache": True}).float()
 
     def _split(self, run: Callable[[slice], Tensor], count: int) -> Tensor:
         outputs, self.batch, note = split_on_exhaustion(run, count, self.batch)
@@ -153,8 +152,7 @@ def _compare(cut: SlicedModel) -> bool:
         step = Prefix(cut, ids[:, :3], cached=True).evaluate(rows, ids[:, 3])
     except Exception:  # any way in which a family does not take this cache means: do without
         return False
-    whole = Prefix(cut, ids[:, :3], cached=False).evaluate(rows, ids[:, 3])
-    return _agree(cut, step, whole)
+    return _agree(cut, step, Prefix(cut, ids[:, :3], cached=False).evaluate(rows, ids[:, 3]))
 
 
 def _agree(cut: SlicedModel, step: Tensor, whole: Tensor) -> bool:
@@ -216,8 +214,7 @@ class CacheSlice(SlicedModel):
             super().states(input_ids, inputs_embeds=inputs_embeds, grad=grad, extra=more)
         finally:
             del cache.update
-        missing = [layer for layer in self.layers if layer not in stored]
-        if missing:
+        if missing := [layer for layer in self.layers if layer not in stored]:
             raise BadInput(f"Block {missing[0]} of '{self.lens.name}' stores no keys and values: it has no such cache.")
         wanted = {"keys": (0,), "values": (1,), "both": (0, 1)}[self.stored]
         parts = [self._seen(stored[layer][index]) for layer in self.layers for index in wanted]

@@ -1,7 +1,5 @@
 """Slices: a part of a model, made ready on one model and run."""
 
-from __future__ import annotations
-
 import copy
 import inspect
 from dataclasses import dataclass
@@ -79,7 +77,7 @@ class SlicedModel(Memo):
     def vocabulary_size(self) -> int:
         return self.lens.vocabulary_size
 
-    def embed(self, ids: Int[Tensor, ...]) -> Float[Tensor, "... e"]:
+    def embed(self, ids: Int[Tensor, "..."]) -> Float[Tensor, "... e"]:
         return F.embedding(ids.to(self.vectors.device), self.vectors)
 
     def check(self, input_ids: IdsLike) -> Int[Tensor, "B T"]:
@@ -213,10 +211,7 @@ class Slice(SliceSpecification):
         return self.on(lens).run(input_ids, inputs_embeds=inputs_embeds, grad=grad)
 
 
-At = Annotated[
-    str | Slice,
-    Option(
-        "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: 'block.3[:, 1:, :64] only=attention "
-        "residual=false'. Attributes: only, residual, normalisation, causal, embedding, weights, pool."
-    ),
-]
+At = Annotated[str | Slice, Option(
+    "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: 'block.3[:, 1:, :64] only=attention "
+    "residual=false'. Attributes: only, residual, normalisation, causal, embedding, weights, pool."
+)]  # fmt: skip

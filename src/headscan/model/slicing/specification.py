@@ -37,8 +37,7 @@ def positions_of(text: str, length: int) -> list[int]:
     >>> positions_of("-1", 5), positions_of("1:3", 5)
     ([4], [1, 2])
     """
-    positions = list(range(length))[range_of(text)]
-    if not positions:
+    if not (positions := list(range(length))[range_of(text)]):
         raise BadInput(f"[:, {text}, :] leaves nothing of an output of {length} positions.")
     return positions
 
@@ -129,8 +128,7 @@ class SliceSpecification:
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Self:
         """The slice that `document` wrote; unknown keys are refused."""
-        known = {field.name for field in fields(cls)}
-        if unknown := set(document) - known:
+        if unknown := set(document) - {field.name for field in fields(cls)}:
             raise BadInput(f"A slice has no attribute {', '.join(sorted(unknown))}.")
         return cls(**{**document, "sites": tuple(document.get("sites", ("block.0",)))})
 

@@ -22,8 +22,7 @@ from plotly.offline import get_plotlyjs
 
 from headscan.report.kit import palette, words
 from headscan.report.kit.parts import Cell, Figure, Page, Panels, Raw, Table, figures_of
-from headscan.run.rows import plain
-from headscan.run.vocabulary import Term
+from headscan.run import Term, plain
 
 HOMES = ["headscan.report"]
 """The packages whose `templates` and `assets` pages are made of; a plug-in with pages of its own adds itself."""

@@ -12,8 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 from headscan.report.kit.words import written
-from headscan.run.rows import Row
-from headscan.run.vocabulary import Term, terms_of
+from headscan.run import Row, Term, terms_of
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -128,8 +127,7 @@ def table(
 ) -> Table:  # fmt: skip
     """A table of records (dataclass instances, or `Row`s, whose `terms` must be given), a row each; `note` makes what stands
     behind the label. `columns` are fields, under the titles of their terms, or pairs of a term and a function of the row; the
-    first is the label.
-    """
+    first is the label."""
     records = list(rows)
     own = terms if terms is not None else terms_of(type(records[0])) if records else {}
     heads = [replace(own.get(one, Term(one.replace("_", " "))), name=one) if isinstance(one, str) else one[0] for one in columns]

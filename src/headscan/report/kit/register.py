@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from headscan.report.kit.parts import Facts, FindingLine, Head, Page, Prose, Section, Shown, Table
 from headscan.report.kit.words import grouped, named
-from headscan.run.registry import Registry
-from headscan.run.rows import plain
-from headscan.run.verbs import VERBS
+from headscan.run import VERBS, Registry, plain
 
 if TYPE_CHECKING:
     from headscan.run.result import Result

@@ -14,8 +14,7 @@ from rich.text import Text
 
 from headscan.report.kit.parts import Cell, Facts, FindingLine, Page, Part, Prose, Raw, Table, figures_of
 from headscan.report.kit.words import clean, written
-from headscan.run.errors import BadInput
-from headscan.run.vocabulary import Term
+from headscan.run import BadInput, Term
 
 LEVELS = {"alert": ("!", "bold red"), "notice": ("·", "yellow"), "good": ("+", "green")}
 ROWS = 14
@@ -155,8 +154,7 @@ def write_figures(page: Page, folder: Path, formats: Sequence[str] = FORMATS) ->
 
     Raises BadInput where kaleido or a Chrome is missing, or a format is none of SVG, PDF, PNG.
     """
-    unknown = [one for one in formats if one not in (*FORMATS, "png")]
-    if unknown:
+    if unknown := [one for one in formats if one not in (*FORMATS, "png")]:
         raise BadInput(f"Figures are written as svg, pdf or png, not as {unknown[0]}.")
     figures = {one.name: one for part in page.parts() for one in figures_of(part)}
     if not figures:

@@ -44,8 +44,7 @@ def number(value: object, digits: int = 3, places: int | None = None) -> str:
     """
     if isinstance(value, int) and not isinstance(value, bool):
         return grouped(value)
-    found = value_of(value)
-    if found is None:
+    if (found := value_of(value)) is None:
         return DASH
     if places is not None:
         return f"{found:z.{places}f}".replace("-", "−")
@@ -102,8 +101,7 @@ def written(value: object, term: Term) -> str:
     """
     if isinstance(value, str):
         return value
-    finite = value_of(value)
-    if finite is None:
+    if (finite := value_of(value)) is None:
         return DASH
     if term.percent:
         return f"{100 * finite:.{1 if term.places is None else term.places}f} %".replace("-", "−")

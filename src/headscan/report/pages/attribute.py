@@ -180,8 +180,7 @@ def trust(result: AttributeResult) -> Section:
             Term("insertion", "The same as the highest units are put back first; high is good."),
         ]
         rows = [Line(name, [cell_of(one.deletion, "area"), cell_of(one.insertion, "area")]) for name, one in checked]
-        null = [cell_of(first.random, key) for key in ("deletion", "insertion")]
-        rows.append(Line("random order", null, note="averaged"))
+        rows.append(Line("random order", [cell_of(first.random, key) for key in ("deletion", "insertion")], note="averaged"))
         parts += [Figure("curves", lambda: curves(result), alt, caption), Table(columns, rows)]
         parts += [Prose(first.no_interval)] if first.no_interval else []
     else:
@@ -192,8 +191,7 @@ def trust(result: AttributeResult) -> Section:
             said = "Its scores must sum to the target's change from the baseline; they miss by at most "
             said += f"{100 * max(gap.relative_gap):.2g} % ({gap.evaluations} gradients on {pieces} of the path)."
             parts.append(Prose(said, f"Completeness of {one.words.title.lower()}."))
-    lead = "Take away what a map calls important, and the prediction should go."
-    return Section("How far to trust it", lead, parts)
+    return Section("How far to trust it", "Take away what a map calls important, and the prediction should go.", parts)
 
 
 def curves(result: AttributeResult) -> go.Figure:

@@ -219,8 +219,7 @@ def _bars(
     *, most: float | None = None,
 ) -> Figure:  # fmt: skip
     """Horizontal bars, some a model; as high as there are bars."""
-    height = 100 + 28 * len(models) * len(values)
-    return Figure(name, lambda: figures.bars(models, values, axis, most), alt, caption, height)
+    return Figure(name, lambda: figures.bars(models, values, axis, most), alt, caption, 100 + 28 * len(models) * len(values))
 
 
 def _found(one: Observation) -> str:

@@ -72,8 +72,7 @@ def _map(result: CompareResult, name: str, cells: list[SimilarityCell], called: 
     words = result.measures[name]
     tokens = f"{result.tokens:,} tokens" if words.tokens == "all" else f"a sample of {result.sampled:,} tokens"
     alt = f"{words.title} of every site of {cells[0].model_a} with every site of {cells[0].model_b}"
-    sentence = f"{words.sentence} Of {tokens}."
-    return Figure(called, lambda: _heat(cells), alt, height=380, title=words.title, sentence=sentence)
+    return Figure(called, lambda: _heat(cells), alt, height=380, title=words.title, sentence=f"{words.sentence} Of {tokens}.")
 
 
 def _heat(cells: list[SimilarityCell]) -> go.Figure:
@@ -92,8 +91,7 @@ def _heat(cells: list[SimilarityCell]) -> go.Figure:
     thresholds = [cell.tests[0].threshold for cell in cells if cell.tests and cell.tests[0].threshold is not None]
     if thresholds:
         level = median(thresholds)
-        quarters = low, 0.0, 0.25, 0.5, 0.75, 1.0
-        ticks = [tick for tick in quarters if tick >= low and abs(tick - level) > 0.06 * (1 - low)]
+        ticks = [tick for tick in (low, 0.0, 0.25, 0.5, 0.75, 1.0) if tick >= low and abs(tick - level) > 0.06 * (1 - low)]
         bar = {"tickvals": [*ticks, level], "ticktext": [*(f"{tick:.2g}" for tick in ticks), f"null {level:.2f}"]}
         figure.update_traces(colorbar=bar, selector={"type": "heatmap"})
     return figure

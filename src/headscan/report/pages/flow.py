@@ -9,8 +9,7 @@ import plotly.graph_objects as go
 
 from headscan.report.kit import Figure, Head, Prose, Raw, Section, Term, figures, page, palette, section, table
 from headscan.report.kit.words import literal, named
-from headscan.run.errors import BadInput
-from headscan.run.vocabulary import terms_of
+from headscan.run import BadInput, terms_of
 
 if TYPE_CHECKING:
     from headscan.flow.result import ChannelPart, ChannelResult, FlowPart, FlowResult
@@ -109,10 +108,6 @@ def channel(result: ChannelResult) -> Head:
     return Head(["How narrow and noisy an output may be"], f"A token's output as a message, in {seen}.")
 
 
-def _heading(result: ChannelResult, part: ChannelPart) -> list[Part]:
-    return [Prose(titled(part), heading=True)] if len(result.parts) > 1 else []
-
-
 @section("channel", 10)
 def codebooks(result: ChannelResult) -> Section:
     """How far apart the outputs of all tokens lie."""
@@ -145,7 +140,7 @@ def decoding(result: ChannelResult) -> Section:
     for index, part in enumerate(result.parts):
         enough = (Term("fewest tried that decode 95 %"), lambda row, part=part: _enough(part, row.noise))
         parts += [
-            *_heading(result, part),
+            *([Prose(titled(part), heading=True)] if len(result.parts) > 1 else []),
             Figure(f"noise-{index}", _noise(part), "Tokens decoded rightly by the number of features, one line a noise level",
                    "Noise, with maximum-likelihood decoding: the nearest code word.", 320),
             table(part.bounds, *columns, enough),

@@ -50,11 +50,10 @@ def numbers(result: NtpResult) -> Section:
     ]  # fmt: skip
     if s is not None:
         gap = f"certified to {number(s.gap)} of it" + ("" if s.converged else ", stopped early")
-        proxy = "cosine of its Gram matrix of words with the certified one"
         rows += [
             ("‖L^mm‖", number(s.primal), f"nuclear norm of the growing part, {gap}"),
             ("rank", number(s.rank), "width that embeddings need for it"),
-            ("cheap proxy", number(s.proxy_word_gram_cosine), proxy),
+            ("cheap proxy", number(s.proxy_word_gram_cosine), "cosine of its Gram matrix of words with the certified one"),
         ]
     if c is not None:
         wrong = f"is not: {c.violating_share:.1%} of the entries have the wrong sign"
@@ -108,8 +107,7 @@ def contexts(result: NtpResult) -> Section:
 def words(result: NtpResult) -> Section:
     """Words on the two strongest semantic axes, and the ends of all."""
     caption = "The most frequent next tokens. Point at a dot to read the word."
-    alt = "Words in the plane of two axes of the predicted embeddings"
-    plane = Figure("words", lambda: plane_of(result), alt, caption, 560)
+    plane = Figure("words", lambda: plane_of(result), "Words in the plane of two axes of the predicted embeddings", caption, 560)
     rows = [
         (str(a.index + 1), a.strength, " ".join(e.token for e in a.positive), " ".join(e.token for e in a.negative))
         for a in result.axes
@@ -126,8 +124,7 @@ def against(result: NtpResult) -> Section | None:
         return None
     values = [_support_values(model.metrics) for model in result.comparisons]
     rows = [(name, *(column[index][2] for column in values), meaning) for index, (name, meaning, _) in enumerate(values[0])]
-    names = [Term(model.name) for model in result.comparisons]
-    table = Table(["against the prediction", *names, Term("", where="page")], rows)
+    table = Table(["against the prediction", *[Term(model.name) for model in result.comparisons], Term("", where="page")], rows)
     notes = [Prose(note) for model in result.comparisons for note in model.notes]
     return Section("Against the prediction", "Every number with its meaning.", [table, *notes])
 

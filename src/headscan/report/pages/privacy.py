@@ -52,23 +52,18 @@ def recovered(lines: Sequence[RecoveredLine]) -> Raw:
 
 
 VERDICTS = [
-    Term(
-        "recovered and unique",
-        "The tokens give the output, and no other prompt of their length does: every other token was run at its position, or "
-        "a bound proves it farther.",
-    ),
+    Term("recovered and unique", "The tokens give the output, and no other prompt of their length does: every other token was "
+         "run at its position, or a bound proves it farther."),
     Term("recovered, unique among those tried", "The tokens give the output; no other that was tried does."),
     Term("ambiguous", "The tokens give the output, and others do, too, within the tolerance."),
     Term("information absent", "Some token moves no output that was given: no method can find it."),
     Term("not recovered", "No tokens were found that give the output; this says nothing of the information."),
-    Term(
-        "no token fits",
-        "Of states that were given: every token was run, and none gives the first of them, nor stands out as nearest.",
-    ),
+    Term("no token fits", "Of states that were given: every token was run, and none gives the first of them, nor stands out as "
+         "nearest."),
     Term("exhaustive", "A certificate: at each position every token that may be returned was run under the prefix found."),
     Term("bounded", "A certificate: the tokens that were not run are proved farther than the tolerance."),
     Term("sampled", "A certificate: some tokens were run; of the others nothing is known."),
-]
+]  # fmt: skip
 
 
 @page("invert")
@@ -173,8 +168,7 @@ def _tokens(result: InvertResult) -> Table:
         for place, token in enumerate(prompt.recovered_strings):
             true = prompt.strings[place] if prompt.strings else "?"
             proved = proof.residuals[place], proof.margins[place], proof.compared[place], proof.types[place]
-            equivalent = len(proof.equivalent[place])
-            rows.append((f"{number + 1}, {place}", true, token, *proved, equivalent, prompt.verdicts[place]))
+            rows.append((f"{number + 1}, {place}", true, token, *proved, len(proof.equivalent[place]), prompt.verdicts[place]))
     return Table(columns, rows, where="page")
 
 
@@ -210,11 +204,9 @@ def _summary(result: PrivacyResult) -> str:
     if len({row.defence for row in result.rows}) > 1:
         return _cheapest(result)
     sentences = []
-    bounded = [row for row in result.rows if row.bits_lower is not None and row.noise > 0]
-    if bounded:
+    if bounded := [row for row in result.rows if row.bits_lower is not None and row.noise > 0]:
         sentences.append(_remains(min(bounded, key=lambda row: row.bits_lower or 0.0)))
-    silent = [row for row in result.rows if row.noise == 0]
-    if silent:
+    if silent := [row for row in result.rows if row.noise == 0]:
         worst = max(silent, key=lambda row: row.site)
         how = f"as {worst.defence}" if any(row.bits_lower is not None for row in silent) else "without noise"
         ends = [f"{bound(row.text_accuracy for row in silent):.0%}" for bound in (min, max)]
@@ -239,8 +231,7 @@ def _cheapest(result: PrivacyResult) -> str:
     rows = [row for row in result.rows if row.bits_upper is not None]
     if not rows:
         return "No setting has bits between bounds."
-    safe = [row for row in rows if (row.bits_upper or 0.0) <= (row.prior_bits or 0.0) / 2]
-    if safe:
+    if safe := [row for row in rows if (row.bits_upper or 0.0) <= (row.prior_bits or 0.0) / 2]:
         row = min(safe, key=lambda one: float("inf") if (cost := _cost(one)) is None else cost)
         return f"{_remains(row)} No cheaper setting tried is proved to leave half of the bits or fewer."
     row = min(rows, key=lambda one: one.bits_upper or 0.0)

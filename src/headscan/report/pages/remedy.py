@@ -93,8 +93,7 @@ def drifted(result: RemedyResult) -> Section | None:
     shown = table(result.drift, "quantity", "value", (Term("what it is"), lambda one: one.sentence), title="Drift", terms={
         "value": Term("value", "With its 95 % interval by rows.", places=3, spread=True)
     })  # fmt: skip
-    lead = "What changed between the two versions, on the rows held out."
-    return Section("Drift", lead, [shown]) if result.drift else None
+    return Section("Drift", "What changed between the two versions, on the rows held out.", [shown]) if result.drift else None
 
 
 @section("remedy", 40)

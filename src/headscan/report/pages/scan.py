@@ -79,11 +79,10 @@ def scan(result: ScanResult) -> Head:
     if not names or not result.sites:
         raise BadInput("The result is no scan: it has no models or no sites.")
     plots = {measure: partial(by_layer, result, measure) for measure in result.measures}
-    heads = [_cone_of(result, name) for name in names]
     return Head(
         [named(name) for name in names], _subtitle(result), switch=knows(result, "average_cosine"), plots=plots,
         words=[term(words, name) for name, words in result.measures.items()],
-        top=[Raw("scan_cones.html.j2", {"heads": heads, "several": len(names) > 1})],
+        top=[Raw("scan_cones.html.j2", {"heads": [_cone_of(result, name) for name in names], "several": len(names) > 1})],
     )  # fmt: skip
 
 
@@ -133,8 +132,7 @@ FIELDS = ("tokens", "before", "after", "frequency", "position", "id")
 
 @section("scan", 30)
 def cat_scan(result: ScanResult) -> Section | None:
-    shown = clouds(result)
-    if not shown:
+    if not (shown := clouds(result)):
         return None
     scripts = ("projection.js", "cat_scan.js")
     later = {"contexts": [{side: cloud.pop(side) for side in ("before", "after")} for cloud in shown], **_near(result)}
@@ -230,8 +228,7 @@ def certainty(result: ScanResult) -> Section | None:
     """The effective number of clusters of each model."""
     parts: list[Part] = []
     for model in models(result):
-        rows = [row for row in of_model(result.sites, model) if row.get("clusters")]
-        if rows:
+        if rows := [row for row in of_model(result.sites, model) if row.get("clusters")]:
             counts = [row.number("effective_clusters") or 0.0 for row in rows]
             ends = " to ".join(map(str, dict.fromkeys((round(min(counts)), round(max(counts))))))
             kinds = " or ".join(dict.fromkeys(row.text("clusters").removesuffix("s" * (ends == "1")) for row in rows))

@@ -98,8 +98,7 @@ def models(result: ScanResult) -> list[str]:
 
 def of_model(rows: Iterable[Row], model: str, null: str | None = None) -> list[Row]:
     """The rows of one model (and one null), in order of depth."""
-    own = (row for row in rows if row.get("model") == model and (row.get("null") or None) == null)
-    return sorted(own, key=depth_of)
+    return sorted((row for row in rows if row.get("model") == model and (row.get("null") or None) == null), key=depth_of)
 
 
 def last_block(rows: Iterable[Row]) -> Row | None:

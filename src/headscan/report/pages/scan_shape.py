@@ -1,6 +1,5 @@
 """What a scan's page draws: the core measures by layer, the spectra, who builds the cone, the measures beyond the core, the
-probes' tables, and how all change from checkpoint to checkpoint.
-"""
+probes' tables, and how all change from checkpoint to checkpoint."""
 
 from __future__ import annotations
 
@@ -91,8 +90,7 @@ def _in_short(result: ScanResult) -> list[Part]:
         last = last_block(own)
         lines = [line(row) for row in own]
         for null, words in NULLS.items():
-            rows = of_model(result.nulls, name, null)
-            lines += [line(row, words) for row in rows if last and row["site"] == last["site"]]
+            lines += [line(row, words) for row in of_model(result.nulls, name, null) if last and row["site"] == last["site"]]
         notes = dict.fromkeys(noted(note for row in own for note in row.notes))
         if any(row.number("sinks") for row in own):
             notes = dict.fromkeys([ASIDE, *notes])
@@ -184,8 +182,7 @@ SCALE = (palette.MODELS[1][0], palette.ROLES["paper"][0], palette.MODELS[0][0])
 @section("scan", 15)
 def anatomy(result: ScanResult) -> Section | None:
     """A map of branches by sites for each model, and the parts of its deepest site."""
-    rows = real(result.tables.get("anatomy", []))
-    if not rows:
+    if not (rows := real(result.tables.get("anatomy", []))):
         return None
     names = [name for name in models(result) if any(row["model"] == name for row in rows)]
     figures, tables = [], []
@@ -330,8 +327,7 @@ def _table(title: str, fields: Words, rows: Iterable[Row], aside: str, *, folded
     several = len({row.get("model") for row in shown}) > 1
     columns, names = [Term("")], []
     for name, words in fields.items():
-        ending = aside if getattr(words, "first", True) else ""
-        for end in dict.fromkeys(("", ending)):
+        for end in dict.fromkeys(("", aside if getattr(words, "first", True) else "")):
             if any(name + end in row for row in shown):
                 other = Term(f"{words.title}, {ENDINGS.get(end)}", percent=words.percent, where="page")
                 columns.append(other if end else term(words, name))
@@ -398,13 +394,11 @@ def checkpoints(result: ScanResult) -> list[str]:
 @section("scan", 45)
 def course(result: ScanResult) -> Section | None:
     """Maps of the clouds' measures and of the probes, sites by checkpoints."""
-    names = checkpoints(result)
-    if not names:
+    if not (names := checkpoints(result)):
         return None
 
     def figure(table: str, key: str, words: MeasureWords | Field, draw: partial[go.Figure]) -> Figure:
-        alt = f"{words.title} over the checkpoints"
-        return Figure(f"course.{table}.{key}", draw, alt, "", 220, words.title, words.sentence)
+        return Figure(f"course.{table}.{key}", draw, f"{words.title} over the checkpoints", "", 220, words.title, words.sentence)
 
     maps = [figure("sites", key, words, partial(_course_map, result.sites, names, key)) for key, words in result.measures.items()]
     parts: list[Part] = [Prose("Sites by checkpoints", heading=True), Panels(maps, small=True)]

@@ -70,8 +70,7 @@ def geometry(result: TrainResult) -> Section | None:
         "cosine", draw("average_cosine"), "Average cosine of every site over steps",
         "Average cosine of every site, from the shallowest to the deepest; dotted, the embedding table itself.",
     )  # fmt: skip
-    alt = "Effective rank of every site over steps"
-    rank = Figure("rank", draw("effective_rank"), alt, "Effective rank of every site.")
+    rank = Figure("rank", draw("effective_rank"), "Effective rank of every site over steps", "Effective rank of every site.")
     parts: list[Part] = [cosine, rank, *_gradient(result), shown]
     return Section("The shape, as training goes on", "Measured on held-out windows.", parts)
 
@@ -99,8 +98,7 @@ def recovered_head(result: RecoverResult) -> Head:
 def recovered(result: RecoverResult) -> Section:
     """The likelihood before and after."""
     likelihoods = [_held_out("embedding rows alone", result.before), _held_out(result.recovery, result.after)]
-    rows = [("recovery", result.recovery), *_size(result), *likelihoods]
-    return Section("What was recovered", parts=[Facts("", rows)])
+    return Section("What was recovered", parts=[Facts("", [("recovery", result.recovery), *_size(result), *likelihoods])])
 
 
 @section("recover", 20)

@@ -1,7 +1,5 @@
 """What `headscan states` writes, and reads again."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math
@@ -13,8 +11,7 @@ from typing import Any
 from torch import Tensor
 
 from headscan.model.inputs import SENTENCE
-from headscan.run import BadInput, Json
-from headscan.run.files import write_atomic
+from headscan.run import BadInput, Json, write_atomic
 from headscan.states.formats.arrays import read_header
 from headscan.states.location import Location
 from headscan.states.vectors import FORMATS, JoinedRows, Rows, StateFormat, Vectors
@@ -81,7 +78,7 @@ class StoredIndex:
         head = {"format": LAYOUT, "version": VERSION, "tokens": self.tokens}
         write_atomic(folder / INDEX, json.dumps(head | asdict(self), indent=1, ensure_ascii=False))
 
-    def shard(self, folder: Path, first: int, last: int, tensors: Mapping[str, Tensor], mark: Json) -> StoredIndex:
+    def shard(self, folder: Path, first: int, last: int, tensors: Mapping[str, Tensor], mark: Json) -> "StoredIndex":
         """Write a shard, then the index that names it too."""
         from safetensors.torch import save
 
@@ -95,7 +92,7 @@ class StoredIndex:
         return index
 
     @classmethod
-    def read(cls, place: Location) -> StoredIndex:
+    def read(cls, place: Location) -> "StoredIndex":
         """The index at a place; BadInput where it is damaged, or of a version that this one does not read."""
         content = place.json()
         if content.get("format") != LAYOUT or content.get("version") != VERSION:

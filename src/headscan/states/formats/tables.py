@@ -140,8 +140,7 @@ def _numbers(values: Any, shape: Shape, name: str) -> np.ndarray[Any, Any]:
         if not pa.types.is_fixed_size_list(values.type) and len(values):
             lengths = np.diff(values.offsets.to_numpy())
             if (lengths != size).any():
-                another = int(lengths[lengths != size][0])
-                raise BadInput(f"{name} holds lists of different lengths: {size} and {another}.")
+                raise BadInput(f"{name} holds lists of different lengths: {size} and {int(lengths[lengths != size][0])}.")
         values, many = _plain(values.flatten()), many * size
     if values.null_count or len(values) != many:
         raise BadInput(f"{name}: a number is missing (null).")
@@ -260,11 +259,8 @@ def _shards(place: Location) -> list[Location]:
 
 def _data(place: Location) -> list[Location]:
     named = (place / "state.json").json().get("_data_files")
-    files = (
-        [str(file["filename"]) for file in named if isinstance(file, dict) and "filename" in file]
-        if isinstance(named, list)
-        else []
-    )
+    named = named if isinstance(named, list) else []
+    files = [str(file["filename"]) for file in named if isinstance(file, dict) and "filename" in file]
     if not files:
         raise BadInput(f"{place.path}/state.json names no data files.")
     for name in files:

@@ -1,13 +1,11 @@
 """What a descent and a search find again of prompts whose outputs are given: the tool behind the claims on inversion."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import ClassVar, Literal, Self, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -17,7 +15,7 @@ from headscan.inversion import Descent, descend, exact, preset
 from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn, enough
-from headscan_lab.ledger.measurement import PROMPTS, difference_of, own_seeds, share_of
+from headscan_lab.ledger.measurement import DIFFERENCE_TEST, PROMPTS, SHARE_TEST, difference_of, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import TRAINED, TWIN, about, lens_of, prompts, twin_of
 
 Scored: TypeAlias = Literal["all", "hidden", "shown", "whole", "set", "five", "five anywhere"]
@@ -81,8 +79,7 @@ def search_shown(ready: SlicedModel, target: Tensor, allowed: Tensor | None) -> 
 def search_hidden(ready: SlicedModel, target: Tensor, start: Tensor, allowed: Tensor | None, sweeps: int = 3) -> Tensor:
     """Tokens [prompts, T] by exchange: from a start, every allowed token is tried at one place after another, the hidden
     places first, and the best is kept. A prompt is done when its outputs fit, or a sweep changes nothing; the truth plays no
-    part in it. Cost: at most sweeps · T · V runs a prompt, mostly V.
-    """
+    part in it. Cost: at most sweeps · T · V runs a prompt, mostly V."""
     tokens = start.clone()
     every = torch.arange(ready.vocabulary_size)
     kept = set(ready.kept(tokens.shape[1]))
@@ -112,7 +109,6 @@ SAID = {
 
 
 @EXPERIMENTS.register("recovered")
-@dataclass(frozen=True, kw_only=True)
 class Recovered(Experiment):
     """Prompts whose outputs at a slice are given; the tokens are sought by the published descent, then by search.
 
@@ -122,12 +118,11 @@ class Recovered(Experiment):
     `least`: prompts of a repeat, at least. `deep`: the place on a given model, which must be wide.
     """
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of the scored tokens that the descent finds",
-        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of the scored tokens that the descent finds", test=SHARE_TEST,
         scope="the stand-in, its prompts and this descent; other starts and rates are not tried",
-    )
-    controlled: ClassVar[bool] = True
+    )  # fmt: skip
+    controlled = True
 
     model: str = "specimen"
     width: int = 64
@@ -188,7 +183,7 @@ class Recovered(Experiment):
         mask = "-inf" if self.allow is not None else "zero"
         return preset(name, steps=self.steps, loss=self.loss, rate=rate, seed=seed, mask=mask)
 
-    def sliced(self) -> Recovered:
+    def sliced(self) -> "Recovered":
         """What is left of it when the descent and the score are forgotten: what a search depends on."""
         return replace(self, method="indirect", loss="l1", steps=1, start="noise", adam=False, scored="all", search=True)
 
@@ -271,18 +266,15 @@ LENGTH = 6
 
 
 @EXPERIMENTS.register("start-decides")
-@dataclass(frozen=True, kw_only=True)
 class StartDecides(Experiment):
     """`models`: wrong tokens that two models (`first`, and a Llama or itself with fresh weights) with two prompts share, place
     by place, when they start alike. `prompts`: wrong answers to prompts of one token, or for a hidden first token, that are
-    the commonest wrong answer.
-    """
+    the commonest wrong answer."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of wrong tokens that two descents from one start have in common",
-        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of wrong tokens that two descents from one start have in common", test=SHARE_TEST,
         scope="the stand-ins and these descents",
-    )
+    )  # fmt: skip
 
     among: Literal["models", "one-token prompts", "hidden first tokens"] = "models"
     first: str = "gpt2"
@@ -344,13 +336,11 @@ class StartDecides(Experiment):
 
 
 @EXPERIMENTS.register("target-scaled")
-@dataclass(frozen=True, kw_only=True)
 class TargetScaled(Experiment):
     """Descents from zero to the output of 10 W (one-hot) and of W (pseudo-inverse, W⁺W being one on rows)."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of tokens found for the one-hot target less that for the pseudo-inverse's",
-        test="Newcombe's interval of a difference of two shares, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of tokens found for the one-hot target less that for the pseudo-inverse's", test=DIFFERENCE_TEST,
         scope="random weights, Adam from zero", range=(-1.0, 1.0),
     )  # fmt: skip
 

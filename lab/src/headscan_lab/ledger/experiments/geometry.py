@@ -4,10 +4,10 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from statistics import median
-from typing import ClassVar, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -60,16 +60,14 @@ RANDOM_HEAD = "share of words pushed away by most states, of a random head"
 
 
 @EXPERIMENTS.register("shape")
-@dataclass(frozen=True, kw_only=True)
 class ShapeOfStates(Experiment):
     """A measure of the states after the final norm of five texts (`specimen`) or five trainings (`taught`, `headless`); with
     `less`, seed by seed less that of another stand-in on the same texts. `control` names what the effect is held against: the
     same difference on the language without Zipf's law (`flat`), the difference against a tied head (`tied`) or one whose bias
-    starts at the log frequencies (`bias`), or the measure less that of a random head on the same states (`random head`).
-    """
+    starts at the log frequencies (`bias`), or the measure less that of a random head on the same states (`random head`)."""
 
-    controlled: ClassVar[bool] = True
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    controlled = True
+    words = ExperimentWords(
         quantity="the measure named by the effect, a seed",
         test="Student's interval over five seeds (pieces of text, or trainings)", scope="the stand-in at the size it has",
         range=(-4.0, 4.0),
@@ -166,16 +164,15 @@ TREND_LEAST = 24  # members: below, six coefficients leave too little to judge t
 
 
 @EXPERIMENTS.register("trend")
-@dataclass(frozen=True, kw_only=True)
 class Trend(Experiment):
     """Least squares of a measure on log2 of width, depth and vocabulary, head and text: the coefficient of one factor."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="change of the measure per doubling of the factor, the others held",
         test="Student's interval of a coefficient of least squares over the members, heteroscedastic (HC3)",
         scope="GPT-2s of widths 32 to 256, depths 1 to 8, V 256 to 8,192, at equal tokens", range=(-1.0, 1.0),
     )  # fmt: skip
-    power: ClassVar[Power] = Power(TREND_LEAST, 200)
+    power = Power(TREND_LEAST, 200)
 
     factor: Literal["width", "depth", "vocabulary"] = "width"
     measure: Literal["recovered at the first block", "recovered at the last block", "average cosine"] = (
@@ -194,10 +191,8 @@ class Trend(Experiment):
     def observe(self, seed: int) -> ExperimentOutcome:
         members = cached(seed % 2)
         if len(members) < TREND_LEAST:
-            note = (
-                f"{len(members)} members of the trained family are in the cache, {TREND_LEAST} are needed: "
-                f"python lab/scripts/train_family.py --half {seed % 2}."
-            )
+            note = f"{len(members)} members of the trained family are in the cache, {TREND_LEAST} are needed: "
+            note += f"python lab/scripts/train_family.py --half {seed % 2}."
             return ExperimentOutcome(effect=None, note=note)
         values = np.array([measured(one, self.measure, seed) for one in members])
         factors = ("width", "depth", "vocabulary")
@@ -249,12 +244,11 @@ COMMONEST_SEEDS, WORDS = 5, 4000
 
 
 @EXPERIMENTS.register("commonest-words")
-@dataclass(frozen=True, kw_only=True)
 class CommonestWords(Experiment):
     """The shares of the three commonest words in five pieces, drawn at random, of 4,000 words of the English that describes the
     Python language (`pydoc_data` of the standard library), which no model here has read or written."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of the commonest word", test="Student's interval over five pieces of text",
         scope="one English text of people's, on a technical matter",
     )  # fmt: skip
@@ -271,12 +265,8 @@ class CommonestWords(Experiment):
         drawn = np.random.default_rng(seed).integers(0, max(1, len(read) - WORDS), COMMONEST_SEEDS)
         pieces = [Counter(read[start : start + WORDS]) for start in drawn]
         shares = [[one.most_common(3)[rank][1] / one.total() for one in pieces] for rank in range(3)]
-        ranked = [
-            mean_of(
-                f"share of word {rank + 1}", found, unit="share of words", tokens=COMMONEST_SEEDS * WORDS, prompts=COMMONEST_SEEDS
-            )
-            for rank, found in enumerate(shares)
-        ]
+        share = partial(mean_of, unit="share of words", tokens=COMMONEST_SEEDS * WORDS, prompts=COMMONEST_SEEDS)
+        ranked = [share(f"share of word {rank + 1}", found) for rank, found in enumerate(shares)]
         return ExperimentOutcome(effect=ranked[0], beside=tuple(ranked[1:]), models=())
 
 
@@ -285,26 +275,20 @@ class CommonestWords(Experiment):
 REPEATS, STEP_COST_LEAST = 5, 0.005  # seconds a repeat: of a single quick step some clocks see nothing
 
 
-def _headed(hidden: Tensor, table: Tensor, targets: Tensor) -> Tensor:
-    return F.cross_entropy(hidden @ table.T, targets)
-
-
-LOSSES = (_headed, cwt_loss)
+LOSSES = (lambda hidden, table, targets: F.cross_entropy(hidden @ table.T, targets), cwt_loss)
 
 
 @EXPERIMENTS.register("step-cost")
-@dataclass(frozen=True, kw_only=True)
 class StepCost(Experiment):
     """Cross-entropy over `vocabulary` tokens against contrastive weight tying among `batch` targets drawn by Zipf's law, width
-    `width`, forward and backward; the body, which both have, is left out.
-    """
+    `width`, forward and backward; the body, which both have, is left out."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="cost with a head over cost without one",
         test="Student's interval over five draws of targets; of seconds the medians of alternating repeats",
         scope="the loss alone at this vocabulary, batch and width, on one processor core", range=(0.0, 1000.0),
     )  # fmt: skip
-    power: ClassVar[Power] = Power(SEEDS, 200)
+    power = Power(SEEDS, 200)
 
     cost: Literal["seconds", "bytes"] = "seconds"
     vocabulary: int = 8192
@@ -332,8 +316,7 @@ def _seconds(hidden: Tensor, table: Tensor, targets: Tensor) -> list[float]:
         for which in (0, 1):
             start, steps, spent = time.process_time(), 0, 0.0
             while spent < STEP_COST_LEAST:
-                loss = LOSSES[which](hidden, table, targets)
-                torch.autograd.grad(loss, (hidden, table))
+                torch.autograd.grad(LOSSES[which](hidden, table, targets), (hidden, table))
                 steps, spent = steps + 1, time.process_time() - start
             found[which].append(spent / steps)
     return [median(times) for times in found]

@@ -1,9 +1,9 @@
 """Tokens inverted one at a time, each without the tokens before it, as published."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor
@@ -13,7 +13,16 @@ from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.prefix import Prefix
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn
 from headscan_lab.ledger.experiments.descents import FEW, Recovered, search_shown
-from headscan_lab.ledger.measurement import PROMPTS, SEEDS, difference_of, exactly, own_seeds, share_of
+from headscan_lab.ledger.measurement import (
+    DIFFERENCE_TEST,
+    PROMPTS,
+    SEEDS,
+    SHARE_TEST,
+    difference_of,
+    exactly,
+    own_seeds,
+    share_of,
+)
 from headscan_lab.ledger.stand_ins import ABOUT, TWIN, OnModels, about, lens_of, prompts, twin_of
 
 LENGTH = 6
@@ -36,20 +45,17 @@ class _NextPosition:
 
     def run(self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False) -> Tensor:
         vectors = self.prefix.cut.embed(torch.as_tensor(input_ids)) if inputs_embeds is None else inputs_embeds
-        rows = torch.arange(len(self.prefix.ids), device=vectors.device)
-        return self.prefix.outputs(rows, vectors[:, 0], grad=grad)[:, None]
+        return self.prefix.outputs(torch.arange(len(self.prefix.ids), device=vectors.device), vectors[:, 0], grad=grad)[:, None]
 
 
 @EXPERIMENTS.register("alone")
-@dataclass(frozen=True, kw_only=True)
 class Alone(OnModels):
     """Each output descended to by one vector without a prefix; the control commits the prefix found so far."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of tokens found one after another without their prefix",
-        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed", scope="random weights, Adam",
+    words = ExperimentWords(
+        quantity="share of tokens found one after another without their prefix", test=SHARE_TEST, scope="random weights, Adam",
     )  # fmt: skip
-    controlled: ClassVar[bool] = True
+    controlled = True
 
     model: str = "gpt2"
 
@@ -79,12 +85,11 @@ class Alone(OnModels):
 
 
 @EXPERIMENTS.register("contrast")
-@dataclass(frozen=True, kw_only=True)
 class Contrast(Experiment):
     """The share that `high` finds less the share that `low` finds, both experiments of one kind, which a row names as `of`
     ("recovered" by default); what they have in common it writes as `base`."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="difference of two shares of tokens found by descent",
         test="Newcombe's interval of a difference, from two clustered score intervals, as if unpaired",
         scope="the stand-ins, their prompts and these two descents", range=(-1.0, 1.0),
@@ -131,14 +136,12 @@ def _name(one: Experiment, other: Experiment) -> str:
 
 
 @EXPERIMENTS.register("cliff")
-@dataclass(frozen=True, kw_only=True)
 class Cliff(OnModels):
     """Prompts from the first so many features of the first block, a sixteenth more at a time: the steepest fall of the share
     found from one number to the next. The source tells of a fall from all to none within one of 4,096."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="largest fall of the share of tokens found as a sixteenth of the features goes",
-        test="Newcombe's interval of a difference of two shares, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="largest fall of the share of tokens found as a sixteenth of the features goes", test=DIFFERENCE_TEST,
         scope="one trained model and this descent", range=(-1.0, 1.0),
     )  # fmt: skip
 
@@ -158,24 +161,21 @@ class Cliff(OnModels):
             difference_of(f"found with {high} features less with {low}", shares[high], shares[low])
             for low, high in pairwise(shares)
         ]
-        steepest = max(falls, key=lambda one: one.value)
-        return ExperimentOutcome(effect=steepest, beside=tuple(shares.values()), models=(lens.name,))
+        return ExperimentOutcome(effect=max(falls, key=lambda one: one.value), beside=tuple(shares.values()), models=(lens.name,))
 
 
 # ---- A slice that runs with another embedding table than its answers are decoded with.
 
 
 @EXPERIMENTS.register("decoded-with")
-@dataclass(frozen=True, kw_only=True)
 class DecodedWith(Experiment):
     """The specimen's first block on an untrained table: decoded with the trained one (as published), and with its own."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of tokens right when decoded with the table that the slice did not run with",
-        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of tokens right when decoded with the table that the slice did not run with", test=SHARE_TEST,
         scope="one trained stand-in, five untrained tables",
-    )
-    controlled: ClassVar[bool] = True
+    )  # fmt: skip
+    controlled = True
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about("specimen"),)
@@ -203,12 +203,11 @@ ROWS = 1024  # of a table, at most: all of a large one would take V² scores
 
 
 @EXPERIMENTS.register("embedding-inverted")
-@dataclass(frozen=True, kw_only=True)
 class EmbeddingInverted(OnModels):
     """x W⁺ of every row of the table: is the largest entry its own, and how large is it beside d/V. Of `all` vectors of R^V, of
     which tokens are V among infinitely many: the share of its dimensions that the table takes to zero."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of the vocabulary that the pseudo-inverse takes back, or of R^V's dimensions that are lost",
         test="Wilson's interval, a table a seed", scope="embedding tables of the stand-ins",
     )  # fmt: skip
@@ -225,11 +224,8 @@ class EmbeddingInverted(OnModels):
         seeds = own_seeds(seed) if drawn else own_seeds(seed)[:1]
         for own in seeds:
             table = lens_of(self.model, own).input_embeddings.detach()
-            rows = (
-                torch.randperm(len(table), generator=torch.Generator().manual_seed(own))[: ROWS * SEEDS // len(seeds)]
-                .sort()
-                .values
-            )
+            order = torch.randperm(len(table), generator=torch.Generator().manual_seed(own))
+            rows = order[: ROWS * SEEDS // len(seeds)].sort().values
             scores = Decoder(table).pinv(table[rows])
             shares.append((scores.argmax(-1) == rows).double()[:, None].numpy())
             diagonals.append(float(scores[range(len(rows)), rows].mean()) * len(table) / table.shape[1])
@@ -255,16 +251,14 @@ class EmbeddingInverted(OnModels):
 
 
 @EXPERIMENTS.register("near-and-wrong")
-@dataclass(frozen=True, kw_only=True)
 class NearAndWrong(Experiment):
     """Descents of `steps` steps; only prompts that come within `limit` of the distance of a slight shift are counted."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of tokens found where the output is near",
-        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of tokens found where the output is near", test=SHARE_TEST,
         scope="one trained stand-in; a slight shift is normal noise of 1/20 on every embedding",
-    )
-    controlled: ClassVar[bool] = True
+    )  # fmt: skip
+    controlled = True
 
     steps: int = 600
     limit: float = 1 / 6

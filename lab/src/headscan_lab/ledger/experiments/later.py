@@ -6,7 +6,7 @@
 
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -53,14 +53,13 @@ def together(first: list[float], second: list[float]) -> float:
 
 
 @EXPERIMENTS.register("drift")
-@dataclass(frozen=True, kw_only=True)
 class Drift(OnTexts):
     """`states`: rank correlation over sites of the mean vector's norm with the average cosine. `heads`: |cosine| of a head's
     mean query and mean key, over all heads, less that of a first block with random weights. `untrained`: average cosine that a
     first block of random weights adds to token vectors which share a direction. `characters`: average cosine over the blocks of a
     model whose vocabulary has at most 300 tokens."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="rank correlation over sites; difference of |cosine|; difference of the average cosine; average cosine",
         test="Student's interval over five repeats", scope="this model, windows of 48 tokens", range=(-1.0, 1.0),
     )  # fmt: skip
@@ -126,12 +125,11 @@ WIDE = 10  # rows of a head a dimension: Pythia-12b has 10, GPT-2 65
 
 
 @EXPERIMENTS.register("head-rank")
-@dataclass(frozen=True, kw_only=True)
 class HeadRank(OnTexts):
     """`gradient`: the share of the norm of the logits' gradient that the head does not hand on. `loss`: what the loss gains when
     the logits are cut to `rank` dimensions, the best ones for these states in the least squares of all logits."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of the norm that is not handed on; nats a token",
         test="Student's interval over five repeats of four texts", scope="this model's head and states, windows of 48 tokens",
         range=(-1.0, 12.0),
@@ -156,9 +154,8 @@ class HeadRank(OnTexts):
                 self.number("the same of gradients with random signs", lost[2], "share"),
             ))  # fmt: skip
         if width <= self.rank:
-            return ExperimentOutcome(
-                effect=None, note=f"The head of {lens.name} has {width} dimensions, not more than {self.rank}."
-            )
+            note = f"The head of {lens.name} has {width} dimensions, not more than {self.rank}."
+            return ExperimentOutcome(effect=None, note=note)
         return self.outcome(
             f"loss of a head of rank {self.rank} less that of all {width}",
             [loss_by_rank(self.model, own, self.rank) for own in own_seeds(seed)], "nats a token",
@@ -217,13 +214,12 @@ COLLIDING, TOKENS = 200, 6
 
 
 @EXPERIMENTS.register("collisions")
-@dataclass(frozen=True, kw_only=True)
 class Collisions(OnTexts):
     """The share of 200 distinct prompts of six random tokens whose last state in the middle block equals another's, held in
     `bits`: uniform levels up to the largest magnitude of all these states (0: as computed). `shrinks`: the smallest distance a
     token between two of them, over that of the states as computed."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of prompts whose state another has; ratio of the smallest distances",
         test="Student's interval over five repeats of 200 prompts", scope="the middle block, prompts of six random tokens",
         range=(0.0, 2.0),
@@ -238,12 +234,9 @@ class Collisions(OnTexts):
         shares = [one[0] for one in found]
         ratios = [one[1] / max(all_[1], 1e-30) for one, all_ in zip(found, whole, strict=True)]
         held = f"at {self.bits} bits" if self.bits else "as computed"
-        share = replace(
-            self.number(f"prompts whose state another has, {held}", shares, "share of prompts"), prompts=SEEDS * COLLIDING
-        )
-        ratio = replace(
-            self.number(f"smallest distance {held} over that as computed", ratios, "ratio"), prompts=SEEDS * COLLIDING
-        )
+        many = SEEDS * COLLIDING
+        share = replace(self.number(f"prompts whose state another has, {held}", shares, "share of prompts"), prompts=many)
+        ratio = replace(self.number(f"smallest distance {held} over that as computed", ratios, "ratio"), prompts=many)
         effect, other = (ratio, share) if self.shrinks else (share, ratio)
         return ExperimentOutcome(effect=effect, beside=(other,), models=(lens_of(self.model).name,) * SEEDS)
 
@@ -252,8 +245,7 @@ class Collisions(OnTexts):
 def _last_states(kind: str, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
     """Distinct prompts of random tokens [n, t], and the last token's states [n, d] at every block."""
     lens = lens_of(kind)
-    drawing = torch.Generator().manual_seed(seed)
-    ids = torch.randint(lens.vocabulary_size, (COLLIDING, TOKENS), generator=drawing).unique(dim=0)
+    ids = torch.randint(lens.vocabulary_size, (COLLIDING, TOKENS), generator=torch.Generator().manual_seed(seed)).unique(dim=0)
     kept: dict[str, list[Tensor]] = {site: [] for site in lens.match("block.*")}
     with torch.no_grad():
         for part in ids.split(50):

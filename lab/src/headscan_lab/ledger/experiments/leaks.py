@@ -4,8 +4,8 @@ from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import ClassVar, Self, TypeAlias
+from functools import lru_cache, partial
+from typing import Self, TypeAlias
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.prefix import Prefix
 from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords, Power
 from headscan_lab.ledger.experiments.descents import causal, search_shown
-from headscan_lab.ledger.measurement import SEEDS, difference_of, mean_of, own_seeds, share_of
+from headscan_lab.ledger.measurement import DIFFERENCE_TEST, SEEDS, difference_of, mean_of, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import TWIN, VOCABULARY, OnModels, lens_of, prompts
 
 PROTECTION_PROMPTS, TOKENS = 8, 6
@@ -36,12 +36,11 @@ class Protection(OnModels):
     would say nothing of what is in the release.
     """
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of tokens read off the open release less that of the protected one",
-        test="Newcombe's interval of a difference of two shares, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of tokens read off the open release less that of the protected one", test=DIFFERENCE_TEST,
         scope="one small trained model, prompts of the text it knows, an attacker who has the model and all positions",
         range=(-1.0, 1.0),
-    )
+    )  # fmt: skip
 
     model: str = "specimen"
 
@@ -77,7 +76,6 @@ class Protection(OnModels):
 
 
 @EXPERIMENTS.register("depth-protects")
-@dataclass(frozen=True, kw_only=True)
 class Depth(Protection):
     """States of the first block, open, and of the middle and the last, without noise; exact search."""
 
@@ -87,11 +85,9 @@ class Depth(Protection):
 
 
 @EXPERIMENTS.register("few-bits-protect")
-@dataclass(frozen=True, kw_only=True)
 class FewBits(Protection):
     """States of the middle block and its keys in the cache, as they are and in a number format; exact search, whose candidates
-    are rounded as the release was.
-    """
+    are rounded as the release was."""
 
     format: str = "int4"
 
@@ -104,11 +100,9 @@ class FewBits(Protection):
 
 
 @EXPERIMENTS.register("little-noise-protects")
-@dataclass(frozen=True, kw_only=True)
 class LittleNoise(Protection):
     """States of the middle block: as they are, by exact search; with Gaussian noise of `share` of their coordinates' rms, by an
-    attack that is told neither the noise nor a token.
-    """
+    attack that is told neither the noise nor a token."""
 
     share: float = 0.05
 
@@ -155,13 +149,11 @@ def _searched(cut: SlicedModel, ids: Int[Tensor, "P T"]) -> Float[Tensor, "P T"]
 
 
 @EXPERIMENTS.register("noisy-code")
-@dataclass(frozen=True, kw_only=True)
 class NoisyCode(OnModels):
     """The first block's states of all single tokens, with noise of `noise` times their spread: nearest state decoding, before
-    training (the same shape, fresh weights) less after.
-    """
+    training (the same shape, fresh weights) less after."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of tokens decoded from a noisy state, untrained less trained",
         test="Newcombe's interval of a difference of two shares, clustered by token and seed",
         scope="small models of one shape, single tokens, one level of noise", range=(-1.0, 1.0),
@@ -199,18 +191,16 @@ LARGE = 300_000_000  # parameters: the curves of Qwen's 1.5 G take more than a q
 
 
 @EXPERIMENTS.register("deletion")
-@dataclass(frozen=True, kw_only=True)
 class Deletion(OnModels):
     """The area under the deletion curve of `method` less that of the best of `against` ("random" is a random order); below
-    zero, the method's order takes the prediction away faster.
-    """
+    zero, the method's order takes the prediction away faster."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="area under the method's deletion curve less the least of those it is held against, a training seed",
         test="Student's interval over training seeds, the prompts of a seed averaged",
         scope="small models of a made-up language; tokens are replaced by the mean embedding", range=(-1.0, 1.0),
     )  # fmt: skip
-    power: ClassVar[Power] = Power(SEEDS, 200)
+    power = Power(SEEDS, 200)
 
     method: str = "gradient-x-input"
     against: tuple[str, ...] = ("random",)
@@ -222,23 +212,18 @@ class Deletion(OnModels):
     def on(self, model: str) -> Self | None:
         if model.startswith(TWIN):
             return None
-        large = (lens_of(model).provenance().parameters or 0) > LARGE
-        return None if large else replace(self, model=model)
+        return None if (lens_of(model).provenance().parameters or 0) > LARGE else replace(self, model=model)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         areas = _areas(self.model, seed)
         least = [min(areas[one][k] for one in self.against) for k in range(SEEDS)]
-        tokens = SEEDS * DELETION_PROMPTS * LENGTH
+        many = SEEDS * DELETION_PROMPTS
+        area = partial(mean_of, unit="probability", tokens=many * LENGTH, prompts=many)
         apart = [mine - other for mine, other in zip(areas[self.method], least, strict=True)]
         name = f"deletion area of {self.method} less {' or '.join(self.against)}"
         return ExperimentOutcome(
-            effect=mean_of(name, apart, unit="probability", tokens=tokens, prompts=SEEDS * DELETION_PROMPTS, chance=0.0),
-            beside=tuple(
-                mean_of(
-                    f"deletion area of {one}", areas[one], unit="probability", tokens=tokens, prompts=SEEDS * DELETION_PROMPTS
-                )
-                for one in (self.method, *self.against)
-            ),
+            effect=area(name, apart, chance=0.0),
+            beside=tuple(area(f"deletion area of {one}", areas[one]) for one in (self.method, *self.against)),
             models=tuple(dict.fromkeys(lens_of(self.model, own).name for own in own_seeds(seed))),
         )
 

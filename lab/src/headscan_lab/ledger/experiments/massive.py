@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -55,8 +55,7 @@ def set_aside(lens: Lens, aside: Aside) -> Iterator[None]:
     """A context in which every block hands on its output so changed."""
 
     def after(_: torch.nn.Module, __: Any, output: Any) -> Any:
-        states = output[0] if isinstance(output, tuple) else output
-        changed = CHANGES[aside](states)
+        changed = CHANGES[aside](output[0] if isinstance(output, tuple) else output)
         return (changed, *output[1:]) if isinstance(output, tuple) else changed
 
     with ExitStack() as hooks:
@@ -118,14 +117,13 @@ def by_block(kind: str, seed: int, aside: Aside) -> list[ByBlock]:
 
 
 @EXPERIMENTS.register("massive-activations")
-@dataclass(frozen=True, kw_only=True)
 class MassiveActivations(OnTexts):
     """`together`: the first token's norm and compression by block. `valley`, `sinks`: what the most compressed block gains in
     entropy, and the share of the sinks that goes, when the first token is held to the norm of the others in every block; the
     control does the same to a token in the middle. Massive coordinates and the mean are set aside beside it, with the loss."""
 
-    controlled: ClassVar[bool] = True
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    controlled = True
+    words = ExperimentWords(
         quantity="rank correlation over blocks; gain of matrix entropy (share of its most); share of the sinks that goes",
         test="Student's interval over five repeats of four texts",
         scope="this model, windows of 48 tokens of stories, first token included", range=(-1.0, 1.0),

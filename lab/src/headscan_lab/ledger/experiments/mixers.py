@@ -8,7 +8,7 @@ known; if one fits and no other does, the information is there, whatever an opti
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from headscan.run import Json
 from headscan.training.losses import ce_loss
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn, enough
 from headscan_lab.ledger.experiments.descents import FEW
-from headscan_lab.ledger.measurement import PROMPTS, own_seeds, share_of
+from headscan_lab.ledger.measurement import PROMPTS, SHARE_TEST, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import VOCABULARY, OnModels, language, lens_of, prompts, twin_of
 
 
@@ -52,9 +52,8 @@ def leak_check(
     length, vocabulary = ids.shape[1], cut.vocabulary_size
     generator = torch.Generator().manual_seed(seed)
     rows = ids.repeat(length * trials, 1)
-    place = torch.arange(length).repeat_interleave(trials)
     shift = torch.randint(1, max(vocabulary, 2), (length * trials,), generator=generator).to(ids.device)
-    changed = torch.arange(len(rows), device=ids.device), place.to(ids.device)
+    changed = torch.arange(len(rows), device=ids.device), torch.arange(length).repeat_interleave(trials).to(ids.device)
     rows[changed] = (rows[changed] + shift) % vocabulary
     moved = []
     for chunk in rows.split(max(1, batch - 1)):
@@ -133,8 +132,7 @@ def recall(
         (run(guess)[:, first:] - target).abs().mean().backward()
         optimizer.step()
         schedule.step()
-    found = torch.cdist(guess.detach(), table).argmin(-1)
-    hits = (found == ids).float()
+    hits = (torch.cdist(guess.detach(), table).argmin(-1) == ids).float()
     if first == 0:
         return Recall(hits, None, None, None)
     exact, margin = _search(run, table, ids, target, first)
@@ -186,19 +184,17 @@ def _train(model: Any, steps: int, seed: int) -> None:
 
 
 @EXPERIMENTS.register("mixer-recall")
-@dataclass(frozen=True, kw_only=True)
 class MixerRecall(Experiment):
     """A body of `blocks` blocks, its first `first` outputs hidden; `at` blocks are run (None: all).
 
     The control tries every token for the last hidden place, the others known: it cannot miss what is there.
     """
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
-        quantity="share of hidden tokens (of all, where none is hidden) that a descent finds",
-        test="Wilson's interval on the effective number of tokens, clustered by prompt and seed",
+    words = ExperimentWords(
+        quantity="share of hidden tokens (of all, where none is hidden) that a descent finds", test=SHARE_TEST,
         scope=f"bodies on {SLOTS} tokens of a made-up language of {SIZE}, widths up to 128, Adam",
-    )
-    controlled: ClassVar[bool] = True
+    )  # fmt: skip
+    controlled = True
 
     body: Literal["flat", "expanded", "parallel", "llama"] = "flat"
     width: int = 128
@@ -229,8 +225,7 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
     count = enough(SLOTS if everything else asked.first)
     for inner in own_seeds(seed):
         model = _body(asked.body, asked.width, asked.blocks, asked.trained, inner)
-        ids = language(inner + 50_000_000, count, SLOTS)
-        found = recall(model, first=asked.first, seed=inner, blocks=asked.at, ids=ids)
+        found = recall(model, first=asked.first, seed=inner, blocks=asked.at, ids=language(inner + 50_000_000, count, SLOTS))
         own.append(found.own.numpy())
         if found.hidden is not None and found.exact is not None:
             hidden.append(found.hidden.numpy())
@@ -252,11 +247,10 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
 
 
 @EXPERIMENTS.register("mask-lifted")
-@dataclass(frozen=True, kw_only=True)
 class MaskLifted(OnModels):
     """Each later token of a prompt is changed: the share of earlier outputs that move, without the mask and with it."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="share of earlier outputs that a later token moves when no mask is given",
         test="Wilson's interval, clustered by prompt and seed", scope="random weights, and those of models that are given",
     )  # fmt: skip

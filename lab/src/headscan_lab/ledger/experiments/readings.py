@@ -1,8 +1,8 @@
 """What one pass over a text shows of a model, five pieces of text each: claims that need no training and no inversion but one."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import ClassVar, Self, TypeAlias
+from dataclasses import replace
+from typing import Self, TypeAlias
 
 import torch
 import torch.nn.functional as F
@@ -84,15 +84,14 @@ READINGS: dict[str, tuple[Callable[[str, int], Pair], str, str, str]] = {
 
 
 @EXPERIMENTS.register("readings")
-@dataclass(frozen=True, kw_only=True)
 class Readings(OnModels):
     """One of READINGS, on five pieces of the shipped stories."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="the number named by the effect, a piece of text", test="Student's interval over five pieces of text",
         scope="the model on the shipped stories", range=(-2.0, 2.0),
     )  # fmt: skip
-    controlled: ClassVar[bool] = True
+    controlled = True
 
     reading: str
     model: str = "specimen"

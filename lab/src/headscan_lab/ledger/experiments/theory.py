@@ -1,11 +1,7 @@
 """The claims on next-token prediction: a number of each of five random instances, by the name of what it checks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
 
 from headscan.run import BadInput
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, Power, StandIn
@@ -15,34 +11,30 @@ from headscan_lab.theory.checks import Found
 
 SEEDS = 5
 CHECKS: dict[str, Callable[[int], Found]] = {
-    name: check
-    for name, check in vars(checks).items()
-    if getattr(check, "__annotations__", {}) == {"seed": "int", "return": "Found"}
+    name: check for name, check in vars(checks).items() if getattr(check, "__annotations__", {}) == {"seed": int, "return": Found}
 }
 """The functions of headscan_lab.theory.checks that take a seed and give what one instance gave."""
 
 
 @EXPERIMENTS.register("next-token-theory")
-@dataclass(frozen=True, kw_only=True)
 class NextTokenTheory(Experiment):
     """`check`: one of the functions of `claims.ntp_theory` and `claims.ntp_training`. `worst`: the largest of the five
     instances counts, exactly (theorems and formulas); else their mean with its interval (what training does). `control` is the
-    name of the check's number that the effect is held against, `cause` what it would show.
-    """
+    name of the check's number that the effect is held against, `cause` what it would show."""
 
-    words: ClassVar[ExperimentWords] = ExperimentWords(
+    words = ExperimentWords(
         quantity="the first number of the check, an instance a seed",
         test="the worst of five instances where a formula is checked; Student's interval over five where something is trained",
         scope="random instances of some ten tokens, and stories of a small grammar", range=(-1e6, 1e6),
     )  # fmt: skip
-    power: ClassVar[Power] = Power(SEEDS, 0)
+    power = Power(SEEDS, 0)
 
     check: str
     worst: bool = True
     control: str = ""
     cause: str = ""
 
-    controlled: ClassVar[bool] = True
+    controlled = True
 
     def __post_init__(self) -> None:
         if self.check not in CHECKS:
