@@ -99,12 +99,18 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+SLOW = ("real", "gpu", "spark")  # marks of tests that may take minutes
+
+
+@pytest.hookimpl(tryfirst=True)  # before the tests that -m leaves out are
 def pytest_collection_modifyitems(items):
     """A test that takes the `assets` or the `real` fixture is marked as such, so that `-m 'not assets'` leaves it out."""
     for item in items:
         for name in ("assets", "real"):
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(getattr(pytest.mark, name))
+        if any(item.get_closest_marker(name) for name in SLOW):
+            item.add_marker(pytest.mark.timeout(3600))
 
 
 @pytest.fixture(scope="session", autouse=True)
