@@ -27,6 +27,9 @@ REAL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" 
 
 torch.set_num_threads(1)
 
+# No test cuts the power: what is written is there for every process at once, and nobody waits for a disk.
+os.fsync = lambda handle: None
+
 # A shell starts what runs in its background with Ctrl-C ignored, and every process from there on inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

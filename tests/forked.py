@@ -51,6 +51,8 @@ def fork(work: Callable[[], object], said: Path) -> int:
         try:
             sys.stdout.flush()
             sys.stderr.flush()
+        except OSError:
+            status = 120  # as Python's, where what was said cannot be written
         finally:
             os._exit(status)
 

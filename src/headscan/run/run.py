@@ -7,11 +7,13 @@ import json
 import logging
 import os
 import platform
+import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -197,8 +199,6 @@ class Run:
         notes: list[str] | None = None,
     ) -> Protocol:  # fmt: skip
         """How this run was made; `seconds` is completed when it ends."""
-        import sys
-
         torch = sys.modules.get("torch")
         settings = {
             field.name: plain(value)
@@ -234,8 +234,8 @@ def _shown(value: Json) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+@cache  # its metadata are read and parsed, which takes milliseconds
 def _version(name: str) -> str:
-    try:
+    with suppress(PackageNotFoundError):
         return version(name)
-    except PackageNotFoundError:
-        return "unknown"
+    return "unknown"
