@@ -15,6 +15,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+gc.set_threshold(100_000, 20, 100)  # as the command does: imports make objects that stay
+
 import hypothesis
 import numpy as np
 import pytest
