@@ -27,8 +27,9 @@ scan: setup
 	$(BIN)/headscan checkup gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
 		--max-tokens 8192 --out headscan-results/first-scan --overwrite
 
+# Modules compiled once are kept, also where the environment says otherwise: that takes six seconds a process.
 test: setup browser
-	PYTHONHASHSEED=0 HEADSCAN_SEED= HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 HEADSCAN_SEED= HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

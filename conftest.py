@@ -15,6 +15,8 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+gc.set_threshold(100_000, 20, 100)  # as the command does: imports make objects that stay
+
 import hypothesis
 import numpy as np
 import pytest
@@ -26,6 +28,9 @@ ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", ROOT.parent / "shared" / "assets
 REAL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real") or "models of `make real`")
 
 torch.set_num_threads(1)
+
+# No test cuts the power: what is written is there for every process at once, and nobody waits for a disk.
+os.fsync = lambda handle: None
 
 # A shell starts what runs in its background with Ctrl-C ignored, and every process from there on inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -99,12 +104,18 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+SLOW = ("real", "gpu", "spark")  # marks of tests that may take minutes
+
+
+@pytest.hookimpl(tryfirst=True)  # before the tests that -m leaves out are
 def pytest_collection_modifyitems(items):
     """A test that takes the `assets` or the `real` fixture is marked as such, so that `-m 'not assets'` leaves it out."""
     for item in items:
         for name in ("assets", "real"):
             if name in getattr(item, "fixturenames", ()):
                 item.add_marker(getattr(pytest.mark, name))
+        if any(item.get_closest_marker(name) for name in SLOW):
+            item.add_marker(pytest.mark.timeout(3600))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -142,7 +153,10 @@ def real() -> Path:
 
 
 CHROMIUM = Path("/usr/bin/chromium")
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run"]
+FLAGS = [
+    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run",
+    "--process-per-site",  # pages of one context are drawn by one process
+]  # fmt: skip
 SOFTWARE_GL = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 
 

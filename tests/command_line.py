@@ -9,7 +9,7 @@ from unittest import mock
 from headscan.cli import main
 from tests.forked import exit_status
 
-__all__ = ["Said", "headscan"]
+__all__ = ["Said", "headscan", "typed"]
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,18 @@ class Said:
         return self.stdout + self.stderr
 
 
+def typed(*words: str) -> None:
+    """`headscan WORDS` to its end, with the streams as they are."""
+    with mock.patch.object(sys, "argv", ["headscan", *words]):
+        main()
+
+
 def headscan(*words: str) -> Said:
     """`headscan WORDS`."""
     out, err, status = io.StringIO(), io.StringIO(), 0
-    with mock.patch.object(sys, "argv", ["headscan", *words]), redirect_stdout(out), redirect_stderr(err):
+    with redirect_stdout(out), redirect_stderr(err):
         try:
-            main()
+            typed(*words)
         except SystemExit as leaving:
             status = exit_status(leaving)
     return Said(status, out.getvalue(), err.getvalue())

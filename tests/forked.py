@@ -1,15 +1,26 @@
-"""A process of its own without the seconds that importing takes: a fork of this one."""
+"""A process of its own without the seconds that importing takes: a fork of this one.
 
+No fork outlives the process that made it, and none is waited for without a limit: one that hangs is ended, and the stacks of
+its threads stand in what it said.
+"""
+
+import ctypes
+import faulthandler
 import os
 import signal
 import socket
 import sys
+import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-__all__ = ["exit_status", "fork", "start", "status_of", "together"]
+__all__ = ["exit_status", "fork", "grouped", "start", "status_of", "together"]
+
+LIMIT = 200.0  # seconds that a fork may take; none takes ten on a machine with nothing else to do
+GRACE = 5.0  # more for the others, once one has failed: they may have something to say
+DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def fork(work: Callable[[], object], said: Path) -> int:
@@ -21,12 +32,15 @@ def fork(work: Callable[[], object], said: Path) -> int:
         return child
     status = 1
     try:
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(DIES_WITH_PARENT, signal.SIGKILL)
         file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for number in (1, 2):
             os.dup2(file, number)
         sys.stdout, sys.stderr = open(1, "w"), open(2, "w")  # noqa: SIM115 - they are open for as long as it lives
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        faulthandler.enable(sys.stderr)
         work()
         status = 0
     except SystemExit as leaving:
@@ -37,6 +51,8 @@ def fork(work: Callable[[], object], said: Path) -> int:
         try:
             sys.stdout.flush()
             sys.stderr.flush()
+        except OSError:
+            status = 120  # as Python's, where what was said cannot be written
         finally:
             os._exit(status)
 
@@ -47,13 +63,50 @@ def exit_status(leaving: SystemExit) -> int:
 
 
 def status_of(process: int) -> int:
-    """Wait for a fork to end: its exit status, negative for the signal that ended it."""
-    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    """Wait for a fork to end: its exit status, negative for the signal that ended it (SIGABRT where it hung)."""
+    return statuses([process])[0]
+
+
+def statuses(processes: Sequence[int]) -> list[int]:
+    """The exit statuses of forks that need each other: where one has failed, or takes too long, those that run are ended."""
+    found: dict[int, int] = {}
+    limit = time.monotonic() + LIMIT
+    while len(found) < len(processes):
+        running = [process for process in processes if process not in found]
+        ended = {process: os.waitpid(process, os.WNOHANG) for process in running}
+        found |= {process: os.waitstatus_to_exitcode(status) for process, (number, status) in ended.items() if number}
+        if time.monotonic() > limit:
+            for process in set(running) - set(found):
+                os.kill(process, signal.SIGABRT)  # the handler of faults writes the stacks
+            limit = float("inf")
+        elif any(found.values()):
+            limit = min(limit, time.monotonic() + GRACE)
+        time.sleep(0.005)
+    return [found[process] for process in processes]
+
+
+def grouped(work: Callable[[int], object], processes: int, folder: Path) -> None:
+    """`work(rank)` in so many forks that are one gloo group of torch.distributed; what one says that fails is the error.
+
+    The group is never destroyed: torch's destructor of it waits, holding the interpreter's lock, for a thread that may want
+    that lock to let go of its last tensors. Where the last reference was that of DistributedDataParallel, that was a hang.
+    """
+    import torch
+
+    def one(rank: int) -> None:
+        torch.set_num_threads(1)
+        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=processes)
+        work(rank)
+        torch.distributed.barrier()
+
+    said = [folder / f"said.{rank}" for rank in range(processes)]
+    found = statuses([fork(partial(one, rank), said[rank]) for rank in range(processes)])
+    assert not any(found), (found, *(path.read_text() for path in said))
 
 
 def together(work: Callable[[], object], processes: int, said: Path) -> list[int]:
     """`work` in so many forks that find in their environment what `torchrun` tells its processes; their exit statuses."""
-    return [status_of(child) for child in start(work, processes, said)]
+    return statuses(start(work, processes, said))
 
 
 def start(work: Callable[[], object], processes: int, said: Path) -> list[int]:

@@ -19,36 +19,27 @@ RECIPES: dict[str, str] = dict(
 # Runs what `python` would with these words, each in a fork, so that libraries are imported once.
 SERVER = """
 import json, os, runpy, sys
+from functools import partial
+from pathlib import Path
 import torch, transformers, headscan
 headscan.scan, headscan.train, headscan.attribute, headscan.invert
+from tests.forked import fork, status_of
+
+def work(said, kind, *rest):
+    os.dup2(os.open(said + ".out", os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 1)
+    if kind == "-c":
+        exec(rest[0], {"__name__": "__main__"})
+    elif kind == "-m":
+        sys.argv = [*rest]
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = [kind, *rest]
+        sys.path.insert(0, os.path.dirname(kind))
+        runpy.run_path(kind, run_name="__main__")
+
 for line in sys.stdin:
     said, *words = json.loads(line)
-    child = os.fork()
-    if not child:
-        for number, kind in ((1, ".out"), (2, ".err")):
-            os.dup2(os.open(said + kind, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        kind, *rest = words
-        status = 0
-        try:
-            if kind == "-c":
-                exec(rest[0], {"__name__": "__main__"})
-            elif kind == "-m":
-                sys.argv = rest
-                runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-            else:
-                sys.argv = words
-                sys.path.insert(0, os.path.dirname(kind))
-                runpy.run_path(kind, run_name="__main__")
-        except SystemExit as leaving:
-            status = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
-        except BaseException:
-            import traceback
-            traceback.print_exc()
-            status = 1
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    print(status_of(fork(partial(work, said, *words), Path(said + ".err"))), flush=True)
 """
 
 
@@ -79,7 +70,7 @@ def installed(tmp_path_factory):
     made = wheel(tmp_path_factory.mktemp("wheel"))
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
     subprocess.run([*pip, "--target", str(place), str(made)], check=True)
-    paths = os.pathsep.join([str(ROOT / "src"), str(ROOT / "lab" / "src"), str(place)])
+    paths = os.pathsep.join(str(path) for path in (ROOT / "src", ROOT / "lab" / "src", ROOT, place))
     environment = os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "COLUMNS": "200", "TERM": "dumb"}
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,

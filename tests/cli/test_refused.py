@@ -2,10 +2,8 @@
 
 import json
 import os
-import shlex
 import shutil
 import struct
-import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
@@ -22,7 +20,8 @@ import zstandard
 from headscan.model import specimen_path
 from headscan.run.result import SCHEMA
 from headscan.states.vectors import read_states
-from tests.command_line import headscan
+from tests.command_line import headscan, typed
+from tests.forked import fork, status_of
 
 STATES = np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32)
 TEXT = ("--text", "stories", "--max-tokens", "256")
@@ -348,24 +347,32 @@ def test_rows_that_a_table_keeps_once_are_not_all_unpacked_at_once(tmp_path):
 @pytest.mark.parametrize(
     ("closed", "words", "ended"),
     [
-        ("<&-", ("scan", "gpt-vanilla", "--text", "-"), (2, "headscan: The text - is empty.")),
-        ("2>&-", ("figures", "nowhere", "nowhere"), (2, "")),
-        ("", ("scan", "gpt-vanilla", *TEXT, "--out", ""), (2, "headscan: --out is empty.")),
+        (0, ("scan", "gpt-vanilla", "--text", "-"), (2, "headscan: The text - is empty.")),
+        (2, ("figures", "nowhere", "nowhere"), (2, "")),
+        (None, ("scan", "gpt-vanilla", *TEXT, "--out", ""), (2, "headscan: --out is empty.")),
     ],
 )
 def test_a_closed_stream_and_an_empty_folder_cost_a_sentence(closed, words, ended, tmp_path):
-    line = shlex.join([sys.executable, "-m", "headscan", *words])
-    done = subprocess.run(f"{line} {closed}", shell=True, cwd=tmp_path, capture_output=True, text=True)
-    assert (done.returncode, done.stderr.strip()) == ended
+    def work() -> None:
+        os.chdir(tmp_path)
+        if closed is not None:  # Python begins with None in its place then
+            os.close(closed)
+            setattr(sys, {0: "stdin", 2: "stderr"}[closed], None)
+        typed(*words)
+
+    said = tmp_path / "said"
+    assert (status_of(fork(work, said)), said.read_text().strip()) == ended
     assert not list(tmp_path.glob("*.json"))
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full: a full disk is NOT tried")
 def test_what_the_machine_refuses_is_its_own_sentence_and_exit_74(tmp_path):
-    words = [sys.executable, "-m", "headscan", "scan", "gpt-vanilla", *TEXT, "--out", str(tmp_path / "out")]
-    with open("/dev/full", "w") as full:
-        done = subprocess.run([*words, "--json"], stdout=full, stderr=subprocess.PIPE, text=True)
-    assert (done.returncode, done.stderr.strip().splitlines()[-1]) == (74, "headscan: No space left on device.")
+    def work() -> None:
+        os.dup2(os.open("/dev/full", os.O_WRONLY), 1)
+        typed("scan", "gpt-vanilla", *TEXT, "--out", str(tmp_path / "out"), "--json")
+
+    status = status_of(fork(work, tmp_path / "said"))
+    assert (status, (tmp_path / "said").read_text().strip().splitlines()[-1]) == (74, "headscan: No space left on device.")
     (tmp_path / "folder" / "result.json").mkdir(parents=True)
     said = headscan("scan", "gpt-vanilla", *TEXT, "--out", str(tmp_path / "folder"))
     assert (said.status, "Is a directory" in said.stderr) == (74, True)

@@ -4,7 +4,6 @@ import io
 import json
 import os
 import signal
-import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from functools import partial
@@ -17,7 +16,8 @@ import torch
 
 from headscan.cli import main
 from headscan.run.parts import Parts
-from tests.forked import fork, status_of
+from tests.command_line import typed
+from tests.forked import exit_status, fork, status_of
 
 
 @pytest.fixture(scope="module")
@@ -134,8 +134,7 @@ def stopped(words: list[str], sign: signal.Signals) -> None:
             os.kill(os.getpid(), sign)
 
     Parts.FIRST, Parts.SHARE, Parts.write = 0, 1e9, written
-    sys.argv = ["headscan", *words]
-    main()
+    typed(*words)
 
 
 def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path):
@@ -158,19 +157,34 @@ def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path):
     assert resumed["sites"] == whole["sites"]
 
 
+def launched(words: list[str], text: str, printed: Path) -> None:
+    """`torchrun --standalone --nproc-per-node 2 -m headscan WORDS` by torchrun's own agent, its processes forks of this one."""
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    shared, write = os.pipe()  # the processes share one standard input; multiprocessing closes theirs
+    os.write(write, text.encode())
+    os.close(write)
+    os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), 1)
+
+    def process() -> None:
+        os.dup2(shared, 0)
+        sys.stdin = open(0)  # noqa: SIM115 - it is open for as long as the process lives
+        with pytest.raises(SystemExit) as leaving:
+            typed(*words)
+        sys.stdout.flush()
+        assert exit_status(leaving.value) == 0
+
+    local = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "alone", "max_restarts": 0, "start_method": "fork"}
+    elastic_launch(LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2, **local), process)()
+
+
 def test_torchrun_gives_the_same_as_one_process(model, text, tmp_path):
     words = [model, "--tokenizer", "bytes", "--context", "32", "--batch", "3", "--json"]
     single = json.loads(run(*words, "--text", str(text), "--out", str(tmp_path / "one")).stdout)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "headscan"]
-    done = subprocess.run(
-        [*launcher, "scan", *words, "--text", "-", "--out", str(tmp_path / "two")],
-        input=text.read_text(),  # which the processes share
-        capture_output=True,
-        text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr
-    double = json.loads(done.stdout)
+    printed, said = tmp_path / "printed.json", tmp_path / "said.txt"
+    words = ["scan", *words, "--text", "-", "--out", str(tmp_path / "two")]
+    assert status_of(fork(partial(launched, words, text.read_text(), printed), said)) == 0, said.read_text()
+    double = json.loads(printed.read_text())
     assert double["protocol"]["processes"] == 2
     for one, two in zip(single["sites"], double["sites"], strict=True):
         for name, value in one.items():

@@ -1,15 +1,13 @@
 """The same statistics from 1, 2 and 3 gloo processes as from one."""
 
-import os
-import socket
+from functools import partial
 
 import pytest
 import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from headscan.statistics import Gram, SiteStatistics, merged, process_count, process_rank
 from headscan.statistics.reservoir import CELLS
+from tests.forked import grouped
 
 WINDOWS, LENGTH, WIDTH = 30, 4, 5
 
@@ -18,10 +16,7 @@ def stream() -> torch.Tensor:
     return torch.randn(WINDOWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(0)) + 0.5
 
 
-def work(rank: int, world: int, port: int, path: str) -> None:
-    torch.set_num_threads(1)
-    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    dist.init_process_group("gloo", rank=rank, world_size=world)
+def work(world: int, path: str, rank: int) -> None:
     assert (process_rank(), process_count()) == (rank, world)
     statistics = SiteStatistics(WIDTH)
     for number, start in enumerate(range(0, WINDOWS, 4)):
@@ -31,15 +26,11 @@ def work(rank: int, world: int, port: int, path: str) -> None:
     whole = merged(statistics)
     if rank == 0:
         torch.save(whole.state(), path)
-    dist.destroy_process_group()
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
 def test_any_number_of_processes_gives_the_same(world, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.start_processes(work, args=(world, port, str(tmp_path / "state.pt")), nprocs=world, start_method="fork")
+    grouped(partial(work, world, str(tmp_path / "state.pt")), world, tmp_path)
     state = torch.load(tmp_path / "state.pt")
     single = SiteStatistics(WIDTH)
     single.update(stream(), list(range(WINDOWS)))

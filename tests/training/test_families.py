@@ -3,15 +3,14 @@
 import contextlib
 import json
 import logging
-import os
 import sys
 import types
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import (
     GPT2Config,
@@ -33,6 +32,7 @@ from headscan.training.data import collate
 from headscan.training.monitor.alarms import rules_of
 from headscan.training.monitor.families import Scene, Store, leave_spectrum, look_at, spectra_of
 from headscan.training.monitor.readings import Readings
+from tests.forked import grouped
 
 ROWS = torch.from_numpy(np.random.default_rng(0).integers(0, 50, (40, 8)))
 SMALL = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "vocab_size": 50}
@@ -279,12 +279,10 @@ def test_compiled_models_are_read_on_the_steps_of_the_clock():
     assert found["qk_logit_max"] == pytest.approx(plain["qk_logit_max"], rel=1e-4)
 
 
-def _work(rank, folder, sharded):
+def _work(folder, sharded, rank):
     from torch.distributed.fsdp import fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store{sharded}", rank=rank, world_size=2)
     model = made().eval()
     if sharded:
         mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
@@ -294,15 +292,13 @@ def _work(rank, folder, sharded):
     else:
         run = DistributedDataParallel(model)
     found = taken(model, "*", [ROWS[4 * rank : 4 * rank + 4]], rate=0.1, run=run)
-    with open(os.path.join(folder, f"{rank}.json"), "w") as file:
-        json.dump(found, file)
-    dist.destroy_process_group()
+    (folder / f"{rank}.json").write_text(json.dumps(found))
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fully_shard"])
 def test_two_processes_read_what_one_does(tmp_path, sharded):
     """Each has half of the batch; means, maxima, updates and shares are those of the whole batch in one process."""
-    mp.start_processes(_work, args=(str(tmp_path), sharded), nprocs=2, start_method="fork")
+    grouped(partial(_work, tmp_path, sharded), 2, tmp_path)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     whole = taken(made().eval(), "*", [ROWS[:8]], rate=0.1)
     assert set(first) == set(whole)

@@ -1,15 +1,15 @@
 """A Learner under torch's fully_shard (FSDP2), two gloo processes on a CPU: the loss and the gradients of one process."""
 
-import os
+from functools import partial
 
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from transformers import AutoModel, AutoModelForCausalLM, GPT2Config
 
 from headscan import BadInput
 from headscan.training import OBJECTIVES, Learner, gather_ids, recipe_of, train
+from tests.forked import grouped
 
 CONFIG = GPT2Config(vocab_size=40, n_embd=8, n_layer=2, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
 AIMS = {"cwt": OBJECTIVES.build("cwt"), "chunked": OBJECTIVES.build("cwt", {"form": "chunked"}), "ce": OBJECTIVES.build("ce")}
@@ -25,11 +25,9 @@ def _ids():
     return torch.randint(1, 40, (4, 10), generator=torch.Generator().manual_seed(1))
 
 
-def _work(rank, folder):
+def _work(folder, rank):
     from torch.distributed.fsdp import fully_shard
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
     for name in AIMS:
         learner = _learner(name)
@@ -43,12 +41,11 @@ def _work(rank, folder):
         total = loss.detach().clone()
         dist.all_reduce(total)
         found = {key: value.grad.full_tensor() for key, value in learner.named_parameters()}
-        torch.save((total / 2, found), os.path.join(folder, f"{name}-{rank}.pt"))
-    dist.destroy_process_group()
+        torch.save((total / 2, found), folder / f"{name}-{rank}.pt")
 
 
 def test_a_sharded_learner_has_the_loss_and_gradients_of_a_whole_one(tmp_path):
-    mp.start_processes(_work, args=(str(tmp_path),), nprocs=2, start_method="fork")
+    grouped(partial(_work, tmp_path), 2, tmp_path)
     for name in AIMS:
         learner = _learner(name)
         loss = learner(_ids(), _ids())["loss"]

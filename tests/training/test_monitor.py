@@ -1,19 +1,19 @@
 """The monitor: it logs where the Trainer logs, keeps to its share, and names what breaks."""
 
 import copy
-import os
 import re
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainerCallback, TrainingArguments
 
 from headscan import BadInput
 from headscan.training import ALARMS, Monitor, PackedText, Watch
 from headscan.training.data import collate
+from tests.forked import grouped
 
 ROWS = np.random.default_rng(0).integers(0, 50, (40, 8))
 
@@ -164,11 +164,9 @@ def test_it_keeps_to_its_share_of_the_time(tmp_path, monkeypatch):
         assert step == 0 or 0.4 * count <= 0.1 * step * 1.001
 
 
-def _work(rank, folder):
+def _work(folder, rank):
     from torch.distributed.fsdp import fully_shard
 
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     mesh = dist.device_mesh.init_device_mesh("cpu", (2,))
     model = copy.deepcopy(_model())
     for block in model.transformer.h:
@@ -176,12 +174,11 @@ def _work(rank, folder):
     fully_shard(model, mesh=mesh)
     watch = Watch(model, ROWS[:6])
     watch.measure(0)
-    torch.save([dict(row) for row in watch.history[0].sites], os.path.join(folder, f"{rank}.pt"))
-    dist.destroy_process_group()
+    torch.save([dict(row) for row in watch.history[0].sites], folder / f"{rank}.pt")
 
 
 def test_a_sharded_model_measures_as_a_whole_one(tmp_path):
-    mp.start_processes(_work, args=(str(tmp_path),), nprocs=2, start_method="fork")
+    grouped(partial(_work, tmp_path), 2, tmp_path)
     watch = Watch(_model(), ROWS[:6])
     watch.measure(0)
     for rank in range(2):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, TypeVar
@@ -229,8 +230,8 @@ def _shown(value: Json) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
+@cache  # its metadata are read and parsed, which takes milliseconds
 def _version(name: str) -> str:
-    try:
+    with suppress(PackageNotFoundError):
         return version(name)
-    except PackageNotFoundError:
-        return "unknown"
+    return "unknown"

@@ -1,13 +1,12 @@
 """Two gloo processes give the loss and the gradient of one."""
 
-import os
-import tempfile
+from functools import partial
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 
 from headscan.training import cwt_loss, gather_ids
+from tests.forked import grouped
 
 WIDTH, SIZE, SHARES = 5, 9, (7, 4)  # the processes hold different numbers of rows, as masked batches do
 
@@ -25,9 +24,7 @@ def _share(hidden, table, targets):
     return losses.sum() * 2 / sum(SHARES)
 
 
-def _work(rank, store, results):
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+def _work(results, rank):
     hidden, table, targets = _problem()
     start = sum(SHARES[:rank])
     part = slice(start, start + SHARES[rank])
@@ -37,14 +34,12 @@ def _work(rank, store, results):
     loss = loss.detach() / 2
     for tensor in (loss, shared.grad):  # what DDP does with gradients: the mean over processes
         dist.all_reduce(tensor)
-    torch.save([loss, shared.grad / 2, own.grad / 2], os.path.join(results, f"{rank}.pt"))
-    dist.destroy_process_group()
+    torch.save([loss, shared.grad / 2, own.grad / 2], results / f"{rank}.pt")
 
 
-def test_two_processes_equal_one():
-    with tempfile.TemporaryDirectory() as folder:
-        mp.start_processes(_work, args=(os.path.join(folder, "store"), folder), nprocs=2, start_method="fork")
-        answers = [torch.load(os.path.join(folder, f"{rank}.pt"), weights_only=True) for rank in range(2)]
+def test_two_processes_equal_one(tmp_path):
+    grouped(partial(_work, tmp_path), 2, tmp_path)
+    answers = [torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in range(2)]
     hidden, table, targets = _problem()
     hidden.requires_grad_(), table.requires_grad_()
     loss = cwt_loss(hidden, table, targets, form="dense")
