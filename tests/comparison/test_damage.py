@@ -207,7 +207,51 @@ def test_what_is_interrupted_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     assert any("block.3" in stage for stage in stages)
     whole = headscan.compare("gpt-vanilla", "stories", **options)
     assert [dict(row) for row in again.damage] == [dict(row) for row in whole.damage]
+    assert [dict(row) for row in again.shape] == [dict(row) for row in whole.shape]
     assert headscan.load(tmp_path / "run").document == again.document
+
+
+@pytest.mark.parametrize("name", list(SMALL))
+def test_the_shape_is_what_scans_of_both_models_say(name):
+    pytest.importorskip("gguf")
+    lens = small(name)
+    other = rounded(lens, "q2_k")
+    read = {"max_tokens": 1024, "context": 64, "skip_first": 1}
+    result = headscan.compare([lens, other], "stories", damage=True, sample=256, **read)
+    assert [row["site"] for row in result.shape] == [f"block.{number}" for number in range(lens.depth)]
+    scans = [headscan.scan(one, "stories", **read) for one in (lens, other)]
+    for row in result.shape:
+        for which, scan in zip(("first", "second"), scans, strict=True):
+            site = scan.site(row["site"])
+            for measure in ("average_cosine", "effective_rank"):
+                found, wanted = row.number(f"{measure}_{which}"), site.number(f"{measure}_without_sinks")
+                assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5), (row["site"], which)
+                ends = row.interval(f"{measure}_{which}"), site.interval(f"{measure}_without_sinks")
+                assert ends[0] == pytest.approx(ends[1], rel=1e-5, abs=1e-5)
+            assert row.number(f"sink_share_{which}") == site.number("sink_share")
+            assert row[f"rogue_coordinates_{which}"] == site["rogue_coordinates"]
+            assert 0 <= row.number(f"bits_lower_{which}") <= row.number(f"bits_upper_{which}") <= np.log2(256)
+        for measure in ("average_cosine", "effective_rank", "bits_upper", "sink_share"):
+            first, second, change = (row.number(f"{measure}_{which}") for which in ("first", "second", "change"))
+            assert change == pytest.approx(second - first)
+            ends = row.interval(f"{measure}_change")
+            assert ends is None if measure == "sink_share" and first == second else ends[0] <= change <= ends[1]
+    # What the two share is not in the interval of the change.
+    last = result.shape[0]
+    widths = [np.diff(last.interval(f"average_cosine_{which}"))[0] for which in ("change", "first", "second")]
+    assert widths[0] < min(widths[1:])
+
+
+def test_what_is_too_short_for_an_interval_says_so():
+    pytest.importorskip("gguf")
+    read = {"max_tokens": 256, "context": 32, "sample": 64, "limit": 0, "keep": 7e5}
+    result = headscan.compare("gpt-vanilla", "stories", damage=True, against="q4_0", **read)
+    told = {one.name: one.sentence for one in result.findings}
+    assert list(told) == ["OVER-LIMIT", "WORST-PART", "KEEPING"]
+    assert not any("[]" in sentence for sentence in told.values())
+    assert all("There is no interval: it takes three documents or windows" in told[name] for name in ("WORST-PART", "KEEPING"))
+    assert "The uniform and random choices of as many bytes are not shown to be worse." in told["KEEPING"]
+    assert "no interval" not in told["OVER-LIMIT"]
 
 
 def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
