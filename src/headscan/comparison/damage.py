@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, cast
@@ -30,6 +30,7 @@ from headscan.statistics.uncertainty import Cells, Floats, enough_documents, jac
 
 READ, DRAWS = 4096, 8  # tokens where --max-tokens does not say; random choices of equal bytes
 LOGITS, TOKENS = 2**25, 2048  # numbers of logits, and tokens of states, at once
+NEAR = 2**20  # numbers of logits that a processor judges at once: more leave its cache, and take five times as long
 OUTLYING = 6.0  # times the median coordinate's root mean square
 SHAPES, COUNTED = ("average_cosine", "effective_rank"), ("sink_share", "massive_coordinates", "rogue_coordinates")
 NOISE = 0.5  # of `bits`: Gaussian, in the root of the first model's total variance at the site
@@ -71,15 +72,17 @@ class Windows:
         """`divergences` [tokens, 4] of each path's model from the first, for the positions whose next token is in the window."""
         found: dict[Path, list[Tensor]] = {path: [] for path in self.paths}
         step = max(1, LOGITS // (self.ids.shape[1] * models[0].lens.width("head")))
+        few = max(1, (NEAR if self.ids.device.type == "cpu" else LOGITS) // models[0].lens.width("head"))
         for part in (slice(start, start + step) for start in range(0, len(self.ids), step)):
 
-            def logs(path: Path, part: slice = part) -> Tensor:
+            def logs(path: Path, part: slice = part) -> Iterator[Tensor]:
                 rows = models[path[-1]].logits(self.states[path[:-1]][part, self.skipped : -1]).flatten(0, 1)
-                return (rows if rows.dtype == torch.float64 else rows.float()).log_softmax(1)
+                return ((some if some.dtype == torch.float64 else some.float()).log_softmax(1) for some in rows.split(few))
 
-            targets, base = self.ids[part, self.skipped + 1 :].flatten(), logs((0,) * len(self.paths[0]))
+            targets, base = self.ids[part, self.skipped + 1 :].flatten().split(few), list(logs((0,) * len(self.paths[0])))
             for path in self.paths:
-                found[path].append(divergences(base, logs(path) if any(path) else base, targets).cpu())
+                others = logs(path) if any(path) else base
+                found[path] += [divergences(*rows).cpu() for rows in zip(base, others, targets, strict=True)]
         return {path: torch.cat(values).numpy() for path, values in found.items()}
 
     def clusters(self, positions: int) -> tuple[np.typing.NDArray[np.int64], Floats, bool]:
