@@ -87,6 +87,35 @@ def test_each_exchange_is_that_of_two_whole_models(name, rounding):
     assert result.totals["whole"].number("kl") == pytest.approx(float(whole["kl"]), abs=1e-6)
 
 
+def test_a_model_that_torchao_packed_costs_what_two_whole_models_say(tmp_path):
+    torchao = pytest.importorskip("torchao", reason="torchao is not installed: models that it packed are NOT compared")
+    import transformers
+
+    lens = small("babyllama")
+    how = transformers.TorchAoConfig(torchao.quantization.Int8WeightOnlyConfig())
+    packed = transformers.AutoModelForCausalLM.from_pretrained(SMALL["babyllama"], quantization_config=how)
+    packed.save_pretrained(tmp_path / "int8")
+    lens.tokenizer.save_pretrained(tmp_path / "int8")
+    result = headscan.compare([SMALL["babyllama"], tmp_path / "int8"], "stories", damage=True, **READ)
+    other = Lens.load(tmp_path / "int8")
+    ids = torch.tensor(np.stack([one.ids for one in windows(lens)]))
+    alone = [row for row in result.damage if row["mode"] == "isolated"]
+    assert [row["block"] for row in alone] == [f"block.{number}" for number in range(lens.depth)]
+    for number, row in enumerate(alone):
+        assert 0.2 < row.number("bytes_second") / row.number("bytes_first") < 0.4
+        for field, value in brute(lens, exchanged(lens, other, [number]), ids).items():
+            assert row.number(field) == pytest.approx(float(value), abs=1e-6)
+    assert headscan.compare([tmp_path / "int8"] * 2, "stories", damage=True, **READ).damage == []
+
+
+def test_a_packed_model_names_the_extra_that_reads_it(tmp_path, monkeypatch):
+    config = json.loads((Path(Lens.load("gpt-vanilla").origin.files["config.json"])).read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "torchao"}}))
+    monkeypatch.setattr("headscan.model.weights.find_spec", lambda name: None)
+    with pytest.raises(headscan.BadInput, match=r'were packed by torchao: pip install "headscan\[torchao\]"'):
+        Lens.load(tmp_path)
+
+
 def windows(lens, tokens=READ["max_tokens"], context=READ["context"]):
     from headscan.text import Windows
 
@@ -277,6 +306,21 @@ def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
     page = (tmp_path / "x" / "report.html").read_text()
     assert "OVER-LIMIT" in page
     assert "Part by part" in page
+
+
+@pytest.mark.parametrize(("limit", "tokens", "status"), [("1", "512", 0), ("1e-6", "512", 3), ("1", "64", 3)])
+def test_a_gate_opens_where_the_interval_is_within_the_limit_and_only_there(limit, tokens, status, capsys, tmp_path):
+    pytest.importorskip("gguf")
+    from headscan.cli import _main
+
+    words = f"compare gpt-vanilla --against q8_0 --damage --text stories --context 32 --sample 64 --max-tokens {tokens}"
+    with pytest.raises(SystemExit) as ended:
+        _main([*words.split(), "--limit", limit, "--fail-on", "HS701", "--out", str(tmp_path / "gate")])
+    assert ended.value.code == status
+    result = headscan.load(tmp_path / "gate")
+    assert result.failed == ["HS701"] * (status == 3)
+    assert (result.totals["whole"].interval("kl") is None) == (tokens == "64")
+    assert ("not shown to be below" in capsys.readouterr().out) == (status == 3)
 
 
 def test_equal_models_have_no_damage():
