@@ -116,8 +116,8 @@ def test_several_defences_take_fewer_sites_and_candidates_and_say_so(monkeypatch
         monkeypatch.setattr(type(run), "announce", lambda self, note: told.append(note))
         told.append(plan_of(cut, texts, Given(asked), run, sites=2))
     assert told[3].candidates < told[1].candidates
-    assert "2 sites end in minutes" in told[0]
-    assert "2 sites behind 2 defences and none end in minutes" in told[2]
+    assert "sites: 2; --windows" in told[0]
+    assert "sites: 2, defences beside none: 2; --windows" in told[2]
 
 
 def test_words_of_an_embedding_are_found_by_queries():

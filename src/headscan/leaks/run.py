@@ -276,9 +276,10 @@ def plan_of(
     windows = max(1, min(windows, int(affordable / room)))
     few = max(least, min(few, int(affordable / (windows * times))))
     rows = windows_of(texts, windows, length)
-    note = f"{len(rows)} windows of {length} tokens were looked at, with the {few:,} likeliest candidates of a position, so that "
-    note += f"{sites} site{'s' * (sites > 1)}{f' behind {rounds - 1} defences and none' * (rounds > 1)} end in minutes "
-    note += "(--windows, --candidates): the bounds count what the others may add."
+    what = f"windows of {length} tokens: {len(rows)}, candidates of a position: the {few:,} likeliest, sites: {sites}"
+    what += f", defences beside none: {rounds - 1}" * (rounds > 1)
+    note = f"So that this ends in minutes it looked at fewer ({what}; --windows, --candidates, --sites). "
+    note += "The bounds count what other candidates may add."
     run.announce(note)
     return AuditPlan(rows, few, None if whole_rows else few, [note])
 

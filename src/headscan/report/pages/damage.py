@@ -36,8 +36,9 @@ SHAPES = {
     "bits_upper": Term("bits, at most", "The same from above: U(σ), σ half of the root of the total variance.", unit="bits"),
 }
 BOTH = ("first", "second", "change")
+SAME = {"second": "The same of the second model.", "change": "The second model's minus the first's, paired by token."}
 TERMS |= {
-    f"{name}_{which}": replace(term, title=f"{term.title} {which}", spread=True,
+    f"{name}_{which}": replace(term, title=f"{term.title} {which}", sentence=SAME.get(which, term.sentence), spread=True,
                                where="everywhere" if which == "change" and name in list(SHAPES)[:2] else "page")
     for name, term in SHAPES.items() for which in BOTH
 }  # fmt: skip
