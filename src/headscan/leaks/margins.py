@@ -38,11 +38,7 @@ def low_quantile(values: Float[Tensor, " N"], level: float = 0.05) -> tuple[floa
 
 
 def collisions(states: Float[Tensor, "N w"], form: str) -> tuple[float, Interval]:
-    """The share of prompts whose states a number format makes equal to another's, with its 95 % interval in [0, 1].
-
-    >>> collisions(torch.tensor([[1.0], [1.001], [2.0], [3.0]]), "bf16")[0]
-    0.5
-    """
+    """The share of prompts whose states a number format makes equal to another's, with its 95 % interval in [0, 1]."""
     counts = read_format(form)(states).unique(dim=0, return_counts=True)[1]
     share = 1 - int((counts == 1).sum()) / len(states)
     return share, share_interval(share, len(states))
