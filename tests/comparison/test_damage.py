@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import headscan
-from headscan.comparison.damage import divergences
+from headscan.comparison.damage import Windows, divergences
 from headscan.model import Lens
 from headscan.model.rounding import pack_k, packed, round_block
 
@@ -321,6 +321,25 @@ def test_a_gate_opens_where_the_interval_is_within_the_limit_and_only_there(limi
     assert result.failed == ["HS701"] * (status == 3)
     assert (result.totals["whole"].interval("kl") is None) == (tokens == "64")
     assert ("not shown to be below" in capsys.readouterr().out) == (status == 3)
+
+
+@pytest.mark.parametrize(("value", "said"), [("nan", "The logits of other are NaN"), ("inf", r"NaN")])
+def test_a_model_that_is_no_number_is_refused(value, said):
+    lens = small("gpt-vanilla")
+    other = Lens(copy.deepcopy(lens.model), lens.tokenizer, name="other")
+    matrices(blocks(other)[3])[0].data.mul_(float(value))
+    with pytest.raises(headscan.BadInput, match=said):
+        headscan.compare([lens, other], "stories", damage=True, **READ)
+
+
+def test_states_that_overflow_on_the_text_alone_are_refused_by_their_site():
+    states = torch.randn(4, 8, 6)
+    windows = Windows(torch.zeros(4, 8, dtype=torch.int64), np.zeros((4, 8), dtype=np.int64), 1)
+    windows.states = {(0,): states, (1,): states / (torch.arange(8.0)[None, :, None] - 5)}
+    with pytest.raises(
+        headscan.BadInput, match=r"second model gives NaN or infinite values at block\.3 \(window 0, position 5\)"
+    ):
+        windows.shape("block.3", (0,), (1,))
 
 
 def test_equal_models_have_no_damage():

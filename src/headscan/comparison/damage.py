@@ -23,7 +23,7 @@ from headscan.scanner.differences import Estimates, differences
 from headscan.scanner.examine import SUFFIXES, site_cells
 from headscan.scanner.sources import Subject
 from headscan.states import SourcesLike, VectorSource
-from headscan.statistics import SiteStatistics
+from headscan.statistics import NonFinite, SiteStatistics
 from headscan.statistics.errors import Errors
 from headscan.statistics.reservoir import sinks
 from headscan.statistics.uncertainty import Cells, Floats, enough_documents, jackknife
@@ -133,7 +133,11 @@ class Windows:
         both = {"first": self.states[first].cpu(), "second": self.states[other].cpu()}
         for model, states in both.items():
             statistics = SiteStatistics(states.shape[2], skip_first=self.skipped, intervals=True)
-            statistics.update(states, list(range(len(states))), torch.from_numpy(self.documents), self.ids)
+            try:
+                statistics.update(states, list(range(len(states))), torch.from_numpy(self.documents), self.ids)
+            except NonFinite as error:
+                place = f"{site} (window {error.window}, position {error.position})"
+                raise BadInput(f"The {model} model gives NaN or infinite values at {place}: it cannot be compared.") from None
             errors = Errors.of(statistics, measures)
             cells, _ = site_cells(site, statistics, measures, errors=errors)
             found.append(Estimates(model, site, cells, errors))

@@ -41,6 +41,8 @@ class PartwiseModel:
         whole = lens.run(ids, sites="head")["head"]
         for hook in hooks:
             hook.remove()
+        if bool(whole.isnan().any()):
+            raise BadInput(f"The logits of {lens.name} are NaN: try --dtype float32, or look for broken weights.")
         self._tuples = [len(one) if isinstance(one, tuple) else 0 for one in outputs]
         states = lens.run(ids, sites="embedding")["embedding"].clone()
         for number in range(len(self.blocks)):
