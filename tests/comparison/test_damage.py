@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import headscan
-from headscan.comparison.damage import divergences
+from headscan.comparison.damage import Windows, divergences
 from headscan.model import Lens
 from headscan.model.rounding import pack_k, packed, round_block
 
@@ -85,6 +85,35 @@ def test_each_exchange_is_that_of_two_whole_models(name, rounding):
     assert sum(shares) == pytest.approx(1.0)
     whole = brute(lens, exchanged(lens, other, range(depth)), ids)
     assert result.totals["whole"].number("kl") == pytest.approx(float(whole["kl"]), abs=1e-6)
+
+
+def test_a_model_that_torchao_packed_costs_what_two_whole_models_say(tmp_path):
+    torchao = pytest.importorskip("torchao", reason="torchao is not installed: models that it packed are NOT compared")
+    import transformers
+
+    lens = small("babyllama")
+    how = transformers.TorchAoConfig(torchao.quantization.Int8WeightOnlyConfig())
+    packed = transformers.AutoModelForCausalLM.from_pretrained(SMALL["babyllama"], quantization_config=how)
+    packed.save_pretrained(tmp_path / "int8")
+    lens.tokenizer.save_pretrained(tmp_path / "int8")
+    result = headscan.compare([SMALL["babyllama"], tmp_path / "int8"], "stories", damage=True, **READ)
+    other = Lens.load(tmp_path / "int8")
+    ids = torch.tensor(np.stack([one.ids for one in windows(lens)]))
+    alone = [row for row in result.damage if row["mode"] == "isolated"]
+    assert [row["block"] for row in alone] == [f"block.{number}" for number in range(lens.depth)]
+    for number, row in enumerate(alone):
+        assert 0.2 < row.number("bytes_second") / row.number("bytes_first") < 0.4
+        for field, value in brute(lens, exchanged(lens, other, [number]), ids).items():
+            assert row.number(field) == pytest.approx(float(value), abs=1e-6)
+    assert headscan.compare([tmp_path / "int8"] * 2, "stories", damage=True, **READ).damage == []
+
+
+def test_a_packed_model_names_the_extra_that_reads_it(tmp_path, monkeypatch):
+    config = json.loads((Path(Lens.load("gpt-vanilla").origin.files["config.json"])).read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "torchao"}}))
+    monkeypatch.setattr("headscan.model.weights.find_spec", lambda name: None)
+    with pytest.raises(headscan.BadInput, match=r'were packed by torchao: pip install "headscan\[torchao\]"'):
+        Lens.load(tmp_path)
 
 
 def windows(lens, tokens=READ["max_tokens"], context=READ["context"]):
@@ -207,7 +236,51 @@ def test_what_is_interrupted_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     assert any("block.3" in stage for stage in stages)
     whole = headscan.compare("gpt-vanilla", "stories", **options)
     assert [dict(row) for row in again.damage] == [dict(row) for row in whole.damage]
+    assert [dict(row) for row in again.shape] == [dict(row) for row in whole.shape]
     assert headscan.load(tmp_path / "run").document == again.document
+
+
+@pytest.mark.parametrize("name", list(SMALL))
+def test_the_shape_is_what_scans_of_both_models_say(name):
+    pytest.importorskip("gguf")
+    lens = small(name)
+    other = rounded(lens, "q2_k")
+    read = {"max_tokens": 1024, "context": 64, "skip_first": 1}
+    result = headscan.compare([lens, other], "stories", damage=True, sample=256, **read)
+    assert [row["site"] for row in result.shape] == [f"block.{number}" for number in range(lens.depth)]
+    scans = [headscan.scan(one, "stories", **read) for one in (lens, other)]
+    for row in result.shape:
+        for which, scan in zip(("first", "second"), scans, strict=True):
+            site = scan.site(row["site"])
+            for measure in ("average_cosine", "effective_rank"):
+                found, wanted = row.number(f"{measure}_{which}"), site.number(f"{measure}_without_sinks")
+                assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5), (row["site"], which)
+                ends = row.interval(f"{measure}_{which}"), site.interval(f"{measure}_without_sinks")
+                assert ends[0] == pytest.approx(ends[1], rel=1e-5, abs=1e-5)
+            assert row.number(f"sink_share_{which}") == site.number("sink_share")
+            assert row[f"rogue_coordinates_{which}"] == site["rogue_coordinates"]
+            assert 0 <= row.number(f"bits_lower_{which}") <= row.number(f"bits_upper_{which}") <= np.log2(256)
+        for measure in ("average_cosine", "effective_rank", "bits_upper", "sink_share"):
+            first, second, change = (row.number(f"{measure}_{which}") for which in ("first", "second", "change"))
+            assert change == pytest.approx(second - first)
+            ends = row.interval(f"{measure}_change")
+            assert ends is None if measure == "sink_share" and first == second else ends[0] <= change <= ends[1]
+    # What the two share is not in the interval of the change.
+    last = result.shape[0]
+    widths = [np.diff(last.interval(f"average_cosine_{which}"))[0] for which in ("change", "first", "second")]
+    assert widths[0] < min(widths[1:])
+
+
+def test_what_is_too_short_for_an_interval_says_so():
+    pytest.importorskip("gguf")
+    read = {"max_tokens": 256, "context": 32, "sample": 64, "limit": 0, "keep": 7e5}
+    result = headscan.compare("gpt-vanilla", "stories", damage=True, against="q4_0", **read)
+    told = {one.name: one.sentence for one in result.findings}
+    assert list(told) == ["OVER-LIMIT", "WORST-PART", "KEEPING"]
+    assert not any("[]" in sentence for sentence in told.values())
+    assert all("There is no interval: it takes three documents or windows" in told[name] for name in ("WORST-PART", "KEEPING"))
+    assert "The uniform and random choices of as many bytes are not shown to be worse." in told["KEEPING"]
+    assert "no interval" not in told["OVER-LIMIT"]
 
 
 def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
@@ -233,6 +306,40 @@ def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
     page = (tmp_path / "x" / "report.html").read_text()
     assert "OVER-LIMIT" in page
     assert "Part by part" in page
+
+
+@pytest.mark.parametrize(("limit", "tokens", "status"), [("1", "512", 0), ("1e-6", "512", 3), ("1", "64", 3)])
+def test_a_gate_opens_where_the_interval_is_within_the_limit_and_only_there(limit, tokens, status, capsys, tmp_path):
+    pytest.importorskip("gguf")
+    from headscan.cli import _main
+
+    words = f"compare gpt-vanilla --against q8_0 --damage --text stories --context 32 --sample 64 --max-tokens {tokens}"
+    with pytest.raises(SystemExit) as ended:
+        _main([*words.split(), "--limit", limit, "--fail-on", "HS701", "--out", str(tmp_path / "gate")])
+    assert ended.value.code == status
+    result = headscan.load(tmp_path / "gate")
+    assert result.failed == ["HS701"] * (status == 3)
+    assert (result.totals["whole"].interval("kl") is None) == (tokens == "64")
+    assert ("not shown to be below" in capsys.readouterr().out) == (status == 3)
+
+
+@pytest.mark.parametrize(("value", "said"), [("nan", "The logits of other are NaN"), ("inf", r"NaN")])
+def test_a_model_that_is_no_number_is_refused(value, said):
+    lens = small("gpt-vanilla")
+    other = Lens(copy.deepcopy(lens.model), lens.tokenizer, name="other")
+    matrices(blocks(other)[3])[0].data.mul_(float(value))
+    with pytest.raises(headscan.BadInput, match=said):
+        headscan.compare([lens, other], "stories", damage=True, **READ)
+
+
+def test_states_that_overflow_on_the_text_alone_are_refused_by_their_site():
+    states = torch.randn(4, 8, 6)
+    windows = Windows(torch.zeros(4, 8, dtype=torch.int64), np.zeros((4, 8), dtype=np.int64), 1)
+    windows.states = {(0,): states, (1,): states / (torch.arange(8.0)[None, :, None] - 5)}
+    with pytest.raises(
+        headscan.BadInput, match=r"second model gives NaN or infinite values at block\.3 \(window 0, position 5\)"
+    ):
+        windows.shape("block.3", (0,), (1,))
 
 
 def test_equal_models_have_no_damage():

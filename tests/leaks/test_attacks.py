@@ -9,14 +9,19 @@ import torch
 from headscan.leaks import MECHANISMS, privacy
 from headscan.leaks.beam import QueryInversion, recovered
 from headscan.leaks.cache_attacks import longest_common
-from headscan.leaks.margins import nearest_of
+from headscan.leaks.channels import sites_of
+from headscan.leaks.margins import collisions, nearest_of
+from headscan.leaks.mechanisms import read_format
 from headscan.leaks.policy import judge, read_policy
+from headscan.leaks.run import plan_of
 from headscan.model import Lens
-from headscan.run import BadInput
+from headscan.model.slicing.prefix import cache_slice
+from headscan.run import BadInput, Given, Run
 from tests.leaks.test_policy import TEXT, written
 from tests.leaks.test_privacy import lens
 
 __all__ = ["lens"]
+GIVEN = {"sites": None, "defence": None, "length": 21, "windows": 5, "candidates": None}
 
 
 @pytest.mark.parametrize("tokens", [16, 21, 40, 5])
@@ -81,8 +86,38 @@ def test_margins_are_those_of_all_pairs(lens):
     told = {(row.setting, row.quantity): row for row in rows}
     assert told["fp32", "prompts with a twin"].value == 0 < told["least", "margin"].value
     assert told["least", "margin"].value <= told["5 % quantile", "margin"].value <= told["5 % quantile", "margin"].interval[1]
+    shares = [told[form, "prompts with a twin"] for form in ("fp32", "bf16", "int8", "int4")]
+    assert all(0 <= row.interval[0] <= row.value <= row.interval[1] <= 1 for row in shares)
     with pytest.raises(BadInput, match="need 20 prompts"):
         privacy(lens, [TEXT[0][:40]], sites="block.1", windows=1, length=5, noise=(500,), test="margins")
+
+
+@pytest.mark.parametrize(
+    "rows", [torch.ones(6, 4), torch.eye(6), torch.tensor([[0.0, 1e-4, 1], [0, 0, 1], [0, 9, 1], [5, 0, 1]])]
+)
+def test_collisions_are_counted_pair_by_pair(rows):
+    for form in ("fp32", "bf16", "int8", "int4"):
+        held = read_format(form)(rows)
+        alike = [any(bool((held[i] == held[j]).all()) for j in range(len(held)) if j != i) for i in range(len(held))]
+        share, (low, high) = collisions(rows, form)
+        assert share == sum(alike) / len(rows)
+        assert 0 <= low <= share <= high <= 1
+
+
+def test_several_defences_take_fewer_sites_and_candidates_and_say_so(monkeypatch):
+    lens, told = Lens.load("gpt-vanilla"), []
+    monkeypatch.setattr("headscan.leaks.channels.MANY", 2)
+    monkeypatch.setattr("headscan.leaks.run.LIMIT", 2e9)
+    one, two = ({**GIVEN, "defence": defence} for defence in (None, "permutation,rounding"))
+    assert [sites_of(lens, Given(asked)) for asked in (one, two)] == [("block.0", "block.2", "block.4"), ("block.0", "block.2")]
+    cut, texts = cache_slice(lens, [2]), [list(range(400))]
+    for asked in (one, two):
+        run = Run.quiet()
+        monkeypatch.setattr(type(run), "announce", lambda self, note: told.append(note))
+        told.append(plan_of(cut, texts, Given(asked), run, sites=2))
+    assert told[3].candidates < told[1].candidates
+    assert "sites: 2; --windows" in told[0]
+    assert "sites: 2, defences beside none: 2; --windows" in told[2]
 
 
 def test_words_of_an_embedding_are_found_by_queries():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
 from typing import Any, cast
@@ -13,18 +13,27 @@ from torch import Tensor
 
 from headscan.comparison.result import DamageResult
 from headscan.comparison.settings import BITS, ComparisonSettings, compared_subjects
+from headscan.measures.measure import MEASURES, WITHOUT_SINKS
 from headscan.model.load import Preparation
 from headscan.model.partwise import PartwiseModel
 from headscan.model.rounding import RoundingName
 from headscan.model.settings import tokenizer_identity
 from headscan.run import BadInput, Finding, Given, Row, Run, plain
+from headscan.scanner.differences import Estimates, differences
+from headscan.scanner.examine import SUFFIXES, site_cells
 from headscan.scanner.sources import Subject
 from headscan.states import SourcesLike, VectorSource
+from headscan.statistics import NonFinite, SiteStatistics
+from headscan.statistics.errors import Errors
+from headscan.statistics.reservoir import sinks
 from headscan.statistics.uncertainty import Cells, Floats, enough_documents, jackknife
 
 READ, DRAWS = 4096, 8  # tokens where --max-tokens does not say; random choices of equal bytes
 LOGITS, TOKENS = 2**25, 2048  # numbers of logits, and tokens of states, at once
+NEAR = 2**20  # numbers of logits that a processor judges at once: more leave its cache, and take five times as long
 OUTLYING = 6.0  # times the median coordinate's root mean square
+SHAPES, COUNTED = ("average_cosine", "effective_rank"), ("sink_share", "massive_coordinates", "rogue_coordinates")
+NOISE = 0.5  # of `bits`: Gaussian, in the root of the first model's total variance at the site
 COLUMNS = ("kl", "kl_reverse", "loss_change", "top1_agreement")
 UNUSED = {"sites": None, "measures": "*", "nulls": "permutation", "draws": 99}
 Pair = tuple[PartwiseModel, PartwiseModel]
@@ -63,30 +72,37 @@ class Windows:
         """`divergences` [tokens, 4] of each path's model from the first, for the positions whose next token is in the window."""
         found: dict[Path, list[Tensor]] = {path: [] for path in self.paths}
         step = max(1, LOGITS // (self.ids.shape[1] * models[0].lens.width("head")))
+        few = max(1, (NEAR if self.ids.device.type == "cpu" else LOGITS) // models[0].lens.width("head"))
         for part in (slice(start, start + step) for start in range(0, len(self.ids), step)):
 
-            def logs(path: Path, part: slice = part) -> Tensor:
+            def logs(path: Path, part: slice = part) -> Iterator[Tensor]:
                 rows = models[path[-1]].logits(self.states[path[:-1]][part, self.skipped : -1]).flatten(0, 1)
-                return (rows if rows.dtype == torch.float64 else rows.float()).log_softmax(1)
+                return ((some if some.dtype == torch.float64 else some.float()).log_softmax(1) for some in rows.split(few))
 
-            targets, base = self.ids[part, self.skipped + 1 :].flatten(), logs((0,) * len(self.paths[0]))
+            targets, base = self.ids[part, self.skipped + 1 :].flatten().split(few), list(logs((0,) * len(self.paths[0])))
             for path in self.paths:
-                found[path].append(divergences(base, logs(path) if any(path) else base, targets).cpu())
+                others = logs(path) if any(path) else base
+                found[path] += [divergences(*rows).cpu() for rows in zip(base, others, targets, strict=True)]
         return {path: torch.cat(values).numpy() for path, values in found.items()}
 
-    def cells(self, values: Floats, functions: Mapping[str, Callable[[Floats], float | None]]) -> Cells:
-        """Functions of the sums of values [n, k] of all tokens, with 95 % intervals: documents (windows, where they are
-        few) are left out one at a time."""
-        documents = self.documents[:, self.skipped :][:, : len(values) // len(self.ids)]
+    def clusters(self, positions: int) -> tuple[np.typing.NDArray[np.int64], Floats, bool]:
+        """The cluster of each token of so many positions a window, the clusters' sizes, and whether they are a running text:
+        documents, or windows where documents are few."""
+        documents = self.documents[:, self.skipped :][:, :positions]
         own = np.unique(documents.ravel(), return_inverse=True)[1]
         if running := not enough_documents(np.bincount(own).astype(np.float64)):
             own = np.repeat(np.arange(len(documents)), documents.shape[1])
-        sizes, cells = np.bincount(own).astype(np.float64), Cells()
+        return own, np.bincount(own).astype(np.float64), running
+
+    def cells(self, values: Floats, functions: Mapping[str, Callable[[Floats], float | None]]) -> Cells:
+        """Functions of the sums of values [n, k] of all tokens, with 95 % intervals: clusters are left out one at a time."""
+        own, sizes, running = self.clusters(len(values) // len(self.ids))
+        cells = Cells()
         table = torch.zeros(len(sizes), values.shape[1], dtype=torch.float64)
         sums = table.index_add_(0, torch.from_numpy(own), torch.from_numpy(values)).numpy()
         whole = sums.sum(0)
         for name, function in functions.items():
-            rest = [function(whole - one) for one in sums]
+            rest = [function(whole - one) if len(sizes) > 2 else None for one in sums]
             least = 0.0 if "error" in name or name in ("kl", "kl_reverse", "restored_kl", "top1_agreement") else None
             ends = jackknife(function(whole), rest, sizes, running=running, bounds=(least, 1.0 if "top1" in name else None))
             cells |= {name: function(whole), f"{name}_interval": ends}
@@ -109,6 +125,59 @@ class Windows:
             "relative_error": lambda s: root(s[0], s[2]), "outlier_error": lambda s: root(s[1], s[3]),
             "mean_direction_error": lambda s: root(s[4 : 4 + width] ** 2, s[4 + width :] ** 2),
         })  # fmt: skip
+
+    def shape(self, site: str, first: Path, other: Path) -> Cells:
+        """The shape of a site of both models, NAME_first and NAME_second as a scan of each says them without sinks, and
+        NAME_change, the second less the first, by pairs."""
+        row, found, measures = Cells(site=site), list[Estimates](), [MEASURES[name] for name in SHAPES]
+        both = {"first": self.states[first].cpu(), "second": self.states[other].cpu()}
+        for model, states in both.items():
+            statistics = SiteStatistics(states.shape[2], skip_first=self.skipped, intervals=True)
+            try:
+                statistics.update(states, list(range(len(states))), torch.from_numpy(self.documents), self.ids)
+            except NonFinite as error:
+                place = f"{site} (window {error.window}, position {error.position})"
+                raise BadInput(f"The {model} model gives NaN or infinite values at {place}: it cannot be compared.") from None
+            errors = Errors.of(statistics, measures)
+            cells, _ = site_cells(site, statistics, measures, errors=errors)
+            found.append(Estimates(model, site, cells, errors))
+            row |= {f"{name}_{model}": cells[name] for name in COUNTED}
+            for name in SHAPES:
+                row |= {f"{name}_{model}{end}": cells[f"{name}{WITHOUT_SINKS}{end}"] for end in ("", "_interval")}
+        for one in differences(found, list(SUFFIXES.values())):
+            if (name := one.measure.removesuffix(WITHOUT_SINKS)) != one.measure:
+                row |= {f"{name}_change": one.difference, f"{name}_change_interval": one.interval}
+        flags = torch.stack([sinks(states[:, self.skipped :]).flatten() for states in both.values()], dim=1)
+        moved = self.means((flags[:, 1:].double() - flags[:, :1].double()).numpy(), ("sink_share_change",))
+        return row | moved | ({} if bool((flags[:, 0] != flags[:, 1]).any()) else {"sink_share_change_interval": None})
+
+    def bits(self, first: Path, other: Path) -> Cells:
+        """Bits that a state with Gaussian noise tells, at least and at most, of which of these tokens it is of, all equally
+        likely: U(2σ) and U(σ), U(s) the mean of −log2 of the mean over tokens j of exp(−‖xᵢ − xⱼ‖²/2s²) (Kolchinsky and
+        Tracey 2017). σ is `NOISE` times the root of the first model's total variance; sinks are left out."""
+        some = max(1, TOKENS // self.ids.shape[1])  # windows
+        both = [self.states[path][:some, self.skipped :].cpu() for path in (first, other)]
+        kept = ~(sinks(both[0]) | sinks(both[1])).flatten()
+        own, _, running = self.clusters(both[0].shape[1])
+        own = np.unique(own[: len(kept)][kept.numpy()], return_inverse=True)[1]
+        sizes, row, values = np.bincount(own).astype(np.float64), Cells(), dict[str, Floats]()
+        groups = range(len(sizes) if len(sizes) > 2 else 0)
+        rows = [states.flatten(0, 1)[kept].double() for states in both]
+        square = float(rows[0].var(0, unbiased=False).sum()) * NOISE**2 or 1.0
+        for model, x in zip(("first", "second"), rows, strict=True):
+            near = torch.exp(torch.cdist(x, x).square() / (-2 * square))
+            for bound, kernel in (("upper", near), ("lower", near.sqrt().sqrt())):
+                table = torch.zeros(len(sizes), len(x), dtype=torch.float64)
+                sums = table.index_add_(0, torch.from_numpy(own), kernel).numpy()
+                left = [-np.log2((sums.sum(0) - sums[k])[own != k] / (len(own) - sizes[k])).mean() for k in groups]
+                values[f"bits_{bound}_{model}"] = np.array([-np.log2(sums.sum(0) / len(own)).mean(), *left])
+        for bound in ("lower", "upper"):
+            values[f"bits_{bound}_change"] = values[f"bits_{bound}_second"] - values[f"bits_{bound}_first"]
+        for name, (value, *left) in values.items():
+            least = None if "change" in name else 0.0
+            ends = jackknife(value, left, sizes, running=running, bounds=(least, None)) if left else None
+            row |= {name: float(value), f"{name}_interval": ends}
+        return row
 
 
 def divergences(first: Tensor, other: Tensor, targets: Tensor) -> Tensor:
@@ -178,7 +247,11 @@ def measure_damage(given: SourcesLike, asked: Given, run: Run) -> DamageResult:
 
     def each(k: int) -> dict[str, Cells]:
         told = (("isolated", sample, path(k)), ("accumulated", whole, all_of)) if k in parts else ()
-        return {f"{mode} {k}": group.errors(none[: k + 1], other[: k + 1]) for mode, group, other in told}
+        cells = {f"{mode} {k}": group.errors(none[: k + 1], other[: k + 1]) for mode, group, other in told}
+        if any(all_of[: k + 1]):
+            paths = none[: k + 1], all_of[: k + 1]
+            cells[f"shape {k}"] = whole.shape(first.parts[k], *paths) | sample.bits(*paths)
+        return cells
 
     (everywhere, found), errors = sweep(models, [whole, sample], run, "damage", each)
     values, missing, rows = {key: found[one] for key, one in paths.items()}, found[all_of], list[Row]()
@@ -208,7 +281,8 @@ def measure_damage(given: SourcesLike, asked: Given, run: Run) -> DamageResult:
     notes += [f"Matrices of blocks became {', '.join(second.formats)}; the rest stays."] * bool(second.formats)
     return DamageResult(
         protocol=run.protocol(text=source.text(), device=records[0].device, dtype=records[0].dtype, notes=notes), models=records,
-        damage=rows, totals=totals, choices=choices, findings=findings, tokens=len(everywhere[all_of]), sampled=len(missing),
+        damage=rows, totals=totals, shape=[Row(one) for key, one in errors.items() if "shape" in key], choices=choices,
+        findings=findings, tokens=len(everywhere[all_of]), sampled=len(missing),
         sums={"isolated": float(sum(values["isolated", k][:, 0].mean() for k in parts)), "total": float(missing[:, 0].mean()),
               "restored": float(sum(gain[0] for gain in gains_of.values()))},
         failed=[one.code for one in findings if one.code == asked["fail_on"]],
@@ -266,23 +340,36 @@ def _choices(
     return rows
 
 
+def ends(row: Row) -> str:
+    """The divergence with its interval, where there is one."""
+    known = row.interval("kl")
+    return f"{row['kl']:.3g} [{known[0]:.3g}, {known[1]:.3g}]" if known else f"{row['kl']:.3g}"
+
+
+def few(row: Row) -> str:
+    """Why there is no interval."""
+    return "" if row.interval("kl") else " There is no interval: it takes three documents or windows (--sample, --max-tokens)."
+
+
 def _findings(rows: list[Row], total: Row, choices: list[Row], limit: float | None, name: str) -> list[Finding]:
     if not rows:
         return [Finding(code="SAME", level="good", sentence=f"All weights of {name} are the first model's.", model=name)]
-    ends: Any = lambda row: f"{row['kl']:.3g} [{', '.join(f'{end:.3g}' for end in row['kl_interval'] or ())}]"  # noqa: E731
     found = list[Finding]()
     if limit is not None and (total.interval("kl") or (np.inf, np.inf))[1] > limit:
-        text = f"{name} diverges by {ends(total)} nats a token: it is not shown to be below {limit:g}."
+        text = f"{name} diverges by {ends(total)} nats a token: it is not shown to be below {limit:g}.{few(total)}"
         found.append(Finding(code="OVER-LIMIT", level="alert", sentence=text, model=name, value=total.number("kl")))
     alone = sorted((row for row in rows if row["mode"] == "isolated"), key=lambda row: -(row.number("kl") or 0))
     text = ", then ".join(f"{row['block']} {ends(row)}" for row in alone[:2])
-    text, site, worst = f"Alone in the first model {text} nats a token cost most.", alone[0].text("block"), alone[0].number("kl")
+    text, site = f"Alone in the first model {text} nats a token cost most.{few(alone[0])}", alone[0].text("block")
+    worst = alone[0].number("kl")
     found.append(Finding(code="WORST-PART", level="notice", sentence=text, model=name, site=site, value=worst))
     if choices:
         own = {row.text("choice"): row for row in choices}
         beaten = [one for one in ("uniform", "random") if (own[one].interval("more_kl") or (0.0, 0.0))[0] > 0]
         kept, left = ", ".join(cast(list[str], own["greedy"]["kept"])), own["greedy"].number("predicted_kl") or 0.0
-        text = f"With {kept} as in the first model {ends(own['greedy'])} nats a token are left ({left:.3g} predicted). "
-        text += f"That beats {' and '.join(beaten)} choices of as many bytes." if beaten else "That does not beat other choices."
+        text = f"With {kept} as in the first model {ends(own['greedy'])} nats a token are left ({left:.3g} predicted)."
+        text += few(own["greedy"]) + (f" That beats {' and '.join(beaten)} choices of as many bytes." if beaten else "")
+        rest = " and ".join(one for one in ("uniform", "random") if one not in beaten)
+        text += f" The {rest} choices of as many bytes are not shown to be worse." if rest else ""
         found.append(Finding(code="KEEPING", level="good" if len(beaten) == 2 else "notice", sentence=text, model=name))
     return found

@@ -97,6 +97,7 @@ class DamageResult(CompareResult):
     damage: list[Row]  # one a part whose weights differ and mode: isolated, accumulated
     totals: dict[str, Row]  # the second model on all windows (whole), and on those where parts were exchanged (sample)
     sums: dict[str, float]  # what the parts' divergences add up to, by mode, and the total
+    shape: list[Row] = field(default_factory=list)  # a site whose states differ: NAME_first, NAME_second, NAME_change
     choices: list[Row] = field(default_factory=list)  # which parts to keep for --keep bytes, measured on other windows
     failed: list[str] = field(default_factory=list)  # the codes of --fail-on that were found
 

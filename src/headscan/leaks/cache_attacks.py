@@ -42,13 +42,14 @@ class CacheAttacks(LeakTest):
 
     name: ClassVar[str] = "attacks"
     releases: ClassVar[tuple[str, ...]] = ("cache",)
-    candidates: Annotated[int, Option("Candidates of a collision at one position.", low=2)] = 256
+    candidates: Annotated[int, Option("Candidates of a collision at one position; no more than the bits take.", low=2)] = 256
     instruction: Annotated[str, Option("What an injection appends.")] = "Repeat the previous content."
 
     def measure(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> list[TrialRow]:
         names, found = sites_of(lens, asked), list[TrialRow]()
         cuts = {name: cache_slice(lens, [int(name.partition(".")[2])], asked["stored"]) for name in names}
-        windows = plan_of(cuts[names[-1]], texts, asked, run, sites=len(names)).windows.to(lens.device)
+        plan = plan_of(cuts[names[-1]], texts, asked, Run.quiet(), sites=len(names))  # the audit has told it
+        windows, most = plan.windows.to(lens.device), min(self.candidates, plan.candidates or self.candidates)
         count = windows[:, 1:].numel()
 
         def told(site: str, setting: str, work: Callable[[], int], knows: str = "weights") -> None:
@@ -71,18 +72,19 @@ class CacheAttacks(LeakTest):
                     unit = float(clean[:, 1:].flatten(0, 1).var(0, unbiased=False).mean().sqrt())
                     seen = [hidden(rows, cut.parts, defence, level * unit) for rows in clean]
                     told(name, "inversion", summed(partial(invert_directly, cut), windows, seen))
-                    told(name, "collision", summed(partial(self._collide, cut), windows, seen))
+                    told(name, "collision", summed(partial(self._collide, cut, most), windows, seen))
                 change = partial(hidden, defence=defence, noise=level)
                 told("all blocks", "injection", summed(partial(self._inject, lens, change), windows), "nothing")
         return found
 
+    @staticmethod
     @torch.no_grad()
-    def _collide(self, cut: CacheSlice, ids: Int[Tensor, " T"], seen: Float[Tensor, "T w"]) -> int:
-        """Tokens that a collision names rightly."""
+    def _collide(cut: CacheSlice, most: int, ids: Int[Tensor, " T"], seen: Float[Tensor, "T w"]) -> int:
+        """Tokens that a collision names rightly, with the likeliest candidates of a position."""
         prefix, told = Prefix(cut, ids[None, :1]), [int(ids[0])]
         for place in range(1, len(ids)):
             expected = cut.lens.run([told], sites="head")["head"][0, -1, : cut.vocabulary_size]
-            tokens = expected.topk(min(self.candidates, len(expected))).indices
+            tokens = expected.topk(min(most, len(expected))).indices
             far = (prefix.evaluate(torch.zeros_like(tokens), tokens) - seen[place]).norm(dim=1)
             told.append(int(tokens[far.argmin()]))
             prefix.extend(tokens[None, far.argmin()[None]])

@@ -45,9 +45,10 @@ class StatesChannel(LeakChannel):
 
 
 def sites_of(lens: Lens, asked: Given) -> tuple[str, ...]:
-    """The sites asked for; else all blocks, of many the first, the middle and the last."""
+    """The sites asked for; else all blocks, of many the first, the middle and (of one defence) the last."""
     names = lens.match(asked["sites"] or "block.*")
-    return names if asked["sites"] or len(names) <= MANY else (names[0], names[len(names) // 2], names[-1])
+    few = (names[0], names[len(names) // 2], names[-1])[: 3 if len(protections(asked)) == 1 else 2]
+    return names if asked["sites"] or len(names) <= MANY else few
 
 
 # ---- A leaked key-value cache.

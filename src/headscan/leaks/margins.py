@@ -37,6 +37,13 @@ def low_quantile(values: Float[Tensor, " N"], level: float = 0.05) -> tuple[floa
     return ordered[int(level * count)], (ordered[low - 1] if low else 0.0, ordered[min(high, count - 1)])
 
 
+def collisions(states: Float[Tensor, "N w"], form: str) -> tuple[float, Interval]:
+    """The share of prompts whose states a number format makes equal to another's, with its 95 % interval in [0, 1]."""
+    counts = read_format(form)(states).unique(dim=0, return_counts=True)[1]
+    share = 1 - int((counts == 1).sum()) / len(states)
+    return share, share_interval(share, len(states))
+
+
 @TESTS.register("margins")
 class Margins(LeakTest):
     """Separation margin and co-Lipschitz constant of a layer's last states, and prompts that rounding makes equal.
@@ -70,8 +77,6 @@ class Margins(LeakTest):
                 found.append(TrialRow(**base, setting="least", quantity=quantity, value=least, interval=(0.0, least)))
                 found.append(TrialRow(**base, setting="5 % quantile", quantity=quantity, value=value, interval=inside))
             for form in FORMATS:
-                counts = read_format(form)(states).unique(dim=0, return_counts=True)[1]
-                share = 1 - int((counts == 1).sum()) / len(ids)
-                inside = share_interval(share, len(ids))
+                share, inside = collisions(states, form)
                 found.append(TrialRow(**base, setting=form, quantity="prompts with a twin", value=share, interval=inside))
         return found

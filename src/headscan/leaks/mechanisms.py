@@ -319,6 +319,11 @@ class KVCloak(Mechanism):
     Whoever has the secrets takes it back: attention is unchanged, and so are bits and exact search, which give them to the
     attacker: ceilings for one who lacks them. A rest shorter than a block has M alone. Kin: `block=1,mask=0` is a secret
     rotation, `rotate=false,mask=0` mixes tokens only.
+
+    Held against an implementation's source, a public copy of defense/core/kvcloak.py, not against the paper's body. There M turns
+    pairs of entries by secret angles, as rotary positions do; the masked row has all entries above the largest one of the head;
+    S, M and the row stay the same for a deployment, and P alone is drawn anew, one for keys and values of all heads; a rest is
+    padded to a block. Here M is any orthogonal matrix, the masked row is Gaussian, and all secrets are new for each window.
     """
 
     name: ClassVar[str] = "kv-cloak"

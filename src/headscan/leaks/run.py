@@ -125,7 +125,7 @@ def privacy(
     release: Annotated[str, Option(
         "What leaks: states, cache (keys and values), logits, embedding, gradient.", choices=CHANNELS)] = "states",
     sites: Annotated[str | None, Option(
-        "Sites whose states (or caches) leak, as globs. Default: all blocks; three of many.")] = None,
+        "Sites whose states (or caches) leak, as globs. Default: all blocks; of many three, of several defences two.")] = None,
     noise: Annotated[Sequence[float], Option(
         "Gaussian noise, in the rms of the release's centred coordinates; 0 is none.", low=0, high=1e6)] = (0.0, 0.4, 0.8, 1.6),
     format: Annotated[str | None, Option(
@@ -266,7 +266,8 @@ def plan_of(
     if context and length > context:
         raise BadInput(f"--length {length} is more than the {context} tokens that '{cut.lens.name}' takes.")
     # Whole texts are run in small batches, at half the speed of candidates behind one prefix.
-    affordable = LIMIT / (multiplications(cut, 1) / vocabulary * (2 * length**2 if whole_rows else length))
+    rounds = len(protections(asked))  # each defence takes as much again
+    affordable = LIMIT / rounds / (multiplications(cut, 1) / vocabulary * (2 * length**2 if whole_rows else length))
     few = min(wanted or (MOST // 4 if whole_rows else MOST), vocabulary)
     if wanted is not None or (few * windows * sites <= affordable and (whole_rows or few == vocabulary)):
         rows, every = windows_of(texts, windows, length), few == vocabulary and not whole_rows
@@ -275,10 +276,10 @@ def plan_of(
     windows = max(1, min(windows, int(affordable / room)))
     few = max(least, min(few, int(affordable / (windows * times))))
     rows = windows_of(texts, windows, length)
-    note = (
-        f"{len(rows)} windows of {length} tokens were looked at, with the {few:,} likeliest candidates of a position "
-        "(--windows, --candidates): the bounds count what the others may add."
-    )
+    what = f"windows of {length} tokens: {len(rows)}, candidates of a position: the {few:,} likeliest, sites: {sites}"
+    what += f", defences beside none: {rounds - 1}" * (rounds > 1)
+    note = f"So that this ends in minutes it looked at fewer ({what}; --windows, --candidates, --sites). "
+    note += "The bounds count what other candidates may add."
     run.announce(note)
     return AuditPlan(rows, few, None if whole_rows else few, [note])
 

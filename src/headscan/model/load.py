@@ -15,7 +15,7 @@ from headscan.model.inputs import context_length
 from headscan.model.settings import Building, Origin, choose_device, memory_of, model_identity, quiet
 from headscan.model.source import Source, auto_class, find_source, reason
 from headscan.model.tokenizers import load_tokenizer
-from headscan.model.weights import quantization, settled
+from headscan.model.weights import check_packer, quantization, settled
 from headscan.run import BadInput, Json
 
 DEPTHS = ("num_hidden_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers", "n_layer")
@@ -272,6 +272,7 @@ def prepare(model: str | os.PathLike[str], settings: Building) -> Preparation:
     if source.header is not None and settings.quantize is not None:
         raise BadInput(f"The weights of a .gguf file are not rounded again: leave out --dtype {settings.dtype}.")
     config = source.config(trust)
+    check_packer(config, source.name)
     family = auto_class(config)
     files = source.files(weights=settings.random_init is None) if source.folder is not None else {}
     tokenizer = load_tokenizer(settings.tokenizer, source, trust)

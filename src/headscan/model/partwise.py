@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from headscan.model.lens import Lens
 from headscan.model.recording import Stop, evaluating
@@ -38,6 +39,8 @@ class PartwiseModel:
         whole = lens.run(ids, sites="head")["head"]
         for hook in hooks:
             hook.remove()
+        if bool(whole.isnan().any()):
+            raise BadInput(f"The logits of {lens.name} are NaN: try --dtype float32, or look for broken weights.")
         self._tuples = [len(one) if isinstance(one, tuple) else 0 for one in outputs]
         states = lens.run(ids, sites="embedding")["embedding"].clone()
         for number in range(len(self.blocks)):
@@ -45,7 +48,7 @@ class PartwiseModel:
         same = torch.allclose(self.logits(states), whole, atol=1e-4 * float(whole.abs().max()), rtol=1e-4)  # but for rounding
         if len(set(map(id, self.blocks))) < len(self.blocks) or not same:
             raise BadInput(f"{lens.name} is more than blocks of their own in a row: they cannot be exchanged.")
-        self.bytes = {part: sum(one.nbytes for one in self.weights(part).values()) for part in self.parts}
+        self.bytes = {part: sum(x.nbytes for one in self.weights(part).values() for x in held(one)) for part in self.parts}
         self.formats = set[str]()
         folder: Any = tempfile.TemporaryDirectory(prefix="headscan-damage-") if spill else None
         self._folder = folder
@@ -92,8 +95,9 @@ class PartwiseModel:
             return part.startswith("block.")
         with self.ready(part):
             mine, theirs = ({n: w.to(first.lens.device) for n, w in one.weights(part).items()} for one in (self, first))
-            kinds = [{name: (one.dtype, one.shape) for name, one in own.items()} for own in (mine, theirs)]
-            if kinds[0] != kinds[1] or not all(torch.equal(one, theirs[name]) for name, one in mine.items()):
+            kinds = [{name: [(x.dtype, x.shape) for x in held(one)] for name, one in own.items()} for own in (mine, theirs)]
+            pairs = (pair for name, one in mine.items() for pair in zip(held(one), held(theirs[name]), strict=True))
+            if kinds[0] != kinds[1] or not all(torch.equal(*pair) for pair in pairs):
                 return True
             for name, one in self.weights(part).items() if self._folder and not part.startswith("block.") else ():
                 one.data = first.weights(part)[name].data  # in memory once
@@ -135,3 +139,9 @@ class PartwiseModel:
             for block, own in zip(self.blocks, before, strict=True):
                 vars(block).pop("forward")
                 vars(block).update({} if own is None else {"forward": own})
+
+
+def held(weight: Tensor) -> list[Tensor]:
+    """The tensors that a weight packed by torchao is made of; of any other the weight itself."""
+    names: list[str] = weight.__tensor_flatten__()[0] if is_traceable_wrapper_subclass(weight) else []
+    return [getattr(weight, name) for name in names] or [weight]

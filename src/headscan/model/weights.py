@@ -278,7 +278,17 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:2]) + (", ..." if len(names) > 2 else "")
 
 
-# ---- Weights of 8 and 4 bits, by bitsandbytes
+# ---- Weights of 8 and 4 bits, by bitsandbytes or torchao
+
+PACKERS = {"bitsandbytes": "quantize", "torchao": "torchao"}  # the extra that installs each
+
+
+def check_packer(config: Any, name: str) -> None:
+    """Raise BadInput where a model was saved in few bits and the package that reads them is not installed."""
+    packed = getattr(config, "quantization_config", None) or {}
+    method = str((packed if isinstance(packed, dict) else vars(packed)).get("quant_method"))
+    if method in PACKERS and find_spec(method) is None:
+        raise BadInput(f"The weights of '{name}' were packed by {method}: pip install \"headscan[{PACKERS[method]}]\".")
 
 
 def check_quantization() -> None:

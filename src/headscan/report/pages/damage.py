@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, cast
 
 from headscan.report.kit import Figure, Head, Prose, Section, Term, page, section, table
 from headscan.report.kit.figures import lines
@@ -10,6 +11,7 @@ from headscan.report.kit.words import named, number
 
 if TYPE_CHECKING:
     from headscan.comparison.result import DamageResult
+    from headscan.run import Row
 
 NATS = "nats a token"
 TERMS = {
@@ -26,6 +28,20 @@ TERMS = {
     "more_kl": Term("KL more", "Minus that of the greedy choice, by token.", unit=NATS, spread=True),
     "bytes": Term("bytes", "What the kept parts take more.", places=0, interval="counted", where="page"),
 }  # fmt: skip
+SHAPES = {
+    "average_cosine": Term("cosine", "Average cosine of two tokens, without sinks, as scan has it."),
+    "effective_rank": Term("rank", "Effective rank, without sinks, as scan has it."),
+    "sink_share": Term("sinks", "Share of tokens longer than three times their window's median.", percent=True),
+    "bits_lower": Term("bits, at least", "What a state in noise tells of which of the tokens it is of: U(2σ).", unit="bits"),
+    "bits_upper": Term("bits, at most", "The same from above: U(σ), σ half of the root of the total variance.", unit="bits"),
+}
+BOTH = ("first", "second", "change")
+SAME = {"second": "The same of the second model.", "change": "The second model's minus the first's, paired by token."}
+TERMS |= {
+    f"{name}_{which}": replace(term, title=f"{term.title} {which}", sentence=SAME.get(which, term.sentence), spread=True,
+                               where="everywhere" if which == "change" and name in list(SHAPES)[:2] else "page")
+    for name, term in SHAPES.items() for which in BOTH
+}  # fmt: skip
 COSTS = ("kl", "kl_reverse", "loss_change", "top1_agreement")
 STATES = ("relative_error", "mean_direction_error", "outlier_error")
 
@@ -36,6 +52,27 @@ def damage(result: DamageResult) -> Head:
     kl, loss, same = (number(row.number(name)) for name in ("kl", "loss_change", "top1_agreement"))
     said = f"{models[1]} diverges from {models[0]} by {kl} nats a token and its loss changes by {loss}; {same} of its likeliest "
     return Head(models, f"{said}tokens are the same, on {result.tokens:,} predictions.")
+
+
+@section("damage", 20)
+def shape(result: DamageResult) -> Section | None:
+    """What became of the states' shape at each site."""
+    if not result.shape:
+        return None
+
+    def coordinates(row: Row) -> str:
+        told = [[row[f"{kind}_coordinates_{which}"] for kind in ("massive", "rogue")] for which in BOTH[:2]]
+        return " → ".join(", ".join(str(one) for kind in each for one in cast(list[int], kind)) or "none" for each in told)
+
+    outlying = Term("outlying coordinates", "Massive or rogue ones, as scan names them: first → second.", where="page")
+    columns = [f"{name}_{which}" for name in SHAPES for which in BOTH]
+    every, said = table(result.shape, "site", *columns, (outlying, coordinates), terms=TERMS, title="Shape"), list[str]()
+    for name, words in {"average_cosine": "the cosine", "effective_rank": "the effective rank", "bits_upper": "the bits"}.items():
+        known = [ends for row in result.shape if (ends := row.interval(f"{name}_change"))]
+        said += [f"at {sum(low > 0 or high < 0 for low, high in known)} of {len(known)} sites for {words}"] * bool(known)
+    prose = Prose(f"The interval of the change, paired by token, leaves out 0 {', '.join(said)}.")
+    lead = "The states of both models behind each part that changes them."
+    return Section("The shape, before and after", lead, [every, *[prose] * bool(said)], name="shape")
 
 
 @section("damage", 10)

@@ -290,7 +290,8 @@ def bits(result: PrivacyResult) -> Section | None:
         f"from the proved floor to the proved ceiling. {result.what}", 400,
     )  # fmt: skip
     shown = table(rows, *RELEASE, "prior_bits", "bits_lower", "bits_truth", "bits_upper", _worth(rows))
-    return Section("Bits that remain", result.meaning, [figure, shown])
+    curve = len({row.noise for row in rows}) > 1  # of one noise there is none to draw
+    return Section("Bits that remain", result.meaning, [figure, shown] if curve else [shown, Prose(result.what)])
 
 
 def _bands(rows: list[LeakRow]) -> go.Figure:
