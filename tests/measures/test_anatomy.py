@@ -215,7 +215,8 @@ def test_bands_are_by_rank():
 
 
 def test_intervals_cover_the_share_of_endless_text():
-    """A stream whose first branch writes a common direction, the more the later: 40 texts of 24 windows each."""
+    """A stream whose first branch writes a common direction: 40 texts of 16 windows, which are documents, or read as if they
+    were one running text, whose interval is wider for it."""
     from headscan.measures.anatomy import Shares
 
     generator = np.random.default_rng(0)
@@ -226,13 +227,16 @@ def test_intervals_cover_the_share_of_endless_text():
 
     parts, units = text(100_000)
     truth = {row["part"]: row["share"] for row in Shares(units, np.ones(len(units))).of("x", ["a", "b"], parts)}
-    hits = 0
+    hits, widths = np.zeros(2), np.zeros(2)
     for _ in range(40):
         parts, units = text(16)
-        for row in Shares(units, np.ones(16)).of("x", ["a", "b"], parts):
-            low, high = row["interval"]
-            hits += low <= truth[row["part"]] <= high
-    assert hits >= 72  # of 80
+        for drawn in (0, 1):
+            for row in Shares(units, np.ones(16), bool(drawn)).of("x", ["a", "b"], parts):
+                low, high = row["interval"]
+                hits[drawn] += low <= truth[row["part"]] <= high
+                widths[drawn] += high - low
+    assert min(hits) >= 72  # of 80
+    assert 1.7 < widths[0] / widths[1] < 2.5
 
 
 def test_in_a_scan_of_a_specimen():

@@ -59,10 +59,12 @@ def position_bands(positions: int, skip_first: int = 0) -> tuple[npt.NDArray[np.
 
 @dataclass(frozen=True)
 class Shares:
-    """The sums of a site by blocks of the text: of all unit states [C, d], and how many tokens they are of [C]."""
+    """The sums of a site by blocks of the text: of all unit states [C, d], and how many tokens they are of [C]; `drawn` where
+    blocks hold a document and more, so that another text would have other ones, and are no stretches of a running text."""
 
     units: Floats
     tokens: Floats
+    drawn: bool = False
 
     @property
     def total(self) -> Floats:
@@ -92,8 +94,9 @@ class Shares:
         square, n = self.square, float(self.tokens.sum())
         shares = each.sum(0) / square
         slope = (each + beside - 2 * shares * (self.units @ self.total)[:, None]) / square
+        error = StandardError.of_documents if self.drawn else StandardError.of_text
         for k, name in enumerate(names):
-            deviation = StandardError.of_text(n * slope[:, k], self.tokens)
+            deviation = error(n * slope[:, k], self.tokens)
             share = float(shares[k])
             interval = None if deviation is None else list(deviation.interval(share, bounds=(None, None)))
             row: Cells = {"kind": kind, "part": name, "share": share, "share_interval": interval, "interval": interval}
@@ -117,7 +120,7 @@ class Shares:
 @dataclass(frozen=True)
 class SiteParts:
     """One site's sums by blocks, float64: `cells` [C, bands·positions, d] with their `tokens`, and `branches` [C, K, d] by
-    name, or none; the names of bands and positions."""
+    name, or none; the names of bands and positions; whether blocks are drawn (see `Shares`)."""
 
     cells: Floats
     tokens: Floats
@@ -125,9 +128,10 @@ class SiteParts:
     positions: Sequence[str]
     branches: Floats
     names: Sequence[str]
+    drawn: bool
 
     def rows(self) -> Iterator[Cells]:
-        shares = Shares(self.cells.sum(1), self.tokens.sum(1))
+        shares = Shares(self.cells.sum(1), self.tokens.sum(1), self.drawn)
         blocks, width = shares.units.shape
         if not shares.square > 0:
             return
@@ -244,7 +248,9 @@ class AnatomyProbe(Probe):
         if kind in ("attention", "cross", "mlp", "mixer") and site not in {place for plan in self.plans for place in plan.places}:
             names, branches = [site], cells.sum(1)[:, None].cpu().numpy()
         held_cells, held_tokens = cells.cpu().numpy(), tokens.cpu().numpy()
-        return SiteParts(held_cells, held_tokens, self.band_names, self.position_names, branches, names)
+        documents = 1 + sums.documents.size * max((k for k, _ in sums.documents.items()), default=0)
+        drawn = documents >= len(blocks)
+        return SiteParts(held_cells, held_tokens, self.band_names, self.position_names, branches, names, drawn)
 
 
 def _documents(sums: PartSums) -> list[Cells]:

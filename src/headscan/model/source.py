@@ -267,7 +267,8 @@ def find_source(model: str) -> Source:
         raise BadInput(f"'{given}' is no model: a revision is written ID@REVISION, a branch, tag or commit.")
     if given[0] not in ".~/" and given.count("/") > 1 and is_gguf(Path(repository if at else given)):
         return _hub_file(repository if at else given, revision if at else None)
-    from huggingface_hub.utils import HFValidationError, validate_repo_id
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
     looks_local = given.startswith((".", "~", os.sep)) or given.count("/") > 1 or "\\" in given
     try:
