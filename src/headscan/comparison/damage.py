@@ -359,8 +359,8 @@ def _findings(rows: list[Row], total: Row, choices: list[Row], limit: float | No
         text = f"{name} diverges by {ends(total)} nats a token: it is not shown to be below {limit:g}.{few(total)}"
         found.append(Finding(code="OVER-LIMIT", level="alert", sentence=text, model=name, value=total.number("kl")))
     alone = sorted((row for row in rows if row["mode"] == "isolated"), key=lambda row: -(row.number("kl") or 0))
-    text = ", then ".join(f"{row['block']} {ends(row)}" for row in alone[:2])
-    text, site = f"Alone in the first model {text} nats a token cost most.{few(alone[0])}", alone[0].text("block")
+    text = ", then ".join(f"{row['block']} ({ends(row)} nats a token)" for row in alone[:2])
+    text, site = f"Exchanged alone in the first model, these parts cost most: {text}.{few(alone[0])}", alone[0].text("block")
     worst = alone[0].number("kl")
     found.append(Finding(code="WORST-PART", level="notice", sentence=text, model=name, site=site, value=worst))
     if choices:

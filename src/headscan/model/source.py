@@ -355,7 +355,7 @@ def available_models() -> list[AvailableModel]:
     """
     from huggingface_hub import CacheNotFound, scan_cache_dir
 
-    models = [AvailableModel(name, "specimen", "shipped inside headscan, see its model card") for name in specimens()]
+    models = [AvailableModel(name, "specimen", "embedded in headscan") for name in specimens()]
     try:
         repositories = sorted(scan_cache_dir().repos, key=lambda repository: repository.repo_id)
     except CacheNotFound:

@@ -214,7 +214,7 @@ class FrozenProbe(Finetuning):
 
 
 REPLACED = (
-    "The saved model has a head already, and this one replaces it: only a model that was trained without a head needs one. "
+    "The folder holds a head already, and this one replaces it: only a model that was trained without a head needs one. "
     "headscan.decone keeps the head and its logits, and takes the cone out of what the head reads."
 )
 

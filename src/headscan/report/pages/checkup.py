@@ -238,7 +238,7 @@ def _table(every: Sequence[tuple[str, Observation]]) -> Table:
     owner = {id(one): model for model, one in every}
     return table(
         [one for _, one in every], (Term("model"), lambda one: owner[id(one)]),
-        (Term("found", "Alarm; notice, where many healthy models have it; no."), _found),
+        (Term("found", "Alarm; notice, where it is no fault by itself; no."), _found),
         "value", "null", (Term("limit", "The condition is reported from this value on (or down to it)."), _threshold),
         "unit", "site", "beside", "percentile", where="page",
     )  # fmt: skip

@@ -153,7 +153,7 @@ def _slices(examined: Examination) -> list[dict[str, object]]:
 
 def _terminal(result: CheckupResult, rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> RenderableType:
     parts: list[RenderableType] = [_columns(rows, models) if len(models) <= WIDE else _grid(rows, models)]
-    parts.append(Text("! alarm  · notice: many healthy models have it  – not examined", style="dim"))
+    parts.append(Text("! alarm  · notice: no fault by itself  – not examined", style="dim"))
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for cell in row.cells:

@@ -220,7 +220,7 @@ class UpdateGrowth(AlarmRule):
     """The update of a matrix over its weights grew: its logarithm, in usual steps."""
 
     name, code, quantity, ground, within = "update", "HS510", "update_stable_rank/relative", 0.3, (1e-4, math.inf)
-    report = "A step moves {where} by {now:.2g} of its norm, after {before:.2g}: look at the learning rate."
+    report = "A step moves {where} by {now:.2g} times its norm, after {before:.2g}: look at the learning rate."
 
 
 @ALARMS.register("warmup")
@@ -229,7 +229,7 @@ class NoWarmup(Level):
 
     name, code, quantity = "warmup", "HS511", "update_stable_rank/relative"
     limit: Annotated[float, Option("Norm of the first update over that of the weights.", above=0)] = 0.04
-    report = "The first step moved {where} by {now:.2g} of its norm: warm the learning rate up."
+    report = "The first step moved {where} by {now:.2g} times its norm: warm the learning rate up."
 
     def change(self, values: Sequence[float]) -> float | None:
         return values[0] if len(values) == 1 else None
