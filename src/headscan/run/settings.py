@@ -251,7 +251,8 @@ def no_progress(stage: str, done: int, total: int | None = None, unit: str = "to
 
 
 Out = Annotated[str | os.PathLike[str] | None, Option(
-    "Folder of the result. Default: under headscan-results/.", metavar="FOLDER", identity=False
+    "Folder of the result; one with a finished result needs --overwrite. Default: under headscan-results/.", metavar="FOLDER",
+    identity=False,
 )]  # fmt: skip
 Resume = Annotated[bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)]
 Seed = Annotated[int, Option("Random seed.", low=0, high=2**63 - 1)]
