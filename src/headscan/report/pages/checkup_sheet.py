@@ -119,7 +119,7 @@ def _cell(model: str, one: Observation | None, passed: str) -> SheetCell:
     null = one.null if one.null_of == "with random weights" else None
     beyond = one.value is not None and (one.value >= one.threshold if one.least else one.value <= one.threshold)
     why = {"known": "in the baseline", "ignored": "ignored"}.get(passed, "")
-    why = why or ("not certain" if alarm and one.sure is False else "")
+    why = why or ("not certain, the interval holds the limit" if alarm and one.sure is False else "")
     why = why or ("the interval holds 0" if beyond and not one.present else "")
     return SheetCell(model, state, one.value, one.interval, null, why)
 
