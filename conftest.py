@@ -15,8 +15,6 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-gc.set_threshold(100_000, 20, 100)  # as the command does: imports make objects that stay
-
 import hypothesis
 import numpy as np
 import pytest
@@ -28,6 +26,7 @@ ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", ROOT.parent / "shared" / "assets
 REAL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real") or "models of `make real`")
 
 torch.set_num_threads(1)
+gc.set_threshold(100_000, 20, 100)  # as the command does: imports make objects that stay
 
 # No test cuts the power: what is written is there for every process at once, and nobody waits for a disk.
 os.fsync = lambda handle: None
