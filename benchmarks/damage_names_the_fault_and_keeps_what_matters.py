@@ -4,7 +4,7 @@ python benchmarks/damage_names_the_fault_and_keeps_what_matters.py MODEL [MODEL 
 
 Faults: one block rounded to 2 bits, the values of one of its heads permuted, one of its matrices times 1.05, each beside
 a rounding of all blocks to 8 bits; named first is the block of the finding HS702. Choices: `--keep` with 45 % of the bytes that
-q4_0 and q2_k save; `more` is the divergence of the other choice minus the recommended one's, nats a token, on windows
+q4_0 and q8_0 save; `more` is the divergence of the other choice minus the recommended one's, nats a token, on windows
 that the choice was not made by, with its 95 % interval. Text: stories.
 """
 
@@ -67,7 +67,7 @@ def faults(lens: Lens, tries: int) -> None:
 
 def choices(name: str, lens: Lens) -> None:
     rows = []
-    for rounding in ("q4_0", "q2_k"):
+    for rounding in ("q4_0", "q8_0"):
         parts = PartwiseModel(lens, rounding=rounding)
         whole = sum(parts.bytes[part] for part in parts.parts[1:-1])
         for part in parts.parts[1:-1]:
