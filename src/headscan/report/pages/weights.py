@@ -18,7 +18,8 @@ CONTROL = Term("of a\nrandom", "The stable rank of the control.")
 def weights(result: WeightsResult) -> Head:
     """Whose matrices, and less whose."""
     random = sum(row.random for row in result.matrices)
-    lead = f"{len(result.matrices)} matrices; {random} look random (half would be a finding), {len(result.zero)} more are all zero. No text was read."
+    lead = f"{len(result.matrices)} matrices; {random} look random (half would be a finding), {len(result.zero)} more are all "
+    lead += "zero. No text was read."
     return Head(["Weights of " + " less ".join(named(model.name) for model in result.models)], lead)
 
 
