@@ -259,7 +259,7 @@ def test_the_shape_is_what_scans_of_both_models_say(name):
                 assert ends[0] == pytest.approx(ends[1], rel=1e-5, abs=1e-5)
             assert row.number(f"sink_share_{which}") == site.number("sink_share")
             assert row[f"rogue_coordinates_{which}"] == site["rogue_coordinates"]
-            assert 0 <= row.number(f"bits_lower_{which}") <= row.number(f"bits_upper_{which}") <= np.log2(256)
+            assert 0 <= row.number(f"bits_lower_{which}") <= row.number(f"bits_upper_{which}") <= np.log2(1024)
         for measure in ("average_cosine", "effective_rank", "bits_upper", "sink_share"):
             first, second, change = (row.number(f"{measure}_{which}") for which in ("first", "second", "change"))
             assert change == pytest.approx(second - first)

@@ -152,10 +152,10 @@ class Windows:
         return row | moved | ({} if bool((flags[:, 0] != flags[:, 1]).any()) else {"sink_share_change_interval": None})
 
     def bits(self, first: Path, other: Path) -> Cells:
-        """Bits that a state with Gaussian noise tells, at least and at most, of which of these tokens it is of, all equally
+        """Bits that a state with Gaussian noise tells, at least and at most, of which of 1,024 tokens it is of, all equally
         likely: U(2σ) and U(σ), U(s) the mean of −log2 of the mean over tokens j of exp(−‖xᵢ − xⱼ‖²/2s²) (Kolchinsky and
         Tracey 2017). σ is `NOISE` times the root of the first model's total variance; sinks are left out."""
-        some = max(1, TOKENS // self.ids.shape[1])  # windows
+        some = max(1, TOKENS // 2 // self.ids.shape[1])  # windows
         both = [self.states[path][:some, self.skipped :].cpu() for path in (first, other)]
         kept = ~(sinks(both[0]) | sinks(both[1])).flatten()
         own, _, running = self.clusters(both[0].shape[1])
@@ -250,7 +250,7 @@ def measure_damage(given: SourcesLike, asked: Given, run: Run) -> DamageResult:
         cells = {f"{mode} {k}": group.errors(none[: k + 1], other[: k + 1]) for mode, group, other in told}
         if any(all_of[: k + 1]):
             paths = none[: k + 1], all_of[: k + 1]
-            cells[f"shape {k}"] = whole.shape(first.parts[k], *paths) | sample.bits(*paths)
+            cells[f"shape {k}"] = whole.shape(first.parts[k], *paths) | whole.bits(*paths)
         return cells
 
     (everywhere, found), errors = sweep(models, [whole, sample], run, "damage", each)
