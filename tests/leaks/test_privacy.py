@@ -189,7 +189,7 @@ def test_a_model_too_large_for_all_is_looked_at_in_part_and_says_so(lens, monkey
     passed = budget.multiplications(Slice(sites=("block.1",)).on(lens), 1) / 256
     monkeypatch.setattr(budget, "LIMIT", 1000 * passed)
     few = privacy(lens, TEXT, windows=2, length=4, noise=(0, 1.6))
-    assert "1 windows of 4 tokens" in few.protocol.notes[0]
+    assert "windows of 4 tokens: 1" in few.protocol.notes[0]
     assert all(100 < row.candidates <= 125 for row in few.rows)
     asked = privacy(lens, TEXT, windows=2, length=4, noise=(1.6,), candidates=256)
     assert not asked.protocol.notes
