@@ -45,9 +45,9 @@ class StatesChannel(LeakChannel):
 
 
 def sites_of(lens: Lens, asked: Given) -> tuple[str, ...]:
-    """The sites asked for; else all blocks, of many the first, the middle and (of one defence) the last."""
+    """The sites asked for; else all blocks, of many the first, the middle and the last, or for several defences the first."""
     names = lens.match(asked["sites"] or "block.*")
-    few = (names[0], names[len(names) // 2], names[-1])[: 3 if len(protections(asked)) == 1 else 2]
+    few = (names[0], names[len(names) // 2], names[-1])[: 3 if len(protections(asked)) == 1 else 1]
     return names if asked["sites"] or len(names) <= MANY else few
 
 
