@@ -56,7 +56,11 @@ Sites = Annotated[
 ]
 Revisions = Annotated[
     str | Sequence[str] | None,
-    Option("Revisions of one Hugging Face id, in order, comma-separated: one model each, as checkpoints."),
+    Option(
+        "Checkpoints of the one SOURCE, comma-separated, a model each: revisions of a Hugging Face id, in their order, or "
+        "globs of folders in a folder, such as 'checkpoint-*', in the order of their steps.",
+        metavar="A,B,...",
+    ),
 ]
 
 
