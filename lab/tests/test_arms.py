@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 import torch
-from headscan_lab.tournament.optimisers import CentreHead, CoupledAdam, CoupledAdamW, centre_head
+from headscan_lab.tournament.optimisers import CentreHead, CoupledAdam, CoupledAdamW, Muon, centre_head
 from headscan_lab.tournament.variants import ARMS
 from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, GPT2Config, Trainer, TrainingArguments
 
@@ -13,6 +13,7 @@ from headscan.model.mixer import MixerConfig
 from headscan.text import Windows
 from headscan.training import OBJECTIVES, PackedText, ce_loss, collate, log_unigram, perplexity, recipe_of, train
 from headscan.training.heads import capped
+from headscan.training.learner import AdamW
 from headscan.training.objective import CrossEntropy
 
 SIZE, WIDTH = 40, 8
@@ -172,6 +173,52 @@ def test_coupled_tables_are_those_that_were_asked_for():
         assert sum(len(group["params"]) for group in groups) == len(list(learner.parameters()))
 
 
+def _newton_schulz(matrix):
+    """The published iteration (Jordan 2024) in float64: five steps of x ← ax + (bA + cA²)x, A = xxᵀ."""
+    a, b, c = 3.4445, -4.775, 2.0315
+    x = matrix / matrix.norm()
+    x = x.T if matrix.shape[0] > matrix.shape[1] else x
+    for _ in range(5):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if matrix.shape[0] > matrix.shape[1] else x
+
+
+@pytest.mark.parametrize("name", ["ce", "ce+tied", "headless", "mixer"])
+def test_muon_moves_the_matrices_of_blocks_and_adamw_all_else(name):
+    torch.manual_seed(0)
+    muon, plain = _learner(ARMS[name]), _learner(ARMS[name])
+    numbers = {"rate": 3e-3, "betas": (0.9, 0.95), "decay": 0.1}
+    optimizer, usual = Muon().make(muon, **numbers), AdamW().make(plain, **numbers)
+    theirs, momenta = dict(plain.named_parameters()), {}
+    moved = {id(one) for group in optimizer.param_groups if group["apart"] for one in group["params"]}
+    matrices = [one for one, value in muon.named_parameters() if id(value) in moved]
+    assert matrices == [one for one, value in theirs.items() if value.ndim == 2 and (".h." in one or ".layers." in one)]
+    assert len(matrices) >= 2
+    want = {one: theirs[one].detach().clone() for one in matrices}
+    for _ in range(4):
+        for one, value in muon.named_parameters():
+            value.grad = torch.randn_like(value)
+            theirs[one].grad = value.grad.clone()
+            if one in want:
+                momenta[one] = 0.95 * momenta.get(one, 0) + 0.05 * value.grad
+                step = _newton_schulz(0.05 * value.grad + 0.95 * momenta[one]) * 0.2 * max(value.shape) ** 0.5
+                want[one] = (1 - 3e-3 * 0.1) * want[one] - 3e-3 * step
+        optimizer.step()
+        usual.step()
+    for one, value in muon.named_parameters():
+        if one in want:  # torch multiplies in bfloat16
+            torch.testing.assert_close(value, want[one], rtol=0, atol=1.2e-4)
+        else:
+            torch.testing.assert_close(value, theirs[one], rtol=1e-12, atol=1e-12)
+
+
+def test_a_torch_without_muon_is_named(monkeypatch):
+    monkeypatch.delattr(torch.optim, "Muon")
+    with pytest.raises(BadInput, match=r"muon needs torch 2\.9 or later"):
+        Muon().make(_learner(ARMS["ce"]), rate=1e-3)
+
+
 def test_centring_the_head_leaves_the_loss_of_an_untied_model_alone():
     arm = ARMS["ce"]
     learners = [_learner(arm), _learner(arm)]
@@ -194,7 +241,9 @@ def test_centring_the_head_leaves_the_loss_of_an_untied_model_alone():
 # ---- in a Trainer
 
 
-@pytest.mark.parametrize("name", ["ce+unigram+tied", "ce+fast-bias", "ce+mu-centre", "ce+coupled", "headless", "mixer+unigram"])
+@pytest.mark.parametrize(
+    "name", ["ce+unigram+tied", "ce+fast-bias", "ce+mu-centre", "ce+coupled", "ce+muon", "headless", "mixer+unigram"]
+)
 def test_it_works_in_a_trainer_that_knows_nothing_of_it(name, tmp_path):
     arm = ARMS[name]
     learner = _learner(arm, torch.float32)
@@ -221,10 +270,11 @@ def test_it_works_in_a_trainer_that_knows_nothing_of_it(name, tmp_path):
             torch.testing.assert_close(learner.model(IDS).logits.reshape(-1, SIZE), want, rtol=1e-4, atol=1e-4)
 
 
-def test_training_keeps_the_bias_the_rate_and_the_optimiser_over_a_resume(story_file, tmp_path):
+@pytest.mark.parametrize("optimiser", ["coupled-adam", "muon"])
+def test_training_keeps_the_bias_the_rate_and_the_optimiser_over_a_resume(optimiser, story_file, tmp_path):
     plan = recipe_of("gpt").but(schedule="constant", warmup=1, batch=4, context=16, vocabulary=300)
     options = {"out": tmp_path, "trainer": {"save_steps": 2}, "geometry_every": 2, "tied": True}
-    options |= {"objective": CrossEntropy(head_bias="unigram", bias_rate=0.05), "optimiser": "coupled-adam"}
+    options |= {"objective": CrossEntropy(head_bias="unigram", bias_rate=0.05), "optimiser": optimiser}
     options |= {"callbacks": [CentreHead()]}
     whole = train(plan, str(story_file), steps=4, **options)
     shutil.rmtree(tmp_path / "checkpoint-4")

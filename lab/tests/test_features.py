@@ -40,7 +40,7 @@ def test_records_agree_with_what_is_returned(shared):
     assert norms == sorted(norms)  # the growing part grows
 
 
-@pytest.mark.parametrize("optimiser", ["gd", "adam"])
+@pytest.mark.parametrize("optimiser", ["gd", "adam", "signgd", "muon"])
 def test_steps_are_those_of_torch(optimiser):
     made = labels(2)
     run = train_features(made, 4, 25, optimiser=optimiser, penalty=1e-3, checkpoints=[], seed=5)
@@ -50,14 +50,35 @@ def test_steps_are_those_of_torch(optimiser):
         for n in (made.vocabulary, made.contexts)
     )
     P, weight = torch.from_numpy(made.dense()), torch.from_numpy(made.prior * made.contexts)
-    chosen = torch.optim.SGD([W, H], lr=0.05) if optimiser == "gd" else torch.optim.Adam([W, H], lr=0.01, eps=1e-12)
+    chosen = {
+        "gd": torch.optim.SGD([W, H], lr=0.05), "adam": torch.optim.Adam([W, H], lr=0.01, eps=1e-12),
+        "signgd": torch.optim.SGD([W, H], lr=0.01), "muon": torch.optim.Muon([W, H], lr=0.01, weight_decay=0.0),
+    }[optimiser]  # fmt: skip
     for _ in range(25):
         chosen.zero_grad()
         loss = -(weight @ (P * torch.log_softmax(H @ W.T, 1)).sum(1)) + 5e-4 * ((W**2).sum() + (H**2).sum())
         loss.backward()
+        if optimiser == "signgd":
+            W.grad, H.grad = W.grad.sign(), H.grad.sign()
         chosen.step()
-    assert np.allclose(run.words, W.detach().numpy(), atol=1e-9)
-    assert np.allclose(run.contexts, H.detach().numpy(), atol=1e-9)
+    tolerance = 1e-9 if optimiser != "muon" else 1e-2 * 25 * 0.01  # torch multiplies in bfloat16
+    assert np.allclose(run.words, W.detach().numpy(), atol=tolerance)
+    assert np.allclose(run.contexts, H.detach().numpy(), atol=tolerance)
+
+
+@pytest.mark.parametrize("optimiser", ["gd", "adam", "signgd", "muon"])
+def test_a_run_ends_at_the_first_step_below_its_loss(optimiser):
+    made = labels(2)
+    ended = train_features(made, 4, 5000, optimiser=optimiser, until=0.2, checkpoints=[])
+    step = ended.records[-1].step
+    assert 0 < step < 5000
+    assert ended.records[-1].excess <= 0.2
+    assert ended.records[-1].excess == pytest.approx(ntp.cross_entropy(ended.logits, made) - made.entropy())
+    again = train_features(made, 4, step, optimiser=optimiser, checkpoints=[*range(step)])
+    assert [record.excess > 0.2 for record in again.records] == [True] * step + [False]
+    assert np.array_equal(again.words, ended.words)
+    never = train_features(made, 4, 3, optimiser=optimiser, until=1e-9)
+    assert never.records[-1].step == 3
 
 
 def test_a_run_that_diverges_says_so():

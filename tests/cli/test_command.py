@@ -170,8 +170,8 @@ def test_help_groups_the_options_and_shows_an_example():
         assert heading in said
 
 
-def test_the_command_line_has_at_most_310_options():
-    """Of all verbs together, each counted in every verb that has it: 300, and ten of weights, damage, policies and papers."""
+def test_the_command_line_has_at_most_311_options():
+    """Of all verbs together, each counted in every verb that has it: 300, and eleven of later issues."""
     commands = {name: cli.command_of(name) for name in cli.verbs() if name not in cli.BARE}
     flags = {
         (name, argument.names[0])
@@ -179,4 +179,4 @@ def test_the_command_line_has_at_most_310_options():
         for argument in command.app(name).assemble_argument_collection()
         if argument.names and argument.names[0].startswith("--")
     }
-    assert 200 < len(flags) <= 310
+    assert 200 < len(flags) <= 311

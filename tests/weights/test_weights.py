@@ -79,6 +79,108 @@ def test_differences_have_the_spectrum_of_what_was_added(tmp_path):
         weights.run(base, base=wider)
 
 
+def lora(folder, tensors, **config):
+    folder.mkdir(exist_ok=True)
+    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "adapter_model.safetensors")
+    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "base_model_name_or_path": "base"} | config
+    (folder / "adapter_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+def factors(name, rows, columns, rank=4, kind="lora", end=".weight"):
+    key = f"base_model.model.{name}.{kind}"
+    return {f"{key}_A{end}": torch.randn(rank, columns), f"{key}_B{end}": torch.randn(rows, rank)}
+
+
+@pytest.mark.parametrize(
+    ("config", "rank", "scale"),
+    [({}, 4, 2), ({"use_rslora": True}, 4, 4), ({"lora_alpha": 3}, 20, 3 / 20), ({"alpha_pattern": {"q_proj": 6}}, 4, 6 / 4),
+     ({"alpha_pattern": {"proj": 6, "layers.1.*": 6}}, 4, 2)],
+)  # fmt: skip
+def test_an_adapter_is_what_it_adds_to_each_matrix(config, rank, scale, tmp_path):
+    torch.manual_seed(3)
+    name = "layers.0.q_proj"
+    tensors = factors(name, 40, 24, rank) | factors("embed", 32, 90, kind="lora_embedding", end="")
+    tensors |= {
+        "base_model.model.lm_head.weight": torch.randn(20, 20),
+        "base_model.model.conv.lora_A.weight": torch.randn(4, 3, 1),
+    }
+    result = weights.run(lora(tmp_path / "a", tensors, **config), out=tmp_path / "out")
+    A, B = (tensors[f"base_model.model.{name}.lora_{part}.weight"].double() for part in "AB")
+    values = reference.energies((scale * B @ A).numpy())
+    row = row_of(result, "q_proj.weight")
+    assert (row.name, row.shape) == (f"{name}.weight", (40, 24))
+    np.testing.assert_allclose(result.arrays[row.name] ** 2, values[::-1], rtol=1e-5, atol=1e-8)
+    assert row.stable_rank == pytest.approx(values.sum() / values.max())
+    assert row.effective_rank <= rank
+    assert row_of(result, "embed.weight").shape == (90, 32)
+    assert result.findings == []
+    assert result.protocol.notes[:2] == [
+        f"Each matrix is what the adapter adds to one of base; none has a rank above {rank}.",
+        "2 tensors of the adapter are no factors of a matrix, and are left out.",
+    ]
+    assert result.models[0].sha256.keys() == {"adapter_config.json", "adapter_model.safetensors"}
+    turned = weights.run(lora(tmp_path / "a", factors(name, 40, 24), fan_in_fan_out=True))
+    assert turned.matrices[0].shape == (24, 40)
+
+
+def test_a_merged_adapter_has_the_spectra_of_the_adapter(tmp_path):
+    base, tuned = fresh(), fresh()
+    name = "transformer.h.1.mlp.c_fc"  # a Conv1D: its weight is stored turned
+    tensors = factors(name, 192, 48)
+    with torch.no_grad():
+        A, B = (tensors[f"base_model.model.{name}.lora_{part}.weight"] for part in "AB")
+        tuned.get_parameter(f"{name}.weight").add_((2 * B @ A).T)
+    [apart] = weights.run(tuned, base=base).matrices
+    [row] = weights.run(lora(tmp_path, tensors, fan_in_fan_out=True)).matrices
+    assert (row.name, row.shape, row.spikes) == (apart.name, apart.shape, 4)
+    assert row.stable_rank == pytest.approx(apart.stable_rank, rel=1e-5)
+    assert row.spectral_norm == pytest.approx(apart.spectral_norm, rel=1e-5)
+
+
+def test_adapters_that_are_refused(tmp_path):
+    good = factors("up", 32, 32)
+    fresh_one = weights.run(lora(tmp_path, good | {"base_model.model.up.lora_B.weight": torch.zeros(32, 4)}))
+    assert (fresh_one.matrices, fresh_one.zero) == ([], ["up.weight"])
+    assert "1 more are all zero" in fresh_one.page()
+    no_alpha = "no lora_alpha that is a number"
+    for words, config in (
+        ("of the type IA3; headscan reads LORA", {"peft_type": "IA3"}), ("a DoRA adapter", {"use_dora": True}),
+        ("began with pissa_niter_4", {"init_lora_weights": "pissa_niter_4"}), ("stacked", {"target_parameters": ["experts"]}),
+        (no_alpha, {"lora_alpha": "eight"}), (no_alpha, {"lora_alpha": None}), (no_alpha, {"alpha_pattern": {"(": 1}}),
+        (no_alpha, {"alpha_pattern": [1]}), ("a finite number", {"lora_alpha": float("inf")}),
+    ):  # fmt: skip
+        with pytest.raises(BadInput, match=words):
+            weights.run(lora(tmp_path, good, **config))
+    for words, tensors in (
+        ("one of the two factors of up only", {"base_model.model.up.lora_A.weight": torch.ones(4, 32)}),
+        ("ranks 4 and 5", good | {"base_model.model.up.lora_B.weight": torch.ones(32, 5)}),
+        ("adapts no matrix", {"bias": torch.ones(9)}), ("adapts no matrix", factors("up", 8, 32)),
+        ("up.weight holds numbers that are not", good | {"base_model.model.up.lora_B.weight": torch.full((32, 4), torch.nan)}),
+    ):  # fmt: skip
+        with pytest.raises(BadInput, match=words):
+            weights.run(lora(tmp_path, tensors))
+    folder = lora(tmp_path, good)
+    for pair in ((folder, "gpt-vanilla"), ("gpt-vanilla", folder), (folder, folder)):
+        with pytest.raises(BadInput, match="is an adapter, which is a difference from its base already"):
+            weights.run(pair[0], base=pair[1])
+    for words, text in (("not valid JSON", "{"), ("not a JSON object", "[]")):
+        (folder / "adapter_config.json").write_text(text)
+        with pytest.raises(BadInput, match=words):
+            weights.run(folder)
+    lora(folder, good)
+    whole = (folder / "adapter_model.safetensors").read_bytes()
+    (folder / "adapter_model.safetensors").write_bytes(whole[:-5])
+    with pytest.raises(BadInput, match="is truncated"):
+        weights.run(folder)
+    (folder / "adapter_model.safetensors").rename(folder / "adapter_model.bin")
+    with pytest.raises(BadInput, match=r"weights as adapter_model\.bin only"):
+        weights.run(folder)
+    (folder / "adapter_model.bin").unlink()
+    with pytest.raises(BadInput, match=r"has no weights: there is no adapter_model\.safetensors"):
+        weights.run(folder)
+
+
 def test_stacks_kernels_and_packed_numbers(tmp_path):
     tensors = {
         "experts": torch.randn(3, 20, 30), "kernel": torch.randn(24, 2, 3, 4), "packed": torch.ones(32, 32, dtype=torch.int32),

@@ -48,7 +48,8 @@ Sites = Annotated[
     str | None, Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm.")
 ]
 Revisions = Annotated[str | Sequence[str] | None, Option(
-    "Revisions of one Hugging Face id, in order, comma-separated: one model each, as checkpoints."
+    "Checkpoints of the one SOURCE, comma-separated, a model each: revisions of a Hugging Face id, in their order, or globs of "
+    "folders in a folder, such as 'checkpoint-*', in the order of their steps.", metavar="A,B,...",
 )]  # fmt: skip
 
 

@@ -1,10 +1,13 @@
 """Where a model comes from: an embedded specimen, a local folder, a .gguf file or a hub id; its configuration and files."""
 
 import json
+import math
 import os
 import re
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -276,6 +279,45 @@ def find_source(model: str) -> Source:
     except HFValidationError:
         raise BadInput(f"There is no folder '{given}'.") from None
     return Source(given, given, None, revision if at else None)
+
+
+def revisions_of(model: str | os.PathLike[str], revisions: str | Sequence[str]) -> list[str]:
+    """The models of a series: ID@REVISION of a Hugging Face id, as they were named, or folders inside one of checkpoints.
+
+    In a folder a name may be a glob, whose folders come in the order of the last number of their names. Raises BadInput for a
+    name that is empty or given twice, a folder without such a checkpoint, a specimen.
+
+    >>> revisions_of("someone/model", "step1000, step9000")
+    ['someone/model@step1000', 'someone/model@step9000']
+    """
+    given, folder = os.fspath(model), Path(model).expanduser()
+    names = [name.strip() for name in (revisions.split(",") if isinstance(revisions, str) else revisions)]
+    if not all(names) or not names:
+        raise BadInput(f"--revisions names nothing between two commas, or nothing at all: {','.join(names)!r}.")
+    if given in specimens() or folder.is_file():
+        raise BadInput(f"'{given}' is one model and has no revisions: leave out --revisions.")
+    if not folder.is_dir():
+        if "@" in given:
+            raise BadInput(f"'{given}' names a revision already: leave out --revisions, or the part from @ on.")
+        found = [f"{given}@{name}" for name in names]
+    else:
+        held = sorted((each for each in folder.iterdir() if (each / "config.json").is_file()), key=_step)
+        found = []
+        for name in names:
+            matching = [str(each) for each in held if fnmatchcase(each.name, name)]
+            if not matching:
+                known = ", ".join(each.name for each in held[:4]) + (", ..." if len(held) > 4 else "")
+                raise BadInput(f"The folder '{given}' has no checkpoint '{name}'; there are: {known or 'none'}.")
+            found += matching
+    if len(set(found)) < len(found):
+        raise BadInput(f"--revisions names a checkpoint twice: {','.join(names)}.")
+    return found
+
+
+def _step(folder: Path) -> tuple[float, str]:
+    """What orders checkpoints; a folder without a number, such as `model`, is the last."""
+    numbers = re.findall(r"\d+", folder.name)
+    return float(numbers[-1]) if numbers else math.inf, folder.name
 
 
 def _hub_file(given: str, revision: str | None) -> Source:

@@ -20,18 +20,19 @@ from headscan.run.files import leads_out
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
+ADAPTER = "adapter_model.safetensors"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.pkl")
 
 
-def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files that make up the model in `folder`, each checked to be whole.
+def weight_files(folder: Path, single: str = SINGLE) -> list[Path]:
+    """The safetensors files that make up the model (or, of the name `single`, an adapter) in `folder`, each checked to be whole.
 
     Raises:
         BadInput: none there, only pickle weights, a shard missing, a damaged index, a truncated file.
     """
-    if (folder / SINGLE).is_file():
-        files = [folder / SINGLE]
-    elif (folder / INDEX).is_file():
+    if (folder / single).is_file():
+        files = [folder / single]
+    elif single == SINGLE and (folder / INDEX).is_file():
         files = _shards(folder / INDEX)
     else:
         pickles = sorted(path.name for pattern in PICKLES for path in folder.glob(pattern))
@@ -40,7 +41,8 @@ def weight_files(folder: Path) -> list[Path]:
                 f"'{folder}' holds weights as {pickles[0]} only, a format that can run code when it is opened; "
                 "headscan reads safetensors only (save the model again with save_pretrained)."
             )
-        raise BadInput(f"'{folder}' has no weights: there is neither {SINGLE} nor {INDEX}.")
+        wanted = f"neither {SINGLE} nor {INDEX}" if single == SINGLE else f"no {single}"
+        raise BadInput(f"'{folder}' has no weights: there is {wanted}.")
     for file in files:
         check_inside(folder, file)
         check_safetensors(file)

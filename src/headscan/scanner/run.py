@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 from headscan.measures.measure import Measure, group
 from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
-from headscan.model.settings import Device, Dtype, Sites, TokenizerName
+from headscan.model.settings import Device, Dtype, Revisions, Sites, TokenizerName
 from headscan.run import BadInput, Finding, Given, Row, Run, estimates, running, verb
 from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.differences import differences
@@ -21,7 +21,7 @@ from headscan.scanner.findings import UNREAD, findings, on_few, unread
 from headscan.scanner.result import ProbeRecord, ScanResult
 from headscan.scanner.settings import Scanning, choose, memory_bound
 from headscan.scanner.sources import subjects
-from headscan.states import SourcesLike, given_sources
+from headscan.states import SourcesLike
 from headscan.states.estimate import Estimate, expected_reader, operations_a_second
 from headscan.statistics import process_count, process_rank, same_everywhere
 from headscan.statistics.errors import allowed
@@ -30,7 +30,8 @@ from headscan.text.source import TEXT, BatchSize, Context, Documents, FieldName,
 
 @verb("scan")
 def scan(
-    sources: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *, context: Context = 128, sites: Sites = None,
+    sources: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *, revisions: Revisions = None,
+    context: Context = 128, sites: Sites = None,
     skip_first: Annotated[int, Option("Positions left out at the beginning of each window.", low=0)] = 0,
     null: Annotated[bool, Option("Scan the same architecture with random weights, too, and add the Gaussian null.")] = False,
     sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0)] = 600,
@@ -181,7 +182,7 @@ def estimate_scan(given: Given) -> list[Estimate]:
     (1280, True, True)
     """
     settings, rate, found = given.chosen(Scanning), operations_a_second(), []
-    for reader in [expected_reader(source, settings) for source in given_sources(given["sources"])]:
+    for reader in [expected_reader(source, settings) for source in settings.sources(given["sources"])]:
         widths, tokens = list(reader.widths.values()), reader.tokens
         memory = memory_bound(widths, context=settings.context, batch=reader.batch, tokens=tokens)
         # Second moments take d² in float64, at half the speed, and as much again.

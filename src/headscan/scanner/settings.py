@@ -8,9 +8,11 @@ from typing import Literal
 
 from headscan.measures.measure import MEASURES, Measure, place
 from headscan.measures.probe import PROBES, Probe
-from headscan.model.settings import Loading, Sites
+from headscan.model.settings import Loading, Revisions, Sites
+from headscan.model.source import revisions_of
 from headscan.run import BadInput, Parts
 from headscan.run.spark import check_engine
+from headscan.states import SourceLike, SourcesLike, given_sources
 from headscan.statistics.cloud import ROOM
 from headscan.statistics.clusters import CLUSTERS, KINDS, sample_tokens
 from headscan.statistics.reservoir import CELLS
@@ -91,6 +93,7 @@ class SiteReading(Loading, Reading):
 class Scanning(SiteReading):
     """The options of a scan; see each one's help."""
 
+    revisions: Revisions
     null: bool
     sample: int
     measures: str | Sequence[str] | None
@@ -106,6 +109,15 @@ class Scanning(SiteReading):
         if self.pairs and "alignment" not in {probe.name for probe in probes}:
             raise BadInput("--pairs is for the measure alignment: add --measures alignment.")
         self.pair_sets()
+
+    def sources(self, given: SourcesLike) -> list[SourceLike]:
+        """The sources one by one; with revisions those of the one model that was given."""
+        sources = given_sources(given)
+        if self.revisions is None:
+            return sources
+        if len(sources) != 1 or not isinstance(sources[0], str | os.PathLike):
+            raise BadInput("--revisions is for one model, named by its Hugging Face id or its folder of checkpoints.")
+        return [*revisions_of(sources[0], self.revisions)]
 
     def pair_sets(self) -> tuple[PairSet, ...]:
         """The pairs in the files, or the shipped synonyms where there are none."""

@@ -14,7 +14,7 @@ from headscan.model.sites import match_sites, possible_sites
 from headscan.model.tokenizers import load_tokenizer, require_tokenizer
 from headscan.run import BadInput, Run
 from headscan.scanner.settings import Scanning, SiteReading
-from headscan.states import ModelSource, SourceLike, SourcesLike, StoredSource, VectorSource, given_sources, stored_source
+from headscan.states import ModelSource, SourceLike, SourcesLike, StoredSource, VectorSource, stored_source
 from headscan.text.source import TextLike
 
 KEPT_BYTES = 2 * 2**30
@@ -134,7 +134,7 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
 
     Raises BadInput where none is named, one twice, or one cannot be scanned as asked.
     """
-    if not (sources := given_sources(models)):
+    if not (sources := settings.sources(models)):
         raise BadInput("No model was named: name at least one model.")
     names = [_name(source) for source in sources]
     known = [name for name in names if name]

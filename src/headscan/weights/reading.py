@@ -1,23 +1,29 @@
-"""The matrices of a model, one at a time: of safetensors files, a live model, a .gguf file, two checkpoints."""
+"""The matrices of a model, one at a time: of safetensors files, a live model, a .gguf file, two checkpoints, a LoRA adapter."""
 
+import json
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
-from math import prod
+from math import isfinite, prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
 from safetensors import safe_open
 from torch import Tensor, nn
 
 from headscan.model import Lens
 from headscan.model.settings import Origin
 from headscan.model.source import find_source
+from headscan.model.weights import ADAPTER, check_inside, weight_files
 from headscan.run import BadInput, ModelRecord
 from headscan.statistics.spectra import PIECE, energies
 from headscan.statistics.uncertainty import Floats
 
+PLAIN = ("F64", "F32", "BF16", "F16")  # as safetensors name them
 LEAST = 16  # shorter sides have no spectrum to speak of
 ModelWeights = str | os.PathLike[str] | nn.Module | Lens
 
@@ -33,12 +39,16 @@ class StoredMatrix:
 
 @dataclass
 class OpenedWeights:
-    """The record (of a difference the base's, too), tensors [n, m] or [k, n, m] by name, matrices, and what was left out."""
+    """The record (of a difference the base's, too), tensors [n, m] or [k, n, m] by name, matrices, and what was left out.
+
+    difference: whether the matrices are what was added to a model: those of two checkpoints, or an adapter's.
+    """
 
     records: list[ModelRecord]
     tensors: dict[str, tuple[tuple[int, ...], Any]] = field(default_factory=dict)
     matrices: list[StoredMatrix] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    difference: bool = False
 
     def add(self, name: str, shape: tuple[int, ...], held: Any, plain: bool) -> None:
         if len(shape) in (2, 3) and min(shape[-2:]) >= LEAST and plain:
@@ -50,9 +60,16 @@ class OpenedWeights:
 def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> OpenedWeights:
     """The matrices of a model with a short side of 16 at least, or of its difference to a base; none is read yet.
 
-    Raises BadInput where there is no matrix, or none that the base has, too. Of a folder no code of the model runs.
+    Of a folder with a LoRA adapter the matrices are what it adds to each of its model's. Raises BadInput where there is no
+    matrix, or none that the base has, too. Of a folder no code of the model runs.
     """
+    adapters = [folder for folder in map(_adapter_folder, (model, base)) if folder is not None]
+    if adapters and base is not None:
+        raise BadInput(f"'{adapters[0]}' is an adapter, which is a difference from its base already: leave out --base.")
+    if adapters:
+        return _adapter(adapters[0])
     opened = _opened(model)
+    opened.difference = base is not None
     theirs = opened.tensors
     if base is not None:
         other = _opened(base)
@@ -100,15 +117,117 @@ def _opened(model: ModelWeights) -> OpenedWeights:
 
 
 def _files(name: str, files: tuple[Path, ...], origin: Origin) -> OpenedWeights:
-    opened, count, kinds = OpenedWeights([]), 0, set[str]()
-    for file in files:
-        handle = safe_open(file, "pt")
-        for key in handle.keys():  # noqa: SIM118
-            part = handle.get_slice(key)
-            count, kinds = count + prod(part.get_shape()), kinds | {part.get_dtype()}
-            opened.add(key, tuple(part.get_shape()), part, part.get_dtype() in ("F64", "F32", "BF16", "F16"))
-    opened.records.append(
-        ModelRecord(name=name, source=origin.source, revision=origin.revision, sha256=origin.sha256(), parameters=count,
-                    dtype=", ".join(sorted(kinds)))
-    )  # fmt: skip
+    opened, parts = OpenedWeights([]), _parts(files)
+    for key, part in parts.items():
+        opened.add(key, tuple(part.get_shape()), part, part.get_dtype() in PLAIN)
+    opened.records.append(_record(name, parts, origin))
     return opened
+
+
+def _parts(files: Iterable[Path]) -> dict[str, Any]:
+    """The tensors of safetensors files by name, none of them read."""
+    handles = [safe_open(file, "pt") for file in files]
+    return {key: handle.get_slice(key) for handle in handles for key in handle.keys()}  # noqa: SIM118
+
+
+def _record(name: str, parts: dict[str, Any], origin: Origin) -> ModelRecord:
+    return ModelRecord(
+        name=name, source=origin.source, revision=origin.revision, sha256=origin.sha256(),
+        parameters=sum(prod(part.get_shape()) for part in parts.values()),
+        dtype=", ".join(sorted({part.get_dtype() for part in parts.values()})),
+    )  # fmt: skip
+
+
+# ---- A LoRA adapter in the files of peft: to a matrix of its model it adds scale · B A, B [n, r] and A [r, m].
+
+ADAPTER_CONFIG = "adapter_config.json"
+FACTOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(embedding_)?([AB])(?:\.weight)?")
+MOVED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # starts that change the base's weights, too
+
+
+def _adapter_folder(model: ModelWeights | None) -> Path | None:
+    folder = Path(model).expanduser() if isinstance(model, str | os.PathLike) else None
+    return folder if folder is not None and (folder / ADAPTER_CONFIG).is_file() else None
+
+
+def _adapter(folder: Path) -> OpenedWeights:
+    config = _adapter_config(folder)
+    [file] = weight_files(folder, ADAPTER)
+    parts = _parts([file])
+    origin = Origin(str(folder), None, {path.name: path for path in (folder / ADAPTER_CONFIG, file)})
+    opened = OpenedWeights([_record(folder.resolve().name, parts, origin)], difference=True)
+    factors: dict[str, dict[str, Any]] = {}
+    for key, part in parts.items():
+        if (found := FACTOR.fullmatch(key)) and len(part.get_shape()) == 2 and part.get_dtype() in PLAIN:
+            factors.setdefault(found[1], {})[(found[2] or "") + found[3]] = part
+    ranks = set[int]()
+    for name, pair in factors.items():
+        embedding = "embedding_" if "embedding_A" in pair else ""
+        if pair.keys() != {f"{embedding}A", f"{embedding}B"}:
+            raise BadInput(f"'{file}' has one of the two factors of {name} only.")
+        A, B = pair[f"{embedding}A"], pair[f"{embedding}B"]
+        (rank, columns), (rows, inner) = A.get_shape(), B.get_shape()
+        if rank != inner:
+            raise BadInput(f"The factors of {name} in '{file}' are of the ranks {rank} and {inner}: they do not fit together.")
+        turned = bool(embedding) or bool(config.get("fan_in_fan_out"))
+        shape = (columns, rows) if turned else (rows, columns)
+        if rank and min(shape) >= LEAST:
+            measure = partial(_product_energies, B, A, _scale(folder, config, name, rank))
+            opened.matrices.append(StoredMatrix(f"{name}.weight", shape, measure))
+            ranks.add(rank)
+    if not opened.matrices:
+        raise BadInput(f"'{folder}' adapts no matrix with a short side of {LEAST} at least.")
+    base, most = str(config.get("base_model_name_or_path") or "a model that it does not name"), max(ranks)
+    opened.notes.append(f"Each matrix is what the adapter adds to one of {base}; none has a rank above {most}.")
+    if left := len(parts) - 2 * len(factors):
+        opened.notes.append(f"{left} tensors of the adapter are no factors of a matrix, and are left out.")
+    return opened
+
+
+def _adapter_config(folder: Path) -> dict[str, Any]:
+    """The configuration of an adapter; BadInput where the product of its factors is not what it adds to the weights."""
+    file = folder / ADAPTER_CONFIG
+    check_inside(folder, file)
+    try:
+        config = json.loads(file.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"'{file}' is not valid JSON.") from error
+    if not isinstance(config, dict):
+        raise BadInput(f"'{file}' is not a JSON object.")
+    kind, start = config.get("peft_type"), str(config.get("init_lora_weights")).lower()
+    if kind != "LORA":
+        raise BadInput(f"'{folder}' is an adapter of the type {kind}; headscan reads LORA.")
+    merge = "merge the two, save them, and give the base as --base"
+    if config.get("use_dora"):
+        raise BadInput(f"'{folder}' is a DoRA adapter, which scales the base's weights, too: {merge}.")
+    if start.startswith(MOVED_BASE):
+        raise BadInput(f"'{folder}' began with {start}, which changes the base's weights, too: {merge}.")
+    if config.get("target_parameters"):
+        raise BadInput(f"'{folder}' adapts stacked parameters (target_parameters): {merge}.")
+    return config
+
+
+def _scale(folder: Path, config: dict[str, Any], name: str, rank: int) -> float:
+    """lora_alpha, or that of the first pattern that the name ends with, over the rank or its root."""
+    patterns: Any = config.get("alpha_pattern") or {}
+    alpha: Any = config.get("lora_alpha")
+    try:
+        alpha = next((value for pattern, value in patterns.items() if re.match(rf"(.*\.)?({pattern})$", name)), alpha)
+        scale = float(alpha) / (rank**0.5 if config.get("use_rslora") else rank)
+    except (AttributeError, TypeError, ValueError, re.error) as error:
+        raise BadInput(f"'{folder / ADAPTER_CONFIG}' gives {name} no lora_alpha that is a number.") from error
+    if not isfinite(scale):
+        raise BadInput(f"'{folder / ADAPTER_CONFIG}' gives {name} no lora_alpha that is a finite number.")
+    return scale
+
+
+def _product_energies(left: Any, right: Any, scale: float) -> Floats:
+    """The energies of scale · B A, ascending, by the triangles of both factors: the product itself is never made."""
+    B, A = left[:].double(), right[:].double()
+    if not bool(torch.isfinite(B).all() and torch.isfinite(A).all()):
+        return np.full(min(len(B), A.shape[1]), np.nan)
+    core = torch.linalg.qr(B, mode="r").R @ torch.linalg.qr(A.T, mode="r").R.T
+    found: Floats = np.zeros(min(len(B), A.shape[1]))
+    values = (torch.linalg.svdvals(core) * scale).square().flip(0).numpy()
+    found[len(found) - len(values) :] = values
+    return found

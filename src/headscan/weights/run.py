@@ -71,6 +71,7 @@ def control_of(long: int, short: int) -> dict[str, float]:
 
 
 MeasuredMatrix = tuple[MatrixRow | None, list[float]]
+ROUNDING = 1e-14  # of the largest σ²: where a difference has few directions, the others are rounding and no tail
 FLAT = 1.01  # the largest singular value over the least of a matrix that was drawn orthogonal, at most
 UNTRAINED = 0.5  # of all matrices, this share that looks random is an alert
 GROUP = 16  # matrices after which a run can be resumed
@@ -83,7 +84,8 @@ def measured(matrix: StoredMatrix, seed: int) -> MeasuredMatrix:
         raise BadInput(f"The matrix {matrix.name} holds numbers that are not finite.")
     if not values.any():
         return None, []
-    square, unit, tail = float(values.sum()) / (sides[0] * sides[1]), control_of(*sides), power_law(values, seed=seed)
+    square, unit = float(values.sum()) / (sides[0] * sides[1]), control_of(*sides)
+    tail = power_law(values[values > ROUNDING * values[-1]], seed=seed)
     edge, distance = square * largest_energy(*sides), distance_between(values / square, random_energies(*sides).ravel())
     spikes, used = int((values > edge).sum()), float(np.exp(entropy_of(values / values.sum())))
     random = bool(values[-1] <= FLAT**2 * values[0]) or (not spikes and distance <= 2 * unit["distance"])
@@ -112,7 +114,7 @@ def run(
     ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> WeightsResult:  # fmt: skip
-    """Measure the spectrum of every weight matrix beside a random one's, without a text: ranks, tails, spikes.
+    """Measure the spectrum of every weight matrix (or of what a LoRA adapter adds) beside a random one's, without a text.
 
     As many matrices are in memory at once as torch has threads. Raises BadInput where there are none.
 
@@ -141,7 +143,8 @@ def run(
     rows = [row for row, _ in made if row is not None]
     return WeightsResult(
         protocol=run.protocol(notes=[*opened.notes, f"Controls: {DRAWS} normal matrices of each shape, drawn by their law."]),
-        models=opened.records, matrices=rows, findings=weights_findings(opened.records[0].name, rows) if base is None else [],
+        models=opened.records, matrices=rows,
+        findings=[] if opened.difference else weights_findings(opened.records[0].name, rows),
         zero=[one.name for one, (row, _) in zip(stored, made, strict=True) if row is None],
         arrays={row.name: np.array(values, np.float32) for row, values in made if row is not None},
     )  # fmt: skip

@@ -19,6 +19,9 @@ from headscan.ntp.prediction import unit_rows
 from headscan.ntp.subspace import thread_limit, tune_threads
 from headscan.run import BadInput
 
+FeatureOptimiser = Literal["gd", "adam", "signgd", "muon"]
+RATES: dict[FeatureOptimiser, float] = {"gd": 0.05, "adam": 0.01, "signgd": 0.01, "muon": 0.01}
+
 
 @dataclass(frozen=True)
 class FeatureCheckpoint:
@@ -58,48 +61,56 @@ def log_steps(last: int) -> list[int]:
 
 
 def train_features(
-    counts: CountsLike, width: int, steps: int = 30_000, *, optimiser: Literal["gd", "adam"] = "gd",
+    counts: CountsLike, width: int, steps: int = 30_000, *, optimiser: FeatureOptimiser = "gd",
     learning_rate: float | None = None, penalty: float = 1e-5, init: float = 0.1, seed: int = 0,
-    prediction: Prediction | None = None, checkpoints: Sequence[int] | None = None,
+    prediction: Prediction | None = None, checkpoints: Sequence[int] | None = None, until: float = 0.0,
 ) -> FeatureRun:  # fmt: skip
-    """Full-batch gradient descent ("gd") or "adam" on the unconstrained features.
+    """Full-batch gradient descent ("gd"), "adam", "signgd" (steps of the gradient's signs) or "muon" (torch's, on both matrices)
+    on the unconstrained features.
 
-    `learning_rate` defaults to 0.05 for gd and 0.01 for adam; `penalty` is λ (part of the gradient, as in the objective); W
-    and H start as normal noise of standard deviation `init` (collapse needs a small start or decay: at 0.5 without decay it
-    stays partial). Raises `BadInput` for a run that diverges. Cost: O(m V d) a step.
+    `learning_rate` defaults to 0.05 for gd and 0.01 for the others; `penalty` is λ (part of the gradient, as in the objective);
+    W and H start as normal noise of standard deviation `init` (collapse needs a small start or decay: at 0.5 without decay it
+    stays partial). The run ends after `steps`, or before the first step at which CE - H is at most `until` nats. Raises
+    `BadInput` for a run that diverges. Cost: O(m V d) a step.
 
     >>> run = train_features([[1, 1, 0], [0, 0, 2]], width=3, steps=300)
     >>> run.records[-1].excess < run.records[0].excess
     True
     """
     labels = SoftLabels.of(counts)
-    rate = learning_rate if learning_rate is not None else {"gd": 0.05, "adam": 0.01}[optimiser]
+    rate = learning_rate if learning_rate is not None else RATES[optimiser]
     at = set(checkpoints if checkpoints is not None else log_steps(steps)) | {0, steps}
     generator = torch.Generator().manual_seed(seed)
     W, H = (
         init * torch.randn(rows, width, generator=generator, dtype=torch.float64) for rows in (labels.vocabulary, labels.contexts)
     )
-    adam = torch.optim.Adam([W, H], lr=rate, eps=1e-12) if optimiser == "adam" else None
+    chosen: torch.optim.Optimizer | None = None
+    if optimiser == "adam":
+        chosen = torch.optim.Adam([W, H], lr=rate, eps=1e-12)
+    elif optimiser == "muon":
+        chosen = torch.optim.Muon([W, H], lr=rate, weight_decay=0.0)
     scale = torch.from_numpy(labels.prior * labels.contexts)[:, None]
     target = torch.from_numpy(labels.dense()) * scale
+    enough = -(labels.entropy() + until) * labels.contexts  # targets add up to the number of contexts
     records: list[FeatureCheckpoint] = []
     logits: list[torch.Tensor] = []
     with thread_limit(tune_threads(labels.contexts, labels.vocabulary, torch.device("cpu"))), torch.no_grad():
         for step in range(steps + 1):
             L = H @ W.T
-            if step in at:
+            last = step == steps or (until > 0 and float((target * torch.log_softmax(L, 1)).sum()) >= enough)
+            if last or step in at:
                 records.append(_record(step, W.numpy(), H.numpy(), labels, prediction))
                 logits = [*logits[-1:], L.clone()]
-            if step == steps:
+            if last:
                 break
             # torch.softmax in place of exp/sum: it is the step's whole cost at these sizes.
             G = torch.softmax(L, 1).mul_(scale).sub_(target)
             W.grad, H.grad = torch.addmm(W, G.T, H, beta=penalty), torch.addmm(H, G, W, beta=penalty)
-            if adam is not None:
-                adam.step()
-            else:  # torch's own takes four times as long at these sizes
-                W.sub_(W.grad, alpha=rate)
-                H.sub_(H.grad, alpha=rate)
+            if chosen is not None:
+                chosen.step()
+                continue
+            for matrix, slope in ((W, W.grad), (H, H.grad)):  # torch's own takes four times as long at these sizes
+                matrix.sub_(slope.sign() if optimiser == "signgd" else slope, alpha=rate)
     if not bool(torch.isfinite(logits[-1]).all()):
         raise BadInput(f"Training diverged with a learning rate of {rate:g}; try a smaller one.")
     increment = logits[-1] - logits[0] if len(logits) > 1 else logits[-1]

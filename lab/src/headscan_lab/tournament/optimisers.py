@@ -1,4 +1,4 @@
-"""What moves the weights in another way than AdamW: Coupled Adam, and μ-centring of the head."""
+"""What moves the weights in another way than AdamW: Coupled Adam, Muon, and μ-centring of the head."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,6 +85,51 @@ class CoupledAdamW(torch.optim.Optimizer):
                 size = (second / (1 - slow**step)).sqrt_().add_(group["eps"])
                 parameter.mul_(1 - rate * group["weight_decay"])
                 parameter.addcdiv_(state["exp_avg"], size, value=-rate / (1 - fast**step))
+        return loss
+
+
+@OPTIMISERS.register("muon")
+class Muon(Optimiser):
+    """Muon on the matrices of blocks, as torch has it from 2.9 on; AdamW on embeddings, the head and vectors.
+
+    A matrix moves by its momentum with all singular values near 1, scaled to the rms of AdamW's updates (0.2 √max(n, m)), so
+    that one rate serves both. Sources: Jordan 2024 (kellerjordan.github.io/posts/muon), arXiv:2502.16982.
+    """
+
+    def make(
+        self, learner: Learner, *, rate: float, betas: tuple[float, float] = (0.9, 0.999), epsilon: float = 1e-8,
+        decay: float = 0.0,
+    ) -> torch.optim.Optimizer:  # fmt: skip
+        if not hasattr(torch.optim, "Muon"):
+            raise BadInput(f"The optimiser muon needs torch 2.9 or later; this is {torch.__version__}.")
+        output = output_layer(learner.model)
+        tables = {module.weight for module in learner.model.modules() if isinstance(module, nn.Embedding)}
+        tables |= set() if output is None else {output.weight}
+        matrices = [one for one in learner.model.parameters() if one.ndim == 2 and one not in tables]
+        groups = groups_of(learner, rate=rate, decay=decay, apart=matrices)
+        muon, adamw = ([group for group in groups if group["apart"] is apart] for apart in (True, False))
+        return MuonAndAdamW(
+            torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw"), torch.optim.AdamW(adamw, betas=betas, eps=epsilon)
+        )
+
+
+class MuonAndAdamW(torch.optim.Optimizer):
+    """Two optimizers as one: a schedule sees the groups of both, and a checkpoint holds the state of both."""
+
+    def __init__(self, muon: torch.optim.Optimizer, adamw: torch.optim.Optimizer) -> None:
+        self.parts = muon, adamw
+        super().__init__([*muon.param_groups, *adamw.param_groups], {})
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Move the parameters once."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for part, apart in zip(self.parts, (True, False), strict=True):
+            # Given anew at each step, because loading a checkpoint makes new groups and a new state.
+            part.state, part.param_groups = self.state, [group for group in self.param_groups if group["apart"] is apart]
+            part.step()
         return loss
 
 

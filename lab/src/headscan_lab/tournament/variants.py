@@ -14,7 +14,7 @@ from headscan.run import BadInput, Registry
 from headscan.training.learner import AdamW, Learner, Optimiser
 from headscan.training.objective import CrossEntropy, Objective, WeightTying
 from headscan.training.recipes import Recipe, recipe_of
-from headscan_lab.tournament.optimisers import CentreHead, CoupledAdam
+from headscan_lab.tournament.optimisers import CentreHead, CoupledAdam, Muon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +75,7 @@ for _name, _arm in {
     "ce+coupled": Arm(about="Coupled Adam on the head", optimiser=CoupledAdam()),
     "ce+coupled+tied": Arm(about="Coupled Adam on a tied head", optimiser=CoupledAdam(), tied=True),
     "ce+unigram+coupled": Arm(about="the log unigram and Coupled Adam", objective=UNIGRAM, optimiser=CoupledAdam()),
+    "ce+muon": Arm(about="Muon on the blocks' matrices, AdamW on all else", optimiser=Muon()),
     "ce+z-loss": Arm(about="z-loss, 1e-4", regulariser="z-loss:1e-4"),
     "ce+mu-loss": Arm(about="μ-loss, 0.1", regulariser="mu-loss:0.1"),
     "ce+mu-centre": Arm(about="μ-centring", centre_head=True),
