@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import ctypes
 import errno
 import gc
 import os
@@ -48,6 +49,7 @@ VERBS = {
     "models": "List the models that can be named without a download.",
     "open": "Show the page of a saved result, or a list of the results in a folder.",
 }
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h: up to so many bytes stay when they are free, at the top and a block
 BARE = ("figures", "models", "open")  # commands that make no result
 PLUGIN_VERBS = "headscan.verbs"
 """The group of entry points by which an installed package brings verbs: each names a `Command`, or a function under `@verb`."""
@@ -183,6 +185,9 @@ def main() -> NoReturn:
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
     sys.excepthook = print_fault
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin while they wait may double the time of a run
+    with suppress(AttributeError, OSError, TypeError):  # glibc alone: blocks that are given back at once cost a fault a page
+        for parameter, size in ((M_TRIM_THRESHOLD, 2**29), (M_MMAP_THRESHOLD, 2**28)):
+            ctypes.CDLL(None).mallopt(parameter, size)
     gc.set_threshold(100_000, 20, 100)  # imports make objects that stay: look through them less often
     with guarded():
         _main(sys.argv[1:])
