@@ -109,7 +109,9 @@ def test_several_defences_take_fewer_sites_and_candidates_and_say_so(monkeypatch
     monkeypatch.setattr("headscan.leaks.channels.MANY", 2)
     monkeypatch.setattr("headscan.leaks.run.LIMIT", 2e9)
     one, two = ({**GIVEN, "defence": defence} for defence in (None, "permutation,rounding"))
-    assert [sites_of(lens, Given(asked)) for asked in (one, two)] == [("block.0", "block.2", "block.4"), ("block.0",)]
+    states = {**one, "release": "states"}
+    found = [sites_of(lens, Given(asked)) for asked in (states, one, two)]
+    assert found == [("block.0", "block.2", "block.4"), ("block.0", "block.2"), ("block.0",)]
     cut, texts = cache_slice(lens, [2]), [list(range(400))]
     for asked in (one, two):
         run = Run.quiet()

@@ -125,7 +125,8 @@ def privacy(
     release: Annotated[str, Option(
         "What leaks: states, cache (keys and values), logits, embedding, gradient.", choices=CHANNELS)] = "states",
     sites: Annotated[str | None, Option(
-        "Sites whose states (or caches) leak, as globs. Default: all blocks; of many three; for several defences the first."
+        "Sites whose states (or caches) leak, as globs. Default: all blocks; of many three, two of a cache, one for several "
+        "defences."
     )] = None,
     noise: Annotated[Sequence[float], Option(
         "Gaussian noise, in the rms of the release's centred coordinates; 0 is none.", low=0, high=1e6)] = (0.0, 0.4, 0.8, 1.6),
