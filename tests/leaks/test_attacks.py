@@ -21,7 +21,7 @@ from tests.leaks.test_policy import TEXT, written
 from tests.leaks.test_privacy import lens
 
 __all__ = ["lens"]
-GIVEN = {"sites": None, "defence": None, "length": 21, "windows": 5, "candidates": None}
+GIVEN = {"sites": None, "release": "cache", "defence": None, "length": 21, "windows": 5, "candidates": None}
 
 
 @pytest.mark.parametrize("tokens", [16, 21, 40, 5])
