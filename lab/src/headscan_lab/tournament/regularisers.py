@@ -37,10 +37,6 @@ def _wide(states: Tensor) -> Tensor:
     return states.float() if states.dtype.itemsize < 4 else states
 
 
-def _final_states(inputs: LossInputs) -> Tensor:
-    return _wide(inputs.rows)
-
-
 def _block_states(inputs: LossInputs) -> Tensor:
     if inputs.block is None:
         name = type(inputs.model).__name__
@@ -53,10 +49,6 @@ def _centred_block_states(inputs: LossInputs) -> Tensor:
     return states - states.mean(1, keepdim=True)
 
 
-def _squared_mean(rows: Tensor) -> Tensor:
-    return rows.mean(0).square().sum()
-
-
 # By name: the vectors [K, d], the function of them (0 for fewer than two vectors), and what the term is.
 TERMS: dict[str, tuple[Callable[[LossInputs], Tensor], Callable[[Tensor], Tensor], str]] = {
     # Gao et al. 2019, with strength 1. Cost: O(V d), and a dense gradient of the table.
@@ -67,10 +59,10 @@ TERMS: dict[str, tuple[Callable[[LossInputs], Tensor], Callable[[Tensor], Tensor
         "Mean cosine between the last block's states that carry loss. Cost: O(K d)."),
     "cosine-block-centred": (_centred_block_states, cosine_regulariser,
         "Mean cosine between the last block's states, each less the mean of its own coordinates. Cost: O(K d)."),
-    "cosine-states": (_final_states, cosine_regulariser,
+    "cosine-states": (lambda inputs: _wide(inputs.rows), cosine_regulariser,
         "Mean cosine between the last hidden states that carry loss. Cost: O(K d)."),
     # "Output embedding centering", arXiv:2601.02031.
-    "mu-loss": (_output_table, _squared_mean,
+    "mu-loss": (_output_table, lambda rows: rows.mean(0).square().sum(),
         "Squared norm of the mean row of the output table: the head's, or without one the input embeddings. Cost: O(V d)."),
 }  # fmt: skip
 

@@ -153,7 +153,8 @@ class _Ahead:
 
 def _finish(jobs: Sequence[Job], start: Start, run: Run, ahead: _Ahead) -> list[Race]:
     """Their races, in order: stored ones are read, the others run."""
-    missing = _missing(jobs, run)
+    stored = set(run.parts.names()) if run.resume else set()
+    missing = [job for job in jobs if f"unit-{job.name}" not in stored]
     waiting = dict(zip([job.name for job in missing], start(missing), strict=True))
     found = []
     for job in jobs:
@@ -177,12 +178,6 @@ def _paced(races: Sequence[Race], names: Sequence[str], plan: TournamentPlan, gr
     return [replace(r, seconds_a_step=known[r.vocabulary, r.width, r.seed].of(r.arm)) for r in races]
 
 
-def _missing(jobs: Sequence[Job], run: Run) -> list[Job]:
-    """Those that are not stored from before."""
-    stored = set(run.parts.names()) if run.resume else set()
-    return [job for job in jobs if f"unit-{job.name}" not in stored]
-
-
 def _never() -> Race:
     raise AssertionError("a stored race is read, not run")
 
@@ -198,10 +193,6 @@ def _best_rate(races: Sequence[Race]) -> float:
     return min(means, key=lambda rate: means[rate]) if means else min(race.rate for race in races)
 
 
-def _reference(arm: str, names: Sequence[str]) -> str:
-    return next(name for name in names if ARMS[name].recipe == ARMS[arm].recipe)
-
-
 def _result(
     settings: Tournament, run: Run, plan: TournamentPlan, grounds: dict[str, Ground], races: list[Race], aside: list[Race],
     chosen: dict[str, float], record: TextRecord | None,
@@ -213,7 +204,7 @@ def _result(
     differences: list[ArmDifference] = []
     others = []
     for arm in names:
-        first = _reference(arm, names)
+        first = next(name for name in names if ARMS[name].recipe == ARMS[arm].recipe)
         several = max(1, len(names) - 1)
         if first != arm:
             differences += compare(own[arm], own[first], where="own rates", matched=plan.matched_loss, arms=several)
@@ -221,7 +212,8 @@ def _result(
                 pair = [[race for race in races if race.arm == name and race.rate == rate] for name in (arm, first)]
                 differences += compare(*pair, where=f"rate {rate:g}", matched=plan.matched_loss, arms=several)
         for cell in plan.cells[1:]:
-            pair = [[race for race in aside if race.arm == n and _in(race, cell)] for n in (arm, first)]
+            there = [race for race in aside if (race.vocabulary, race.width) == (cell.vocabulary, cell.width)]
+            pair = [[race for race in there if race.arm == name] for name in (arm, first)]
             matched = grounds[cell.name].unigram_nats - gain
             if pair[0]:
                 others.append(arm_row(pair[0], about=ARMS[arm].about, matched=matched, seconds=spent(pair[0])))
@@ -246,7 +238,3 @@ def _result(
         matched_loss=plan.matched_loss, equal_seconds=seconds, arms=rows, rates=rates, others=others,
         curves=[row for arm in names for row in curve_rows(own[arm], levels)], differences=differences, races=[*races, *aside],
     )  # fmt: skip
-
-
-def _in(race: Race, cell: GridCell) -> bool:
-    return (race.vocabulary, race.width) == (cell.vocabulary, cell.width)

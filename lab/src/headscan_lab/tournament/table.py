@@ -150,10 +150,6 @@ def _shape(name: str) -> Callable[[Race, float], float | None]:
     return lambda race, matched: at_loss(race, matched)[name]
 
 
-def _seconds_a_step(race: Race, matched: float) -> float | None:
-    return race.seconds_a_step
-
-
 def _nats(race: Race, matched: float) -> float | None:
     return race.moments[-1].nats if race.tuning_nats is not None else None
 
@@ -165,7 +161,7 @@ COMPARED: Mapping[str, tuple[Callable[[Race, float], float | None], bool]] = {
     "effective_rank_without_ones": (_shape("effective_rank_without_ones"), False),
     "tokens": (_shape("tokens"), True),
     "heldout_nats": (_nats, False),
-    "seconds_a_step": (_seconds_a_step, True),
+    "seconds_a_step": (lambda race, matched: race.seconds_a_step, True),
 }
 """What is compared, and whether as a ratio."""
 
