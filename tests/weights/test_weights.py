@@ -143,12 +143,12 @@ def test_adapters_that_are_refused(tmp_path):
     fresh_one = weights.run(lora(tmp_path, good | {"base_model.model.up.lora_B.weight": torch.zeros(32, 4)}))
     assert (fresh_one.matrices, fresh_one.zero) == ([], ["up.weight"])
     assert "1 more are all zero" in fresh_one.page()
-    no_alpha = "no lora_alpha that is a number"
+    no_alpha = "no lora_alpha that is a finite number"
     for words, config in (
         ("of the type IA3; headscan reads LORA", {"peft_type": "IA3"}), ("a DoRA adapter", {"use_dora": True}),
         ("began with pissa_niter_4", {"init_lora_weights": "pissa_niter_4"}), ("stacked", {"target_parameters": ["experts"]}),
         (no_alpha, {"lora_alpha": "eight"}), (no_alpha, {"lora_alpha": None}), (no_alpha, {"alpha_pattern": {"(": 1}}),
-        (no_alpha, {"alpha_pattern": [1]}), ("a finite number", {"lora_alpha": float("inf")}),
+        (no_alpha, {"alpha_pattern": [1]}), (no_alpha, {"lora_alpha": float("inf")}),
     ):  # fmt: skip
         with pytest.raises(BadInput, match=words):
             weights.run(lora(tmp_path, good, **config))

@@ -17,6 +17,7 @@ from headscan.model.settings import quiet
 from headscan.model.weights import BESIDE, DESCRIBING, Header, describing_files, is_gguf, read_header, weight_files
 from headscan.run import BadInput
 from headscan.run.errors import nearest
+from headscan.run.files import read_object
 
 # The specimens are folders in the layout of `save_pretrained`. `pip install headscan` brings `gpt-vanilla`, and
 # `pip install 'headscan[specimens]'` the others, into the same folder.
@@ -200,12 +201,7 @@ class Source:
 
 
 def _check_config(file: Path) -> None:
-    try:
-        parsed = json.loads(file.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"'{file}' is not valid JSON.") from error
-    if not isinstance(parsed, dict):
-        raise BadInput(f"'{file}' is not a JSON object.")
+    parsed = read_object(file)
     named = parsed.get("architectures")
     if named is not None and not (isinstance(named, list) and all(isinstance(name, str) for name in named)):
         raise BadInput(f"'{file}' names its architectures as {json.dumps(named)[:60]}, which is no list of names.")

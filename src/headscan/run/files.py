@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Any
 
 from headscan.run.errors import BadInput
 
@@ -209,3 +209,14 @@ def uninterrupted() -> Iterator[None]:
             signal.signal(number, handler)
     if caught:
         raise KeyboardInterrupt
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The JSON object in a file; BadInput where there is none."""
+    try:
+        parsed = json.loads(file.read_text("utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"'{file}' is not valid JSON.") from error
+    if not isinstance(parsed, dict):
+        raise BadInput(f"'{file}' is not a JSON object.")
+    return parsed

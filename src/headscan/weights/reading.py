@@ -1,6 +1,5 @@
 """The matrices of a model, one at a time: of safetensors files, a live model, a .gguf file, two checkpoints, a LoRA adapter."""
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable
@@ -20,6 +19,7 @@ from headscan.model.settings import Origin
 from headscan.model.source import find_source
 from headscan.model.weights import ADAPTER, check_inside, weight_files
 from headscan.run import BadInput, ModelRecord
+from headscan.run.files import read_object
 from headscan.statistics.spectra import PIECE, energies
 from headscan.statistics.uncertainty import Floats
 
@@ -186,24 +186,17 @@ def _adapter(folder: Path) -> OpenedWeights:
 
 def _adapter_config(folder: Path) -> dict[str, Any]:
     """The configuration of an adapter; BadInput where the product of its factors is not what it adds to the weights."""
-    file = folder / ADAPTER_CONFIG
-    check_inside(folder, file)
-    try:
-        config = json.loads(file.read_text("utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"'{file}' is not valid JSON.") from error
-    if not isinstance(config, dict):
-        raise BadInput(f"'{file}' is not a JSON object.")
-    kind, start = config.get("peft_type"), str(config.get("init_lora_weights")).lower()
-    if kind != "LORA":
-        raise BadInput(f"'{folder}' is an adapter of the type {kind}; headscan reads LORA.")
-    merge = "merge the two, save them, and give the base as --base"
-    if config.get("use_dora"):
-        raise BadInput(f"'{folder}' is a DoRA adapter, which scales the base's weights, too: {merge}.")
-    if start.startswith(MOVED_BASE):
-        raise BadInput(f"'{folder}' began with {start}, which changes the base's weights, too: {merge}.")
-    if config.get("target_parameters"):
-        raise BadInput(f"'{folder}' adapts stacked parameters (target_parameters): {merge}.")
+    check_inside(folder, folder / ADAPTER_CONFIG)
+    config = read_object(folder / ADAPTER_CONFIG)
+    start, merge = str(config.get("init_lora_weights")).lower(), "merge the two, save them, and give the base as --base"
+    for unread, why in (
+        (config.get("peft_type") != "LORA", f"is an adapter of the type {config.get('peft_type')}; headscan reads LORA"),
+        (config.get("use_dora"), f"is a DoRA adapter, which scales the base's weights, too: {merge}"),
+        (start.startswith(MOVED_BASE), f"began with {start}, which changes the base's weights, too: {merge}"),
+        (config.get("target_parameters"), f"adapts stacked parameters (target_parameters): {merge}"),
+    ):
+        if unread:
+            raise BadInput(f"'{folder}' {why}.")
     return config
 
 
@@ -213,12 +206,11 @@ def _scale(folder: Path, config: dict[str, Any], name: str, rank: int) -> float:
     alpha: Any = config.get("lora_alpha")
     try:
         alpha = next((value for pattern, value in patterns.items() if re.match(rf"(.*\.)?({pattern})$", name)), alpha)
-        scale = float(alpha) / (rank**0.5 if config.get("use_rslora") else rank)
-    except (AttributeError, TypeError, ValueError, re.error) as error:
-        raise BadInput(f"'{folder / ADAPTER_CONFIG}' gives {name} no lora_alpha that is a number.") from error
-    if not isfinite(scale):
-        raise BadInput(f"'{folder / ADAPTER_CONFIG}' gives {name} no lora_alpha that is a finite number.")
-    return scale
+        if isfinite(number := float(alpha)):
+            return number / (rank**0.5 if config.get("use_rslora") else rank)
+    except (AttributeError, TypeError, ValueError, re.error):
+        pass
+    raise BadInput(f"'{folder / ADAPTER_CONFIG}' gives {name} no lora_alpha that is a finite number.")
 
 
 def _product_energies(left: Any, right: Any, scale: float) -> Floats:

@@ -122,10 +122,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Move the parameters once."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+        loss = None if closure is None else closure()
         for part, apart in zip(self.parts, (True, False), strict=True):
             # Given anew at each step, because loading a checkpoint makes new groups and a new state.
             part.state, part.param_groups = self.state, [group for group in self.param_groups if group["apart"] is apart]

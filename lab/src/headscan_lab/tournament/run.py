@@ -211,8 +211,8 @@ def _result(
                 pair = [[race for race in races if race.arm == name and race.rate == rate] for name in (arm, first)]
                 differences += compare(*pair, where=f"rate {rate:g}", matched=plan.matched_loss, arms=several)
         for cell in plan.cells[1:]:
-            here = [race for race in aside if (race.vocabulary, race.width) == (cell.vocabulary, cell.width)]
-            pair = [[race for race in here if race.arm == name] for name in (arm, first)]
+            there = [race for race in aside if (race.vocabulary, race.width) == (cell.vocabulary, cell.width)]
+            pair = [[race for race in there if race.arm == name] for name in (arm, first)]
             matched = grounds[cell.name].unigram_nats - gain
             if pair[0]:
                 others.append(arm_row(pair[0], about=ARMS[arm].about, matched=matched, seconds=spent(pair[0])))
