@@ -12,7 +12,7 @@ from rich.text import Text
 
 from headscan.report.kit import Figure, Head, Line, Prose, Raw, Section, Table, Term, figures, page, section
 from headscan.report.kit.parts import Part, cell_of
-from headscan.report.kit.words import clean, grouped, literal, named, number, value_of
+from headscan.report.kit.words import clean, literal, named, number, value_of
 from headscan.run.errors import BadInput
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def attribute(result: AttributeResult) -> Head:
     what = "sentence vector" if result.target.kind == "sentence" else "prediction"
     return Head(
         [f"Why {heading(result)}?"],
-        f"Which of {grouped(len(result.tokens))} tokens the {what} of {model} depends on: {result.target.sentence}. {methods}.",
+        f"Which of {len(result.tokens):,} tokens the {what} of {model} depends on: {result.target.sentence}. {methods}.",
         plots={"scores": lambda method=None: scores(result, method)},
         words=[
             Term(one.words.title, one.words.sentence, one.words.formula, source=one.words.source, name=one.method)

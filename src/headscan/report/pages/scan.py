@@ -13,7 +13,7 @@ import numpy.typing as npt
 from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.report.kit import Cell, Head, Line, Prose, Raw, Section, Table, Term, page, section
 from headscan.report.kit.parts import Part, cell_of
-from headscan.report.kit.words import grouped, named, value_of
+from headscan.report.kit.words import named, value_of
 from headscan.report.kit.words import number as written
 from headscan.report.pages.scan_layers import NULLS, by_layer, knows, last_block, models, of_model, term
 from headscan.run.errors import BadInput
@@ -90,11 +90,11 @@ def _subtitle(result: ScanResult) -> str:
     """How much of which text, seen from where."""
     text = result.protocol.text
     counts = [text.tokens if text else None, *(row.number("tokens") for row in result.sites)]
-    tokens = next((int(count) for count in counts if count is not None), None)
+    tokens = next((f"{int(count):,}" for count in counts if count is not None), "The")
     count = len(models(result))
     source = f" of {named(text.source)}" if text and text.source else ""
     windows = (text and text.apart) or f"windows of {result.protocol.settings.get('context') or '—'}"
-    said = f"{grouped(tokens) if tokens else 'The'} tokens{source}, in {windows}, "
+    said = f"{tokens} tokens{source}, in {windows}, "
     return said + f"{f'{count} models, ' if count > 1 else ''}{len(result.sites)} sites."
 
 

@@ -15,7 +15,7 @@ from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Term, palette, section
 from headscan.report.kit.figures import empty, heat, lines, thin
 from headscan.report.kit.parts import Part, cell_of
-from headscan.report.kit.words import grouped, literal, named, noted
+from headscan.report.kit.words import literal, named, noted
 from headscan.report.pages.scan_layers import NULLS, Axis, First, by_layer, knows, last_block, models, of_model, term, treatments
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _in_short(result: ScanResult) -> list[Part]:
         if name == models(result)[-1] and {"effective_rank", "participation_ratio"} <= {*shown}:
             notes[ABOUT] = None
         tokens = max((int(row.number("tokens") or 0) for row in own), default=0)
-        title = f"{named(name)}  {grouped(tokens)} tokens" if len(models(result)) > 1 else ""
+        title = f"{named(name)}  {tokens:,} tokens" if len(models(result)) > 1 else ""
         parts.append(Table(columns, lines, title, footnotes=list(notes), where="terminal"))
     return parts
 
