@@ -18,6 +18,7 @@ from headscan.model import ByteTokenizer
 from headscan.model.source import specimen_path
 from headscan.model.tokenizers import load_tokenizer
 from headscan.run import run as run_module
+from headscan.run.parts import Parts
 from headscan.run.run import LIBRARIES
 from headscan.states.vectors import Vectors
 from tests.attack.mutations import tokenizer as byte_level
@@ -291,3 +292,25 @@ def test_a_torn_part_is_refused(tmp_path, text):
     part.write_bytes(part.read_bytes()[:-8])
     with pytest.raises(BadInput, match="damaged"):
         scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True)
+
+
+def test_a_scan_of_wide_states_in_float32_products_goes_on_to_the_same_end(tmp_path, monkeypatch):
+    """Stored at every batch, far from the origin and from token to token on: tiles, their centres, octaves."""
+    generator = np.random.default_rng(0)
+    states = (generator.standard_normal((6144, 256)) + 3 * generator.standard_normal(256)).astype(np.float32)
+    np.save(tmp_path / "wide.npy", states)
+    monkeypatch.setattr(Parts, "FIRST", 0.0)
+    monkeypatch.setattr(Parts, "SHARE", 1e9)
+    whole = scan(str(tmp_path / "wide.npy"), context=128, batch=8, out=tmp_path / "whole")
+    assert whole.protocol.settings["arithmetic"] == "bounded"
+
+    for place in (1024, 3072, 5120):
+
+        def stop(stage: str, done: int, total: int | None, unit: str, place: int = place) -> None:
+            if done >= place:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            scan(str(tmp_path / "wide.npy"), context=128, batch=8, out=tmp_path / f"{place}", progress=stop)
+        resumed = scan(str(tmp_path / "wide.npy"), context=128, batch=8, out=tmp_path / f"{place}", resume=True)
+        assert resumed.frame().equals(whole.frame())

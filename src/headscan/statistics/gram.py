@@ -86,7 +86,7 @@ class Gram:
             if (moved := self._from(centre, self.sum.device)) is not None:
                 self._cross(self.sum, moved, self.count, 1.0)
                 self.sum += self.count * moved
-            self.pilot = self._centre = centre
+            self._centre, self.pilot = centre, centre.clone()  # what is stored of one shares no memory with another
         products = [rows[:, a:b].T @ rows[:, a:] for a, b in self._spans]
         for panel, product in zip(self.panels, products, strict=True):
             panel += product
