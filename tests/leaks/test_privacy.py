@@ -145,7 +145,9 @@ def test_a_defence_brings_states_back(lens, defence):
 def test_an_embedding_tells_of_a_token_when_the_others_are_known(lens):
     result = privacy(lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8), defence="rounding")
     rounded, both = result.rows
-    clean, noisy = privacy(lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8)).rows
+    plain = privacy(lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8))
+    assert "are recovered by the attack &#39;nearest, others known&#39;." in plain.page()
+    clean, noisy = plain.rows
     assert (clean.text_accuracy, clean.bits_upper) == (1, None)
     for row in (noisy, both):
         slack = 4 * row.bits_truth_error

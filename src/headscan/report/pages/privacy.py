@@ -212,7 +212,9 @@ def _summary(result: PrivacyResult) -> str:
         ends = [f"{bound(row.text_accuracy for row in silent):.0%}" for bound in (min, max)]
         verdicts = ", ".join(dict.fromkeys(row.verdict for row in silent if row.verdict))
         shares = " to ".join(dict.fromkeys(ends))
-        sentences.append(f"Released {how}, {shares} of the tokens are recovered by {worst.attack} search ({verdicts}).")
+        by = f"by the attack '{worst.attack}'" if "," in worst.attack else f"by {worst.attack} search"
+        said = f" ({verdicts})" if verdicts else ""
+        sentences.append(f"Released {how}, {shares} of the tokens are recovered {by}{said}.")
     return " ".join(sentences)
 
 
