@@ -97,7 +97,7 @@ def _edge(share: float, limit: str) -> str:
 def _doubt(row: Row, name: str, limit: float, style: str) -> str:
     """The caution of a number whose interval holds the limit of its finding."""
     low, high = row.interval(leading(row, name)) or (limit, limit)
-    ends = f"{low:{style}} to {high:{style}}"
+    ends = f"{low:z{style}} to {high:{style}}"  # no -0.00
     held = f" At {row['site']} its 95% interval, {ends}, holds the limit of {limit:{style}}: this text cannot tell."
     return held if low < limit < high else ""
 
@@ -247,7 +247,7 @@ def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
     share = 0.0 if value is None or width is None else 0.1 * width / value
     if value is None or share <= 1 / EDGE:
         return None
-    text = f"{last['site']} uses about {value:.1f} of its {width} dimensions (effective rank){_beside(null, '.1f')}"
+    text = f"{last['site']} uses about {value:.1f} of its {width:,} dimensions (effective rank){_beside(null, '.1f')}"
     edge = _doubt(last, "effective_rank", 0.1 * (width or 0.0), ".1f") or _edge(share, "a tenth")
     return _finding("FLAT", "notice" if share > 1 else "good", last, value, f"{text}.{edge}")
 

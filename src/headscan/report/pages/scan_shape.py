@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Words = Mapping[str, MeasureWords] | Mapping[str, Field]
 
 ASIDE = "all columns but the last are of the tokens that are no sinks (longer than 3 times the median of their window)"
-ABOUT = "top share and eff. rank count the common direction; part. ratio and iso-score are about the mean, and may be larger"
+ABOUT = "top share and eff. rank count the common direction; part. ratio and iso-score are about the mean: it may exceed the rank"
 
 
 @section("scan", 35)
