@@ -63,6 +63,15 @@ def test_which_defence_stops_which_attack(lens):
     assert longest_common([1, 2, 3, 4], [9, 1, 3, 9, 4]) == 3
 
 
+def test_of_a_deep_model_the_attacks_by_name_read_fewer_windows_and_say_so(lens, monkeypatch, tmp_path):
+    monkeypatch.setattr("headscan.leaks.cache_attacks.MANY", 1)
+    given = {"release": "cache", "sites": "block.0", "length": 5, "noise": (0,), "draws": 2, "test": "attacks"}
+    for more, windows in (({}, 2), ({"candidates": 256}, 4)):
+        result = privacy(lens, TEXT, windows=4, out=tmp_path / str(windows), **given, **more)
+        assert {row.count for row in result.trials} == {windows * 4}
+        assert all(("of 2 windows" in row.note) is (windows == 2) for row in result.trials)
+
+
 def test_a_policy_counts_no_secrets_against_a_keyed_defence(lens, tmp_path):
     release = 'what = "cache"\nsites = "block.1"\ndefence = "kv-cloak:width=16,block=4"'
     limits = {"mean_bits": 1.0, "tokens_read": 0.6}
