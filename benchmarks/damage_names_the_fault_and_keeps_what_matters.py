@@ -8,59 +8,24 @@ q4_0 and q8_0 save; `more` is the divergence of the other choice minus the recom
 that the choice was not made by, with its 95 % interval. Text: stories.
 """
 
-import copy
 import sys
 from pathlib import Path
 
-import numpy as np
-import torch
 from _table import show
 
 import headscan
 from headscan.model import Lens
 from headscan.model.partwise import PartwiseModel
-from headscan.model.rounding import round_block
 
-READ = {"max_tokens": 512, "context": 64, "sample": 256}
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-
-def two_bits(block, lens, rng):
-    for weight in (one for one in block.parameters() if one.ndim == 2):
-        groups = weight.data.reshape(-1, 16 if weight.numel() % 32 else 32)
-        low, high = groups.amin(1, keepdim=True), groups.amax(1, keepdim=True)
-        step = (high - low) / 3
-        groups.copy_(low + ((groups - low) / step).round() * step)
-
-
-def permuted_head(block, lens, rng):
-    config, heads = lens.model.config, lens.model.config.num_attention_heads
-    if hasattr(block, "attn"):
-        values, size = block.attn.c_attn.weight.data[:, -config.hidden_size :].T, config.hidden_size // heads
-    else:
-        values, size, heads = block.self_attn.v_proj.weight.data, config.head_dim, config.num_key_value_heads
-    own = values[(head := int(rng.integers(heads))) * size : (head + 1) * size]
-    own.copy_(own[torch.arange(size).roll(1)].clone())
-
-
-def scaled(block, lens, rng):
-    weights = [one for one in block.parameters() if one.ndim == 2]
-    weights[rng.integers(len(weights))].data.mul_(1.05)
+from tests.comparison.test_damage import named_first, permuted_head, scaled, two_bits
 
 
 def faults(lens: Lens, tries: int) -> None:
     rows = []
     for fault in (two_bits, permuted_head, scaled):
-        first = 0
-        for seed in range(tries):
-            rng, other = np.random.default_rng(seed), Lens(copy.deepcopy(lens.model), lens.tokenizer, name="other")
-            blocks = other.stacks[0].blocks
-            for block in blocks:
-                round_block(block, "q8_0")
-            hurt = int(rng.integers(len(blocks)))
-            fault(blocks[hurt], lens, rng)
-            result = headscan.compare([lens, other], "stories", damage=True, seed=seed, **READ)
-            [found] = [one for one in result.findings if one.name == "WORST-PART"]
-            first += found.site == f"block.{hurt}"
+        first = sum(hurt == found for hurt, found in (named_first(lens, fault, seed) for seed in range(tries)))
         rows.append({"model": lens.name, "fault": fault.__name__, "named_first": f"{first} of {tries}"})
     show(rows)
 

@@ -79,7 +79,7 @@ def main() -> None:
 
 
 def _numbers(name: FeatureOptimiser, labels: SoftLabels, loss: float, width: int, seed: int) -> list[dict[str, float]]:
-    """Of a seed, one item a rate; a run that does not come to the loss ends the script."""
+    """The numbers of one seed, an item for each learning rate. The script ends where a run does not reach the loss."""
     made = []
     for rate in RATES[name]:
         run = theory.train_features(

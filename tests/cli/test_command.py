@@ -171,7 +171,7 @@ def test_help_groups_the_options_and_shows_an_example():
 
 
 def test_the_command_line_has_at_most_311_options():
-    """Of all verbs together, each counted in every verb that has it: 300, and eleven of later issues."""
+    """The sum over all verbs; an option that several verbs have is counted in each of them."""
     commands = {name: cli.command_of(name) for name in cli.verbs() if name not in cli.BARE}
     flags = {
         (name, argument.names[0])

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 import headscan
-from headscan.comparison.damage import Windows, divergences
+from headscan.comparison.damage import NOISE, Windows, divergences
+from headscan.leaks.bounds import Code, pairwise_bits
 from headscan.model import Lens
 from headscan.model.rounding import pack_k, packed, round_block
 
@@ -153,10 +154,9 @@ def matrices(block):
     return [weight for weight in block.parameters() if weight.ndim == 2]
 
 
-def named_first(name, fault, seed):
+def named_first(lens, fault, seed):
     """Which block was hurt, and which has the greatest divergence."""
-    lens, rng = small(name), np.random.default_rng(seed)
-    other = rounded(lens, "q8_0")
+    rng, other = np.random.default_rng(seed), rounded(lens, "q8_0")
     number = int(rng.integers(lens.depth))
     fault(blocks(other)[number], lens, rng)
     result = headscan.compare([lens, other], "stories", damage=True, seed=seed, max_tokens=512, context=64, sample=256)
@@ -167,7 +167,7 @@ def named_first(name, fault, seed):
 @pytest.mark.parametrize("fault", [two_bits, permuted_head, scaled])
 @pytest.mark.parametrize("name", ["stories260K"])
 def test_a_fault_of_one_block_is_named_first(name, fault):
-    hurt, found = named_first(name, fault, 3)
+    hurt, found = named_first(small(name), fault, 3)
     assert found == hurt
 
 
@@ -269,6 +269,26 @@ def test_the_shape_is_what_scans_of_both_models_say(name):
     last = result.shape[0]
     widths = [np.diff(last.interval(f"average_cosine_{which}"))[0] for which in ("change", "first", "second")]
     assert widths[0] < min(widths[1:])
+
+
+def test_bits_of_a_state_are_bounded_by_what_is_said_of_them():
+    """Against the pairwise bounds of `leaks`, which are written apart, and the information itself by Monte Carlo."""
+    generator = torch.Generator().manual_seed(0)
+    states = torch.randn(4, 32, 3, generator=generator) * torch.tensor([1.0, 0.7, 0.4])
+    documents = np.repeat(np.arange(4), 32).reshape(4, 32)
+    found = Windows(torch.zeros(4, 32, dtype=torch.long), documents, 0, states={(0,): states, (1,): 3 * states})
+    row, points = found.bits((0,), (1,)), states.flatten(0, 1).double()
+    sigma = NOISE * float(points.var(0, unbiased=False).sum()) ** 0.5
+    for which, x in (("first", points), ("second", 3 * points)):
+        low, high = (row[f"bits_{bound}_{which}"] for bound in ("lower", "upper"))
+        code = Code(x, torch.full((128,), 1 / 128, dtype=torch.float64))
+        assert [high, low] == pytest.approx(pairwise_bits(code, [sigma, 2 * sigma]), abs=1e-6)
+        noisy = x.repeat(200, 1) + sigma * torch.randn(200 * 128, 3, generator=generator, dtype=torch.float64)
+        logs = torch.cdist(noisy, x).square() / (-2 * sigma**2)
+        told = 7 + logs.log_softmax(1)[torch.arange(len(noisy)), torch.arange(128).repeat(200)] / np.log(2)
+        error = 4 * float(told.std()) / len(told) ** 0.5
+        assert low - error < float(told.mean()) < high + error
+        assert high - low > 10 * error, "the bounds could be told from one another"
 
 
 def test_what_is_too_short_for_an_interval_says_so():

@@ -24,7 +24,7 @@ class CoupledAdam(Optimiser):
     """
 
     coupled: Annotated[Literal["head", "input", "both"], Option(
-        "Tables whose rows are coupled; a tied table is both, and without a head the one that is compared with."
+        "The table whose rows are coupled. A tied table is both; without a head it is the one that outputs are compared with."
     )] = "head"  # fmt: skip
     coupled_scale: Annotated[float, Option("Factor of the mean second moment.", above=0)] = 1.0
 
