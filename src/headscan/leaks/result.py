@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
-from headscan.run import Interval, Result, Term
-
-if TYPE_CHECKING:
-    import pandas as pd
+from headscan.run import DataFrame, Interval, Result, Term, dataframe
 
 Share = partial(Term, range=(0.0, 1.0), percent=True)
 NOISY = "noise: see the bits"
@@ -169,7 +166,5 @@ class PrivacyResult(Result):
     limits: list[LimitRow] = field(default_factory=list)
     not_examined: list[str] = field(default_factory=list)
 
-    def frame(self) -> pd.DataFrame:
-        import pandas as pd
-
-        return pd.DataFrame([asdict(row) for row in self.rows])
+    def frame(self) -> DataFrame:
+        return dataframe([asdict(row) for row in self.rows])

@@ -14,7 +14,16 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from headscan.model.settings import quiet
-from headscan.model.weights import BESIDE, DESCRIBING, Header, describing_files, is_gguf, read_header, weight_files
+from headscan.model.weights import (
+    ADAPTER_CONFIG,
+    BESIDE,
+    DESCRIBING,
+    Header,
+    describing_files,
+    is_gguf,
+    read_header,
+    weight_files,
+)
 from headscan.run import BadInput
 from headscan.run.errors import nearest
 from headscan.run.files import read_object
@@ -207,9 +216,9 @@ def _check_config(file: Path) -> None:
         raise BadInput(f"'{file}' names its architectures as {json.dumps(named)[:60]}, which is no list of names.")
     if "transformers_weights" in parsed:
         raise BadInput(f"'{file}' names other weights (transformers_weights) than those that are checked.")
-    if (file.parent / "adapter_config.json").exists():
+    if (file.parent / ADAPTER_CONFIG).exists():
         raise BadInput(
-            f"'{file.parent}' holds an adapter of another model (adapter_config.json): merge the two and save them again."
+            f"'{file.parent}' holds an adapter of another model ({ADAPTER_CONFIG}): merge the two and save them again."
         )
     if "model_type" not in parsed:
         raise BadInput(f"'{file}' names no model_type, so it describes no Hugging Face model.")

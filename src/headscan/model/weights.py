@@ -20,7 +20,7 @@ from headscan.run.files import leads_out
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-ADAPTER = "adapter_model.safetensors"
+ADAPTER, ADAPTER_CONFIG = "adapter_model.safetensors", "adapter_config.json"
 PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.pkl")
 
 

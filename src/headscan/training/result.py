@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
-from headscan.run import Result
+from headscan.run import DataFrame, Result, dataframe
 from headscan.training.monitor.alarms import Alarm
 from headscan.training.objective import CurvePoint, GeometrySnapshot, Likelihood, ObjectiveRecord
 from headscan.training.recipes import RecipeRecord
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -33,11 +30,9 @@ class TrainResult(Result):
     scan: list[GeometrySnapshot] = field(default_factory=list)  # one entry a measurement of all sites
     alarms: list[Alarm] = field(default_factory=list)  # what the monitor named
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> DataFrame:
         """The learning curve as a pandas table, one row a log line."""
-        import pandas as pd
-
-        return pd.DataFrame([asdict(point) for point in self.curve]).dropna(axis=1, how="all")
+        return dataframe([asdict(point) for point in self.curve]).dropna(axis=1, how="all")
 
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
@@ -59,12 +54,10 @@ class RecoverResult(Result):
     after: Likelihood  # the same with it
     curve: list[CurvePoint] = field(default_factory=list)
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> DataFrame:
         """The held-out likelihood before and after, one row each."""
-        import pandas as pd
-
         readings = (("before", self.before), (self.recovery, self.after))
-        return pd.DataFrame([{"head": name} | asdict(found) for name, found in readings])
+        return dataframe([{"head": name} | asdict(found) for name, found in readings])
 
     def __repr__(self) -> str:
         said = f"RecoverResult({self.recovery}: {self.after.nats_per_token:.3f} held-out nats a token)"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from headscan.model import Lens
 from headscan.model.settings import Origin
 from headscan.model.source import find_source
-from headscan.model.weights import ADAPTER, check_inside, weight_files
+from headscan.model.weights import ADAPTER, ADAPTER_CONFIG, check_inside, weight_files
 from headscan.run import BadInput, ModelRecord
 from headscan.run.files import read_object
 from headscan.statistics.spectra import PIECE, energies
@@ -140,7 +140,6 @@ def _record(name: str, parts: dict[str, Any], origin: Origin) -> ModelRecord:
 
 # ---- A LoRA adapter in the files of peft: to a matrix of its model it adds scale · B A, B [n, r] and A [r, m].
 
-ADAPTER_CONFIG = "adapter_config.json"
 FACTOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(embedding_)?([AB])(?:\.weight)?")
 MOVED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # starts that change the base's weights, too
 
