@@ -53,13 +53,16 @@ def test_a_number_near_its_limit_says_that_windows_and_texts_decide_on_both_side
 
 def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
     for name, limit, key, value, ends in (
-        ("CONE", "0.15", "average_cosine", 0.6, [0.0, 0.9]), ("ROUND", "0.15", "average_cosine", 0.08, [0.0, 0.3]),
-        ("SPIKE", "50%", "top_direction_share", 0.9, [0.3, 0.99]), ("FLAT", "1.6", "effective_rank", 1.0, [0.8, 3.0]),
+        ("CONE", "s of 0.15 and 0.50", "average_cosine", 0.6, [0.0, 0.9]),
+        ("ROUND", " of 0.15", "average_cosine", 0.08, [0.0, 0.3]),
+        ("CONE", " of 0.50", "average_cosine", 0.6, [0.4, 0.9]), ("SPIKE", " of 80%", "top_direction_share", 0.9, [0.6, 0.99]),
+        ("SPIKE", "s of 50% and 80%", "top_direction_share", 0.9, [0.3, 0.99]),
+        ("FLAT", " of 1.6", "effective_rank", 1.0, [0.8, 3.0]),
     ):  # fmt: skip
         for interval, level, held in ((ends, "notice", True), ([value * 0.99, value * 1.01], "alert", False)):
             row = site("block.0", value if key == "average_cosine" else 0.05, **{key: value, f"{key}_interval": interval})
             [one] = [one for one in findings([row], [], {}) if one.name == name]
-            assert (f"holds the limit of {limit}: this text cannot tell" in one.sentence) == held
+            assert (f"holds the limit{limit}: another such stretch" in one.sentence) == held
             assert one.level == {"ROUND": "good", "FLAT": "notice"}.get(name, level)
 
 
@@ -67,7 +70,13 @@ def test_an_alarm_rests_on_the_interval_of_the_site_that_raises_it():
     loose, tight = site("block.1", 0.3, average_cosine_interval=[0.0, 0.6]), [0.55, 0.65]
     [one] = [one for one in findings([site("block.0", 0.6, average_cosine_interval=tight), loose], [], {}) if one.name == "CONE"]
     assert (one.level, one.site) == ("alert", "block.1")
-    assert "most at block.0, 0.60. At block.1 its 95% interval, 0.00 to 0.60, holds the limit of 0.15" in one.sentence
+    assert "most at block.0, 0.60. At block.1 its 95% interval, 0.00 to 0.60, holds the limits of 0.15 and 0.50" in one.sentence
+
+
+def test_the_site_of_the_largest_share_is_named_where_it_is_not_the_last_block():
+    shares = [site("block.0", 0.05, top_direction_share=0.7), site("block.1", 0.05, top_direction_share=0.55)]
+    [said] = [one.sentence for one in findings(shares, [], {}) if one.name == "SPIKE"]
+    assert "55% of the energy at block.1; most at block.0, 70%" in said
 
 
 def test_random_weights_stand_beside_the_cone():
@@ -121,12 +130,35 @@ def test_random_weights_stand_beside_every_finding():
     assert {one.name: one.level for one in findings([row], [], {})}["SPIKE"] == "alert"
 
 
-@pytest.mark.parametrize(("curve", "said"), [([20.0, 25.0, 30.0], True), ([29.0, 29.5, 30.0], False), ([40.0, 35.0, 30.0], True)])
-def test_a_number_that_moves_with_the_length_of_the_text_is_called_one_at_a_length(curve, said):
-    row = site("block.0", 0.05, effective_rank=30.0, effective_rank_curve=curve, lengths=[512, 1024, 2048])
+@pytest.mark.parametrize(
+    ("measure", "curve", "said"),
+    [
+        ("effective_rank", [20.0, 25.0, 30.0], "25.0 at half"), ("effective_rank", [29.0, 29.5, 30.0], None),
+        ("effective_rank", [40.0, 35.0, 30.0], "35.0 at half"), ("effective_rank", [24.0, 28.0, 30.0], "24.0 at a quarter"),
+        ("average_cosine", [0.4, 0.36, 0.05], "0.36 at half"), ("average_cosine", [0.1, 0.1, 0.05], None),
+        ("top_direction_share", [0.6, 0.5, 0.1], "0.50 at half"), ("top_direction_share", [0.32, 0.19, 0.1], "0.32 at a quarter"),
+    ],
+)  # fmt: skip
+def test_a_number_that_moves_with_the_length_of_the_text_is_called_one_at_a_length(measure, curve, said):
+    row = site("block.0", 0.05, effective_rank=30.0, lengths=[512, 1024, 2048], tokens=2048, **{f"{measure}_curve": curve})
     found = {one.name: one.sentence for one in findings([row], [], {})}
-    assert ("LENGTH" in found) == said
-    assert not said or f"30.0 at 2,048 tokens and was {curve[1]:.1f} at half" in found["LENGTH"]
+    assert ("LENGTH" in found) == bool(said)
+    assert not said or f"was {said} of them" in found["LENGTH"]
+
+
+def test_few_tokens_are_said_once_whatever_else_is_found():
+    few, enough = (findings([site("block.0", 0.05, tokens=tokens)], [], {}) for tokens in (1920, 2048))
+    assert [one.sentence for one in few if one.name == "LENGTH"] == [
+        "1,920 tokens were read. No alarm rests on fewer than 2,048 tokens."
+    ]
+    assert "LENGTH" not in {one.name for one in enough}
+
+
+def test_a_number_without_an_interval_and_one_that_is_cut_say_so():
+    row = site("block.0", 0.6, tokens=101, average_cosine_interval=None)
+    assert "It has no interval: too little was read at block.0" in findings([row], [], {})[0].sentence
+    [said] = [one.sentence for one in findings([row | {"average_cosine_interval": [-0.01, 0.9]}], [], {}) if one.name == "CONE"]
+    assert "-0.01 (the least that it can be) to 0.90" in said
 
 
 def test_models_that_read_texts_of_unequal_length_are_told_so():

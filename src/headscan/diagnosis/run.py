@@ -197,7 +197,7 @@ def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination
 
 
 def _observation(code: str, condition: Condition, seen: Seen, evidence: ModelEvidence, *, alarm: bool) -> Observation:
-    few = on_few(evidence.text) if alarm and condition.of_text else ""
+    few = on_few(evidence.text.tokens) if alarm and condition.of_text and evidence.text else ""
     alarm = alarm and not few
     seen = replace(seen, sentence=seen.sentence + few)
     present = condition.present(seen.value, seen.interval)

@@ -93,9 +93,9 @@ def site_cells(
 
 
 def over_lengths(statistics: SiteStatistics, measures: Sequence[Measure], tokens: int, values: Cells) -> Cells:
-    """A spectral number is a number at a length: those of the text's beginning, at each doubling up to all `tokens`, without
+    """A number is one at a length: the core measures of the text's beginning, at each doubling up to all `tokens`, without
     sinks. `lengths` [k] in tokens, and NAME_without_sinks_curve [k], which ends with the `values` of the whole."""
-    chosen = [measure for measure in measures if measure.spectral and measure.words.core]
+    chosen = [measure for measure in measures if measure.words.core]
     clouds = [Cloud.of_sums(sums) for sums in statistics.prefixes()] if chosen else []
     clouds = [cloud for cloud in clouds if 1 < cloud.count < tokens]
     found: Cells = {"lengths": [*(cloud.count for cloud in clouds), tokens]} if clouds else {}

@@ -94,17 +94,21 @@ def _edge(share: float, limit: str) -> str:
     return near if 1 / EDGE < share < EDGE else ""
 
 
-def _doubt(row: Row, name: str, limit: float, style: str) -> str:
-    """The caution of a number whose interval holds the limit of its finding."""
-    low, high = row.interval(leading(row, name)) or (limit, limit)
-    ends = f"{low:z{style}} to {high:{style}}"  # no -0.00
-    held = f" At {row['site']} its 95% interval, {ends}, holds the limit of {limit:{style}}: this text cannot tell."
-    return held if low < limit < high else ""
+def _doubt(row: Row, name: str, limits: Sequence[float], style: str) -> str:
+    """The caution of a number that has no interval, or whose interval holds a limit of its finding."""
+    field = leading(row, name)
+    ends, least = row.interval(field), -1 / max((row.number("tokens") or 2) - 1, 1)
+    if ends is None:
+        return f" It has no interval: too little was read at {row['site']}." if f"{field}_interval" in row else ""
+    held = [f"{limit:{style}}" for limit in limits if ends[0] < limit < ends[1]]
+    cut = " (the least that it can be)" if name == "average_cosine" and ends[0] <= least else ""
+    spread = f"{ends[0]:z{style}}{cut} to {ends[1]:{style}}"  # no -0.00
+    said = f" At {row['site']} its 95% interval, {spread}, holds the limit{'s' if len(held) > 1 else ''} of {' and '.join(held)}"
+    return f"{said}: another such stretch of text may be on the other side." if held else ""
 
 
-def on_few(text: TextRecord | None, site: str | None = None) -> str:
-    """The caution of a text of few tokens, at the site of sentence vectors of few of those; nothing of others."""
-    read = None if text is None else text.windows if site == SENTENCE else text.tokens
+def on_few(read: float | None, site: str | None = None) -> str:
+    """The caution of a text of few tokens, or of few sentences at the site of their vectors; nothing of others."""
     few = read is not None and read < FEW
     return f" No alarm rests on fewer than {FEW:,} {'sentences' if site == SENTENCE else 'tokens'}." if few else ""
 
@@ -127,7 +131,7 @@ NARROW, LEANING = 0.5, 0.15
 """From these average cosines on, a cloud is called a narrow cone, and a cone."""
 WINDOWS = f"near the limit of {LEANING:g}: windows of another length may be on its other side"
 FINDINGS_APART = 0.05
-"""Differences of average cosines up to this are not spoken of."""
+"""Differences of average cosines and of shares up to this are not spoken of."""
 
 
 def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Sequence[Row]]) -> list[Finding]:
@@ -146,7 +150,8 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
         last = (blocks or mine)[-1]
         random = {row.text("site"): row for row in nulls if row["model"] == model and row["null"] == "random-init"}
         found += [_cone(last, mine, random), _sink(mine)]
-        found += [one(last, random) for one in (_drift, _spike, _flat)] + [_coordinates(mine, last), _climbing(last)]
+        found += [one(last, random) for one in (_drift, _flat)]
+        found += [_spike(last, mine, random), _coordinates(mine, last), _climbing(last)]
     found.append(_unequal([row for row in sites if row["site"] == sites[0]["site"]]))
     found += built(sites, tables.get("anatomy", [])) + says(tables.get("common_direction", []))
     return [one for one in found if one is not None]
@@ -179,19 +184,21 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
     null = _of_random(where, random, "average_cosine")
     at = f"at {where['site']}, mean cosine {number:.2f}{_beside(null, '.2f')}"
     things = "sentences" if last["site"] == SENTENCE else "tokens"
-    doubt = _doubt(where, "average_cosine", LEANING, ".2f")
+    doubt = _doubt(where, "average_cosine", (LEANING, NARROW), ".2f")
+    here = "in this text " if doubt else ""
     near = doubt or (f" The most is {peak:.2f}, at {top['site']}, {WINDOWS}." if LEANING / NEAR < peak < LEANING * NEAR else "")
     if peak < LEANING:
-        return _finding("ROUND", "good", where, number, f"No cone: two {things} are nearly unrelated in direction {at}.{near}")
-    strong = peak >= NARROW and not _doubt(top, "average_cosine", LEANING, ".2f")
+        text = f"No cone{here and ' in this text'}: two {things} are nearly unrelated in direction {at}.{near}"
+        return _finding("ROUND", "good", where, number, text)
+    strong = peak >= NARROW and not _doubt(top, "average_cosine", (LEANING, NARROW), ".2f")
     way = "point much the same way on average" if number >= NARROW else "lean towards a common direction"
-    text = f"{things.capitalize()} {way} {at}"
+    text = f"{here}{things} {way} {at}"
     if elsewhere:
         text += f"; most at {top['site']}, {peak:.2f}"
     elif where is not last and value is not None:
         text += f"; no more at {last['site']}, {value:.2f}"
     near = near or _edge(peak / NARROW, f"an alert, {NARROW:g}")
-    return _finding("CONE", "alert" if strong else "notice", where, number, f"{text}.{near}")
+    return _finding("CONE", "alert" if strong else "notice", where, number, f"{text[0].upper()}{text[1:]}.{near}")
 
 
 def _sink(sites: list[Row]) -> Finding | None:
@@ -230,12 +237,15 @@ def _drift(last: Row, random: Mapping[str, Row]) -> Finding | None:
     return _finding("DRIFT", "notice" if off else "good", last, value, f"{text}.{_edge(value / 0.5, '0.5')}")
 
 
-def _spike(last: Row, random: Mapping[str, Row]) -> Finding | None:
+def _spike(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | None:
     value, null = _value(last, "top_direction_share"), _of_random(last, random, "top_direction_share")
     if value is None or value <= 0.5 / EDGE:
         return None
     text = f"One direction carries {value:.0%} of the energy at {last['site']}{_beside(null, '.0%')}"
-    doubt = _doubt(last, "top_direction_share", 0.5, ".0%")
+    top = max(sites, key=lambda row: _value(row, "top_direction_share") or 0.0)
+    if (peak := _value(top, "top_direction_share") or 0.0) >= value + FINDINGS_APART:
+        text += f"; most at {top['site']}, {peak:.0%}"
+    doubt = _doubt(last, "top_direction_share", (0.5, 0.8), ".0%")
     strong = value >= 0.8 and (null is None or value > null + FINDINGS_APART) and not doubt
     edge = doubt or _edge(value / 0.5, "50%") or _edge(value / 0.8, "an alert, 80%")
     return _finding("SPIKE", "alert" if strong else "notice" if value >= 0.5 else "good", last, value, f"{text}.{edge}")
@@ -248,33 +258,41 @@ def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
     if value is None or share <= 1 / EDGE:
         return None
     text = f"{last['site']} uses about {value:.1f} of its {width:,} dimensions (effective rank){_beside(null, '.1f')}"
-    edge = _doubt(last, "effective_rank", 0.1 * (width or 0.0), ".1f") or _edge(share, "a tenth")
+    edge = _doubt(last, "effective_rank", [0.1 * (width or 0.0)], ".1f") or _edge(share, "a tenth")
     return _finding("FLAT", "notice" if share > 1 else "good", last, value, f"{text}.{edge}")
 
 
 CLIMBING = 0.1
-"""By this share of itself a number must have moved in the last doubling of the text to be called one at a length."""
+"""By this share of itself an effective rank, or by so much a cosine or share, must have moved in the last doubling of the text
+to be called one at a length; or by twice that in the last two."""
+MOVING = {"effective_rank": ("the effective rank", ".1f"), "average_cosine": ("the mean cosine", ".2f"),
+          "top_direction_share": ("the top direction's share", ".2f")}  # fmt: skip
 
 
 def _climbing(last: Row) -> Finding | None:
-    """A spectral number that the last doubling of the text moved by a tenth: it is a number at a length.
+    """What the last doublings of the text moved, which are numbers at a length; and that few tokens were read.
 
     How many tokens it would take until it settles is not said: extrapolated from the doublings before, that number was wrong
     by factors of up to a thousand on encyclopaedic text, whose articles bring new directions (docs/intervals.md).
     """
-    name = leading(last, "effective_rank")
-    lengths, curve, value = last.get("lengths"), last.get(f"{name}_curve"), last.number(name)
-    if not isinstance(lengths, list) or not isinstance(curve, list) or None in curve or value is None:
+    moved, first, tokens, lengths = list[str](), _value(last, "effective_rank"), last.number("tokens"), last.get("lengths")
+    for name, (words, style) in MOVING.items():
+        curve, value = last.get(f"{leading(last, name)}_curve"), _value(last, name)
+        if not isinstance(lengths, list) or not isinstance(curve, list) or None in curve or value is None:
+            continue
+        for part, at, limit in ((2, "half", CLIMBING), (4, "a quarter", 2 * CLIMBING)):
+            before = float(np.interp(np.log(lengths[-1] / part), np.log(lengths), curve))
+            change = abs(value - before) / (before if name == "effective_rank" else 1.0)
+            if change > limit and lengths[0] <= lengths[-1] / part:
+                moved.append(f"{words} was {before:{style}} at {at} of them and is {value:{style}}")
+                break
+    few = on_few(tokens, last.text("site"))
+    if first is None or not (moved or few):
         return None
-    half = float(np.exp(np.interp(np.log(lengths[-1] / 2), np.log(lengths), np.log(curve))))
-    if abs(value / half - 1) <= CLIMBING:
-        return None
-    without = " without sinks" if name.endswith(WITHOUT_SINKS) and last.number("sinks") else ""
-    text = (
-        f"The effective rank at {last['site']} is {value:.1f} at {lengths[-1]:,} tokens{without} and was {half:.1f} at half of "
-        f"them: it still changes with the length of the text. Compare it at equal length only, or read more."
-    )
-    return _finding("LENGTH", "notice", last, value, text)
+    text = f"{tokens or 0:,.0f} {'sentences' if last['site'] == SENTENCE else 'tokens'} were read."
+    if moved:
+        text += f" At {last['site']} {_listed(moved)}: numbers at a length. Compare them at equal length only, or read more."
+    return _finding("LENGTH", "notice", last, first, text + few)
 
 
 def _unequal(rows: Sequence[Row]) -> Finding | None:

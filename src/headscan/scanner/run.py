@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from headscan.measures.measure import Measure, group
 from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
+from headscan.model.inputs import SENTENCE
 from headscan.model.settings import Device, Dtype, Revisions, Sites, TokenizerName
 from headscan.run import BadInput, Finding, Given, Row, Run, estimates, running, verb
 from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
@@ -135,9 +136,11 @@ def _findings(found: list[Examined], sites: list[Row], nulls: list[Row], tables:
     kept = list[Finding]()
     for one in findings(sites, nulls, tables):
         if one.model in readable:
-            few = on_few(texts[one.model], one.site) if one.level == "alert" else ""
+            text = texts[one.model]
+            read = text.windows if one.site == SENTENCE else text.tokens
+            few = on_few(read, one.site) if one.level == "alert" else ""
             level = "notice" if few else one.level
-            kept.append(replace(one, level=level, sentence=one.sentence + few, read=texts[one.model].read))
+            kept.append(replace(one, level=level, sentence=one.sentence + few, read=text.read))
     return [*(one for one in missing if one is not None), *kept]
 
 

@@ -146,8 +146,11 @@ def _trace(trace: Any) -> str:
 
 def noted(notes: Iterable[str]) -> list[str]:
     """Notes, with one line for all the numbers that have no interval for the same reason."""
-    reasons: dict[str, list[str]] = {}
-    for note in dict.fromkeys(notes):
-        _, lacks, why = note.partition(" has no interval: ")
-        reasons.setdefault(why if lacks else note, []).append(note)
-    return [notes[0] if len(notes) == 1 else f"{len(notes)} numbers have no interval: {why}" for why, notes in reasons.items()]
+    reasons: dict[str, dict[str, None]] = {}
+    for note in notes:
+        name, lacks, why = note.partition(" has no interval: ")
+        reasons.setdefault(why if lacks else note, {})[name.split("_without_")[0] if lacks else ""] = None
+    return [
+        why if "" in names else f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no interval: {why}"
+        for why, names in reasons.items()
+    ]

@@ -229,10 +229,12 @@ def certainty(result: ScanResult) -> Section | None:
     parts: list[Part] = []
     for model in models(result):
         if rows := [row for row in of_model(result.sites, model) if row.get("clusters")]:
-            counts = [row.number("effective_clusters") or 0.0 for row in rows]
-            ends = " to ".join(map(str, dict.fromkeys((round(min(counts)), round(max(counts))))))
-            kinds = " or ".join(dict.fromkeys(row.text("clusters").removesuffix("s" * (ends == "1")) for row in rows))
-            parts.append(Prose(f"{named(model)}: the least certain interval is based on about {ends} independent {kinds}."))
+            sites = sorted(rows, key=lambda row: row.number("effective_clusters") or 0.0)
+            least, most = (f"{row.number('effective_clusters') or 0.0:.0f}" for row in (sites[0], sites[-1]))
+            ends = least if least == most else f"{least} ({sites[0].text('site')}) to {most} ({sites[-1].text('site')})"
+            kinds = " or ".join(dict.fromkeys(row.text("clusters").removesuffix("s" * (most == "1")) for row in rows))
+            said = f"{named(model)}: at each site the least certain interval rests on about {ends} independent {kinds}."
+            parts.append(Prose(said))
     lead = "Documents count as independent. Windows of one continuous text depend on each other, so they count as fewer."
     return Section("What the intervals rest on", lead, parts) if parts else None
 

@@ -12,6 +12,7 @@ import numpy as np
 import plotly.graph_objects as go
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
+from headscan.model.inputs import SENTENCE
 from headscan.report.kit import Figure, Line, Panels, Prose, Section, Table, Term, palette, section
 from headscan.report.kit.figures import empty, heat, lines, thin
 from headscan.report.kit.parts import Part, cell_of
@@ -78,11 +79,14 @@ def _in_short(result: ScanResult) -> list[Part]:
     shown = [name for name, words in result.measures.items() if words.column and name != "average_cosine"]
     columns = [Term("site"), Term("average cosine", places=3, spread=True)]
     columns += [term(result.measures[name], name, result.measures[name].column) for name in shown]
-    columns.append(Term("energy of sink tokens", column="sinks'\nenergy", percent=True, places=0))
+    columns.append(Term("energy of sink tokens", column="sinks'\nenergy", percent=True, places=1))
 
     def line(row: Row, null: str = "") -> Line:
         cells = [cell_of(row, leading(row, "average_cosine")), *(row.number(leading(row, name)) for name in shown)]
-        return Line("" if null else row.text("site"), [*cells, row.number("sink_energy")], null)
+        site = row.text("site")
+        # A sentence's vector is one of few: how many stands beside its name.
+        name = f"{site} ({row.number('tokens') or 0:,.0f})" if site == SENTENCE else site
+        return Line("" if null else name, [*cells, row.number("sink_energy")], null)
 
     parts: list[Part] = []
     for name in models(result):
