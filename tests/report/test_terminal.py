@@ -25,7 +25,7 @@ def test_each_site_is_one_line_of_80_columns_with_its_numbers(document):
         low, high = entry["average_cosine_without_sinks_interval"]
         cosine = f"{entry['average_cosine_without_sinks']:.3f} [{low:.3f}, {high:.3f}]"
         line = next(line for line in text.splitlines() if cosine in line and entry["site"] in line)
-        assert line.rstrip().endswith("42 %")
+        assert line.rstrip().endswith("42.0 %")
     assert "all columns but the last are of the tokens that are no sinks" in " ".join(text.split())
 
 

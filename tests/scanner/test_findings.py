@@ -147,7 +147,7 @@ def test_a_number_that_moves_with_the_length_of_the_text_is_called_one_at_a_leng
 
 
 def test_few_tokens_are_said_once_whatever_else_is_found():
-    few, enough = (findings([site("block.0", 0.05, tokens=tokens)], [], {}) for tokens in (1920, 2048))
+    few, enough = (findings([site("block.0", 0.05, tokens=tokens, clusters="documents")], [], {}) for tokens in (1920, 2048))
     assert [one.sentence for one in few if one.name == "LENGTH"] == [
         "1,920 tokens were read. No alarm rests on fewer than 2,048 tokens."
     ]

@@ -292,6 +292,8 @@ def _climbing(last: Row) -> Finding | None:
     text = f"{tokens or 0:,.0f} {'sentences' if last['site'] == SENTENCE else 'tokens'} were read."
     if moved:
         text += f" At {last['site']} {_listed(moved)}: numbers at a length. Compare them at equal length only, or read more."
+    if few and last.get("clusters") == "windows":
+        few += " The intervals know nothing of what comes later in the text."
     return _finding("LENGTH", "notice", last, first, text + few)
 
 
