@@ -103,6 +103,12 @@ def unprefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)}
 
 
+def sent(tensor: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the processor on a device, for which nothing waits."""
+    pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+    return pinned.to(device, non_blocking=True)
+
+
 T = TypeVar("T")
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, lazy
+from headscan.statistics.accumulator import Accumulator, lazy, sent
 from headscan.statistics.reservoir import CELLS, Chosen, Reservoir
 
 # The sample: eight tokens a dimension and at least 4,096, but no more than 16 MiB of float32, or a fifth of a second moment.
@@ -28,9 +28,14 @@ def sample_tokens(width: int) -> int:
     return max(1, min(max(SAMPLE_TOKENS, 8 * width), max(SAMPLE_BYTES, width**2 * 4 // 5) // (4 * width)))
 
 
+def inverses(norms: Tensor) -> Tensor:
+    """1/‖x‖, and 0 for what has no direction."""
+    return norms.reciprocal().nan_to_num(posinf=0.0)
+
+
 def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
     """What each of n tokens [n, d] adds to the averages: x/‖x‖, x, 1, whether it is zero, ‖x‖, ‖x‖² [n, 2d + 4]."""
-    directed = rows * torch.where(norms > 0, 1 / norms, 0.0)[:, None]
+    directed = rows * inverses(norms)[:, None]
     scalars = torch.stack([torch.ones_like(norms), (norms == 0).double(), norms, norms.square()], dim=1)
     return torch.cat([directed, rows, scalars], dim=1)
 
@@ -41,14 +46,17 @@ class Pieces:
 
     states: in any precision; documents [B, T], the number of each token's; cells [B, T], the place in `CELLS` of each.
 
-    The tokens that are not ordinary are few, and kept `apart`: their numbers [m] among the B·T, and `alone` [m, 2d + 4], the
-    `token_sums` of each; members [m], the cell of each. rows: the ordinary others, zeros in place of those apart, in float64, or
-    in float32 about a centre; inverse [B, T]: their 1/‖x‖; ordinary [B, 2d + 4]: their `token_sums` by window.
+    The tokens that are not ordinary are few, and kept apart: their `place` [m] among the B·T; `apart` [2, m], on the states'
+    device, that and the window of each; `alone` [m, 2d + 4], the `token_sums` of each; members [m], the cell of each.
+
+    rows: the ordinary others, zeros in place of those apart, in float64, or in float32 about a centre; inverse [B, T]: their
+    1/‖x‖; ordinary [B, 2d + 4]: their `token_sums` by window.
     """
 
     states: Tensor
     documents: Tensor
     cells: Tensor
+    place: Tensor
     apart: Tensor
     members: Tensor
     alone: Tensor
@@ -64,31 +72,35 @@ class Pieces:
     ) -> Self:
         """Of the states alone, whose cells are known to the processor; with a centre [d], and `norms` [B, T], in float32."""
         place = cells.flatten().nonzero().flatten()
-        apart = place.to(states.device, non_blocking=True)
-        rare = states.flatten(0, 1)[apart].double()
+        apart = sent(torch.stack([place, place // cells.shape[1]]), states.device)
+        rare = states.flatten(0, 1)[apart[0]].double()
         alone = token_sums(rare, torch.linalg.vector_norm(rare, dim=-1))
         if centre is None or norms is None:
             rows = states.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
             norms = torch.linalg.vector_norm(rows, dim=-1)
         else:
-            rows, norms = states - centre.float(), norms.clone()
-        kept = torch.ones_like(norms)
-        for each in (rows.flatten(0, 1), norms.flatten(), kept.flatten()):
-            each.index_fill_(0, apart, 0.0)
-        inverse = torch.where(norms > 0, 1 / norms, 0.0)
+            rows = states - centre.float()
+        rows.flatten(0, 1).index_fill_(0, apart[0], 0.0)
+        kept = sent((cells == 0).to(rows.dtype), states.device)
+        inverse = inverses(norms) * kept
         weights = torch.stack([inverse, kept], dim=1)
         directed = torch.bmm(weights, rows).double()  # in one reading of the rows
         if centre is not None:
-            directed += weights.sum(-1, dtype=torch.float64)[..., None] * centre
-        kept, lengths = kept.double(), norms.double()
-        scalars = torch.stack([kept, kept - (lengths > 0).double(), lengths, lengths.square()], dim=-1)
+            directed = directed.addcmul(weights.sum(-1, dtype=torch.float64)[..., None], centre)
+        lengths, kept = (norms * kept).double(), kept.double()
+        scalars = torch.stack([kept, kept - inverse.sign(), lengths, lengths.square()], dim=-1)
         ordinary = torch.cat([directed.flatten(1), scalars.sum(1)], dim=1)
-        return cls(states, documents.cpu(), cells, apart, cells.flatten()[place], alone, rows, inverse, scalars, ordinary, centre)
+        members = cells.flatten()[place]
+        return cls(states, documents.cpu(), cells, place, apart, members, alone, rows, inverse, scalars, ordinary, centre)
+
+    def those(self, chosen: Tensor) -> Tensor:
+        """The rows of `alone` that are chosen, bool [m], known to the processor."""
+        return self.alone if bool(chosen.all()) else self.alone[sent(chosen.nonzero().flatten(), self.alone.device)]
 
     @lazy
     def sums(self) -> Tensor:
         """`token_sums` of each window [B, 2d + 4], of all tokens."""
-        return self.ordinary.index_add(0, self.apart // self.rows.shape[1], self.alone)
+        return self.ordinary.index_add(0, self.apart[1], self.alone)
 
     @lazy
     def starts(self) -> list[int]:
@@ -99,13 +111,11 @@ class Pieces:
     @property
     def squared_unit(self) -> Tensor:
         """Σx²/‖x‖² of the ordinary tokens, by coordinate [d]."""
-        rows, squares = self.rows.flatten(0, 1), self.inverse.flatten().square()
-        found, step = torch.zeros_like(rows[0], dtype=torch.float64), CHUNK if rows.device.type == "cpu" else len(rows)
-        for part, weights in zip(rows.split(step), squares.split(step), strict=True):
-            found += weights @ part.square()
-        if self.centre is not None:  # x² = (x − c)² + 2c(x − c) + c²
-            found += self.centre * (2 * (squares @ rows).double() + squares.sum(dtype=torch.float64) * self.centre)
-        return found
+        rows, squares = (self.rows if self.centre is None else self.states).flatten(0, 1), self.inverse.flatten().square()
+        step = CHUNK if rows.device.type == "cpu" else len(rows)
+        pairs = zip(rows.split(step), squares.split(step), strict=True)
+        found = [(weights @ part.to(weights.dtype).square()).double() for part, weights in pairs]
+        return found[0] if len(found) == 1 else torch.stack(found).sum(0)
 
     @property
     def whole(self) -> bool:
@@ -127,42 +137,47 @@ class Pieces:
 
 
 class Series(Accumulator):
-    """At most `limit` sums of consecutive units (windows, documents), each of `columns` numbers, float64.
+    """At most `limit` sums of consecutive units (windows, documents), each of `columns` numbers, float64, of each of some cells.
 
-    Unit u belongs to row u // size; a unit beyond the last row adds neighbours and doubles `size`.
+    Unit u belongs to row u // size of its cell's `table` [cells, limit, columns]; a unit beyond the last row adds neighbours and
+    doubles `size`.
     """
 
-    arguments, fields = ("columns", "limit"), ("size", "table")
+    arguments, fields = ("columns", "limit", "cells"), ("size", "table")
 
-    def __init__(self, columns: int, limit: int):
-        self.columns, self.limit, self.size = columns, limit, 1
-        self.table = torch.zeros(limit, columns, dtype=torch.float64)
+    def __init__(self, columns: int, limit: int, cells: int = 1, device: torch.device | str = "cpu"):
+        self.columns, self.limit, self.cells, self.size = columns, limit, cells, 1
+        self.table = torch.zeros(cells, limit, columns, dtype=torch.float64, device=device)
 
-    def add(self, values: Tensor, units: list[int]) -> None:
-        """Add the numbers [n, columns] of these units."""
-        self.reach(max(units) // self.limit + 1)
-        self.table.index_add_(0, torch.tensor(units) // self.size, values.double().cpu())
+    def add(self, values: Tensor, units: Tensor, cells: Tensor | int = 0) -> None:
+        """Add the numbers [n, columns] of these units [n] of these cells; the processor knows both."""
+        self.reach(int(units.max()) // self.limit + 1)
+        place = sent(units // self.size + self.limit * cells, self.table.device)
+        self.table.flatten(0, 1).index_add_(0, place, values.double())
 
     def merge(self, other: "Series") -> None:
         self.reach(other.size)
-        folded = other.table.reshape(self.limit * other.size // self.size, -1, other.table.shape[1]).sum(1)
-        self.table[: len(folded)] += folded
+        theirs = other.table.to(self.table.device)
+        folded = theirs.reshape(self.cells, self.limit * other.size // self.size, -1, self.columns).sum(2)
+        self.table[:, : folded.shape[1]] += folded
 
     def state(self) -> dict[str, Tensor]:
-        used = int(self.table.any(1).nonzero().max()) + 1 if bool(self.table.any()) else 0
-        return super().state() | {"table": self.table[:used]}
+        occupied = self.table.any(2).any(0)
+        used = int(occupied.nonzero().max()) + 1 if bool(occupied.any()) else 0
+        return super().state() | {"table": self.table[:, :used].contiguous()}
 
     def filled(self, state: dict[str, Tensor]) -> Self:
         super().filled(state)
-        self.table = torch.cat([self.table, self.table.new_zeros(self.limit - len(self.table), self.columns)])
+        rest = self.table.new_zeros(self.cells, self.limit - self.table.shape[1], self.columns)
+        self.table = torch.cat([self.table, rest], dim=1)
         return self
 
     def reach(self, size: int) -> None:
         """Add neighbours until a row has at least `size` units."""
         while self.size < size:
             self.size *= 2
-            folded = self.table[::2] + self.table[1::2]
-            self.table = torch.cat([folded, torch.zeros_like(folded)])
+            folded = self.table[:, ::2] + self.table[:, 1::2]
+            self.table = torch.cat([folded, torch.zeros_like(folded)], dim=1)
 
 
 class ClusterSums(NamedTuple):
@@ -181,36 +196,26 @@ class Clusters(Accumulator):
 
     arguments, fields = ("width",), ("sample", "tables")
 
-    def __init__(self, width: int):
+    def __init__(self, width: int, device: torch.device | str = "cpu"):
         self.width, self.sample = width, Reservoir(sample_tokens(width))
         self._late: list[tuple[Chosen, dict[str, Tensor]]] = []  # what enters the sample next: each time it is copied whole
-        self.tables = {kind: {cell: Series(2 * width + 4, CLUSTERS) for cell in CELLS} for kind in KINDS}
+        self.tables = {kind: Series(2 * width + 4, CLUSTERS, len(CELLS), device) for kind in KINDS}
 
     def update(self, cut: Pieces, numbers: list[int]) -> None:
         """Add the windows with these numbers in the text."""
         length = cut.documents.shape[1]
         first = torch.tensor(cut.starts[:-1])
-        units = {
-            "documents": cut.documents.flatten()[first].tolist(),
-            "windows": [numbers[row] for row in (first // length).tolist()],
-        }
-        pieces = torch.searchsorted(first[1:], cut.apart.cpu(), right=True).tolist()
-        apart, alone = cut.members, cut.alone.cpu()
-        for kind, every in units.items():
-            self.tables[kind][CELLS[0]].add(cut.piece_sums, every)
-            for number, cell in enumerate(CELLS[1:], start=1):
-                own = (apart == number).nonzero().flatten()
-                if len(own):
-                    self.tables[kind][cell].add(alone[own], [every[pieces[k]] for k in own.tolist()])
+        pieces = torch.cat([torch.arange(len(first)), torch.searchsorted(first[1:], cut.place, right=True)])
+        values = torch.cat([cut.piece_sums, cut.alone])
+        cells = torch.cat([torch.zeros_like(first), cut.members])
+        units = {"documents": cut.documents.flatten()[first], "windows": torch.tensor(numbers)[first // length]}
+        for kind, own in units.items():
+            self.tables[kind].add(values, own[pieces], cells)
         chosen = self.sample.offer(numbers, length)
         if len(chosen):
-            columns = {
-                "state": chosen.of(cut.states).float().cpu(),
-                "document": chosen.of(cut.documents),
-                "cell": chosen.of(cut.cells),
-            }
+            columns = {"state": chosen.of(cut.states).float(), "document": chosen.of(cut.documents), "cell": chosen.of(cut.cells)}
             self._late.append((chosen, columns))
-            if len(self.sample) < self.sample.size or sum(len(late) for late, _ in self._late) > self.sample.size // 4:
+            if sum(len(late) for late, _ in self._late) > self.sample.size // 4:
                 self._settle()
 
     def _settle(self) -> None:
@@ -233,11 +238,7 @@ class Clusters(Accumulator):
     def of(self, kind: str) -> ClusterSums:
         """The sums of the clusters of one of `KINDS` that have tokens."""
         self._settle()
-        tables, sample = list(self.tables[kind].values()), self.sample
-        size = max(table.size for table in tables)
-        for table in tables:
-            table.reach(size)
-        every = torch.stack([table.table for table in tables])
+        every, size, sample = self.tables[kind].table.cpu(), self.tables[kind].size, self.sample
         occupied = every[:, :, 2 * self.width].sum(0) > 0
         place = occupied.long().cumsum(0) - 1
         if not len(sample):

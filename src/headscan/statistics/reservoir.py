@@ -5,7 +5,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator
+from headscan.statistics.accumulator import Accumulator, sent
 
 
 def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
@@ -79,8 +79,8 @@ class Chosen:
 
     def of(self, states: Tensor) -> Tensor:
         """The chosen vectors out of a batch [B, T, ...]."""
-        device = states.device
-        return states[torch.from_numpy(self.rows).to(device), torch.from_numpy(self.positions).to(device)]
+        place = torch.from_numpy(self.rows * states.shape[1] + self.positions)
+        return states.flatten(0, 1)[sent(place, states.device)]
 
 
 # ---- Sink tokens: few tokens whose vectors are many times longer than all others', and that speak for themselves alone.

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headscan.statistics.accumulator import Accumulator, Blocks, Octaves, prefixed, unprefixed
-from headscan.statistics.clusters import Clusters, Pieces
+from headscan.statistics.clusters import Clusters, Pieces, token_sums
 from headscan.statistics.gram import Gram
 from headscan.statistics.reservoir import CELLS, GROUPS, Occurrences, lengths, sinks
 from headscan.statistics.tiles import TILE, WIDE, Tiles
@@ -25,14 +25,25 @@ class Sums(Accumulator):
     (2, 1, 4.0, [0.0, 1.0])
     """
 
-    fields = ("scalars", "unit", "total")
+    fields = ("sums",)
 
     def __init__(self, width: int, *, gram: bool = True, few: int = 0, device: torch.device | str = "cpu"):
         self.width = width
-        self.scalars = torch.zeros(4, dtype=torch.float64, device=device)  # count, zeros, Σ‖x‖, Σ‖x‖²
-        self.unit = torch.zeros(width, dtype=torch.float64, device=device)
-        self.total = torch.zeros(width, dtype=torch.float64, device=device)
+        self.sums = torch.zeros(2 * width + 4, dtype=torch.float64, device=device)  # as `token_sums`
         self.gram = Gram(width, device, few=few) if gram else None
+
+    @property
+    def unit(self) -> Tensor:
+        return self.sums[: self.width]
+
+    @property
+    def total(self) -> Tensor:
+        return self.sums[self.width : -4]
+
+    @property
+    def scalars(self) -> Tensor:
+        """Count, zeros, Σ‖x‖, Σ‖x‖²."""
+        return self.sums[-4:]
 
     @property
     def count(self) -> int:
@@ -54,12 +65,8 @@ class Sums(Accumulator):
     def of_rows(cls, rows: Tensor, *, gram: bool = True) -> Self:
         """The sums of the rows of a matrix [n, width]."""
         rows = rows.double()
-        norms = torch.linalg.vector_norm(rows, dim=-1)
         new = cls(rows.shape[1], gram=gram, device=rows.device)
-        count, zeros = norms.new_tensor(float(len(norms))), (norms == 0).sum().double()
-        new.scalars += torch.stack([count, zeros, norms.sum(), norms.square().sum()])
-        new.unit += torch.where(norms > 0, 1 / norms, 0.0) @ rows
-        new.total += rows.sum(0)
+        new.sums += token_sums(rows, torch.linalg.vector_norm(rows, dim=-1)).sum(0)
         if new.gram is not None:
             new.gram.add(rows, new.total)
         return new
@@ -78,15 +85,14 @@ class Sums(Accumulator):
         return self.weighed(other, -1.0)
 
     def copy(self) -> Self:
-        new = type(self)(self.width, gram=self.gram is not None, device=self.unit.device)
+        new = type(self)(self.width, gram=self.gram is not None, device=self.sums.device)
         new._combine(self, 1.0)
         return new
 
     def _combine(self, other: "Sums", sign: float) -> None:
         if self.width != other.width:
             raise ValueError(f"sums of width {self.width} and {other.width} do not add")
-        for name in self.fields:
-            getattr(self, name).add_(getattr(other, name).to(self.unit.device), alpha=sign)
+        self.sums.add_(other.sums.to(self.sums.device), alpha=sign)
         if self.gram is not None:
             if other.gram is None:
                 raise ValueError("sums without a Gram matrix cannot be added to sums with one")
@@ -97,7 +103,7 @@ class Sums(Accumulator):
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        new = cls(len(state["unit"]), gram=False, device=state["unit"].device).filled(state)
+        new = cls(len(state["sums"]) // 2 - 2, gram=False, device=state["sums"].device).filled(state)
         gram = unprefixed("gram", state)
         new.gram = Gram.restore(gram) if gram else None
         return new
@@ -163,7 +169,7 @@ class SiteStatistics(Accumulator):
         self.sinks = CellSums(width, CELLS[2:], device=self.device)
         self.squared_unit = {cell: torch.zeros(width, dtype=torch.float64, device=device) for cell in CELLS}
         self.sink_positions, self.sink_tokens = Occurrences(), Occurrences()
-        self.clusters = Clusters(width) if intervals else None
+        self.clusters = Clusters(width, self.device) if intervals else None
 
     @property
     def _lead(self) -> int:
@@ -171,9 +177,10 @@ class SiteStatistics(Accumulator):
 
     def _codes(self, norms: Tensor) -> Tensor:
         """The place in `CELLS` of each token [B, T], known to the processor; 4 more where its norm is not finite."""
+        norms = norms.cpu()  # the one time that a batch waits for its site
         codes = 2 * sinks(norms[..., None], norms).to(torch.int64) + 4 * (~torch.isfinite(norms)).to(torch.int64)
         codes[:, : self._lead] += 1
-        return codes.cpu()  # the one time that a batch waits for its site
+        return codes
 
     def _counted(self, states: Tensor) -> Tensor:
         return states.detach()[:, self.skip_first :].to(self.device)
@@ -218,8 +225,8 @@ class SiteStatistics(Accumulator):
             return None
         if self.tiles.centre is None and self.tiles.tokens >= self.width:
             sums = [part.cells["ordinary"] for part in self.octaves.parts()]
-            total, scalars = (torch.stack([getattr(one, name) for one in sums]).sum(0) for name in ("total", "scalars"))
-            if not self.tiles.begin(total, scalars, dtype):
+            every = torch.stack([one.sums for one in sums]).sum(0)
+            if not self.tiles.begin(every[self.width : -4], every[-4:], dtype):
                 self.tiles = None
                 return None
         return self.tiles.centre
@@ -229,43 +236,41 @@ class SiteStatistics(Accumulator):
             self.clusters.update(cut, windows)
         self._blocks("all", windows, cut.sums)
         if self._lead:
-            self._blocks("first", windows, cut.alone[cut.members % 2 == 1])
+            self._blocks("first", windows, cut.those(cut.members % 2 == 1))
         self._cells(cut, octave.cells | self.sinks.cells)
 
     def _cells(self, cut: Pieces, kept: dict[str, Sums]) -> None:
         if self.tiles is not None:
             self.tiles.tokens += cut.cells.numel()
-        sums, gram = cut.ordinary.sum(0), _gram(kept["ordinary"])
-        _add(kept["ordinary"], sums)
+        sums, gram, count = cut.ordinary.sum(0), _gram(kept["ordinary"]), cut.cells.numel() - len(cut.members)
+        kept["ordinary"].sums += sums
         self.squared_unit["ordinary"] += cut.squared_unit
         if cut.centre is None:
             rows = cut.rows.flatten(0, 1)
             if gram.panels and gram.count and gram.pilot is None:  # zero rows add nothing
-                gram.add(rows, sums[self.width : -4], count=float(sums[-4]))
+                gram.add(rows, sums[self.width : -4], count=float(count))
             else:
                 gram.add(rows[cut.scalars[..., 0].flatten() > 0])
         elif gram.panels:
             assert self.tiles is not None
             self.tiles.add(gram, cut)
-            count = cut.cells.numel() - len(cut.members)
-            gram.sum += sums[self.width : -4] - count * cut.centre
+            gram.sum.add_(sums[self.width : -4]).sub_(cut.centre, alpha=count)
             gram.count += count
         else:
             gram.add(cut.states.flatten(0, 1)[(cut.cells.flatten() == 0).to(cut.states.device)].double())
         for number, cell in enumerate(CELLS[1:], start=1):
-            own = cut.members == number
-            if not bool(own.any()):
-                continue
-            alone = cut.alone[own]
-            _add(kept[cell], alone.sum(0))
-            self.squared_unit[cell] += alone[:, : self.width].square().sum(0)
-            _gram(kept[cell]).add(alone[:, self.width : -4])
+            alone = cut.those(cut.members == number)
+            if len(alone):
+                total = alone.sum(0)
+                kept[cell].sums += total
+                self.squared_unit[cell] += alone[:, : self.width].square().sum(0)
+                _gram(kept[cell]).add(alone[:, self.width : -4], total[self.width : -4])
         self.sink_positions.update((cut.cells >= 2).nonzero()[:, 1] + self.skip_first)
 
     def _blocks(self, group: str, windows: list[int], sums: Tensor) -> None:
         for block, members in self.fine[group].runs(windows):
             chosen = slice(members[0], members[-1] + 1) if members[-1] - members[0] + 1 == len(members) else members
-            _add(block, sums[chosen].sum(0))
+            block.sums += sums[chosen].sum(0)
 
     def cell(self, name: str) -> Sums:
         """The sums of one of `CELLS`."""
@@ -323,10 +328,3 @@ class SiteStatistics(Accumulator):
 def _gram(sums: Sums) -> Gram:
     assert sums.gram is not None
     return sums.gram
-
-
-def _add(sums: Sums, added: Tensor) -> None:
-    """Add token sums [2·width + 4] to the sums."""
-    sums.unit += added[: sums.width]
-    sums.total += added[sums.width : -4]
-    sums.scalars += added[-4:]

@@ -52,7 +52,7 @@ class Tiles(Accumulator):
         if self.tiles % EVERY == 0:
             exact = Pieces.of(cut.states, cut.documents, cut.cells)
             rows = exact.rows.sub_(self.centre).flatten(0, 1)
-            rows.index_fill_(0, cut.apart, 0.0)
+            rows.index_fill_(0, cut.apart[0], 0.0)
             along = rows @ self.signs
             self.products += gram.full(products) @ self.signs - rows.T @ along
             self.sums += cut.ordinary.sum(0) - exact.ordinary.sum(0)

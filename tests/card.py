@@ -1,0 +1,85 @@
+"""A card that is none: tensors that say they are elsewhere, are computed here, refused what CUDA refuses, and counted.
+
+`Card.of(x)` is a copy on the card, whose device is `meta`. Inside `with Card() as card` the card's operations that are no views
+are counted (`card.all`), and those at which the processor waits for it (`card.waits`): a number or the size of a mask is read,
+or memory is copied, but to the card with `non_blocking`. Tensors of both memories in one operation are refused, as CUDA does.
+"""
+
+from collections import Counter
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+CARD = torch.device("meta")
+READS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "unique_dim", "_unique2", "bincount")
+
+
+class OnCard(Tensor):
+    """A tensor of the card; `held` is what it holds."""
+
+    held: Tensor
+
+    @staticmethod
+    def __new__(cls, held: Tensor) -> "OnCard":
+        made = Tensor._make_wrapper_subclass(
+            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device=CARD
+        )
+        made.held = held
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        return _run(function, args, kwargs or {}, None)
+
+
+class Card(TorchDispatchMode):
+    """Counts what runs on the card."""
+
+    def __init__(self):
+        super().__init__()
+        self.all, self.waits, self.names = 0, 0, Counter()
+
+    def counts(self) -> np.ndarray:
+        return np.array([self.all, self.waits])
+
+    @staticmethod
+    def of(x: Tensor) -> Tensor:
+        return OnCard(x.detach().clone())
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        return _run(function, args, kwargs or {}, self)
+
+
+def _run(function, args, kwargs, count):
+    name = function.overloadpacket.__name__
+    tensors = [x for x in tree_flatten((args, kwargs))[0] if isinstance(x, Tensor)]
+    device = kwargs.get("device")
+    here = any(isinstance(x, OnCard) for x in tensors)
+    there = here if device is None else torch.device(device).type == CARD.type
+    copies = name in ("_to_copy", "copy_")
+    index = name in ("index", "index_put_", "_index_put_impl_")
+    if here and not copies and not index and any(not isinstance(x, OnCard) and x.dim() for x in tensors):
+        raise RuntimeError(f"{name}: tensors of the card and of the processor")
+    if name == "copy_":
+        there, source = isinstance(args[0], OnCard), isinstance(args[1], OnCard)
+        crossing = there != source
+    else:
+        crossing = copies and here != there
+    # A mask's size is read; places that are not on the card are copied to it.
+    masked = index and any(at is not None and (at.dtype == torch.bool or not isinstance(at, OnCard)) for at in args[1])
+    if count is not None and (here or there):
+        waits = here and (name in READS or masked)
+        if crossing:
+            waits = not (there and kwargs.get("non_blocking"))
+        count.all += not function.is_view
+        count.waits += waits
+        count.names[name + " (waits)" * waits] += not function.is_view
+    if "device" in kwargs and kwargs["device"] is not None:
+        kwargs = {**kwargs, "device": torch.device("cpu")}
+    kwargs = {**kwargs, "pin_memory": False} if kwargs.get("pin_memory") else kwargs
+    args, kwargs = tree_map(lambda x: x.held if isinstance(x, OnCard) else x, (args, kwargs))
+    found = function(*args, **kwargs)
+    return tree_map(lambda x: OnCard(x) if there and isinstance(x, Tensor) and not isinstance(x, OnCard) else x, found)
