@@ -12,6 +12,7 @@ import headscan
 from headscan import BadInput, weights
 from headscan.cli import run as command
 from headscan.weights import open_weights
+from tests.command_line import headscan as line
 from tests.reference import spectra as reference
 
 
@@ -136,6 +137,19 @@ def test_a_merged_adapter_has_the_spectra_of_the_adapter(tmp_path):
     assert (row.name, row.shape, row.spikes) == (apart.name, apart.shape, 4)
     assert row.stable_rank == pytest.approx(apart.stable_rank, rel=1e-5)
     assert row.spectral_norm == pytest.approx(apart.spectral_norm, rel=1e-5)
+
+
+def test_only_weights_reads_an_adapter(tmp_path):
+    folder = str(lora(tmp_path / "adapter", factors("q_proj", 40, 24)))
+    text = ["--text", "stories", "--max-tokens", "256"]
+    for verb in (
+        ["scan", folder],
+        ["scan", folder, *text],
+        ["compare", folder, "gpt-vanilla", *text],
+        ["checkup", folder, *text],
+    ):
+        ended = line(*verb, "--out", str(tmp_path / "out"))
+        assert (ended.status, f"headscan weights {folder} reads what it adds" in ended.output) == (2, True), ended.output
 
 
 def test_adapters_that_are_refused(tmp_path):

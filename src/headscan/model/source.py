@@ -216,12 +216,18 @@ def _check_config(file: Path) -> None:
         raise BadInput(f"'{file}' names its architectures as {json.dumps(named)[:60]}, which is no list of names.")
     if "transformers_weights" in parsed:
         raise BadInput(f"'{file}' names other weights (transformers_weights) than those that are checked.")
-    if (file.parent / ADAPTER_CONFIG).exists():
-        raise BadInput(
-            f"'{file.parent}' holds an adapter of another model ({ADAPTER_CONFIG}): merge the two and save them again."
-        )
+    check_adapter(file.parent)
     if "model_type" not in parsed:
         raise BadInput(f"'{file}' names no model_type, so it describes no Hugging Face model.")
+
+
+def check_adapter(folder: Path) -> None:
+    """BadInput where a folder holds what changes another model (a LoRA adapter), and so no model that reads a text."""
+    if (folder / ADAPTER_CONFIG).exists():
+        raise BadInput(
+            f"'{folder}' holds an adapter of another model ({ADAPTER_CONFIG}): headscan weights {folder} reads what it adds; for "
+            "anything else merge it into its base (merge_and_unload of peft) and save the two as one model."
+        )
 
 
 @cache
@@ -261,6 +267,7 @@ def find_source(model: str) -> Source:
     if folder.is_dir():
         held, whole = model_folder(folder), folder.resolve()
         if not (held / "config.json").is_file():
+            check_adapter(folder)
             raise BadInput(f"The folder '{given}' has no config.json, so it holds no Hugging Face model.")
         telling = whole.name not in ("model", "models", "weights", "final")
         return Source(given, whole.name if telling else f"{whole.parent.name}/{whole.name}", held, None)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from headscan.model.lens import Lens, ModelLike
-from headscan.model.source import model_folder, specimens
+from headscan.model.source import check_adapter, model_folder, specimens
 from headscan.model.weights import is_gguf
 from headscan.run import BadInput, Json, ModelRecord, TextRecord
 from headscan.states.source import Each, VectorSource
@@ -253,5 +253,6 @@ def is_model(name: str) -> bool:
         return "#" not in name
     if path.is_file():
         return is_gguf(path)
-    config = model_folder(path) / "config.json"
+    if not (config := model_folder(path) / "config.json").is_file():
+        check_adapter(path)
     return config.is_file() and "model_type" in config.read_text("utf-8", errors="replace")
