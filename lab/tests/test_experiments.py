@@ -5,12 +5,15 @@ from itertools import combinations, pairwise, product
 import numpy as np
 import torch
 from headscan_lab.ledger.experiment import ExperimentOutcome
+from headscan_lab.ledger.experiments import geometry
 from headscan_lab.ledger.experiments.descents import Recovered, allowed_words, hits, positions, search_hidden, search_shown
 from headscan_lab.ledger.experiments.mixers import SIZE, SLOTS, body, recall
 from headscan_lab.ledger.measurement import PROMPTS, share_of
 from headscan_lab.ledger.record import recorded
 from headscan_lab.ledger.run import all_claims
 from headscan_lab.ledger.stand_ins import design, language, lens_of, prompts
+from headscan_lab.theory import checks
+from headscan_lab.theory.transformer import fit, pyramid
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from headscan.inversion import Descent, descend
@@ -134,6 +137,24 @@ def test_cheap_experiments_say_what_they_rest_on():
         assert seen.effect.seeds == 5
         assert seen.effect.tokens >= 200
         assert seen.models or number in (205, 212)
+
+
+def test_a_head_on_every_position_keeps_the_logits_of_those_that_nobody_predicts():
+    ids = torch.randint(8192, (4, 128), generator=torch.Generator().manual_seed(0))
+    labels = ids.masked_fill(torch.arange(128) % 8 > 0, -100)
+    without, everywhere, gathered = geometry._kept(geometry.StepCost()._body(0)[0], ids, labels)
+    assert without < gathered < everywhere - 4 * 8192 * int((labels == -100).sum())  # float32
+
+
+def test_the_contexts_of_a_text_are_an_instance_as_drawn_ones_are():
+    text = tuple(prompts("specimen", 0, 1, 2000)[0].tolist())
+    assert np.allclose(checks.drawn(0, text).prior, 1 / checks.drawn(0, text).contexts)
+    assert all_claims()[403].experiment.on("gpt-vanilla") is None  # of three tokens, whatever the text
+    trained = all_claims()[416].experiment
+    assert 0 < trained.on("gpt-vanilla").observe(0).effect.value != trained.observe(0).effect.value
+    # Each context has one successor; 20 layers learn it.
+    mlp, (contexts, labels) = pyramid(5, 2, 8, 0), checks.text_labels((0, 1, 2, 3, 4) * 20, 2, 5)
+    assert fit(mlp, contexts, labels, 0) > 1 > 0.1 > fit(mlp, contexts, labels, 300, learning_rate=1e-3)
 
 
 def test_every_two_factors_of_the_family_show_all_pairs_of_their_levels():

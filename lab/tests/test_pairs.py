@@ -5,7 +5,7 @@ import pytest
 import torch
 from headscan_lab.evaluation.similarity import synonyms
 from headscan_lab.evaluation.task import Evaluated, evaluate_task, pair_features, probe
-from headscan_lab.evaluation.tasks import read_rte
+from headscan_lab.evaluation.tasks import SentencePairs, read_pairs
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, text
@@ -61,22 +61,27 @@ def test_pair_features_tell_equal_from_unequal():
     assert probe(x[:200], labels[:200], x[200:], labels[200:])["accuracy"] > 0.9
 
 
-def test_rte_is_read_and_judged(model, tokenizer, tmp_path):
-    rows = ["index\tsentence1\tsentence2\tlabel"]
-    for index in range(12):
-        word, other = text.synonyms().one[index], text.synonyms().other[index]
-        label = "entailment" if index % 2 else "not_entailment"
-        rows.append(f'{index}\t{word} "quoted\t{word if index % 2 else other}\t{label}')
-    (tmp_path / "rte").mkdir()
-    for name in ("train.tsv", "dev.tsv"):
-        (tmp_path / "rte" / name).write_text("\n".join(rows) + "\n")
-    premises, _, labels = read_rte(tmp_path / "rte" / "dev.tsv")
+def test_pairs_of_sentences_are_read_and_judged(model, tokenizer, tmp_path):
+    """The same rows are trained on; XNLI's in each language, without those on which annotators disagree."""
+    for task, label, languages in (("rte", "label", [""]), ("xnli", "gold_label", ["en", "fr"])):
+        rows = [f"index\tsentence1\tsentence2\t{label}\tlanguage"]
+        for index in range(12 * len(languages)):
+            word, other = text.synonyms().one[index // len(languages)], text.synonyms().other[index // len(languages)]
+            same, kind = index // len(languages) % 2, "-" if index > 21 else "entailment"
+            kind = kind if same else "contradiction" if task == "xnli" else "not_entailment"
+            rows.append(f'{index}\t{word} "quoted\t{word if same else other}\t{kind}\t{languages[index % len(languages)]}')
+        (tmp_path / task).mkdir()
+        for name in ("train.tsv", "dev.tsv", "xnli.test.tsv"):
+            (tmp_path / task / name).write_text("\n".join(rows) + "\n")
+    premises, _, labels, _ = read_pairs(tmp_path / "rte" / "dev.tsv", SentencePairs.columns)
     assert len(premises) == 12
     assert labels.tolist() == [0, 1] * 6
     given = Evaluated(model, tokenizer, tmp_path)
-    found = {name: evaluate_task(given, name) for name in ("rte", "synonyms")}
-    assert found["rte"]["accuracy"] > 0.9  # the same rows are trained on
+    found = {name: evaluate_task(given, name) for name in ("rte", "xnli", "synonyms")}
+    assert min(found["rte"]["accuracy"], found["xnli"]["accuracy en"], found["xnli"]["accuracy fr"]) > 0.9
     assert found["rte"]["largest_class"] == 0.5
+    assert found["xnli"]["largest_class fr"] == 6 / 11
+    assert found["xnli"]["accuracy fr_interval"][1] <= 1
     assert found["synonyms"]["pairs"] > 80
     with pytest.raises(BadInput, match="columns"):
-        read_rte(tmp_path / "absent.tsv")
+        read_pairs(tmp_path / "absent.tsv", SentencePairs.columns)

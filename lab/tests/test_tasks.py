@@ -7,19 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from headscan_lab.evaluation import task
 from headscan_lab.evaluation.likelihood import log_likelihood
 from headscan_lab.evaluation.similarity import read_pud, read_stsb
-from headscan_lab.evaluation.task import (
-    Evaluated,
-    balanced_cross_entropy,
-    evaluate_task,
-    matthews,
-    probe,
-    retrieval,
-    sentence_vectors,
-    similarity_scores,
-    tasks_for,
-)
+from headscan_lab.evaluation.task import Evaluated, balanced_cross_entropy, evaluate_task, matthews, probe, retrieval
 from headscan_lab.evaluation.tasks import blimp_hits, lambada, read_blimp, read_cola, read_lambada, read_sst2
 from transformers import AutoModelForCausalLM, AutoTokenizer, BertTokenizerFast, GPT2Config, GPT2LMHeadModel
 
@@ -61,19 +52,12 @@ def test_perplexity_errs_by_documents_where_there_are_some(model):
     found, alone = perplexity(model, rows, begins=begins), perplexity(model, rows)
     losses = np.zeros((12, 10))
     losses[:, 1:] = token_losses(model, torch.from_numpy(rows)).detach().double().numpy()
-    n = np.array([(part.size - (part == -1).sum()) for part in np.split(_numbered(rows), begins)])
+    n = np.array([(part % 10 > 0).sum() for part in np.split(np.arange(120), begins)])  # a window's first token is not predicted
     sums = np.array([part.sum() for part in np.split(losses.ravel(), begins)])
     rest = sums - n * losses.sum() / n.sum()
     assert found.standard_error == pytest.approx((rest**2 / (1 - n / n.sum())).sum() ** 0.5 / n.sum())
     assert found.interval[0] < found.nats_per_token < found.interval[1]
     assert alone.standard_error != found.standard_error
-
-
-def _numbered(rows):
-    """−1 at the first token of each window, which is not predicted."""
-    marked = rows.copy()
-    marked[:, 0] = -1
-    return marked.ravel()
 
 
 def test_bytes_of_tokens_add_up_to_the_text(tokenizer, story):
@@ -149,10 +133,8 @@ def test_balanced_cross_entropy_weighs_classes_alike():
     losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
     want = (losses[:7].mean() + losses[7:9].mean() + losses[9]) / 3
     assert balanced_cross_entropy(logits, labels).item() == pytest.approx(want.item())
-    even = torch.tensor([0, 1, 2])
-    assert balanced_cross_entropy(logits[:3], even).item() == pytest.approx(
-        torch.nn.functional.cross_entropy(logits[:3], even).item()
-    )
+    even, plain = torch.tensor([0, 1, 2]), torch.nn.functional.cross_entropy
+    assert balanced_cross_entropy(logits[:3], even).item() == pytest.approx(plain(logits[:3], even).item())
 
 
 def test_probe_finds_a_direction_and_matthews_its_sign():
@@ -180,28 +162,23 @@ def test_retrieval_survives_a_shift_between_languages():
 
 def test_sentence_vectors_do_not_depend_on_their_company(model, tokenizer, story):
     sentences = story.split("\n")[:6]
-    together = sentence_vectors(model, tokenizer, sentences)
+    together = task.sentence_vectors(model, tokenizer, sentences)
     for index, sentence in enumerate(sentences):
-        alone = sentence_vectors(model, tokenizer, [sentence])
+        alone = task.sentence_vectors(model, tokenizer, [sentence])
         np.testing.assert_allclose(together[index], alone[0], atol=1e-5)
-    last = sentence_vectors(model, tokenizer, sentences[:1], pooling="last")
+    last = task.sentence_vectors(model, tokenizer, sentences[:1], pooling="last")
     assert not np.allclose(last[0], together[0])
-    first = sentence_vectors(model, tokenizer, sentences[:1], pooling="first")
+    first = task.sentence_vectors(model, tokenizer, sentences[:1], pooling="first")
     states = model(torch.tensor([tokenizer(sentences[0], add_special_tokens=False)["input_ids"]]), output_hidden_states=True)
     np.testing.assert_allclose(first[0], states.hidden_states[-1][0, 0].detach().numpy(), atol=1e-5)
     with pytest.raises(BadInput, match="pooling"):
-        sentence_vectors(model, tokenizer, sentences, pooling="max")
+        task.sentence_vectors(model, tokenizer, sentences, pooling="max")
 
 
-@pytest.mark.parametrize(
-    ("flags", "pooling"),
-    [
-        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
-        ({"pooling_mode_cls_token": True}, "first"),
-        ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False, "pooling_mode_lasttoken": True}, None),
-        ({}, None),
-    ],
-)
+@pytest.mark.parametrize(("flags", "pooling"), [
+    ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"), ({"pooling_mode_cls_token": True}, "first"),
+    ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False, "pooling_mode_lasttoken": True}, None), ({}, None),
+])  # fmt: skip
 def test_pooling_is_as_the_folder_declares_it(tmp_path, flags, pooling):
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(flags))
@@ -213,8 +190,8 @@ def test_a_sentence_encoder_has_the_published_correlation(real, assets):
     lens = Lens.load(str(real / "all-mpnet-base-v2"))
     pooling = declared_pooling(real / "all-mpnet-base-v2")
     one, other, gold = read_stsb(assets / "text" / "stsb" / "stsb-en-test.csv")
-    vectors = [sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True) for each in (one, other)]
-    assert similarity_scores("stsb", *vectors, gold)["stsb"] == pytest.approx(0.8342, abs=5e-4)
+    vectors = [task.sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True) for each in (one, other)]
+    assert task.similarity_scores("stsb", *vectors, gold)["stsb"] == pytest.approx(0.8342, abs=5e-4)
 
 
 def test_the_sets_are_read_as_they_are_shipped(assets):
@@ -239,7 +216,7 @@ def test_a_real_model_on_all_sets(assets):
     folder = assets / "models" / "stories260K"
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     given = Evaluated(model, AutoTokenizer.from_pretrained(folder), assets / "text", limit=10)
-    whole = {name: evaluate_task(given, name) for name in tasks_for(given)}
+    whole = {name: evaluate_task(given, name) for name in task.tasks_for(given)}
     found = {name: {k: v for k, v in each.items() if not k.endswith("_interval")} for name, each in whole.items()}
     for name, each in whole.items():
         for number in set(each) - {"passages", "pairs", "p_value", "spread", "largest_class"}:
@@ -260,9 +237,9 @@ def test_a_real_model_on_all_sets(assets):
     assert places[-1] > 100  # no first items
     assert given.places(7) == list(range(7))
     with pytest.raises(BadInput, match="holds no rte"):
-        tasks_for(given, ["rte"])
+        task.tasks_for(given, ["rte"])
     with pytest.raises(BadInput, match="no task 'magic'"):
-        tasks_for(given, ["magic"])
+        task.tasks_for(given, ["magic"])
 
 
 @pytest.mark.parametrize("read", [read_lambada, read_blimp, read_cola])
@@ -274,11 +251,8 @@ def test_absent_files_are_bad_input(read, tmp_path):
 
 
 def test_a_default_tries_what_minutes_have_room_for_and_says_so(monkeypatch, tmp_path):
-    from headscan_lab.evaluation import task
-    from transformers import GPT2Config, GPT2LMHeadModel
-
     model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2))
-    given = task.Evaluated(model, None, tmp_path)
+    given = Evaluated(model, None, tmp_path)
     assert task.affordable_items(given, 3, "lambada") > 10_000
     body = sum(w.numel() for w in model.transformer.h.parameters() if w.ndim > 1) + 16 * 8  # with its positions
     monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * (body + 50 * 8))

@@ -75,8 +75,9 @@ def evaluate(
     )] = None,
     *,
     tasks: Annotated[str | Sequence[str] | None, Option(
-        "Comma-separated: lambada, blimp, cola, sst2, stsb, rte, pud, synonyms, cola-finetuned, "
-        "sst2-finetuned, or lm-eval:NAME. Default: all but the fine-tuned that the folder holds and the model can do."
+        "Comma-separated: lambada, blimp, cola, sst2, stsb, rte, wnli, mrpc, qqp, qnli, mnli, mnli_mismatch, xnli, pud, "
+        "synonyms, cola-finetuned, sst2-finetuned, or lm-eval:NAME. "
+        "Default: all but the fine-tuned that the folder holds and the model can do."
     )] = None,
     limit: Annotated[int | None, Option(
         "At most so many items of a set, drawn with --seed. Default: all, or what some minutes have room for.", low=1)] = None,

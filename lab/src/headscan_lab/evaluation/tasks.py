@@ -184,29 +184,56 @@ class Lambada(Task):
         return lambada(given.model, given.tokenizer, given.sample(read_lambada(files[0]))[0], context=given.context)
 
 
-# ---- RTE: does the second sentence follow from the first?
+# ---- GLUE's pairs of sentences, and XNLI's: a paraphrase, the same question, an answer, an entailment?
+
+CLASSES = {"contradiction": 0, "not_entailment": 0, "0": 0, "entailment": 1, "1": 1, "neutral": 2}
 
 
-def read_rte(path: str | Path) -> tuple[list[str], list[str], npt.NDArray[np.int64]]:
-    """(premises, hypotheses, 1 for entailment) of a .tsv of GLUE's RTE: index, sentence1, sentence2, label."""
+def read_pairs(path: str | Path, columns: tuple[str, str, str]) -> tuple[list[str], list[str], npt.NDArray[np.int64], list[str]]:
+    """(first sentences, second, 1 for entailment or a paraphrase, languages or "") of a .tsv with these three columns."""
     try:
-        with open(path, encoding="utf-8", newline="") as file:
-            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-        labels = np.array([int(row["label"] == "entailment") for row in rows])
-        return [row["sentence1"] for row in rows], [row["sentence2"] for row in rows], labels
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            read = [[row[name] for name in columns] + [row.get("language", "")]
+                    for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]  # fmt: skip
     except (OSError, KeyError, UnicodeDecodeError):
-        raise BadInput(f"{path} is no .tsv with the columns sentence1, sentence2 and label.") from None
+        raise BadInput(f"{path} is no .tsv with the columns {', '.join(columns[:2])} and {columns[2]}.") from None
+    rows = [row for row in read if row[2] in CLASSES]  # MNLI and XNLI mark by "-" where annotators disagree
+    return (
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        np.array([CLASSES[row[2]] for row in rows]),
+        [row[3] for row in rows],
+    )
 
 
-@TASKS.register("rte")
-class Entailment(Task):
-    """A probe on pairs of sentence vectors, trained on rte/train.tsv, tested on dev.tsv (on the Hub: nyu-mll/glue, rte)."""
+class SentencePairs(Task):
+    """A probe on pairs of sentence vectors, trained on train.tsv, tested on `test`, where it has languages in each."""
 
-    place: ClassVar[str] = "rte"
+    columns: ClassVar[tuple[str, str, str]] = ("sentence1", "sentence2", "label")
+    test: ClassVar[str] = "dev.tsv"
 
     def scores(self, given: Evaluated) -> Scores:
-        train, test = (given.sample(*read_rte(given.sets / "rte" / f"{part}.tsv")) for part in ("train", "dev"))
-        return probe_pairs(given.vectors, train, test)
+        train, test = (
+            given.sample(*read_pairs(given.sets / self.place / name, self.columns)) for name in ("train.tsv", self.test)
+        )
+        found: Scores = {}
+        for language in sorted(set(test[3])):
+            places = [place for place, each in enumerate(test[3]) if each == language]
+            part, end = ([test[0][i] for i in places], [test[1][i] for i in places], test[2][places]), f" {language}".rstrip()
+            for name, value in probe_pairs(given.vectors, train[:3], part).items():
+                found[name.removesuffix("_interval") + end + "_interval" * name.endswith("_interval")] = value
+        return found
+
+
+NLI = ("sentence1", "sentence2", "gold_label")
+for _name, _columns, _test in (  # named as in lm-evaluation-harness; on the Hub: nyu-mll/glue, facebook/xnli
+    ("rte", SentencePairs.columns, "dev.tsv"), ("wnli", SentencePairs.columns, "dev.tsv"),
+    ("mrpc", ("#1 String", "#2 String", "Quality"), "dev.tsv"), ("qqp", ("question1", "question2", "is_duplicate"), "dev.tsv"),
+    ("qnli", ("question", "sentence", "label"), "dev.tsv"), ("mnli", NLI, "dev_matched.tsv"),
+    ("mnli_mismatch", NLI, "dev_mismatched.tsv"), ("xnli", NLI, "xnli.test.tsv"),
+):  # fmt: skip
+    _of = {"place": _name.removesuffix("_mismatch"), "columns": _columns, "test": _test, "__doc__": SentencePairs.__doc__}
+    TASKS.register(_name)(type(_name, (SentencePairs,), _of))
 
 
 # ---- SST-2: is a sentence friendly?

@@ -1,11 +1,14 @@
 """What the theorems and printed formulas of arXiv:2408.15417 say, as numbers of one random instance each."""
 
+from collections import Counter
 from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import torch.nn.functional as F
 
 import headscan.ntp as ntp
 from headscan.ntp.observe import observe
@@ -14,10 +17,12 @@ from headscan.text.counts import count
 from headscan.text.source import Counting
 from headscan_lab import theory
 from headscan_lab.theory.features import FeatureCheckpoint, FeatureRun, train_features
-from headscan_lab.theory.transformer import train_transformer
+from headscan_lab.theory.transformer import fit, pyramid, small_llama, train_transformer
 
 Found = dict[str, float]
 """What one instance gave, by name; the first number is the effect."""
+Text = tuple[int, ...]
+"""A piece of a text in a tokenizer's ids, whose contexts are the instance; () is an instance that is drawn."""
 
 
 def defined(value: float | None) -> float:
@@ -28,34 +33,28 @@ def defined(value: float | None) -> float:
 
 
 SIZES = [(4, 2), (5, 2), (6, 3), (7, 3), (8, 2)]
+STEPS = 10_000
+WIDTH, CONTEXTS, SUPPORTS = 10, 95, 30
+WORDS, PIECE = 60, 400  # of a text: its words where a grammar's stories have so many, its tokens where labels are of WIDTH
 
 
-def printed_cosine(seed: int) -> Found:
-    """(40c): cos(w_v, h_j) = √((V-1)/(k(V-k))) inside, -1/√(k(V-k)(V-1)) outside, against the solver, one size a seed."""
+def all_subsets(seed: int) -> Found:
+    """The solver's solution for all k-subsets, one size a seed, against (40c), cos(w_v, h_j) = √((V-1)/(k(V-k))) inside and
+    -1/√(k(V-k)(V-1)) outside, and against the centred support matrix."""
     V, k = SIZES[seed % len(SIZES)]
-    supports = theory.all_subsets(V, k)
-    W, H = ntp.svm(supports, gap=1e-10).factors()
+    supports, exact = theory.all_subsets(V, k), theory.KSubsets(V, k)
+    found = ntp.svm(supports, gap=1e-10)
+    W, H = found.factors()
     cosines = (H / np.linalg.norm(H, axis=1, keepdims=True)) @ (W / np.linalg.norm(W, axis=1, keepdims=True)).T
     inside, outside = (float(cosines[mask].mean()) for mask in (supports.dense(), ~supports.dense()))
-    exact = theory.KSubsets(V, k)
+    printed = exact.printed_word_context_cosine_in, exact.printed_word_context_cosine_off
     return {
-        "error of the printed cosines": max(
-            abs(inside - exact.printed_word_context_cosine_in), abs(outside - exact.printed_word_context_cosine_off)
-        ),
+        "error of the printed cosines": max(abs(inside - printed[0]), abs(outside - printed[1])),
         "error of √((V-k)/(k(V-1))) and -√(k/((V-k)(V-1)))": max(
             abs(inside - exact.word_context_cosine_in), abs(outside - exact.word_context_cosine_off)
         ),
-    }
-
-
-def all_subsets_solution(seed: int) -> Found:
-    """The solution for all k-subsets is the centred support matrix: largest difference from the solver's, one size a seed."""
-    V, k = SIZES[seed % len(SIZES)]
-    supports = theory.all_subsets(V, k)
-    found = ntp.svm(supports, gap=1e-10)
-    return {
         "largest difference": float(np.abs(found.logits - supports.centred()).max()),
-        "relative difference of the nuclear norm": abs(found.primal / theory.KSubsets(V, k).nuclear_norm - 1),
+        "relative difference of the nuclear norm": abs(found.primal / exact.nuclear_norm - 1),
     }
 
 
@@ -65,9 +64,9 @@ def entropy_of_three(seed: int) -> Found:
     return {"largest entropy seen (nats)": max(draws), "log 3": float(np.log(3))}
 
 
-def bound_of_equation_24(seed: int) -> Found:
+def bound_of_equation_24(seed: int, text: Text = ()) -> Found:
     """CE(L^in + R L^mm) ≤ H + V exp(∓2‖L^in‖₂) exp(-R): share of trials in which it is violated."""
-    labels = theory.random_labels(6, 10, sizes=(2, 3), concentration=0.3, seed=seed)
+    labels = drawn(seed, text) if text else theory.random_labels(6, 10, sizes=(2, 3), concentration=0.3, seed=seed)
     prediction = ntp.predict(labels, gap=1e-9)
     assert prediction.solution is not None
     dense = np.zeros((labels.contexts, labels.vocabulary))
@@ -81,29 +80,23 @@ def bound_of_equation_24(seed: int) -> Found:
 
 
 @lru_cache(maxsize=8)
-def _path(seed: int) -> tuple[ntp.SoftLabels, ntp.SvmSolution, list[theory.PathPoint]]:
-    labels = theory.random_labels(10, 40, supports=15, seed=seed)
+def _path(seed: int, text: Text) -> tuple[ntp.SoftLabels, ntp.SvmSolution, list[theory.PathPoint]]:
+    labels = drawn(seed, text, 40, 15)
     return labels, ntp.svm(labels, gap=1e-9), list(theory.regularisation_path(labels, [10.0**-k for k in range(2, 9)]))
 
 
-def limit_of_the_path(seed: int) -> Found:
-    """λ → 0 (here 1e-8): the direction of the logits, with CE - H and the distance of the in-support part beside it."""
-    labels, solution, points = _path(seed)
+def limit_of_the_path(seed: int, text: Text = ()) -> Found:
+    """λ → 0 (here 1e-8): the direction of the logits, with CE - H, the distance of the in-support part, and the growth of the
+    direction a decade of λ, beside it."""
+    labels, solution, points = _path(seed, text)
     sparse, last = ntp.sparse_component(labels), points[-1].logits
     near = np.linalg.norm(ntp.in_support(last, labels.supports) - sparse) / np.linalg.norm(sparse)
+    growth = [float((p.logits * solution.logits).sum() / (solution.logits**2).sum()) for p in points[-3:]]
     return {
         "cosine of the direction with L^mm": ntp.cosine(ntp.out_of_support(last, labels.supports), solution.logits),
         "CE - H (nats)": points[-1].excess,
         "relative distance of the in-support part from L^in": float(near),
         "cosine of the increment with L^mm": ntp.cosine(theory.increment(points), solution.logits),
-    }
-
-
-def growth_of_the_path(seed: int) -> Found:
-    """Growth of the direction a decade of λ against log 10, and CE - H over λ‖L^mm‖_*."""
-    _, solution, points = _path(seed)
-    growth = [float((p.logits * solution.logits).sum() / (solution.logits**2).sum()) for p in points[-3:]]
-    return {
         "largest relative deviation from log 10 a decade": float(np.abs(np.diff(growth) / np.log(10) - 1).max()),
         "CE - H over λ‖L^mm‖_*": points[-1].excess / (points[-1].penalty * solution.primal),
     }
@@ -123,16 +116,37 @@ def norm_of_the_code(seed: int) -> Found:
     }
 
 
-def story_labels(order: int, stories: int, seed: int) -> tuple[npt.NDArray[np.int64], ntp.SoftLabels]:
-    """Contexts [m, order] and soft labels of stories by a small grammar."""
+def drawn(seed: int, text: Text, contexts: int = CONTEXTS, supports: int = SUPPORTS) -> ntp.SoftLabels:
+    """Soft labels of WIDTH tokens, each context once: random ones, or those of the contexts of two tokens of a piece."""
+    if not text:
+        return theory.random_labels(WIDTH, contexts, supports=supports, seed=seed)
+    return ntp.SoftLabels.from_probability(text_labels(text[:PIECE], 2, WIDTH)[1].dense())
+
+
+def text_labels(text: Text, order: int, vocabulary: int) -> tuple[npt.NDArray[np.int64], ntp.SoftLabels]:
+    """Contexts [m, order] and soft labels of a text whose commonest tokens keep numbers of their own; all others are one.
+
+    >>> text_labels((7, 7, 5, 7, 9, 7), 1, 2)[1].dense().tolist()
+    [[0.3333333333333333, 0.6666666666666666], [1.0, 0.0]]
+    """
+    number = {token: place for place, (token, _) in enumerate(Counter(text).most_common(vocabulary - 1))}
+    ids = np.array([number.get(token, vocabulary - 1) for token in text])
+    counts = count([ids], vocabulary, Counting(order=order))
+    return np.asarray(counts.contexts, dtype=np.int64), ntp.SoftLabels.of(counts.matrix())
+
+
+def story_labels(order: int, stories: int, seed: int, text: Text = ()) -> tuple[npt.NDArray[np.int64], ntp.SoftLabels]:
+    """Contexts [m, order] and soft labels of stories by a small grammar, or of a text."""
+    if text:
+        return text_labels(text, order, WORDS)
     grammar = theory.StoryGrammar()
     counts = count(grammar.stories(stories, seed=seed), len(grammar.vocabulary), Counting(order=order))
     return np.asarray(counts.contexts, dtype=np.int64), ntp.SoftLabels.of(counts.matrix())
 
 
-def square_root_missing(seed: int) -> Found:
+def square_root_missing(seed: int, text: Text = ()) -> Found:
     """The cheap proxy for the Gram matrix of the words: cosine with the certified one, as printed and with the square root."""
-    _, labels = story_labels(1, 200, seed)
+    _, labels = story_labels(1, 200, seed, text)
     prediction = ntp.predict(labels)
     words, _ = prediction.spectrum.factors()
     return {
@@ -141,9 +155,9 @@ def square_root_missing(seed: int) -> Found:
     }
 
 
-def narrow_embedding(seed: int) -> Found:
+def narrow_embedding(seed: int, text: Text = ()) -> Found:
     """Embeddings of the width that λ = λ_max/20 asks for: certified gap to the unconstrained optimum, nats."""
-    _, labels = story_labels(1, 100, seed)
+    _, labels = story_labels(1, 100, seed, text)
     penalty = 0.05 * theory.largest_penalty(labels)
     enough = theory.regularised(labels, penalty)
     found = theory.narrow(labels, enough.rank, penalty, starts=2, seed=seed, gap=1e-4)
@@ -155,24 +169,21 @@ def narrow_embedding(seed: int) -> Found:
     }  # fmt: skip
 
 
-def printed_probability(seed: int) -> Found:
+def printed_probability(seed: int, text: Text = ()) -> Found:
     """p_jz = #{context j, then z}/n as printed: how far a context's probabilities are from summing to one."""
-    labels = theory.random_labels(10, 20, seed=seed)
+    labels = drawn(seed, text, 20, 20)
     sums = np.bincount(labels.supports.rows, labels.counts, minlength=labels.contexts) / labels.counts.sum()
     return {"largest distance of a sum from 1": float(np.abs(sums - 1).max())}
 
 
 # ---- What training does with the geometry that the data predict, as numbers of one run each.
 
-STEPS = 10_000
-WIDTH, CONTEXTS, SUPPORTS = 10, 95, 30
-
 
 @lru_cache(maxsize=16)
 def _run(
-    seed: int, optimiser: Literal["gd", "adam"] = "gd", init: float = 0.1, width: int = WIDTH
+    seed: int, text: Text, optimiser: Literal["gd", "adam"] = "gd", init: float = 0.1, width: int = WIDTH
 ) -> tuple[ntp.SoftLabels, ntp.Prediction, FeatureRun]:
-    labels = theory.random_labels(WIDTH, CONTEXTS, supports=SUPPORTS, seed=seed)
+    labels = drawn(seed, text)
     prediction = ntp.predict(labels)
     run = train_features(
         labels, width, STEPS, optimiser=optimiser, init=init, seed=seed, prediction=prediction, checkpoints=[STEPS // 100]
@@ -185,56 +196,38 @@ def _metrics(checkpoint: FeatureCheckpoint) -> ntp.SupportMetrics:
     return checkpoint.metrics
 
 
-def features_align(seed: int) -> Found:
-    """Gradient descent on unconstrained features: cosine of the direction of the logits with the predicted one."""
-    last = _run(seed)[2].records[-1]
+def trained_features(seed: int, text: Text = ()) -> Found:
+    """Where gradient descent on unconstrained features ends: distances from the entropy bound, the predicted directions and the
+    log-odds, and the mean cosine of contexts with equal supports, after projection on F⊥ and before."""
+    last = _run(seed, text)[2].records[-1]
+    metrics = _metrics(last)
     return {
-        "cosine of the direction": defined(_metrics(last).direction), "similarity of words": defined(last.pattern_words),
-        "similarity of contexts": defined(last.pattern_contexts),
+        "cosine of the direction": defined(metrics.direction), "similarity of words": defined(last.pattern_words),
+        "similarity of contexts": defined(last.pattern_contexts), "CE - H (nats)": last.excess,
+        "relative distance from L^in": defined(metrics.SC3),
+        "mean cosine after projection": defined(getattr(metrics.SC1.after, "same_cosine", None)),
+        "before projection": defined(getattr(metrics.SC1.before, "same_cosine", None)),
     }  # fmt: skip
 
 
-def collapse_of_equal_supports(seed: int) -> Found:
-    """Mean cosine of contexts with equal supports, after projection on F⊥ and before."""
-    collapse = _metrics(_run(seed)[2].records[-1]).SC1
-    assert collapse.before is not None
-    assert collapse.after is not None
-    return {
-        "mean cosine after projection": defined(collapse.after.same_cosine),
-        "before projection": defined(collapse.before.same_cosine),
-    }
-
-
-def collapse_from_a_large_start(seed: int) -> Found:
+def collapse_from_a_large_start(seed: int, text: Text = ()) -> Found:
     """The least cosine within a support, from a start of 0.1 less from one of 1."""
-    small, large = (_metrics(_run(seed, init=init)[2].records[-1]).SC1.before for init in (0.1, 1.0))
-    assert small is not None
-    assert large is not None
-    low, high = defined(large.least_cosine), defined(small.least_cosine)
+    starts = (_metrics(_run(seed, text, init=init)[2].records[-1]).SC1.before for init in (0.1, 1.0))
+    high, low = (defined(getattr(one, "least_cosine", None)) for one in starts)
     return {"least cosine, small start less large": high - low, "small start": high, "large start": low}
 
 
-def balance(seed: int) -> Found:
+def balance(seed: int, text: Text = ()) -> Found:
     """|log ‖H‖/‖W‖| by Adam less that by gradient descent."""
     names: tuple[Literal["gd", "adam"], ...] = ("gd", "adam")
-    last = {name: _run(seed, name)[2].records[-1] for name in names}
+    last = {name: _run(seed, text, name)[2].records[-1] for name in names}
     gd, adam = (abs(float(np.log(last[name].contexts / last[name].words))) for name in names)
     return {"|log ‖H‖/‖W‖|, Adam less gradient descent": adam - gd, "gradient descent": gd, "Adam": adam}
 
 
-def entropy_reached(seed: int) -> Found:
-    """CE - H at the end, nats."""
-    return {"CE - H (nats)": _run(seed)[2].records[-1].excess}
-
-
-def log_odds_learned(seed: int) -> Found:
-    """Relative distance of the in-support part of the logits from the log-odds L^in."""
-    return {"relative distance from L^in": defined(_metrics(_run(seed)[2].records[-1]).SC3)}
-
-
-def dominance(seed: int) -> Found:
+def dominance(seed: int, text: Text = ()) -> Found:
     """Norm of the low-rank part over that of the sparse part, at the end over a hundredth of the steps, and at the end."""
-    labels, _, run = _run(seed)
+    labels, _, run = _run(seed, text)
     early = train_features(labels, WIDTH, STEPS // 100, optimiser="gd", init=0.1, seed=seed, checkpoints=[])
     ratios = [
         float(np.linalg.norm(ntp.out_of_support(one.logits, labels.supports)))
@@ -245,10 +238,10 @@ def dominance(seed: int) -> Found:
     return {f"{name}, the end over a hundredth of the steps": ratios[1] / ratios[0], f"{name} at the end": ratios[1]}
 
 
-def only_the_pattern(seed: int) -> Found:
+def only_the_pattern(seed: int, text: Text = ()) -> Found:
     """Two soft labels on the same supports: cosine of the two low-rank parts after training, and of the sparse parts; and of the
     low-rank parts where the supports of the second are drawn anew, of the same sizes."""
-    labels, _, run = _run(seed)
+    labels, _, run = _run(seed, text)
     generator = np.random.default_rng(seed)
     dense = labels.matrix().copy()
     dense.data = generator.uniform(1, 5, len(labels.counts))
@@ -266,15 +259,15 @@ def only_the_pattern(seed: int) -> Found:
     }  # fmt: skip
 
 
-def width_below_the_vocabulary(seed: int) -> Found:
+def width_below_the_vocabulary(seed: int, text: Text = ()) -> Found:
     """log10 of CE - H at width 6 less at width 10, V = 10."""
-    thin, full = (_run(seed, width=width)[2].records[-1].excess for width in (6, WIDTH))
+    thin, full = (_run(seed, text, width=width)[2].records[-1].excess for width in (6, WIDTH))
     return {"log10 CE - H, width 6 less width 10": float(np.log10(thin / full)), "width 6": thin, "width 10": full}
 
 
-def axes_in_order(seed: int) -> Found:
+def axes_in_order(seed: int, text: Text = ()) -> Found:
     """Rank correlation of a centred support axis's place in the order of strength with the steps to half of its strength."""
-    _, labels = story_labels(1, 100, seed)
+    _, labels = story_labels(1, 100, seed, text)
     spectrum = ntp.support_spectrum(labels)
     steps, count = [2**k for k in range(3, 11)], min(10, len(spectrum.sigma))
     strengths = []
@@ -287,13 +280,55 @@ def axes_in_order(seed: int) -> Found:
     return {"rank correlation": float(np.corrcoef(ranks, np.arange(count))[0, 1])}
 
 
-def transformer_turns(seed: int) -> Found:
+def transformer_turns(seed: int, text: Text = ()) -> Found:
     """A small transformer on simplified stories: cosine of its logits' direction with the predicted one, and CE - H."""
-    contexts, labels = story_labels(2, 60, seed)
+    contexts, labels = story_labels(2, 60, seed, text)
     prediction = ntp.predict(labels)
     (_, begun), (_, lens) = train_transformer(contexts, labels, width=32, steps=2000, checkpoints=(0,), seed=seed)
     first, last = (ntp.support_metrics(observe(one, contexts, labels.vocabulary)[0], prediction) for one in (begun, lens))
     return {
         "cosine of the direction": defined(last.direction), "CE - H (nats)": float(last.SC6),
         "cosine at the start": float(first.direction or 0.0),
+    }  # fmt: skip
+
+
+def mlp_stays_behind(seed: int, text: Text = ()) -> Found:
+    """CE - H of an MLP with eight times the parameters of the small transformer, after as many steps."""
+    contexts, labels = story_labels(2, 60, seed, text)
+    many = 8 * sum(one.numel() for one in small_llama(labels.vocabulary, 32, 2, 2, seed).parameters())
+    mlps = (pyramid(labels.vocabulary, 2, narrowest, seed) for narrowest in range(8, 200))
+    mlp = next(one for one in mlps if sum(part.numel() for part in one.parameters()) >= many)
+    return {"CE - H of the MLP (nats)": fit(mlp, contexts, labels, 2000, learning_rate=1e-3, seed=seed)}
+
+
+LONGEST = 5  # tokens of a context
+
+
+def short_contexts_first(seed: int, text: Text = ()) -> Found:
+    """Trained on all positions of windows: CE - H of contexts of LONGEST tokens less that of one token, nats; and how much nearer
+    contexts of LONGEST tokens that no token follows both lie where they end alike."""
+    documents = [np.array(text)] if text else theory.StoryGrammar().stories(30, seed=seed)
+    windows = np.concatenate([np.lib.stride_tricks.sliding_window_view(one, LONGEST + 1) for one in documents])
+    ids = torch.from_numpy(np.unique(windows, return_inverse=True)[1].reshape(windows.shape))
+    model = small_llama(int(ids.max()) + 1, 32, 2, LONGEST, seed)
+    optimiser, drawing = torch.optim.AdamW(model.parameters(), lr=2e-3), torch.Generator().manual_seed(seed)
+    for _ in range(1500):
+        rows = ids[torch.randint(len(ids), (128,), generator=drawing)]
+        optimiser.zero_grad()
+        F.cross_entropy(model(input_ids=rows[:, :-1]).logits.flatten(0, 1), rows[:, 1:].flatten()).backward()
+        optimiser.step()
+    shares = [np.unique(ids[:, :k], axis=0, return_counts=True)[1] / len(ids) for k in range(1, LONGEST + 2)]
+    with torch.no_grad():
+        seen = model.model(input_ids=ids[:, :-1]).last_hidden_state
+        nats = F.cross_entropy(model.lm_head(seen).transpose(1, 2), ids[:, 1:], reduction="none").mean(0).numpy()
+    excess = nats - np.diff([-(one * np.log(one)).sum() for one in shares])
+    ends, which = np.unique(ids[:, :-1], axis=0, return_inverse=True)
+    follows, states = np.zeros((len(ends), int(ids.max()) + 1)), np.zeros((len(ends), seen.shape[2]))
+    follows[which, ids[:, -1]], states[which] = 1, F.normalize(seen[:, -1], dim=1).numpy()
+    cosines, apart, alike = states @ states.T, follows @ follows.T == 0, ends[:, None, -1] == ends[None, :, -1]
+    return {
+        f"CE - H (nats), contexts of {LONGEST} tokens less those of one": float(excess[-1] - excess[0]),
+        "cosine of contexts that end alike, of which no token follows both, less others": float(
+            cosines[apart & alike].mean() - cosines[apart & ~alike].mean()
+        ),
     }  # fmt: skip

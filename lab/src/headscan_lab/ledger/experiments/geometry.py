@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from transformers import BertConfig, BertModel, PreTrainedModel
 
 from headscan.inversion import descend, preset
 from headscan.measures.cone import average_cosine, top_direction_share
@@ -22,9 +23,10 @@ from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan.statistics.uncertainty import student_quantile
-from headscan.training import cwt_loss
+from headscan.training import ce_loss, cwt_loss, gather_rows
+from headscan.training.heads import body_of
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, Power, StandIn
-from headscan_lab.ledger.experiments.descents import Recovered
+from headscan_lab.ledger.experiments.descents import LARGE, Recovered, causal
 from headscan_lab.ledger.experiments.inversion import Contrast
 from headscan_lab.ledger.measurement import SEEDS, Measurement, mean_of, own_seeds
 from headscan_lab.ledger.stand_ins import ABOUT, HEADS, TWIN, Member, about, cached, family_folder, lens_of, prompts
@@ -270,71 +272,103 @@ class CommonestWords(Experiment):
         return ExperimentOutcome(effect=ranked[0], beside=tuple(ranked[1:]), models=())
 
 
-# ---- What a step of the prediction costs with a head and without one: processor time, and memory kept for the backward pass.
+# ---- What a training step costs with a head and without one: processor time, and memory kept for the backward pass.
 
-REPEATS, STEP_COST_LEAST = 5, 0.005  # seconds a repeat: of a single quick step some clocks see nothing
+REPEATS, TEXTS, CONTEXT, MASKED = 2, 4, 128, 0.15
+SMALL = StandIn(
+    "a BERT with random weights, 4 x 256, V = 8,192", "The same architecture; blocks, width and vocabulary are smaller."
+)
 
 
-LOSSES = (lambda hidden, table, targets: F.cross_entropy(hidden @ table.T, targets), cwt_loss)
+FORMS: tuple[Callable[..., Tensor], ...] = (  # without a head; with one; with one on the predicted positions alone
+    lambda rows, targets, table, states, labels: cwt_loss(rows, table, targets, sparse=True),
+    lambda rows, targets, table, states, labels: F.cross_entropy((states @ table.T).flatten(0, 1), labels.flatten()),
+    lambda rows, targets, table, states, labels: ce_loss(rows, table, targets),
+)
+
+
+def _loss(form: Callable[..., Tensor], body: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:
+    states = body(input_ids=ids).last_hidden_state
+    return form(*gather_rows(states, labels), body.get_input_embeddings().weight, states, labels)
 
 
 @EXPERIMENTS.register("step-cost")
 class StepCost(Experiment):
-    """Cross-entropy over `vocabulary` tokens against contrastive weight tying among `batch` targets drawn by Zipf's law, width
-    `width`, forward and backward; the body, which both have, is left out."""
+    """A whole step (forward, loss, backward, AdamW) of random weights in a given model's shape, or of a BERT of four blocks 256
+    wide, on texts that follow Zipf's law. An encoder predicts 15 % of its positions, and its head projects all, as is usual; the
+    control's projects those 15 % alone. A causal model predicts all."""
 
+    controlled = True
     words = ExperimentWords(
-        quantity="cost with a head over cost without one",
-        test="Student's interval over five draws of targets; of seconds the medians of alternating repeats",
-        scope="the loss alone at this vocabulary, batch and width, on one processor core", range=(0.0, 1000.0),
+        quantity="cost of a whole step with a head over that of one without",
+        test="Student's interval over five draws of weights and texts; of seconds the medians of alternating repeats",
+        scope=f"{TEXTS} texts of {CONTEXT} tokens, one processor core; memory is what is kept for the backward pass, without "
+        "weights, gradients and moments", range=(0.0, 1000.0),
     )  # fmt: skip
     power = Power(SEEDS, 200)
 
     cost: Literal["seconds", "bytes"] = "seconds"
-    vocabulary: int = 8192
-    batch: int = 256
-    width: int = 64
+    model: str = ""
+
+    def on(self, model: str) -> Self | None:
+        large = model.startswith(TWIN) or lens_of(model).input_embeddings.numel() > LARGE
+        return None if large else replace(self, model=model)
+
+    def stand_ins(self) -> tuple[StandIn, ...]:
+        return (about(self.model) if self.model else SMALL,)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        ratios = []
+        ratios: list[list[float]] = [[], []]
         for own in own_seeds(seed):
-            drawing = torch.Generator().manual_seed(own)
-            table = torch.randn(self.vocabulary, self.width, generator=drawing, requires_grad=True)
-            hidden = torch.randn(self.batch, self.width, generator=drawing, requires_grad=True)
-            law = 1 / torch.arange(1.0, self.vocabulary + 1)
-            targets = torch.multinomial(law, self.batch, replacement=True, generator=drawing)
-            costs = _kept(hidden, table, targets) if self.cost == "bytes" else _seconds(hidden, table, targets)
-            ratios.append(costs[0] / costs[1])
-        tokens = SEEDS * self.batch
-        name = f"{self.cost} with a head over {self.cost} without (V = {self.vocabulary:,}, {self.batch} targets)"
-        return ExperimentOutcome(effect=mean_of(name, ratios, unit="ratio", tokens=tokens, prompts=SEEDS, chance=1.0))
+            body, every = self._body(own)
+            law, drawing = 1 / torch.arange(1.0, body.config.vocab_size + 1), torch.Generator().manual_seed(own)
+            ids = torch.multinomial(law, TEXTS * CONTEXT, replacement=True, generator=drawing).view(TEXTS, CONTEXT)
+            labels = ids.masked_fill(torch.rand(ids.shape, generator=drawing) >= (1 if every else MASKED), -100)
+            without, *heads = (_kept if self.cost == "bytes" else _seconds)(body, ids, labels)
+            for column, cost in zip(ratios, heads, strict=True):
+                column.append(cost / without)
+        number = partial(mean_of, unit="ratio", tokens=SEEDS * int(TEXTS * CONTEXT * MASKED), prompts=SEEDS * TEXTS, chance=1.0)
+        return ExperimentOutcome(
+            effect=number(f"{self.cost} of a step with a head over {self.cost} without", ratios[0]),
+            control=number("the same with a head on masked positions alone", ratios[1]),
+            cause="projecting masked positions alone does as much", models=(self.stand_ins()[0].name,),
+        )  # fmt: skip
+
+    def _body(self, own: int) -> tuple[PreTrainedModel, bool]:
+        """A body with random weights, and whether it is causal, so that it predicts every token."""
+        if self.model:
+            return body_of(lens_of(self.model).random_init(own).model).requires_grad_(), causal(lens_of(self.model))
+        config = BertConfig(vocab_size=8192, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, intermediate_size=1024)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(own)
+            return BertModel(config, add_pooling_layer=False).eval(), False
 
 
-def _seconds(hidden: Tensor, table: Tensor, targets: Tensor) -> list[float]:
-    found: list[list[float]] = [[], []]
-    for _ in range(REPEATS):
-        for which in (0, 1):
-            start, steps, spent = time.process_time(), 0, 0.0
-            while spent < STEP_COST_LEAST:
-                torch.autograd.grad(LOSSES[which](hidden, table, targets), (hidden, table))
-                steps, spent = steps + 1, time.process_time() - start
-            found[which].append(spent / steps)
+def _seconds(body: PreTrainedModel, ids: Tensor, labels: Tensor) -> list[float]:
+    found: list[list[float]] = [[] for _ in FORMS]
+    optimiser = torch.optim.AdamW(body.parameters(), lr=1e-4)
+    for turn in range(REPEATS + 1):
+        for times, form in zip(found, FORMS, strict=True):
+            start = time.process_time()
+            optimiser.zero_grad(set_to_none=False)
+            _loss(form, body, ids, labels).backward()
+            optimiser.step()
+            times += [time.process_time() - start] if turn else []  # the first makes gradients and moments
     return [median(times) for times in found]
 
 
-def _kept(hidden: Tensor, table: Tensor, targets: Tensor) -> list[float]:
-    """Of the tensors that autograd keeps, the inputs not counted."""
-    found = []
-    for which in (0, 1):
+def _kept(body: PreTrainedModel, ids: Tensor, labels: Tensor) -> list[float]:
+    """Of the tensors that autograd keeps, the weights not counted."""
+    found, weights = [], {one.untyped_storage().data_ptr() for one in body.parameters()}
+    for form in FORMS:
         kept: dict[int, int] = {}
 
         def keep(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
-            if tensor.data_ptr() not in (hidden.data_ptr(), table.data_ptr()):
-                kept[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
             return tensor
 
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-            loss = LOSSES[which](hidden, table, targets)
-        found.append(float(sum(kept.values())))
+            loss = _loss(form, body, ids, labels)
+        found.append(float(sum(size for place, size in kept.items() if place not in weights)))
         del loss
     return found

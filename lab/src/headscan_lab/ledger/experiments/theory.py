@@ -1,26 +1,32 @@
 """The claims on next-token prediction: a number of each of five random instances, by the name of what it checks."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from typing import Self
 
 from headscan.run import BadInput
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, Power, StandIn
 from headscan_lab.ledger.measurement import Measurement, exactly, mean_of
+from headscan_lab.ledger.stand_ins import TWIN, prompts
 from headscan_lab.theory import checks
 from headscan_lab.theory.checks import Found
 
-SEEDS = 5
-CHECKS: dict[str, Callable[[int], Found]] = {
-    name: check for name, check in vars(checks).items() if getattr(check, "__annotations__", {}) == {"seed": int, "return": Found}
+SEEDS, TOKENS = 5, 2000
+CHECKS: dict[str, Callable[..., Found]] = {
+    name: check
+    for name, check in vars(checks).items()
+    if getattr(check, "__annotations__", {}).items() >= {"seed": int, "return": Found}.items()
 }
-"""The functions of headscan_lab.theory.checks that take a seed and give what one instance gave."""
+"""The functions of headscan_lab.theory.checks that take a seed, and a text where that can be the instance."""
 
 
 @EXPERIMENTS.register("next-token-theory")
 class NextTokenTheory(Experiment):
-    """`check`: one of the functions of `claims.ntp_theory` and `claims.ntp_training`. `worst`: the largest of the five
-    instances counts, exactly (theorems and formulas); else their mean with its interval (what training does). `control` is the
-    name of the check's number that the effect is held against, `cause` what it would show."""
+    """`check`: one of the functions of `headscan_lab.theory.checks`; `number`: which of its numbers counts, the first by default.
+    `worst`: the largest of the five instances counts, exactly (theorems and formulas); else their mean with its interval (what
+    training does). `control` is the name of the check's number that the effect is held against, `cause` what it would show.
+    `tokens_of`: the instances are five pieces of the shipped stories in a model's tokens; of it only the tokenizer is used."""
 
     words = ExperimentWords(
         quantity="the first number of the check, an instance a seed",
@@ -30,11 +36,17 @@ class NextTokenTheory(Experiment):
     power = Power(SEEDS, 0)
 
     check: str
+    number: str = ""
     worst: bool = True
     control: str = ""
     cause: str = ""
+    tokens_of: str = ""
 
     controlled = True
+
+    def on(self, model: str) -> Self | None:
+        reads = "text" in CHECKS[self.check].__annotations__ and not model.startswith(TWIN)
+        return replace(self, tokens_of=model) if reads else None
 
     def __post_init__(self) -> None:
         if self.check not in CHECKS:
@@ -45,13 +57,15 @@ class NextTokenTheory(Experiment):
 
     def observe(self, seed: int) -> ExperimentOutcome:
         try:
-            found = [CHECKS[self.check](SEEDS * seed + k) for k in range(SEEDS)]
+            seeds = [SEEDS * seed + k for k in range(SEEDS)]
+            texts = [prompts(self.tokens_of, own, 1, TOKENS).tolist() if self.tokens_of else [] for own in seeds]
+            found = [CHECKS[self.check](own, *map(tuple, text)) for own, text in zip(seeds, texts, strict=True)]
         except BadInput as error:
             return ExperimentOutcome(effect=None, note=str(error))
         join = _worst if self.worst else partial(mean_of, unit="")
         made = {name: join(name, [one[name] for one in found]) for name in found[0]}
-        effect, *beside = [one for name, one in made.items() if name != self.control]
-        return ExperimentOutcome(effect=effect, control=made.get(self.control), cause=self.cause, beside=tuple(beside), models=())
+        effect, control = made.pop(self.number or next(iter(made))), made.pop(self.control, None)
+        return ExperimentOutcome(effect=effect, control=control, cause=self.cause, beside=tuple(made.values()), models=())
 
 
 def _worst(name: str, values: list[float]) -> Measurement:
