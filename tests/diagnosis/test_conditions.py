@@ -152,7 +152,7 @@ def test_no_alarm_rests_on_few_tokens_nor_on_a_text_that_the_model_cannot_read()
     text = TextRecord(source="x", tokens=1024, windows=8, unknown=0)
     few = next(one for one in judged(replace(UNTOLD, text=text, **ILL["HS101"]), []).observations if one.code == "HS101")
     assert (few.level, few.known, few.read) == ("notice", True, "1,024 tokens in windows of 128")
-    assert "No alarm rests on fewer than 2,048 tokens." in few.sentence
+    assert "No alarm rests on fewer than 2,048 tokens: from there on this would be one." in few.sentence
     unread = replace(text, unknown=553)
     assert [one.code for one in judged(replace(HEALTHY, text=unread, **ILL["HS101"]), []).observations] == ["HS205"]
 

@@ -88,7 +88,7 @@ def test_the_page_shows_them_folded_away(scanned):
 
 
 def test_page_and_terminal_say_what_intervals_rest_on(scanned):
-    assert "independent windows" in scanned.page()
+    assert "windows that are worth about" in scanned.page()
     console = Console(width=120, record=True, file=StringIO())
     console.print(scanned.table())
     assert "independent windows" in console.export_text()

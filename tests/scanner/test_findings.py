@@ -27,8 +27,8 @@ def test_round_and_cone_are_never_said_at_once(cosines, code):
 
 
 def test_the_narrowest_site_and_the_last_block_are_in_one_sentence():
-    assert "block.0, mean cosine 0.36; no more at block.1, 0.10" in codes(0.36, 0.1)["CONE"]
-    assert "block.1, mean cosine 0.20; most at block.0, 0.60" in codes(0.6, 0.2)["CONE"]
+    assert "block.0, average cosine 0.36; no more at block.1, 0.10" in codes(0.36, 0.1)["CONE"]
+    assert "block.1, average cosine 0.20; most at block.0, 0.60" in codes(0.6, 0.2)["CONE"]
 
 
 def test_a_cone_near_its_limit_says_that_the_windows_decide():
@@ -53,10 +53,11 @@ def test_a_number_near_its_limit_says_that_windows_and_texts_decide_on_both_side
 
 def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
     for name, limit, key, value, ends in (
-        ("CONE", "s of 0.15 and 0.50", "average_cosine", 0.6, [0.0, 0.9]),
+        ("CONE", "s of 0.15 and 0.50 (an alert)", "average_cosine", 0.6, [0.0, 0.9]),
         ("ROUND", " of 0.15", "average_cosine", 0.08, [0.0, 0.3]),
-        ("CONE", " of 0.50", "average_cosine", 0.6, [0.4, 0.9]), ("SPIKE", " of 80%", "top_direction_share", 0.9, [0.6, 0.99]),
-        ("SPIKE", "s of 50% and 80%", "top_direction_share", 0.9, [0.3, 0.99]),
+        ("CONE", " of 0.50 (an alert)", "average_cosine", 0.6, [0.4, 0.9]),
+        ("SPIKE", " of 80% (an alert)", "top_direction_share", 0.9, [0.6, 0.99]),
+        ("SPIKE", "s of 50% and 80% (an alert)", "top_direction_share", 0.9, [0.3, 0.99]),
         ("FLAT", " of 1.6", "effective_rank", 1.0, [0.8, 3.0]),
     ):  # fmt: skip
         for interval, level, held in ((ends, "notice", True), ([value * 0.99, value * 1.01], "alert", False)):
@@ -70,7 +71,10 @@ def test_an_alarm_rests_on_the_interval_of_the_site_that_raises_it():
     loose, tight = site("block.1", 0.3, average_cosine_interval=[0.0, 0.6]), [0.55, 0.65]
     [one] = [one for one in findings([site("block.0", 0.6, average_cosine_interval=tight), loose], [], {}) if one.name == "CONE"]
     assert (one.level, one.site) == ("alert", "block.1")
-    assert "most at block.0, 0.60. At block.1 its 95% interval, 0.00 to 0.60, holds the limits of 0.15 and 0.50" in one.sentence
+    assert (
+        "most at block.0, 0.60. At block.1 its 95% interval, 0.00 to 0.60, holds the limits of 0.15 and 0.50 (an alert)"
+        in one.sentence
+    )
 
 
 def test_the_site_of_the_largest_share_is_named_where_it_is_not_the_last_block():
@@ -133,25 +137,51 @@ def test_random_weights_stand_beside_every_finding():
 @pytest.mark.parametrize(
     ("measure", "curve", "said"),
     [
-        ("effective_rank", [20.0, 25.0, 30.0], "25.0 at half"), ("effective_rank", [29.0, 29.5, 30.0], None),
-        ("effective_rank", [40.0, 35.0, 30.0], "35.0 at half"), ("effective_rank", [24.0, 28.0, 30.0], "24.0 at a quarter"),
-        ("average_cosine", [0.4, 0.36, 0.05], "0.36 at half"), ("average_cosine", [0.1, 0.1, 0.05], None),
-        ("top_direction_share", [0.6, 0.5, 0.1], "0.50 at half"), ("top_direction_share", [0.32, 0.19, 0.1], "0.32 at a quarter"),
+        ("effective_rank", [20.0, 25.0, 30.0], "25.0 at 1,024, and is 30.0 at 2,048"),
+        ("effective_rank", [29.0, 29.5, 30.0], None),
+        ("effective_rank", [40.0, 35.0, 30.0], "35.0 at 1,024, and is"),
+        ("effective_rank", [24.0, 28.0, 30.0], "24.0 at 512 and 28.0 at"),
+        ("average_cosine", [0.4, 0.16, 0.05], "0.16 at 1,024"), ("average_cosine", [0.1, 0.1, 0.05], None),
+        ("top_direction_share", [0.6, 0.5, 0.1], "0.50 at 1,024"),
+        ("top_direction_share", [0.32, 0.14, 0.1], "0.32 at 512 and 0.14 at"),
     ],
 )  # fmt: skip
-def test_a_number_that_moves_with_the_length_of_the_text_is_called_one_at_a_length(measure, curve, said):
+def test_a_number_that_moves_with_the_length_of_the_text_is_told_at_its_lengths(measure, curve, said):
     row = site("block.0", 0.05, effective_rank=30.0, lengths=[512, 1024, 2048], tokens=2048, **{f"{measure}_curve": curve})
     found = {one.name: one.sentence for one in findings([row], [], {})}
     assert ("LENGTH" in found) == bool(said)
-    assert not said or f"was {said} of them" in found["LENGTH"]
+    assert not said or f"was {said}" in found["LENGTH"]
 
 
-def test_few_tokens_are_said_once_whatever_else_is_found():
-    few, enough = (findings([site("block.0", 0.05, tokens=tokens, clusters="documents")], [], {}) for tokens in (1920, 2048))
-    assert [one.sentence for one in few if one.name == "LENGTH"] == [
-        "1,920 tokens were read. No alarm rests on fewer than 2,048 tokens."
-    ]
+def test_lengths_are_those_that_were_read():
+    """Five windows of 384: half of 1,920 tokens was never measured."""
+    row = site(
+        "block.0", 0.05, effective_rank=26.6, lengths=[768, 1536, 1920], tokens=1920, effective_rank_curve=[11.9, 23.0, 26.6]
+    )
+    [said] = [one.sentence for one in findings([row], [], {}) if one.name == "LENGTH"]
+    assert "the effective rank was 11.9 at 768 and 23.0 at 1,536, and is 26.6 at 1,920" in said
+
+
+def test_few_tokens_are_said_once_with_the_rank_and_what_intervals_know():
+    row = site("block.0", 0.05, effective_rank=30.0, lengths=[512, 960, 1920], effective_rank_curve=[29.0, 30.0, 30.0])
+    few, enough = (findings([row | {"tokens": tokens, "clusters": "windows"}], [], {}) for tokens in (1920, 2048))
+    [said] = [one.sentence for one in few if one.name == "LENGTH"]
+    assert said.startswith(
+        "1,920 tokens were read; no alarm rests on fewer than 2,048. At block.0 the effective rank was 30.0 at 960"
+    )
+    assert "not of what comes later in the text" in said
     assert "LENGTH" not in {one.name for one in enough}
+    assert all("in this text" in one.sentence for one in few if one.name == "ROUND")
+
+
+def test_an_interval_that_holds_its_limit_leaves_the_origin_open():
+    row = site("block.0", 0.05, mean_vector_norm=0.58, mean_vector_norm_interval=[0.47, 0.72])
+    open_, shown = (
+        next(one.sentence for one in findings([each], [], {}) if one.name == "DRIFT")
+        for each in (row, row | {"mean_vector_norm_interval": [0.55, 0.62]})
+    )
+    assert "0.47 to 0.72, holds the limit of 0.50" in open_
+    assert ("sits off the origin" in open_, "sits off the origin" in shown) == (False, True)
 
 
 def test_a_number_without_an_interval_and_one_that_is_cut_say_so():

@@ -59,7 +59,7 @@ KINDS = (
          "from half of it, an alert from .8; another site from .05 more on"),
     Kind("HS113", "FLAT", "scan", "Few of the dimensions are used.", "effective rank below a tenth of the width"),
     Kind("HS114", "LENGTH", "scan", "A number still changes with the length of the text, or little was read.",
-         "rank by a tenth, cosine or top share by .1 in the last doubling, twice that in the last two; below 2,048 tokens"),
+         "last block's rank by a tenth, cosine or top share by .05 since half, twice that since a quarter; below 2,048 tokens"),
     Kind("HS115", "UNEQUAL", "scan", "Models read texts of unequal lengths: their spectral numbers are not compared.",
          "a length above that of another by more than the tolerance"),
     Kind("HS116", "BUILT", "scan", "Which branches build the cone of the last block.", "the fewest that make half of it"),

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Literal
 
-import numpy as np
-
 from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.model.inputs import SENTENCE
 from headscan.model.sites import is_block
@@ -38,7 +36,7 @@ def built(sites: Sequence[Row], rows: Sequence[Row]) -> list[Finding]:
         sums = list(accumulate(share for _, share in shares))
         half = shares[: 1 + next((k for k, total in enumerate(sums) if total >= 0.5), len(sums))]
         branches = _listed([f"{name} ({share:.0%})" for name, share in half])
-        text = f"The cone at {site} (mean cosine of all tokens {cosine:.2f}) is built by {branches}"
+        text = f"The cone at {site} (average cosine of all tokens {cosine:.2f}) is built by {branches}"
         away = [(name, share) for name, share in shares if share < 0]
         taken = sum(share for _, share in away)
         if taken < -AWAY:
@@ -62,7 +60,7 @@ def says(rows: Sequence[Row]) -> list[Finding]:
         text = f"The common direction at {row['site']} {words}"
         before, after = row.number("cosine"), row.number("cosine_after")
         if before is not None and after is not None and before >= CONE:
-            text += f"; a bias of the head takes it away without changing a logit: mean cosine {before:.3f}, then {after:.3f}"
+            text += f"; a bias of the head takes it away without changing a logit: average cosine {before:.3f}, then {after:.3f}"
         findings.append(_finding("SAYS", "notice", row, r, f"{text}."))
     return findings
 
@@ -94,23 +92,31 @@ def _edge(share: float, limit: str) -> str:
     return near if 1 / EDGE < share < EDGE else ""
 
 
-def _doubt(row: Row, name: str, limits: Sequence[float], style: str) -> str:
-    """The caution of a number that has no interval, or whose interval holds a limit of its finding."""
+def _doubt(row: Row, name: str, limits: Sequence[float], style: str, edge: str = "", scale: float = 1.0) -> str:
+    """The caution of a number whose interval, times `scale`, holds a limit of its finding (the second is that of an alert), or
+    that has none; otherwise that of its `edge`."""
     field = leading(row, name)
     ends, least = row.interval(field), -1 / max((row.number("tokens") or 2) - 1, 1)
     if ends is None:
-        return f" It has no interval: too little was read at {row['site']}." if f"{field}_interval" in row else ""
-    held = [f"{limit:{style}}" for limit in limits if ends[0] < limit < ends[1]]
-    cut = " (the least that it can be)" if name == "average_cosine" and ends[0] <= least else ""
-    spread = f"{ends[0]:z{style}}{cut} to {ends[1]:{style}}"  # no -0.00
+        return edge + (f" It has no interval: too little was read at {row['site']}." if f"{field}_interval" in row else "")
+    low, high = (end * scale for end in ends)
+    held = [f"{limit:{style}}{' (an alert)' if k else ''}" for k, limit in enumerate(limits) if low < limit < high]
+    cut = " (the least that it can be)" if name == "average_cosine" and low <= least else ""
+    spread = f"{low:z{style}}{cut} to {high:{style}}"  # no -0.00
     said = f" At {row['site']} its 95% interval, {spread}, holds the limit{'s' if len(held) > 1 else ''} of {' and '.join(held)}"
-    return f"{said}: another such stretch of text may be on the other side." if held else ""
+    return f"{said}: another such stretch of text may be on the other side." if held else edge
+
+
+def _here(row: Row, doubt: str) -> str:
+    """Of one text that runs on nothing is said but of this text."""
+    return " in this text" if doubt or row.get("clusters") == "windows" else ""
 
 
 def on_few(read: float | None, site: str | None = None) -> str:
     """The caution of a text of few tokens, or of few sentences at the site of their vectors; nothing of others."""
     few = read is not None and read < FEW
-    return f" No alarm rests on fewer than {FEW:,} {'sentences' if site == SENTENCE else 'tokens'}." if few else ""
+    things = "sentences" if site == SENTENCE else "tokens"
+    return f" No alarm rests on fewer than {FEW:,} {things}: from there on this would be one." if few else ""
 
 
 UNREAD, UNREAD_SAID = 0.05, 0.01
@@ -182,17 +188,18 @@ def _cone(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | N
     where, number = (last, value) if value is not None and (value >= LEANING or peak < LEANING) else (top, peak)
     elsewhere = where is last and top is not last and peak >= max(LEANING, number + FINDINGS_APART)
     null = _of_random(where, random, "average_cosine")
-    at = f"at {where['site']}, mean cosine {number:.2f}{_beside(null, '.2f')}"
     things = "sentences" if last["site"] == SENTENCE else "tokens"
     doubt = _doubt(where, "average_cosine", (LEANING, NARROW), ".2f")
-    here = "in this text " if doubt else ""
+    here, ends = _here(last, doubt), where.interval(leading(where, "average_cosine"))
+    spread = f" [{ends[0]:z.2f}, {ends[1]:.2f}]" if ends and not doubt else ""
+    at = f"at {where['site']}, average cosine {number:.2f}{spread}{_beside(null, '.2f')}"
     near = doubt or (f" The most is {peak:.2f}, at {top['site']}, {WINDOWS}." if LEANING / NEAR < peak < LEANING * NEAR else "")
     if peak < LEANING:
-        text = f"No cone{here and ' in this text'}: two {things} are nearly unrelated in direction {at}.{near}"
+        text = f"No cone{here}: two {things} are nearly unrelated in direction {at}.{near}"
         return _finding("ROUND", "good", where, number, text)
     strong = peak >= NARROW and not _doubt(top, "average_cosine", (LEANING, NARROW), ".2f")
     way = "point much the same way on average" if number >= NARROW else "lean towards a common direction"
-    text = f"{here}{things} {way} {at}"
+    text = f"{here[1:]} {things} {way} {at}".strip()
     if elsewhere:
         text += f"; most at {top['site']}, {peak:.2f}"
     elif where is not last and value is not None:
@@ -220,7 +227,8 @@ def _sink(sites: list[Row]) -> Finding | None:
     massive = worst.get("massive_coordinates")
     if isinstance(massive, list) and massive:
         named = ", ".join(str(k) for k in massive[:4]) + (", ..." if len(massive) > 4 else "")
-        text += f" Massive activations: coordinates {named}, up to {worst.number('massive_ratio') or 0:,.0f} times the usual."
+        ratio = f"{worst.number('massive_ratio') or 0:,.0f} times the median coordinate of the others"
+        text += f" Massive activations: coordinates {named}, up to {ratio}."
     return _finding("SINK", "notice", worst, energy, text)
 
 
@@ -232,9 +240,13 @@ def _drift(last: Row, random: Mapping[str, Row]) -> Finding | None:
     value, null = drift(last), drift(random.get(last.text("site")))
     if value is None or value <= 0.5 / EDGE:
         return None
-    off = ": the cloud sits off the origin" if value >= 0.5 else ""
-    text = f"The mean vector at {last['site']} has {value:.2f} of the average vector's length{_beside(null, '.2f')}{off}"
-    return _finding("DRIFT", "notice" if off else "good", last, value, f"{text}.{_edge(value / 0.5, '0.5')}")
+    doubt = _doubt(
+        last, "mean_vector_norm", (0.5,), ".2f", scale=1 / (_value(last, "mean_norm") or 1.0)
+    )  # the mean norm errs less
+    off = ": the cloud sits off the origin" if value >= 0.5 and not doubt else ""
+    text = f"At {last['site']} the norm of the mean vector is {value:.2f} of the mean norm{_beside(null, '.2f')}{off}"
+    caution = doubt if "holds" in doubt else _edge(value / 0.5, "0.5") + doubt
+    return _finding("DRIFT", "notice" if value >= 0.5 else "good", last, value, f"{text}.{caution}")
 
 
 def _spike(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | None:
@@ -245,10 +257,10 @@ def _spike(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | 
     top = max(sites, key=lambda row: _value(row, "top_direction_share") or 0.0)
     if (peak := _value(top, "top_direction_share") or 0.0) >= value + FINDINGS_APART:
         text += f"; most at {top['site']}, {peak:.0%}"
-    doubt = _doubt(last, "top_direction_share", (0.5, 0.8), ".0%")
-    strong = value >= 0.8 and (null is None or value > null + FINDINGS_APART) and not doubt
-    edge = doubt or _edge(value / 0.5, "50%") or _edge(value / 0.8, "an alert, 80%")
-    return _finding("SPIKE", "alert" if strong else "notice" if value >= 0.5 else "good", last, value, f"{text}.{edge}")
+    edge = _edge(value / 0.5, "50%") or _edge(value / 0.8, "an alert, 80%")
+    doubt = _doubt(last, "top_direction_share", (0.5, 0.8), ".0%", edge)
+    strong = value >= 0.8 and (null is None or value > null + FINDINGS_APART) and doubt == edge
+    return _finding("SPIKE", "alert" if strong else "notice" if value >= 0.5 else "good", last, value, f"{text}.{doubt}")
 
 
 def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
@@ -258,43 +270,45 @@ def _flat(last: Row, random: Mapping[str, Row]) -> Finding | None:
     if value is None or share <= 1 / EDGE:
         return None
     text = f"{last['site']} uses about {value:.1f} of its {width:,} dimensions (effective rank){_beside(null, '.1f')}"
-    edge = _doubt(last, "effective_rank", [0.1 * (width or 0.0)], ".1f") or _edge(share, "a tenth")
+    edge = _doubt(last, "effective_rank", [0.1 * (width or 0.0)], ".1f", _edge(share, "a tenth"))
     return _finding("FLAT", "notice" if share > 1 else "good", last, value, f"{text}.{edge}")
 
 
-CLIMBING = 0.1
-"""By this share of itself an effective rank, or by so much a cosine or share, must have moved in the last doubling of the text
-to be called one at a length; or by twice that in the last two."""
-MOVING = {"effective_rank": ("the effective rank", ".1f"), "average_cosine": ("the mean cosine", ".2f"),
-          "top_direction_share": ("the top direction's share", ".2f")}  # fmt: skip
+MOVING = {"effective_rank": ("effective rank", ".1f", 0.1), "average_cosine": ("average cosine", ".2f", FINDINGS_APART),
+          "top_direction_share": ("top direction's share", ".2f", FINDINGS_APART)}  # fmt: skip
+"""By so much (a rank: of itself) a number must have moved since half of the text to be told at its lengths, or by twice as much
+since a quarter."""
 
 
 def _climbing(last: Row) -> Finding | None:
-    """What the last doublings of the text moved, which are numbers at a length; and that few tokens were read.
+    """What the last doublings of the text moved, which are numbers at a length; and that few tokens were read (the rank always).
 
     How many tokens it would take until it settles is not said: extrapolated from the doublings before, that number was wrong
     by factors of up to a thousand on encyclopaedic text, whose articles bring new directions (docs/intervals.md).
     """
-    moved, first, tokens, lengths = list[str](), _value(last, "effective_rank"), last.number("tokens"), last.get("lengths")
-    for name, (words, style) in MOVING.items():
+    moved, first, tokens, lengths = list[str](), _value(last, "effective_rank"), last.number("tokens") or 0.0, last.get("lengths")
+    few = bool(on_few(last.number("tokens")))
+    for name, (words, style, limit) in MOVING.items():
         curve, value = last.get(f"{leading(last, name)}_curve"), _value(last, name)
         if not isinstance(lengths, list) or not isinstance(curve, list) or None in curve or value is None:
             continue
-        for part, at, limit in ((2, "half", CLIMBING), (4, "a quarter", 2 * CLIMBING)):
-            before = float(np.interp(np.log(lengths[-1] / part), np.log(lengths), curve))
+        for part in (2, 4):  # of sinks there are few, and they are not counted
+            at = [k for k, length in enumerate(lengths) if length <= 1.05 * lengths[-1] / part]
+            before = curve[at[-1]] if at else value
             change = abs(value - before) / (before if name == "effective_rank" else 1.0)
-            if change > limit and lengths[0] <= lengths[-1] / part:
-                moved.append(f"{words} was {before:{style}} at {at} of them and is {value:{style}}")
+            if change > limit * part / 2 or (at and few and name == "effective_rank"):
+                then = [f"{curve[k]:{style}} at {lengths[k]:,}" for k in range(at[-1], len(lengths) - 1)]
+                moved.append(f"the {words} was {_listed(then)}, and is {value:{style}} at {lengths[-1]:,}")
                 break
-    few = on_few(tokens, last.text("site"))
     if first is None or not (moved or few):
         return None
-    text = f"{tokens or 0:,.0f} {'sentences' if last['site'] == SENTENCE else 'tokens'} were read."
+    things = "sentences" if last["site"] == SENTENCE else "tokens"
+    text = f"{tokens:,.0f} {things} were read{f'; no alarm rests on fewer than {FEW:,}' if few else ''}."
     if moved:
-        text += f" At {last['site']} {_listed(moved)}: numbers at a length. Compare them at equal length only, or read more."
+        text += f" At {last['site']} {'; '.join(moved)}. What was read decides: compare at equal length only, or read more."
     if few and last.get("clusters") == "windows":
-        few += " The intervals know nothing of what comes later in the text."
-    return _finding("LENGTH", "notice", last, first, text + few)
+        text += " The intervals speak of stretches like those read, not of what comes later in the text."
+    return _finding("LENGTH", "notice", last, first, text)
 
 
 def _unequal(rows: Sequence[Row]) -> Finding | None:

@@ -229,12 +229,12 @@ def certainty(result: ScanResult) -> Section | None:
     parts: list[Part] = []
     for model in models(result):
         if rows := [row for row in of_model(result.sites, model) if row.get("clusters")]:
-            sites = sorted(rows, key=lambda row: row.number("effective_clusters") or 0.0)
-            least, most = (f"{row.number('effective_clusters') or 0.0:.0f}" for row in (sites[0], sites[-1]))
-            ends = least if least == most else f"{least} ({sites[0].text('site')}) to {most} ({sites[-1].text('site')})"
-            kinds = " or ".join(dict.fromkeys(row.text("clusters").removesuffix("s" * (most == "1")) for row in rows))
-            said = f"{named(model)}: at each site the least certain interval rests on about {ends} independent {kinds}."
-            parts.append(Prose(said))
+            worth = sorted((row.number(leading(row, "effective_clusters")) or 0.0, row.text("site")) for row in rows)
+            (least, here), (most, there) = worth[0], worth[-1]
+            ends = f"{least:.0f} ({here}) to {most:.0f} ({there})" if round(least) < round(most) else f"{most:.0f}"
+            kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
+            said = f"{named(model)}: the least certain interval of each site rests on {kinds} that are worth about {ends}"
+            parts.append(Prose(f"{said} independent one{'s' * (round(most) > 1)}."))
     lead = "Documents count as independent. Windows of one continuous text depend on each other, so they count as fewer."
     return Section("What the intervals rest on", lead, parts) if parts else None
 

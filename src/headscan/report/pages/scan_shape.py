@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     Words = Mapping[str, MeasureWords] | Mapping[str, Field]
 
 ASIDE = "all columns but the last are of the tokens that are no sinks (longer than 3 times the median of their window)"
-ABOUT = "top share and eff. rank count the common direction; part. ratio and iso-score are about the mean: it may exceed the rank"
+ABOUT = "top share and eff. rank count the common direction; part. ratio and iso-score leave it out, and may exceed them"
 
 
 @section("scan", 35)
@@ -84,8 +84,7 @@ def _in_short(result: ScanResult) -> list[Part]:
     def line(row: Row, null: str = "") -> Line:
         cells = [cell_of(row, leading(row, "average_cosine")), *(row.number(leading(row, name)) for name in shown)]
         site = row.text("site")
-        # A sentence's vector is one of few: how many stands beside its name.
-        name = f"{site} ({row.number('tokens') or 0:,.0f})" if site == SENTENCE else site
+        name = f"{site} ({row.number('tokens') or 0:,.0f} vectors)" if site == SENTENCE else site  # few, beside so many tokens
         return Line("" if null else name, [*cells, row.number("sink_energy")], null)
 
     parts: list[Part] = []
@@ -96,6 +95,9 @@ def _in_short(result: ScanResult) -> list[Part]:
         for null, words in NULLS.items():
             lines += [line(row, words) for row in of_model(result.nulls, name, null) if last and row["site"] == last["site"]]
         notes = dict.fromkeys(noted(note for row in own for note in row.notes))
+        if clusters := next((row["clusters"] for row in own if row.get("clusters")), None):
+            of = "another text of this length and kind" if clusters == "documents" else "stretches of this text like those read"
+            notes = dict.fromkeys([f"[low, high]: the 95 % interval for {of}", *notes])
         if any(row.number("sinks") for row in own):
             notes = dict.fromkeys([ASIDE, *notes])
         if name == models(result)[-1] and {"effective_rank", "participation_ratio"} <= {*shown}:
