@@ -148,6 +148,8 @@ def test_cells_that_several_claims_ask_for_are_counted_once():
     (one,) = statements([replace(cone, trials=[replace(trial, decides=True)])])
     assert [each.verdict for each in one.models] == ["refuted", "supported"]
     assert one.verdict == "mixed"
+    wrong = replace(row, id=404, verdict="misprint", trials=[replace(trial, tendency="refuted", decides=True)])
+    assert [each.verdict for each in statements([wrong])[0].models] == ["misprint", "misprint"]
 
 
 def test_the_json_has_what_the_contract_names():
