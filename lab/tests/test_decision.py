@@ -87,12 +87,12 @@ def test_a_search_that_does_not_work_explains_nothing():
     claim = tried(all_claims()[75])
     assert decide(claim, ExperimentOutcome(effect=seen(0.0, 0.1))).verdict == "undecided"  # nor one that was not made
     lost, nothing = seen(0.0, 0.1), seen(0.0, 0.1)
-    assert (
-        decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.95, 1.0))).verdict == "supported"
-    )
-    assert (
-        decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=seen(0.4, 0.6))).verdict == "undecided"
-    )
+    works = seen(0.95, 1.0), seen(0.4, 0.6)
+    found = [decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=one)).verdict for one in works]
+    assert found == ["supported", "undecided"]
+    even, apart = tried(all_claims()[125]), seen(-0.09, 0.09)  # two descents that find nothing are not alike
+    pairs = (nothing, seen(0.0, 0.09)), (seen(0.8, 1.0), nothing)
+    assert [decide(even, ExperimentOutcome(effect=apart, beside=one)).verdict for one in pairs] == ["undecided", "supported"]
 
 
 def test_intervals_never_close_by_luck():

@@ -143,11 +143,12 @@ def test_cells_that_several_claims_ask_for_are_counted_once():
     )
     cone = replace(row, id=203, document="slides", verdict="refuted", tendency="refuted", trials=[trial])
     (one,) = statements([cone])  # a trial that decides nothing only suggests
-    assert [(each.verdict, each.proxy) for each in one.models] == [("refuted", False), ("supported", True)]
-    assert one.verdict == "refuted"
+    assert (one.verdict, [each.verdict for each in one.models]) == ("refuted", ["refuted", "supported"])
+    assert [each.proxy for each in one.models] == [False, True]
     (one,) = statements([replace(cone, trials=[replace(trial, decides=True)])])
-    assert [each.verdict for each in one.models] == ["refuted", "supported"]
-    assert one.verdict == "mixed"
+    assert [one.verdict, *(each.verdict for each in one.models)] == ["mixed", "refuted", "supported"]
+    wrong = replace(row, id=404, verdict="misprint", trials=[replace(trial, tendency="refuted", decides=True)])
+    assert [each.verdict for each in statements([wrong])[0].models] == ["misprint", "misprint"]
 
 
 def test_the_json_has_what_the_contract_names():

@@ -35,8 +35,10 @@ def ledger_page(result: ReproduceResult) -> str:
         "is said of trained Llamas, by Llamas and Qwen2 of 0.26 M to 1.5 G parameters, the smallest of which were trained on",
         "children's stories. The 7 to 70 G of the article are not here; read the columns from small to large. What is said of",
         "untrained models is decided by random weights in a given model's configuration. What is said of trained GPT-2, GPT-J",
-        "and BERT is not tested: no such model is here. Statements on unconstrained features are about no language model:",
-        "instances decide them. The numbers 22, 23 and 25 are definitions and a layout, and make no claim.", "",
+        "and BERT is not tested: no such model is here. Statements on unconstrained features (P1 to P17) are about no language",
+        "model: instances decide them, random ones as stand-ins, and under a model's name five pieces of the shipped stories in",
+        "its tokens; of it only the tokenizer is used. What a step costs (S8) is measured on random weights in a model's",
+        "shape. The numbers 22, 23 and 25 are definitions and a layout, and make no claim.", "",
         f"What descents find rests on {SEEDS * PROMPTS} prompts of {SEEDS} seeds or more; what stays undecided is looked at once",
         f"more, with {4 * SEEDS * PROMPTS}, and the interval of the second look is not widened for the first.",
     ]  # fmt: skip

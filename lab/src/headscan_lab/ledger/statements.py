@@ -100,6 +100,8 @@ def _word(row: ClaimRecord, model: str, general: bool) -> tuple[Word | None, boo
     if model == STAND_INS:
         return "misprint" if row.verdict == "misprint" else row.tendency, general
     found = next((trial for trial in row.trials if trial.model == model), None)
+    if found is not None and found.tendency == "refuted" and CLAIMS[str(row.id)].corrected:
+        return "misprint", found.decides
     return (None, False) if found is None else (found.tendency, found.decides)
 
 

@@ -201,13 +201,14 @@ def trained_features(seed: int, text: Text = ()) -> Found:
     log-odds, and the mean cosine of contexts with equal supports, after projection on F⊥ and before."""
     last = _run(seed, text)[2].records[-1]
     metrics = _metrics(last)
-    return {
-        "cosine of the direction": defined(metrics.direction), "similarity of words": defined(last.pattern_words),
-        "similarity of contexts": defined(last.pattern_contexts), "CE - H (nats)": last.excess,
-        "relative distance from L^in": defined(metrics.SC3),
-        "mean cosine after projection": defined(getattr(metrics.SC1.after, "same_cosine", None)),
-        "before projection": defined(getattr(metrics.SC1.before, "same_cosine", None)),
+    found = {
+        "cosine of the direction": metrics.direction, "similarity of words": last.pattern_words,
+        "similarity of contexts": last.pattern_contexts, "CE - H (nats)": last.excess,
+        "relative distance from L^in": metrics.SC3,
+        "mean cosine after projection": getattr(metrics.SC1.after, "same_cosine", None),
+        "before projection": getattr(metrics.SC1.before, "same_cosine", None),
     }  # fmt: skip
+    return {name: float("nan") if value is None else value for name, value in found.items()}
 
 
 def collapse_from_a_large_start(seed: int, text: Text = ()) -> Found:

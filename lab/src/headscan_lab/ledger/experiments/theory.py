@@ -5,6 +5,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
+import numpy as np
+
 from headscan.run import BadInput
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, Power, StandIn
 from headscan_lab.ledger.measurement import Measurement, exactly, mean_of
@@ -63,8 +65,11 @@ class NextTokenTheory(Experiment):
         except BadInput as error:
             return ExperimentOutcome(effect=None, note=str(error))
         join = _worst if self.worst else partial(mean_of, unit="")
-        made = {name: join(name, [one[name] for one in found]) for name in found[0]}
-        effect, control = made.pop(self.number or next(iter(made))), made.pop(self.control, None)
+        columns = {name: [one[name] for one in found] for name in found[0]}
+        made = {name: join(name, values) for name, values in columns.items() if np.isfinite(values).all()}
+        effect, control = made.pop(self.number or next(iter(columns)), None), made.pop(self.control, None)
+        if effect is None:
+            return ExperimentOutcome(effect=None, note="The number that the claim rests on is not defined on all five instances.")
         return ExperimentOutcome(effect=effect, control=control, cause=self.cause, beside=tuple(made.values()), models=())
 
 
