@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import pytest
+import torch
 
-from headscan.run import BadInput, Option, Out, Resume, Seed, Settings, verb
+from headscan.run import BadInput, Option, Out, Result, Resume, Seed, Settings, verb
+from headscan.run.verbs import VERBS
 
 Dtype = Annotated[Literal["auto", "float32"], Option("Weights.")]
 
@@ -90,3 +92,22 @@ def test_several_numbers_may_be_written_as_one_text():
     for options, words in refused:
         with pytest.raises(BadInput, match=words):
             Several(**options)
+
+
+def test_no_verb_multiplies_in_tf32_whatever_a_script_allowed():
+    allowed = []
+
+    @verb("multiplied")
+    def multiplied(model: str) -> Result:
+        allowed.extend([torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32])
+        raise BadInput("enough")
+
+    before = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = True
+    try:
+        with pytest.raises(BadInput, match="enough"):
+            multiplied("x")
+        assert (allowed, torch.backends.cuda.matmul.allow_tf32) == ([False, False], True)
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = before
+        VERBS.pop("multiplied")

@@ -210,6 +210,7 @@ def estimate_compare(given: Given) -> list[Estimate]:
     rows = sum(map(sum, widths)) * (settings.sample + 2 * max(reader.batch for reader in readers))
     return [Estimate(
         " and ".join(reader.name for reader in readers), tokens, sum(reader.weights for reader in readers),
-        moments_bytes(widths) + 8.0 * rows, (forward + 2 * products) * (tokens or 1_000_000) / operations_a_second(),
+        moments_bytes(widths) + 8.0 * rows,
+        (forward + 2 * products) * (tokens or 1_000_000) / operations_a_second(settings.device),
         note=f"The {settings.draws} draws of each null come on top.",
     )]  # fmt: skip

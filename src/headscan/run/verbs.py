@@ -3,8 +3,10 @@
 import errno
 import functools
 import inspect
+import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import fields
 from typing import Any, ParamSpec, TypeVar, cast
@@ -102,6 +104,21 @@ def _named(one: Any) -> Json:
     return str(getattr(one, "name", type(one).__name__))
 
 
+@contextmanager
+def float32_in_full() -> Iterator[None]:
+    """No product of a card in TF32, whatever a script allowed; what it allowed is put back."""
+    backends = getattr(sys.modules.get("torch"), "backends", None)
+    switches = [] if backends is None else [backends.cuda.matmul, backends.cudnn]
+    before = [switch.allow_tf32 for switch in switches]
+    try:
+        for switch in switches:
+            switch.allow_tf32 = False
+        yield
+    finally:
+        for switch, allowed in zip(switches, before, strict=True):
+            switch.allow_tf32 = allowed
+
+
 def verb(name: str, *, continues: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function into a verb: its parameters with an `Option` are the options of `headscan NAME`, too.
 
@@ -117,7 +134,7 @@ def verb(name: str, *, continues: bool = False) -> Callable[[Callable[P, R]], Ca
         def called(*places: P.args, **named: P.kwargs) -> R:
             given = record.given(places, named)
             passed = Passed.of(given, name)
-            with record.run(given) as run:
+            with float32_in_full(), record.run(given) as run:
                 token = _GIVEN.set((given, run))
                 try:
                     return run.finish(passed.mark(function(**given)))  # type: ignore[call-arg]

@@ -184,7 +184,8 @@ def estimate_scan(given: Given) -> list[Estimate]:
     >>> one.tokens, one.weights > 1e6, one.seconds > 0
     (1280, True, True)
     """
-    settings, rate, found = given.chosen(Scanning), operations_a_second(), []
+    settings, found = given.chosen(Scanning), list[Estimate]()
+    rate = operations_a_second(settings.device)
     for reader in [expected_reader(source, settings) for source in settings.sources(given["sources"])]:
         widths, tokens = list(reader.widths.values()), reader.tokens
         memory = memory_bound(widths, context=settings.context, batch=reader.batch, tokens=tokens)

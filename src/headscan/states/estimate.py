@@ -10,7 +10,7 @@ import torch
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.load import Preparation
-from headscan.model.settings import Loading
+from headscan.model.settings import Loading, choose_device
 from headscan.model.sites import match_sites, possible_sites
 from headscan.model.tokenizers import require_tokenizer
 from headscan.run import BadInput, Given, estimates
@@ -110,18 +110,19 @@ def estimate_states(given: Given) -> list[Estimate]:
     settings = given.chosen(Storing)
     reader = expected_reader(given["model"], settings)
     each = ITEM[settings.store] * sum(reader.widths.values()) + 8  # token id and document beside the vectors
-    seconds = reader.forward * reader.counted / operations_a_second()
+    seconds = reader.forward * reader.counted / operations_a_second(settings.device)
     memory = 2.0 * SHARD_BYTES + 2.0 * each * reader.batch
     return [Estimate(reader.name, reader.tokens, reader.weights, memory, seconds, written=float(each) * reader.counted)]
 
 
-def operations_a_second() -> float:
-    """Of a product in float32 on this machine as it is now, the best of three tries of a tenth of a second at most."""
-    side, best = 512, 0.0
-    matrix = torch.ones(side, side)
+def operations_a_second(device: str | Mapping[str, str | int] = "cpu") -> float:
+    """Of a product in float32 on a device (of several, the first) as it is now, the best of three short tries."""
+    place = choose_device(device if isinstance(device, str) and device != "balanced" else "auto")
+    side, best = 512 if place.type == "cpu" else 8192, 0.0
+    matrix = torch.ones(side, side, device=place)
     for _ in range(3):
         start = time.perf_counter()
-        matrix @ matrix
+        float((matrix @ matrix)[0, 0])  # which waits for a card
         best = max(best, 2.0 * side**3 / (time.perf_counter() - start))
     return best
 
