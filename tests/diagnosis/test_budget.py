@@ -1,11 +1,15 @@
 """A budget of time is kept: what it has no room for is left out, and said."""
 
+from functools import partial
+from unittest import mock
+
 import pytest
 
 import headscan
 from headscan.diagnosis import measurements, plan
 from headscan.diagnosis import run as examine
 from headscan.diagnosis.plan import Deadline, OutOfTime
+from tests.attack.kills import timeless
 from tests.diagnosis.conftest import TEXT
 
 
@@ -98,3 +102,16 @@ def test_a_deadline_stops_what_watches_it(clock):
     with pytest.raises(OutOfTime):
         until.kept(lambda *words: None)("anything", 0, None, "tokens")
     until.kept(lambda *words: None)("what is done already stays", 9, 9, "tokens")
+
+
+def test_an_interrupted_checkup_of_one_model_goes_on_at_its_stage(tmp_path, monkeypatch):
+    interrupted = mock.Mock(side_effect=KeyboardInterrupt)
+    run = partial(headscan.checkup, "gpt-vanilla-early", "stories", context=32, max_tokens=320)
+    whole = timeless(run().document)
+    with monkeypatch.context() as broken:
+        broken.setattr(measurements.Measurements, "_cure", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            run(out=tmp_path)
+    monkeypatch.setattr(measurements, "invert", interrupted)  # what was read and scanned is not read and scanned again
+    monkeypatch.setattr(examine, "MEASURES", "none")
+    assert timeless(run(out=tmp_path, resume=True).document) == whole

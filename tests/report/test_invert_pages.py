@@ -37,19 +37,13 @@ def test_pages_say_what_they_show(pages):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["part", "gradient"])
-def test_figures_are_drawn_and_nothing_is_wider_than_the_screen(pages, name, chromium_without_webgl):
+def test_figures_are_drawn_and_nothing_is_wider_than_the_screen(pages, name, chromium_without_webgl, visit):
     """Opened on a phone, then drawn wide; `test_accessible` does the same with the other kinds."""
-    context = chromium_without_webgl.new_context(viewport={"width": 400, "height": 900}, color_scheme="dark")
-    page = context.new_page()
-    faults: list[str] = []
-    page.on("pageerror", lambda error: faults.append(str(error)))
-    page.goto(pages[name].as_uri())
-    page.wait_for_selector("html[data-ready=true]", timeout=20_000)
-    for width in (400, 1200):
-        page.set_viewport_size({"width": width, "height": 900})
-        for scheme in ("dark", "light"):
-            page.emulate_media(color_scheme=scheme)
-            assert page.locator(".plot .main-svg").count() > 0
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert not faults
-    context.close()
+    with visit(chromium_without_webgl, pages[name], viewport={"width": 400, "height": 900}, color_scheme="dark") as opened:
+        for width in (400, 1200):
+            opened.page.set_viewport_size({"width": width, "height": 900})
+            for scheme in ("dark", "light"):
+                opened.page.emulate_media(color_scheme=scheme)
+                assert opened.page.locator(".plot .main-svg").count() > 0
+                assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
+        opened.clean()

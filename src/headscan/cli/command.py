@@ -1,5 +1,6 @@
 """A verb's command, made of its options by cyclopts: every option is said once, in the verb's settings."""
 
+import gc
 import inspect
 import os
 import typing
@@ -89,6 +90,8 @@ class Command:
     def function(self, name: str) -> Callable[..., int]:
         """A function with the signature that cyclopts reads; it returns the exit status."""
         call = self.verb()
+        if not gc.get_freeze_count():
+            gc.freeze()  # what was imported stays: who gives a model's memory back need not look through it
         record: Any = call.verb  # type: ignore[attr-defined]
         fields = {option.name: option for option in record.options() if not option.option.python}
 

@@ -122,7 +122,7 @@ def sink_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
 
 @condition(
     "HS201", "cause", "Predictions no better than counting", threshold=1.0, brings=("HS202",), source="definition",
-    unit="loss over that of counting",
+    unit="loss over that of counting", lacks=("no loss",),
     sentence="Loss at the best scale of the logits, over that of a counter of pairs of tokens which learns from this text alone.",
     meaning="The predictions know no more than counting the same text tells: the head was not trained, or head, tokenizer, "
     "weights and text do not belong together.",
@@ -149,6 +149,7 @@ def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence
 
 @condition(
     "HS202", "cause", "Logits of the wrong scale", threshold=2.0, unit="factor to the best scale of the logits",
+    lacks=("no loss",), silent="its best scale lies beyond those tried",
     sentence="How many times too sure, or too unsure, the model is.",
     meaning="All logits times one factor would predict better: a scale was lost or added between states and head.",
     source="Guo et al. 2017, arXiv:1706.04599 (temperature)",
@@ -282,7 +283,8 @@ def vocabulary_out_of_order(evidence: ModelEvidence, earlier: list[ModelEvidence
 
 @condition(
     "HS207", "cause", "A block that does not help", threshold=0.1, least=False,
-    unit="nats a token lost without the block, times the number of blocks",
+    unit="nats a token lost without the block, times the number of blocks", lacks=("No block", "no loss"),
+    silent="no better than counting, with any block and without",
     brings=("HS201", "HS202"), source="definition; layers that can go: Men et al. 2024, arXiv:2403.03853",
     sentence="Rise of the loss where a block's input stands in for its output, of the block where it is least, times the number "
     "of blocks: the more there are, the less each does.",
@@ -310,6 +312,7 @@ def unhelpful_block(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
 
 @condition(
     "HS301", "leak", "States that give the prompt away", threshold=0.9, known=True, unit="share of tokens read",
+    lacks=("inverted",),
     sentence="Share of a prompt's tokens that exact search reads from the states of a middle block.",
     meaning="Anyone who has the states of one layer can recover the text: states need the text's protection.",
     source="Morris et al. 2023, arXiv:2310.06816; exact search: docs/inversion.md",
@@ -342,7 +345,7 @@ def readable_states(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
     "HS302", "leak", "Text that shows through noise", threshold=0.5, known=True, unit="least share of a token's bits that leaks",
     sentence="Lower bound on the share of a token's bits that noisy states reveal.",
     meaning="Gaussian noise that costs the model dearly still leaves most of each token's information in its states.",
-    source="docs/leaks.md; bounds: Kolchinsky and Tracey 2017, arXiv:1706.02419",
+    lacks=("bits", "inverted"), source="docs/leaks.md; bounds: Kolchinsky and Tracey 2017, arXiv:1706.02419",
     todo="Do not rely on noise that leaves the model usable: headscan privacy puts other defences (rounding, projection, "
     "permutation, rotation) beside it, each with the bits it leaves and the nats it costs.",
     limits="A lower bound, for this model's own expectation of the text as prior knowledge and for the likeliest candidates: "
@@ -365,6 +368,7 @@ def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
 @condition(
     "HS303", "leak", "Tokens that know nothing of each other", threshold=0.01, least=False, heading="Flow",
     unit="movement by another token over that by its own", brings=("HS201", "HS202", "HS207"), source="docs/flow.md",
+    lacks=("between tokens",),
     sentence="How far an output moves when another token is replaced, over how far when its own is.",
     meaning="Nothing flows between tokens: attention is cut off or broken, and each token is read for itself.",
     todo="Look at the attention: its mask, its output projection, a norm before it. headscan flow --cut attention,mlp shows "
@@ -385,6 +389,7 @@ def unconnected_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
 
 @condition(
     "HS401", "cure", "Common direction that a bias removes", threshold=LEANING, known=True, unit="average cosine that goes away",
+    silent="it has no linear output head",
     sentence="What a bias of the output head takes off the average cosine of its input.",
     meaning="Part of what all tokens have in common could be held by a bias of the output head: it can go without changing a "
     "prediction.",
@@ -408,6 +413,7 @@ def removable_direction(evidence: ModelEvidence, earlier: list[ModelEvidence]) -
 
 @condition(
     "HS402", "cure", "Search that a remedy improves", threshold=0.02, known=True, beyond_chance=True, unit="gain in recall@1",
+    lacks=("remedy",),
     sentence="Gain in recall@1 of the best of the remedies tried, its interval above 0.",
     meaning="A map of the finished vectors, fitted in one pass, lets more passages find the passage that follows them.",
     source="docs/remedies.md; Mu and Viswanath 2018, arXiv:1702.01417",

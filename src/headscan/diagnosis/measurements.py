@@ -48,23 +48,29 @@ class Measurements:
     settings: CheckingUp
     progress: Progress
     until: Deadline
+    unit: Callable[[str, Any, Callable[[], Any]], Any]  # keeps what a stage gave, for a resume (`Run.unit`)
     skipped: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ids = self._ids(max(TOKENS, PASSAGE * self.plan.passages))
         self.blocks = [site for site in self.lens.default_sites if is_block(site)]
 
-    def attempt(self, lacking: str, work: Callable[[Progress], T]) -> T | None:
+    def attempt(self, lacking: str, kind: type[T], work: Callable[[Progress], T]) -> T | None:
         """The result of a stage, which is whole; None, and the reason in `skipped`, where the budget was spent before its end."""
-        try:
-            if self.until.left <= 0:
-                raise OutOfTime
-            return work(self.until.kept(self.progress))
-        except OutOfTime:
-            self.skipped.append(f"{lacking}: there was no time in {self.settings.budget}.")
-        except BadInput as error:
-            self.skipped.append(f"{lacking}: {error}")
-        return None
+
+        def tried() -> tuple[T | None, str]:
+            try:
+                if self.until.left <= 0:
+                    raise OutOfTime
+                return work(self.until.kept(self.progress)), ""
+            except OutOfTime:
+                return None, f"{lacking}: there was no time in {self.settings.budget}."
+            except BadInput as error:
+                return None, f"{lacking}: {error}"
+
+        made, reason = self.unit(lacking, tuple[kind | None, str], tried)  # type: ignore[valid-type]
+        self.skipped += [reason] * bool(reason)
+        return made  # type: ignore[no-any-return]
 
     def leak(self) -> tuple[PromptRead | None, LeakedBits | None]:
         """Exact inversion of prompts from the text at one block, and bits behind noise there."""
@@ -79,8 +85,8 @@ class Measurements:
                 self.skipped.append(f"No prompt was inverted: {reason}.")
                 return None, None
         site = self.blocks[round(self.plan.depth * (len(self.blocks) - 1) - 0.01)]
-        read = self.attempt("No prompt was inverted", partial(self._read, prompts, site))
-        return read, self.attempt("No bits were counted", partial(self._bits, len(prompts), site))
+        read = self.attempt("No prompt was inverted", PromptRead, partial(self._read, prompts, site))
+        return read, self.attempt("No bits were counted", LeakedBits, partial(self._bits, len(prompts), site))
 
     def _read(self, prompts: list[list[int]], site: str, progress: Progress) -> PromptRead:
         clock = time.perf_counter()
@@ -113,7 +119,7 @@ class Measurements:
 
     def flow(self) -> TokenFlow | None:
         """How far other tokens move an output of the last block."""
-        return self.attempt("Flow between tokens was not measured", self._flow)
+        return self.attempt("Flow between tokens was not measured", TokenFlow, self._flow)
 
     def _flow(self, progress: Progress) -> TokenFlow:
         if not self.plan.flow:
@@ -145,7 +151,7 @@ class Measurements:
 
     def removed(self) -> list[BlockRemoved]:
         """What each block's removal does to the loss, of models that predict a next token."""
-        return self.attempt("No block was taken out", self._removed) or [] if self.blocks else []
+        return self.attempt("No block was taken out", list[BlockRemoved], self._removed) or [] if self.blocks else []
 
     def _removed(self, progress: Progress) -> list[BlockRemoved]:
         length, blocks = min(WINDOW, self.lens.context_length or WINDOW), len(self.blocks)
@@ -178,7 +184,7 @@ class Measurements:
 
     def cure(self) -> TriedRemedies | None:
         """Remedies fitted on half of the passages and judged by the others."""
-        return self.attempt("No remedy was tried", self._cure)
+        return self.attempt("No remedy was tried", TriedRemedies, self._cure)
 
     def _cure(self, progress: Progress) -> TriedRemedies:
         if not self.plan.passages:

@@ -51,6 +51,8 @@ class Condition:
     of_text: bool = True  # it rests on the tokens that were read: no alarm on few of them
     alone: bool = False  # where it is present, no other condition is looked for
     beyond_chance: bool = False  # it is present only where the interval is above 0, too
+    lacks: tuple[str, ...] = ()  # words by which a sentence of `ModelEvidence.skipped` says why there is no number
+    silent: str = ""  # why there is none where nothing was skipped
 
     def __post_init__(self) -> None:
         # The registry tells items apart by where they are defined: that is where the function is.

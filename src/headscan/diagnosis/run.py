@@ -1,12 +1,13 @@
 """`checkup`: the four questions of one or more models in one run, with findings that have codes."""
 
+import gc
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal, cast
+from typing import Annotated, Any, Literal, cast
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.measurements import Measurements, grid_of, vocabulary_order
@@ -30,35 +31,56 @@ SAFE = 1.25
 """By how much the scan of random weights may take longer than that of the model did."""
 
 
-def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
+def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run, number: int) -> ModelEvidence:
     """A scan, whose size the model's size sets and whose pass serves shape, anatomy and loss; then blocks taken out, leaks, flow
     and remedies, each as planned or, once the budget is spent, not at all; then, where there is time, random weights.
 
-    The model's weights are given back before random ones are drawn, unless whoever called holds it.
+    The model's weights are given back before random ones are drawn, unless whoever called holds it. Each stage is a unit of the
+    run.
     """
+
+    def unit(stage: str, kind: Any, make: Callable[[], Any]) -> Any:
+        return run.unit(f"source-{number}, {stage}", kind, make)
+
+    def scanning(stage: str, make: Callable[[], ScanResult]) -> ScanResult:
+        made = list[ScanResult]()
+
+        def document() -> object:
+            made.append(make())
+            return made[0].document
+
+        held = unit(stage, dict, document)
+        return made[0] if made else ScanResult.of_document(held)
+
     clock, until = time.perf_counter(), Deadline.of(settings.budget)
     run.progress(f"{name} · loading", 0, None, "steps")
     lens = open_model(source, settings)
     lens.require_tokenizer()
+    lens.identify(run)
     plan = planned(settings.budget, work(lens), settings.max_tokens)
     size = "the whole text" if plan.tokens is None else f"at most {plan.tokens:,} tokens"
     run.announce(f"{name}: {size}; {plan.prompts or 'no'} prompt{'s' * (plan.prompts != 1)} to invert.")
     started = time.perf_counter()
-    scanned = _scanned(lens, settings, run.progress, plan.tokens, MEASURES)
+    scanned = scanning("scan", lambda: _scanned(lens, settings, run.progress, plan.tokens, MEASURES))
     took = time.perf_counter() - started
-    measurements = Measurements(lens, plan, settings, run.progress, until)
+    run.identify(f"the text as {name} reads it", None if scanned.protocol.text is None else scanned.protocol.text.sha256)
+    measurements = Measurements(lens, plan, settings, run.progress, until, unit)
     grid, (order, norms) = grid_of(lens.model), vocabulary_order(lens)
     removed = measurements.removed() if scanned.tables["loss"] else []
     read, bits = measurements.leak()
     flow, cure = measurements.flow(), measurements.cure()
     control, random = lens.twin(settings.seed), None
-    measurements.lens = lens = cast(Lens, None)  # gives the weights back
+    measurements.lens = lens = cast(Lens, None)  # gives the weights back, whose modules point to one another
+    gc.collect()
     if until.left > SAFE * took:
         with suppress(OutOfTime):
             weights = control()
             if flow is not None:
-                flow = replace(flow, null=measurements.flow_of_control(weights))
-            random = _scanned(weights, settings, until.kept(run.progress, more=True), plan.tokens, MEASURES_OF_CONTROL)
+                flow = replace(flow, null=unit("flow of random weights", float, lambda: measurements.flow_of_control(weights)))
+            more = until.kept(run.progress, more=True)
+            random = scanning(
+                "scan of random weights", lambda: _scanned(weights, settings, more, plan.tokens, MEASURES_OF_CONTROL)
+            )
     skipped = measurements.skipped
     if random is None:
         skipped.append(f"Random weights were not scanned for comparison: there was no time in {settings.budget}.")
@@ -132,7 +154,7 @@ def checkup(
     Raises:
         BadInput: a source or text that cannot be used; `-` as text.
 
-    Cost: by `budget`, of each source; an interrupted run goes on with the next source.
+    Cost: by `budget`, of each source; an interrupted run goes on with the stage that was interrupted.
 
     >>> from headscan.diagnosis import checkup
     >>> found = checkup("gpt-vanilla", "stories", max_tokens=1024, context=64)
@@ -148,7 +170,7 @@ def checkup(
     if settings.text is not None:
         check_text(settings.text)
     examined = [
-        run.unit(f"source-{number}", ModelEvidence, partial(_examined, source, name, settings, run))
+        run.unit(f"source-{number}", ModelEvidence, partial(_examined, source, name, settings, run, number))
         for number, (source, name) in enumerate(zip(given, _names(given), strict=True))
     ]
     found = [judged(one, examined[:k] if settings.checkpoints else []) for k, one in enumerate(examined)]
@@ -164,13 +186,13 @@ def checkup(
     return result
 
 
-def _examined(source: SourceLike, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
+def _examined(source: SourceLike, name: str, settings: CheckingUp, run: Run, number: int) -> ModelEvidence:
     stored = stored_source(source, context=settings.context, max_tokens=settings.max_tokens, field=settings.field)
     if stored is not None:
         return examined_states(stored, name, settings, run)
     if settings.text is None:
         raise BadInput(f"Say which text {name} is to read: --text TEXT.")
-    return examined_model(cast(ModelLike, source), name, settings, run)
+    return examined_model(cast(ModelLike, source), name, settings, run, number)
 
 
 def _names(given: list[SourceLike]) -> list[str]:

@@ -57,7 +57,7 @@ def compare(
     """
     prefix = Prefix(cut, tokens[None, :0])
     found = [UNCOMPARED] * len(tokens)
-    step, total, done = max(16, min(2048, 2**22 // cut.width)), sum(map(len, lists)), 0
+    step, total, done = max(16, min(512, 2**22 // cut.width)), sum(map(len, lists)), 0
     last = max((place for place, names in enumerate(lists) if len(names)), default=-1)
     for place in range(last + 1):
         own = tokens[place : place + 1]

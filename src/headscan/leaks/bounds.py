@@ -40,6 +40,7 @@ class Code:
     masses: Float[Tensor, " M"]  # prior probability of each, above 0; with `outside` they add up to 1
     # prior probabilities of the candidates that were not run; empty where all were
     outside: Float[Tensor, " R"] = field(default_factory=lambda: torch.zeros(0))
+    curves: dict[float, Tensor] = field(default_factory=dict)  # of each scale asked for, by `pairwise_curve`
 
     def __post_init__(self) -> None:
         total = float(self.masses.double().sum() + self.outside.double().sum())
@@ -138,13 +139,18 @@ def pairwise_curve(code: Code, scales: Sequence[float], *, rows: Tensor | None =
 
     Cost: n M d multiplications once, n M exponentials a scale. Memory: 4 M distances, however many candidates.
     """
+    if rows is None and all(scale in code.curves for scale in scales):
+        return torch.stack([code.curves[scale] for scale in scales])
     wanted = torch.arange(len(code.points)) if rows is None else rows
     logs = code.prior.log()
     parts = []
     for some in wanted.split(max(1, ROWS // len(code.points))):
         away = code.away(some)
         parts.append(torch.stack([-torch.logsumexp(logs - away / (2 * s * s), 1) for s in scales]))
-    return torch.cat(parts, 1) / math.log(2)
+    found = torch.cat(parts, 1) / math.log(2)
+    if rows is None:
+        code.curves.update(zip(scales, found, strict=True))
+    return found
 
 
 def pairwise_bits(code: Code, scales: Sequence[float]) -> list[float]:

@@ -191,6 +191,12 @@ def judge(
         worst = max(said, key=lambda one: -1.0 if one.value is None else one.value)
         alone = name == "mean_bits" and "worst_position" not in policy.wanted
         why = worst.why + (" A limit on the mean alone: single positions may tell more." if alone else "")
+        low, high = worst.interval or (most, most)
+        if verdict == UNSHOWN and low > most:
+            why += " That is above the limit for one who has the weights and no secret to guess; whether this policy's attacker, "
+            why += f"who knows {policy.attacker.knows} of the model, reads as much was not shown."
+        elif verdict == UNSHOWN and high > most:
+            why += " The limit lies between these ends."
         found.append(LimitRow(
             limit=name, at_most=most, value=worst.value, interval=worst.interval, verdict=verdict, evidence=why
         ))  # fmt: skip
@@ -245,8 +251,8 @@ def _tried(policy: Policy, trials: Sequence[TrialRow], quantity: str, *, bounded
     for row in trials:
         if row.quantity == quantity and row.interval is not None and policy.capable(row.knows):
             why = f"By {row.test}, {row.setting}, of {row.count:,} {'tokens' if quantity == 'tokens read' else 'texts'}."
-            why += " Another test may do better." if tests else ""
             high = row.interval[1] if tests else FREE if bounded else None
+            why += " Another test may do better." if tests or high is None else ""
             found.append(_Shown(row.value, row.interval[0], high, why, row.interval))
     return found
 

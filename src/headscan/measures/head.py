@@ -1,6 +1,7 @@
 """The head: how many directions its table uses (Godey et al. 2024, arXiv:2404.07647), and the loss of its predictions."""
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +13,7 @@ from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.measures.spectrum import entropy_of
 from headscan.statistics.cloud import side_by_side
+from headscan.statistics.tally import SiteBatch
 from headscan.statistics.uncertainty import Cells, Floats, jackknife
 
 WEIGHTS = "a property of the weights alone"
@@ -202,11 +204,23 @@ class LossProbe(Probe):
     )  # fmt: skip
     TOKENS = 8192
     SCALED = 1024
+    seen: Sequence[tuple[Tensor, Tensor]] = ()
+    """Ids and states of the first windows at the site that a linear head reads: then no second pass of the model is needed."""
 
     def reason(self, setup: ProbeSetup) -> str | None:
         if "head" not in setup.lens.sites or setup.lens.width("head") < setup.lens.vocabulary_size:
             return "it gives no logits over its vocabulary"
         return None if setup.lens.traits.causal else "its logits see the tokens that follow"
+
+    def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
+        self.seen, head = [], setup.lens.traits.linear_head
+        return () if head is None else (head.site,)
+
+    def see(self, setup: ProbeSetup, batch: SiteBatch) -> None:
+        if sum(ids.numel() for ids, _ in self.seen) < self.TOKENS and not any(
+            ids.shape[1] - batch.ids.shape[1] for ids, _ in self.seen
+        ):
+            self.seen = [*self.seen, (batch.ids.cpu(), batch.states.clone())]
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         ids = data.windows[: max(1, self.TOKENS // setup.context)]
@@ -215,17 +229,20 @@ class LossProbe(Probe):
         lost: list[Tensor] = []
         scaled: list[Tensor] = []
         step = max(1, min(2048 // setup.context, 2**25 // (setup.context * setup.lens.vocabulary_size)))
-        for part in ids.split(step):
-            targets = part[:, setup.skip_first + 1 :].to(setup.lens.device)
+        seen, states = map(torch.cat, zip(*self.seen, strict=True)) if self.seen else (ids[:0], ids[:0])
+        known = torch.equal(seen[: len(ids)], ids[:, setup.skip_first :])
+        for begin in range(0, len(ids), step):
+            part, own = ids[begin : begin + step].to(setup.lens.device), states[begin : begin + step]
+            targets = part[:, setup.skip_first + 1 :]
 
             def take(site: str, logits: Tensor, targets: Tensor = targets) -> None:
-                scores = logits[:, setup.skip_first : -1].float()
+                scores = logits[:, -1 - targets.shape[1] : -1].float()
                 each = torch.nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none")
                 lost.append(each.double().reshape(targets.shape).sum(1).cpu())
                 if len(scaled) * targets.numel() < self.SCALED:
                     scaled.append(scaled_losses(scores, targets))
 
-            setup.lens.run(part.to(setup.lens.device), sites="head", each=take)
+            take("head", setup.head.logits(own)) if known else setup.lens.run(part, sites="head", each=take)
         sums, length = torch.cat(lost).numpy(), ids.shape[1] - 1 - setup.skip_first
         loss = float(sums.mean()) / length
         parts = np.array_split(sums, min(8, len(sums)))

@@ -108,14 +108,14 @@ class Parts:
         return Part(tensors, entry["note"])
 
     def write(self, name: str, tensors: Mapping[str, Tensor | np.ndarray], *, note: Json = None) -> None:
-        """Store a part in place of the one of this name."""
+        """Store a part in place of the one of this name, and of its stages, the parts "NAME, ..."."""
         if self.folder is None:
             return
         import torch
         from safetensors.torch import save
 
         clock, size = time.monotonic(), 0
-        entries = self._entries()
+        entries = {key: entry for key, entry in self._entries().items() if not key.startswith(f"{name}, ")}
         self.folder.mkdir(parents=True, exist_ok=True)
         safe = "".join(letter if letter.isalnum() or letter in "-._" else "-" for letter in name)[:80]
         files: dict[str, str] = {}

@@ -53,7 +53,7 @@ class Subject:
     def release(self) -> None:
         """Give back the memory of the weights, unless whoever called holds the model."""
         self.lens = None
-        if not isinstance(self.ready, VectorSource):
+        if isinstance(self.ready, Preparation):
             gc.collect()  # the modules of a model point to one another
 
     def source(self, text: TextLike | None, *, ends: bool = False) -> VectorSource:

@@ -214,8 +214,9 @@ class FrozenProbe(Finetuning):
 
 
 REPLACED = (
-    "The folder holds a head already, and this one replaces it: only a model that was trained without a head needs one. "
-    "headscan.decone keeps the head and its logits, and takes the cone out of what the head reads."
+    "The folder holds a head already, so that nothing is missing: use the model as it is (`headscan checkup MODEL --text TEXT`). "
+    "This run leaves that head out and makes another of the text. A body without a head comes from `headscan train gpt "
+    "--objective cwt`; headscan.decone takes the cone out of what a head reads and keeps its logits."
 )
 
 

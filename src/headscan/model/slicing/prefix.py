@@ -27,10 +27,12 @@ class _SharedCache(DynamicCache):
         if self.rows is None:
             return super().update(key_states, value_states, layer_idx, *args, **kwargs)
         layer: Any = self.layers[layer_idx]
-        return (
-            torch.cat([layer.keys[self.rows], key_states], dim=-2),
-            torch.cat([layer.values[self.rows], value_states], dim=-2),
-        )
+        stored = layer.keys, layer.values
+        if len(layer.keys) == 1:  # one prefix, read by all without a copy for each
+            stored = tuple(one.expand(len(self.rows), -1, -1, -1) for one in stored)
+        else:
+            stored = tuple(one[self.rows] for one in stored)
+        return tuple(torch.cat([one, new], dim=-2) for one, new in zip(stored, (key_states, value_states), strict=True))
 
     def keep(self, rows: Tensor) -> None:
         layers: list[Any] = list(self.layers)

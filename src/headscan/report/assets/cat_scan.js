@@ -514,5 +514,5 @@
     }
   });
   follow();
-  Headscan.onDraw(redraw);
+  Headscan.onDraw(redraw, scanner);
 })();

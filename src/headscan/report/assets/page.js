@@ -95,7 +95,7 @@ const Headscan = (() => {
     Object.assign(selected, changes);
     const kept = Object.entries(selected).filter(([, value]) => value);
     history.replaceState(null, "", kept.length ? `#${new URLSearchParams(kept)}` : location.pathname + location.search);
-    if (moved.includes("site") && window.Plotly) document.querySelectorAll("[data-figure]").forEach(draw);
+    if (moved.includes("site")) document.querySelectorAll("[data-figure].js-plotly-plot").forEach(draw);
     watchers.forEach((watcher) => watcher(moved));
   }
 
@@ -110,23 +110,41 @@ const Headscan = (() => {
     return place.closest(".small-multiples, .side-by-side:has(> div + div)") ? 325 : 680;
   }
 
+  // What is not drawn yet, each with its place; null before plotly is there.
+  let waiting = null;
+
   function drawAll() {
+    if (!waiting) return;
+    waiting.length = 0;
     document.querySelectorAll("[data-figure]").forEach(draw);
-    listeners.forEach((listener) => listener());
+    listeners.forEach(({ listener }) => listener());
   }
 
-  // The first paint comes before the pictures, and the pictures come one by one; what listens is heavy and comes last.
+  // How far a place is from what the reader sees, in pixels; 0 inside.
+  function away(place) {
+    const { top, bottom } = place.getBoundingClientRect();
+    return Math.max(0, top - innerHeight, -bottom);
+  }
+
+  // The first paint comes before the pictures. These come one by one, what is in view or next to it first; what is out of view
+  // waits until the page has nothing else to do.
   function start() {
-    const places = [...document.querySelectorAll("[data-figure]")];
+    waiting = [...document.querySelectorAll("[data-figure]")].map((place) => ({ place, listener: () => draw(place) }));
+    waiting.push(...listeners);
     (function next() {
-      const place = places.shift();
-      if (!place) {
-        listeners.forEach((listener) => listener());
+      const [first] = waiting.map((one) => ({ one, distance: one.place ? away(one.place) : 0 })).sort((a, b) => a.distance - b.distance);
+      if (!first || first.distance) document.documentElement.dataset.usable ||= String(Math.round(performance.now()));
+      if (!first) {
         document.documentElement.dataset.ready = "true";
         return;
       }
-      draw(place);
-      setTimeout(next, 0);
+      const work = () => {
+        if (waiting.includes(first.one)) first.one.listener();
+        waiting = waiting.filter((one) => one !== first.one);
+        next();
+      };
+      if (first.distance && window.requestIdleCallback) requestIdleCallback(work, { timeout: 500 });
+      else setTimeout(work, 0);
     })();
   }
 
@@ -242,7 +260,7 @@ const Headscan = (() => {
   return {
     data: payload.data, frequency: payload.frequency, colour, isDark, state, selected, select, tables, take, inflated, later, drawAll,
     figure: (name) => themed(payload.figures[name], false),
-    onDraw: (listener) => listeners.push(listener),
+    onDraw: (listener, place) => listeners.push({ listener, place }), // `place` is where it draws
     onSelect: (watcher) => watchers.push(watcher),
   };
 })();

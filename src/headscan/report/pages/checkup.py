@@ -54,8 +54,8 @@ def _verdict(result: CheckupResult) -> str:
     several, ill = len(result.examinations) > 1, _alarms(result)
     said = []
     for model, found in ill.items():
-        first, *more = (one.title.lower() for one in found)
-        said.append((f"{model}: " if several else "") + first + (f", and with it {', '.join(more)}" if more else ""))
+        *more, last = (one.title.lower() for one in found)
+        said.append((f"{model}: " if several else "") + " and ".join([", ".join(more), last] if more else [last]))
     if not said:
         return f"None of the alarms is raised{' in any of them' * several}. {_leak(result)}".strip()
     healthy = len(result.examinations) - len(said)

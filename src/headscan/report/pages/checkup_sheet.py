@@ -96,7 +96,8 @@ def rows_of(result: CheckupResult) -> list[SheetRow]:
     rows = []
     for code in sorted({code for _, code in seen}):
         models = [each.model for each in result.examinations]
-        cells = [_cell(model, seen.get((model, code)), passed.get((model, code), "")) for model in models]
+        keyed = [(each, (each.model, code)) for each in result.examinations]
+        cells = [_cell(each, seen.get(key), passed.get(key, ""), code) for each, key in keyed]
         one = next(seen[model, code] for model in models if (model, code) in seen)
         known = [(other.kind, other.values[code]) for other in population() if code in other.values]
         healthy, ill = ([value for kind, value in known if kind == wanted] for wanted in ("healthy", "ill"))
@@ -111,9 +112,9 @@ def rows_of(result: CheckupResult) -> list[SheetRow]:
     return sorted(rows, key=urgency)
 
 
-def _cell(model: str, one: Observation | None, passed: str) -> SheetCell:
+def _cell(examined: Examination, one: Observation | None, passed: str, code: str) -> SheetCell:
     if one is None:
-        return SheetCell(model, "none")
+        return SheetCell(examined.model, "none", why=_absent(examined, code))
     alarm = one.present and not one.known and not passed
     state = "alarm" if alarm else "notice" if one.present else "fine"
     null = one.null if one.null_of == "with random weights" else None
@@ -121,7 +122,18 @@ def _cell(model: str, one: Observation | None, passed: str) -> SheetCell:
     why = {"known": "in the baseline", "ignored": "ignored"}.get(passed, "")
     why = why or ("not certain, the interval holds the limit" if alarm and one.sure is False else "")
     why = why or ("the interval holds 0" if beyond and not one.present else "")
-    return SheetCell(model, state, one.value, one.interval, null, why)
+    return SheetCell(examined.model, state, one.value, one.interval, null, why)
+
+
+def _absent(examined: Examination, code: str) -> str:
+    """Why a model has no number of a condition."""
+    from headscan.diagnosis.registry import CONDITIONS
+
+    known = CONDITIONS.get(code)
+    if known is None:  # a plug-in that had it may be gone
+        return ""
+    reasons = [reason for reason in examined.evidence.skipped if any(word in reason for word in (*known.lacks, "Stored states"))]
+    return next((reason.partition(": ")[2].rstrip(".") for reason in reasons), known.silent)
 
 
 def sheet(result: CheckupResult) -> Raw:

@@ -196,9 +196,9 @@ def head(result: PrivacyResult) -> Head:
 def _summary(result: PrivacyResult) -> str:
     """What remains in the release, or what a policy's verdict is, in one sentence."""
     if result.verdict is not None:
-        told = {name: [row.limit.replace("_", " ") for row in result.limits if row.verdict == name] for name in VERDICT_WORDS}
-        parts = [f"{', '.join(limits)} {VERDICT_WORDS[name]}" for name, limits in told.items() if limits]
-        return f"{result.verdict.capitalize()}: {'; '.join(parts)}."
+        rows = sorted(result.limits, key=lambda row: list(VERDICT_WORDS).index(row.verdict))
+        told = [f"{row.limit.replace('_', ' ')} {VERDICT_WORDS[row.verdict]} the limit of {row.at_most:g}" for row in rows]
+        return f"{result.verdict.capitalize()}: {'; '.join(told)}."
     if result.gradient is not None:
         return f"The gradient of one training step gives away {100 * result.gradient.recall:.1f} % of the tokens of its batch."
     if len({row.defence for row in result.rows}) > 1:
@@ -337,7 +337,7 @@ def _accuracy(rows: list[LeakRow]) -> go.Figure:
 
 # ---- A policy's limits, worst positions, and tests beside the bits.
 
-VERDICT_WORDS = {"fail": "above the limit", "cannot be shown": "cannot be shown", "pass": "within the limit"}
+VERDICT_WORDS = {"fail": "above", "cannot be shown": "shown neither within nor above", "pass": "within"}
 
 
 @section("privacy", 4)
