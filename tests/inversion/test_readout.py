@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from headscan.inversion import readout
-from headscan.inversion.candidates import Ranking
 from headscan.inversion.left_to_right import Search, exact
-from headscan.inversion.readout import ReadoutSums, TokenScores, prior_pays, readouts_of
+from headscan.inversion.readout import ReadoutRanking, ReadoutSums, TokenScores, prior_pays, readouts_of
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.inversion.conftest import build
@@ -98,16 +97,24 @@ def test_rounding_beyond_what_is_certain_does_not_cost_the_vocabulary(small_fit)
     assert found[0].tokens == [17, 2900, 5]
 
 
-def test_a_prior_that_misleads_hides_no_token_that_the_readout_sees():
-    """The prior puts the token last of 5,000, the readout first: it comes in the second batch; all come, none twice."""
-    scores = torch.arange(5000, 0, -1).float()
-    order = Ranking(scores, lambda token: scores, alone=torch.arange(5000).float())
-    batches = [order.next(size) for size in (16, 64, 256)]
+def test_a_prior_that_misleads_hides_no_token_that_tried_ones_tell_of(small_fit, monkeypatch):
+    """The prior puts the token last of 4,000: it comes in the second batch, by what the first gave; all come, none twice."""
+    cut = Slice(sites=("block.1",)).on(build("llama", vocabulary=4000, seed=4))
+    goals = cut.run([[17, 2900, 5]])[0]
+    scores = TokenScores(cut, readouts_of(cut), goals, [])
+    misled = torch.arange(4000, 0, -1).float()
+    misled[2900] = -1.0
+    monkeypatch.setattr(scores, "scores", lambda found: misled.clone())
+    order = ReadoutRanking(scores, [17], goals[1], None)
+    batches = [order.next(16)]
+    outputs = torch.cat([cut.run([[17, token]])[0][1:] for token in batches[0].tolist()])
+    order.learn(torch.tensor([3]), torch.full_like(outputs[:1], float("nan")))  # what is no number teaches nothing
+    order.learn(batches[0], outputs)
+    batches.append(order.next(64))
     assert batches[0].tolist() == list(range(16))
-    assert batches[1][0] == 4999
-    assert {16, 17, 18} <= set(batches[1].tolist())
-    batches += [order.next(512) for _ in range(10)]
-    assert sorted(torch.cat(batches).tolist()) == list(range(5000))
+    assert {2900, 16, 17, 18} <= set(batches[1].tolist())
+    batches += [order.next(512) for _ in range(9)]
+    assert sorted(torch.cat(batches).tolist()) == list(range(4000))
     assert len(order.next(512)) == 0
 
 

@@ -26,22 +26,18 @@ RIVAL = 4.0  # a token is a rival of the best one if its residual is less than s
 class Ranking:
     """Candidates by a score, the best first; none is given twice. A fixed order is a score that falls along it.
 
-    A language-model prior that is sure of another token would put the right one behind tens of thousands: after the first
-    batch every other place is the readout's own, so that a token is found soon if either of the two thinks well of it.
-
     `scores` are [V], the larger the better; `apart` says how far the output of every token is predicted to be from that of one
-    token (default: minus the scores); `alone` are the readout's own scores where `scores` holds a prior, too.
+    token (default: minus the scores). `hints` are candidates, best first, that take every other place.
     """
 
     def __init__(
-        self, scores: Float[Tensor, " V"], apart: Callable[[int], Tensor] | None = None,
-        allowed: Bool[Tensor, " V"] | None = None, alone: Float[Tensor, " V"] | None = None,
-    ) -> None:  # fmt: skip
-        self.scores, self.alone, self._apart = scores, alone, apart
+        self, scores: Float[Tensor, " V"], apart: Callable[[int], Tensor] | None = None, allowed: Bool[Tensor, " V"] | None = None
+    ) -> None:
+        self.scores, self._apart = scores, apart
         self.done = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
         if allowed is not None:
             self.done |= ~allowed
-        self._hints = scores.new_empty(0, dtype=torch.int64)  # candidates that take every other place
+        self.hints = scores.new_empty(0, dtype=torch.int64)
 
     def far(self) -> Float[Tensor, " V"]:
         """How far every token is predicted to be from the target, up to a monotonic map."""
@@ -56,12 +52,10 @@ class Ranking:
 
     def next(self, count: int) -> Tensor:
         """The best candidates not tried yet, at most `count`; none when all were given."""
-        if self.alone is not None and bool(self.done[self.scores.argmax()]):
-            self._hints, self.alone = self.alone.argsort(descending=True), None
-        count, hints = min(count, int((~self.done).sum())), self._hints[:0]
-        if len(self._hints) and count:
-            fresh = self._hints[~self.done[self._hints]]
-            hints, self._hints = fresh[: count // 2 + 1], fresh[count // 2 + 1 :]
+        count, hints = min(count, int((~self.done).sum())), self.hints[:0]
+        if len(self.hints) and count:
+            fresh = self.hints[~self.done[self.hints]]
+            hints, self.hints = fresh[: count // 2 + 1], fresh[count // 2 + 1 :]
             self.done[hints] = True
         more = count - len(hints)
         return torch.cat([hints, self._nearest_left(self.far(), more)]) if more else hints

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from headscan.inversion.candidates import Candidates, Fit, Ranking, SearchTrace, TableRanking, table_of
-from headscan.inversion.readout import TOKENS, TokenScores, prior_pays, readouts_of
+from headscan.inversion.readout import TOKENS, ReadoutRanking, TokenScores, prior_pays, readouts_of
 from headscan.inversion.reconstruction import accepted, accepts, noise_floor
 from headscan.model.recording import evaluating
 from headscan.model.slicing import SlicedModel
@@ -183,7 +183,7 @@ class _LeftToRight:
         limit = min(self.search.budget or self.cut.vocabulary_size, self.cut.vocabulary_size)
         after = min(limit, AFTER_FAILURE) if self.readouts is not None else limit
         limits = [after if traces[index].failed else limit for index in active]
-        size, growth = (8, 2) if self.readouts is None else (16, 4)
+        size, growth = (8, 2) if self.readouts is None else (16, 2)
         open_rows = list(range(len(active)))
         while open_rows:
             asked = [tries[row].ranking.next(min(size, limits[row] - tries[row].searching)) for row in open_rows]
@@ -211,8 +211,7 @@ class _LeftToRight:
             guess = self.fits.get(index) or Fit(1.0, torch.zeros_like(self.table.outputs[0]))
             return TableRanking(self.table, target, self.allowed, None if first else guess)
         if self.readouts is not None:
-            scores = self.scores[index]
-            return Ranking(scores.scores(found), lambda token: scores.apart(found, token), self.allowed, scores.alone(found))
+            return ReadoutRanking(self.scores[index], found, target, self.allowed)
         drawn = torch.rand(self.cut.vocabulary_size, generator=self.generator).to(target.device)
         return Ranking(drawn, None, self.allowed)
 

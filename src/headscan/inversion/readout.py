@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float, Int
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from headscan.inversion.candidates import cache_path, write_cache
+from headscan.inversion.candidates import Ranking, cache_path, write_cache
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput, Progress
 from headscan.text import documents, tokenise
@@ -46,10 +46,55 @@ class TokenReadout:
         along = _products(vectors, wanted.T).T - (wanted @ self.centre)[:, None]
         return along / self.lengths.clamp_min(1e-20)
 
+    def missed(self, vectors: Float[Tensor, "N e"], outputs: Float[Tensor, "N w"]) -> Float[Tensor, "N e"]:
+        """What outputs have beside what F gives for these vectors, as the filter sees it."""
+        seen = outputs if self.columns is None else outputs[:, self.columns]
+        return (seen - self.mean) @ self.filter - (vectors.float() - self.centre) @ self.metric
+
+    def nearness(
+        self, vectors: Float[Tensor, "V e"], output: Float[Tensor, " w"], shift: Float[Tensor, " e"]
+    ) -> Float[Tensor, " V"]:
+        """Minus half the squared distance of what F gives for each token to an output less a shift, up to a constant."""
+        seen = output if self.columns is None else output[self.columns]
+        wanted = (seen - self.mean) @ self.filter - shift
+        return _products(vectors, wanted[:, None])[:, 0] - self.lengths.square() / 2
+
     def distances(self, vectors: Float[Tensor, "V e"], tokens: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
         """The squared distance of every token's predicted output from those of `tokens`, each row up to a constant."""
         toward = self.metric @ (vectors[tokens].float() - self.centre).T
         return self.lengths.square() - 2 * _products(vectors, toward).T
+
+
+NEAREST = 8  # candidates whose outputs tell what the context adds
+
+
+class ReadoutRanking(Ranking):
+    """Candidates by the readout and the prior; once some were tried, every other one by what those really gave.
+
+    What an output has of other tokens, the readout takes for noise. But every candidate that was tried, right or wrong, has the
+    same of them: what the nearest tried ones have beside what F gives is taken from the target, and tokens are ranked by the
+    distance of what F gives for them to what is left. So a token that the fit never saw is found, and one of which a prior that
+    is sure of another thinks nothing.
+    """
+
+    def __init__(
+        self, scores: "TokenScores", found: list[int], target: Float[Tensor, " w"], allowed: Bool[Tensor, " V"] | None
+    ) -> None:
+        super().__init__(scores.scores(found), lambda token: scores.apart(found, token), allowed)
+        self.readout, self.vectors, self.target = scores.readout(found), scores.cut.vectors, target
+        self.tried: list[tuple[Tensor, Tensor]] = []  # distance to the target [n], and what F misses [n, e]
+
+    def learn(self, tokens: Tensor, outputs: Tensor) -> None:
+        fine = outputs.isfinite().all(1)
+        if not bool(fine.any()):
+            return
+        tokens, outputs = tokens[fine], outputs[fine]
+        if not self.tried:
+            self.hints = self.scores.argsort(descending=True)
+        self.tried.append(((outputs - self.target).norm(dim=1), self.readout.missed(self.vectors[tokens], outputs)))
+        far, missed = (torch.cat(parts) for parts in zip(*self.tried, strict=True))
+        shift = missed[far.topk(min(NEAREST, len(far)), largest=False).indices].mean(0)
+        self.scores = self.readout.nearness(self.vectors, self.target, shift)
 
 
 class ReadoutSums:
@@ -249,15 +294,13 @@ class TokenScores:
             self._look(found)
         return self._scored()[place - begin]
 
-    def alone(self, found: list[int]) -> Float[Tensor, " V"] | None:
-        """The readout's own scores at the position that `scores` was last asked for; None where no prior counts."""
-        return None if self._nats is None or self._fit is None else self._fit[len(found) - self.begin]
-
     def apart(self, found: list[int], token: int) -> Float[Tensor, " V"]:
         """How far the output of every token is predicted to be from that of `token`, at the position after `found`."""
-        # Alone, a token is read out otherwise.
-        readout = self.readouts.later if found or self.known else self.readouts.first
-        return readout.distances(self.cut.vectors, torch.tensor([token]))[0]
+        return self.readout(found).distances(self.cut.vectors, torch.tensor([token]))[0]
+
+    def readout(self, found: list[int]) -> TokenReadout:
+        """That of the position after `found`: alone, a token is read out otherwise."""
+        return self.readouts.later if found or self.known else self.readouts.first
 
     def _open(self, begin: int) -> None:
         self.begin = begin
