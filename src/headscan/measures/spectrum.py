@@ -30,11 +30,6 @@ def rank_ends(count: int, width: int) -> Bounds:
     return 1.0, float(min(count, width))
 
 
-def centred_rank_ends(count: int, width: int) -> Bounds:
-    """About its mean, a cloud of n vectors has a rank of at most n − 1."""
-    return rank_ends(max(count - 1, 1), width)
-
-
 def share_ends(count: int, width: int) -> Bounds:
     """The largest of min(n, d) shares is at least 1/min(n, d)."""
     return 1 / min(count, width), 1.0
@@ -127,7 +122,7 @@ def _participation_ratio_gradient(at: Moments) -> Gradient | None:
         undefined="fewer than two different vectors", column="part.\nratio",
     ),
     group="spectra", spectral=True, cost="O(d²) after one pass of O(nd²)", multiple=True, order=6, docs="spectra.md",
-    gradient=_participation_ratio_gradient, ends=centred_rank_ends,
+    gradient=_participation_ratio_gradient, ends=rank_ends,
 )  # fmt: skip
 def participation_ratio(cloud: Cloud) -> float | None:
     """(Σλ)²/Σλ² of the centred covariance, without its eigenvalues: tr(C)²/‖C‖²_F; in [1, min(n − 1, d)].
@@ -164,7 +159,6 @@ def _isoscore_gradient(at: Moments) -> Gradient | None:
     ),
     group="spectra", spectral=True, cost="O(d²) after one pass of O(nd²)", multiple=True, order=7, docs="spectra.md",
     gradient=_isoscore_gradient,
-    ends=lambda count, width: (0.0, ((centred_rank_ends(count, width)[1] or 1.0) - 1) / max(width - 1, 1)),
 )  # fmt: skip
 def isoscore(cloud: Cloud) -> float | None:
     """IsoScore by the trace identity, exact: its six published steps reduce to (PR − 1)/(d − 1); in [0, 1].
