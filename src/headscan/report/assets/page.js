@@ -126,26 +126,25 @@ const Headscan = (() => {
     return Math.max(0, top - innerHeight, -bottom);
   }
 
-  // The first paint comes before the pictures. These come one by one, what is in view or next to it first; what is out of view
-  // waits until the page has nothing else to do.
-  function start() {
-    waiting = [...document.querySelectorAll("[data-figure]")].map((place) => ({ place, listener: () => draw(place) }));
-    waiting.push(...listeners);
-    (function next() {
-      const [first] = waiting.map((one) => ({ one, distance: one.place ? away(one.place) : 0 })).sort((a, b) => a.distance - b.distance);
-      if (!first || first.distance) document.documentElement.dataset.usable ||= String(Math.round(performance.now()));
-      if (!first) {
-        document.documentElement.dataset.ready = "true";
-        return;
-      }
-      const work = () => {
-        if (waiting.includes(first.one)) first.one.listener();
-        waiting = waiting.filter((one) => one !== first.one);
-        next();
-      };
-      if (first.distance && window.requestIdleCallback) requestIdleCallback(work, { timeout: 500 });
-      else setTimeout(work, 0);
-    })();
+  // In a task of its own; where nothing of it is in view, once the page has nothing else to do.
+  const turn = (hidden) => new Promise((go) => (hidden && window.requestIdleCallback ? requestIdleCallback(go, { timeout: 500 }) : setTimeout(go, 0)));
+
+  // What draws, the nearest to the view first, with its distance; the page is usable when nothing that is in view waits.
+  function queue(jobs) {
+    const sorted = jobs.map((job) => ({ job, distance: job.place ? away(job.place) : 0 })).sort((a, b) => a.distance - b.distance);
+    if (!sorted.length || sorted[0].distance) document.documentElement.dataset.usable ||= String(Math.round(performance.now()));
+    return sorted[0];
+  }
+
+  // The first paint comes before the pictures, and these come one by one.
+  async function start(jobs) {
+    waiting = jobs;
+    for (let first = queue(waiting); first; first = queue(waiting)) {
+      await turn(first.distance);
+      if (waiting.includes(first.job)) first.job.listener();
+      waiting = waiting.filter((job) => job !== first.job);
+    }
+    document.documentElement.dataset.ready = "true";
   }
 
   darkQuery.addEventListener("change", (event) => {
@@ -224,6 +223,9 @@ const Headscan = (() => {
 
   async function load() {
     const packed = document.getElementById("plotly");
+    const figures = [...document.querySelectorAll("[data-figure]")].map((place) => ({ place, listener: () => draw(place) }));
+    const drawing = [...figures, ...listeners.filter((one) => one.place)]; // what plotly draws
+    await turn(drawing.length && queue(drawing).distance);
     if (packed && packed.textContent) {
       if (!("DecompressionStream" in window)) {
         document.querySelector(".old").hidden = false;
@@ -235,7 +237,7 @@ const Headscan = (() => {
       script.textContent = await inflated("plotly");
       document.head.append(script);
     }
-    start();
+    start([...figures, ...listeners]);
   }
 
   function take(name, content, type = "text/plain;charset=utf-8") {
