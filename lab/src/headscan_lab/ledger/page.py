@@ -69,10 +69,11 @@ def picture(found: list[StatementRecord]) -> list[str]:
 
 
 def sentences(result: ReproduceResult) -> list[str]:
-    """The twenty statements that most models decide, each with a number a model; where it is one, that is said."""
+    """The twenty statements about models that most of them decide, each with a number a model; where it is one, that is said."""
     rows, lines = {row.id: row for row in result.claims}, list[str]()
     deciding = {one.id: [each.model for each in one.models if each.cells and not each.proxy] for one in result.statements}
-    first = sorted(result.statements, key=lambda one: -len(deciding[one.id]))[:20]
+    of_models = [one for one in result.statements if one.document != "paper"]  # whose statements are about no model
+    first = sorted(of_models, key=lambda one: -len(deciding[one.id]))[:20]
     for one in (each for each in result.statements if each in first and deciding[each.id]):
         parts = "; ".join(f"{model} {_first(one, model, rows)}" for model in deciding[one.id])
         anchor = re.sub(r"[^a-z0-9 -]", "", DOCUMENTS[one.document].lower()).replace(" ", "-")

@@ -311,8 +311,13 @@ class StepCost(Experiment):
     model: str = ""
 
     def on(self, model: str) -> Self | None:
-        large = model.startswith(TWIN) or lens_of(model).input_embeddings.numel() > LARGE
-        return None if large else replace(self, model=model)
+        # Of a small vocabulary a head costs nothing: that is not what is said.
+        fits = (
+            not model.startswith(TWIN)
+            and lens_of(model).vocabulary_size >= 8192
+            and lens_of(model).input_embeddings.numel() <= LARGE
+        )
+        return replace(self, model=model) if fits else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model) if self.model else SMALL,)
