@@ -45,6 +45,7 @@ class Cloud:
     square_sum: float
     scatter: Floats | None  # Σ(x − μ)(x − μ)ᵀ [d, d]
     rows: Floats | None = None  # the vectors themselves, where they are few and known
+    device: str = "cpu"  # where the sums are: a card takes the eigenvalues, too
 
     @classmethod
     def of_sums(cls, sums: Sums, *, gram: bool = True) -> "Cloud":
@@ -54,6 +55,7 @@ class Cloud:
             count=sums.count, zeros=sums.zeros, unit_sum=sums.unit.cpu().numpy(), vector_sum=sums.total.cpu().numpy(),
             norm_sum=sums.norm, square_sum=sums.square, scatter=scatter,
             rows=sums.gram.rows.cpu().numpy() if scatter is not None and sums.gram is not None and sums.gram.held else None,
+            device=str(sums.sums.device),
         )  # fmt: skip
 
     @classmethod
@@ -164,7 +166,7 @@ def _eigh(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
             return np.append(few, np.zeros(cloud.width - len(few))), np.zeros((len(cloud.rows), 0))
         moment = np.outer(cloud.mean, cloud.mean)
         moment += cloud.covariance
-        values, found = _decomposed(moment, vectors)
+        values, found = _decomposed(moment, vectors, cloud.device)
         return values[::-1], found[:, ::-1]
     covariance, length = cloud.covariance, float(np.linalg.norm(cloud.mean))
     axis = cloud.mean / length
@@ -172,7 +174,7 @@ def _eigh(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
     mirror = np.eye(cloud.width) - np.outer(axis, 2 * axis / (axis @ axis))
     turned = mirror @ covariance @ mirror
     top, cross = length**2 + turned[0, 0], turned[1:, 0]
-    values, found = _decomposed(turned[1:, 1:] - np.outer(cross, cross) / top, vectors)
+    values, found = _decomposed(turned[1:, 1:] - np.outer(cross, cross) / top, vectors, cloud.device)
     energies = np.append(values, top + cross @ cross / top)[::-1]
     if not vectors:
         return energies, found
@@ -180,11 +182,14 @@ def _eigh(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
     return energies, mirror @ turned
 
 
-def _decomposed(matrix: Floats, vectors: bool) -> tuple[Floats, Floats]:
-    if not vectors:
-        return np.linalg.eigvalsh(matrix).astype(np.float64, copy=False), np.zeros((len(matrix), 0))
-    values, found = torch.linalg.eigh(torch.from_numpy(matrix))
-    return values.numpy(), found.numpy()
+def _decomposed(matrix: Floats, vectors: bool, device: str = "cpu") -> tuple[Floats, Floats]:
+    none, place = np.zeros((len(matrix), 0)), device if device.startswith("cuda") else "cpu"  # other devices have no float64
+    if vectors:
+        values, found = torch.linalg.eigh(torch.from_numpy(matrix).to(place))
+        return values.cpu().numpy(), found.cpu().numpy()
+    if place != "cpu":
+        return torch.linalg.eigvalsh(torch.from_numpy(matrix).to(place)).cpu().numpy(), none
+    return np.linalg.eigvalsh(matrix).astype(np.float64, copy=False), none
 
 
 # ---- Work on many matrices at once: one thread each, rather than all threads on each.
