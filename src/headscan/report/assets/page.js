@@ -48,15 +48,13 @@ const Headscan = (() => {
       axes.forEach((key) => (layout[key].fixedrange = false));
       Object.assign(layout, { dragmode: "zoom", uirevision: "stay" });
     }
-    // A narrow screen has room for fewer ticks than there are layers.
+    // A narrow screen has room for fewer ticks than there are layers: those stay that are far enough from the one before.
     const width = state.printing ? printWidth(place) : place.clientWidth;
-    const ticks = layout.xaxis && layout.xaxis.tickvals;
-    if (ticks) {
-      const step = Math.ceil((ticks.length * 34) / Math.max(width - 60, 60));
-      if (step > 1) {
-        layout.xaxis.tickvals = ticks.filter((_, index) => index % step === 0);
-        layout.xaxis.ticktext = layout.xaxis.ticktext.filter((_, index) => index % step === 0);
-      }
+    for (const axis of Object.keys(layout).filter((key) => /^xaxis/.test(key) && layout[key].tickvals).map((key) => layout[key])) {
+      const at = axis.tickvals.map((value, place) => (typeof value === "number" ? value : place));
+      const apart = (34 * (Math.max(...at) - Math.min(...at))) / Math.max(width - 60, 60);
+      const kept = at.reduce((some, value, index) => (index && value - at[some[some.length - 1]] < apart ? some : [...some, index]), []);
+      for (const name of ["tickvals", "ticktext"]) axis[name] = axis[name] && kept.map((index) => axis[name][index]);
     }
     layout.width = width;
     fit(place);
