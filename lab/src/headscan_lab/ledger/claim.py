@@ -168,8 +168,8 @@ def _tendency(counts: Region, control: Region | None, seen: ExperimentOutcome, p
     if where == "out":
         return "refuted", None, f"{said}."
     if control is None:
-        even = counts.low is not None and counts.high is not None and counts.low < 0 < counts.high
-        if even and len(seen.beside) > 1 and all(one.interval[1] <= (counts.high or 0.0) for one in seen.beside[:2]):
+        floor = counts.high if counts.low is not None and counts.low < 0 else None
+        if floor and len(seen.beside) > 1 and all(one.interval[1] <= floor for one in seen.beside[:2]):
             return "undecided", None, f"{said}; but neither of the two finds anything."
         return "supported", None, f"{said}."
     if seen.control is None:

@@ -69,7 +69,7 @@ class NextTokenTheory(Experiment):
         made = {name: join(name, values) for name, values in columns.items() if np.isfinite(values).all()}
         effect, control = made.pop(self.number or next(iter(columns)), None), made.pop(self.control, None)
         if effect is None:
-            return ExperimentOutcome(effect=None, note="The number that the claim rests on is not defined on all five instances.")
+            return ExperimentOutcome(effect=None, note="What the claim rests on is not defined on all five instances.")
         return ExperimentOutcome(effect=effect, control=control, cause=self.cause, beside=tuple(made.values()), models=())
 
 
