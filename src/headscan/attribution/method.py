@@ -1,7 +1,7 @@
 """What a method of attribution is, what it is asked, and what it answers."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,7 +14,7 @@ from headscan.attribution.engine import Engine, MemoryPlan, plan
 from headscan.attribution.gradients import Completeness
 from headscan.attribution.packed import Segment
 from headscan.attribution.target import AttributionTarget, Scores, Unit, gathered, spread
-from headscan.run import BadInput, Registry, Settings
+from headscan.run import BadInput, Named, Registry, Settings
 from headscan.text.prompts import Prompt
 
 Subsets = npt.NDArray[np.bool_]
@@ -182,7 +182,7 @@ class MethodWords:
 
 
 @dataclass(frozen=True, kw_only=True)
-class AttributionMethod(Settings):
+class AttributionMethod(Settings, Named):
     """A way to score the tokens of a prompt. Its `Option` fields are its parameters.
 
     @METHODS.register("my-method")
@@ -198,13 +198,6 @@ class AttributionMethod(Settings):
     words: ClassVar[MethodWords]  # they travel in the result
     substitutes: ClassVar[bool] = False  # whether it asks what stands for an absent token (`--substitute`)
     local: ClassVar[bool] = False  # whether it asks for the slope at the prompt itself
-
-    name: str = field(init=False, default="")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        name = next((name for name, item in METHODS.items() if item is type(self)), type(self).__name__)
-        object.__setattr__(self, "name", name)
 
     def explain(self, task: AttributionTask) -> AttributionMap:
         raise NotImplementedError

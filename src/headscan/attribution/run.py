@@ -73,9 +73,8 @@ def attribute(
         method: one of `headscan.attribution.METHODS` by name or as an object with its own parameters, or several; the
             first is the one that `scores` holds.
 
-    Raises:
-        BadInput: an empty prompt, a single token, one longer than the context, a target that is no single token, an
-            option that no method uses, a model without an output layer or without gradients.
+    Raises BadInput: an empty prompt, a single token, one longer than the context, a target that is no single token, an option
+    that no method uses, a model without an output layer or without gradients.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))

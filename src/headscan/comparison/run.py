@@ -65,9 +65,8 @@ def compare(
     Returns:
         A `CompareResult`: one cell a pair of models, pair of sites and measure, with an interval by documents and p values.
 
-    Raises:
-        BadInput: fewer than two, what `headscan.scan` raises, stored vectors that do not fit, moments larger than half of the
-            memory.
+    Raises BadInput: fewer than two, what `headscan.scan` raises, stored vectors that do not fit, moments larger than half of
+    the memory.
 
     All models read the text at once, side by side, where their weights take less than .4 of the machine's memory; else one
     after another, the vectors of all but the last in temporary files. Tokens are compared where they are the same: with one

@@ -14,7 +14,7 @@ from headscan.inversion.joint_search import JointSearch, joint
 from headscan.inversion.left_to_right import Search, exact, refuse_unordered
 from headscan.inversion.reconstruction import UNCOMPARED, Reconstruction, accepted
 from headscan.model.slicing import SlicedModel
-from headscan.run import BadInput, Option, Progress, Registry, Settings
+from headscan.run import BadInput, Named, Option, Progress, Registry, Settings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,8 @@ class Problem:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Method(Settings, ABC):
+class Method(Settings, Named, ABC):
     """A way from outputs to tokens. Its fields are its parameters: options of the command line."""
-
-    name: ClassVar[str]
 
     def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> "Method":
         """The method that is used for prompts of these lengths; BadInput for an output that it cannot invert.
@@ -72,8 +70,6 @@ class Exact(Search, Method):
 
     Tokens before the first output given are searched jointly. Source: Nikolaou et al., arXiv:2510.15511 (SipIt).
     """
-
-    name: ClassVar[str] = "exact"
 
     hidden: Annotated[JointSearch, Option("How tokens without an output of their own are searched.", python=True)] = _JOINT
 
@@ -172,8 +168,6 @@ class Direct(Indirect):
 class Joint(JointSearch, Method):
     """All tokens of a prompt together: gradient descents, then exchanges of one token after another; any slice."""
 
-    name: ClassVar[str] = "joint"
-
     def solve(self, problem: Problem) -> list[Reconstruction]:
         return [
             joint(
@@ -187,8 +181,6 @@ class Joint(JointSearch, Method):
 @METHODS.register("auto")
 class Auto(Method):
     """Exact search where the slice is causal and gives positions, joint search elsewhere."""
-
-    name: ClassVar[str] = "auto"
 
     def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> Method:
         return Exact() if cut.causal and ordered else Joint()

@@ -100,7 +100,6 @@ class QueryInversion:
 class BeamInversion(LeakTest):
     """Inversion of embeddings by queries: a beam with a language model's prior, then exchanges of words; nothing is trained."""
 
-    name: ClassVar[str] = "beam"
     releases: ClassVar[tuple[str, ...]] = ("embedding",)
     language: Annotated[str, Option("The language model that the attacker has.")] = ""
     judge: Annotated[str | None, Option("Another encoder, which says how alike the meanings are. Default: the same.")] = None

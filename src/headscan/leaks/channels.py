@@ -29,7 +29,6 @@ COUNTED = ("noise", "prior", "windows", "length", "candidates", "draws")
 class StatesChannel(LeakChannel):
     """The states of a site at every position: what a split model sends, or a server keeps."""
 
-    name: ClassVar[str] = "states"
     uses: ClassVar[tuple[str, ...]] = ("sites", "format", "defence", *COUNTED)
     meaning: ClassVar[str] = (
         "Bits that the state at a token's position reveals of that token to an attacker who knows the tokens before it; "
@@ -62,7 +61,6 @@ def sites_of(lens: Lens, asked: Given) -> tuple[str, ...]:
 class CacheChannel(LeakChannel):
     """Keys, values or both that attention stores, of some blocks and heads, in the number format of the cache."""
 
-    name: ClassVar[str] = "cache"
     uses: ClassVar[tuple[str, ...]] = SHARED
     meaning: ClassVar[str] = (
         "Bits that what the cache holds of a token reveals of that token to an attacker who knows the tokens before it; "
@@ -105,7 +103,6 @@ class LogitsChannel(LeakChannel):
     taken centred over the vocabulary, which is the same for W with its columns centred.
     """
 
-    name: ClassVar[str] = "logits"
     uses: ClassVar[tuple[str, ...]] = COUNTED
     meaning: ClassVar[str] = (
         "Bits that the logits at a token's position, given as log-probabilities, reveal of that token to an attacker who "
@@ -152,7 +149,6 @@ class EmbeddingChannel(LeakChannel):
     embedding of their first half finds first among what is released of all.
     """
 
-    name: ClassVar[str] = "embedding"
     uses: ClassVar[tuple[str, ...]] = (*COUNTED, "defence")
     meaning: ClassVar[str] = (
         "Bits that the embedding of a text reveals of one token to an attacker who knows all the others, before and after it: "

@@ -190,7 +190,6 @@ class GradientChannel(LeakChannel):
     differ from prefix to prefix (`headscan.leaks.gradient`); mirages of the first stage fall there.
     """
 
-    name: ClassVar[str] = "gradient"
     meaning: ClassVar[str] = "No bits are counted: a gradient without noise is read, not guessed at."
 
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:

@@ -53,7 +53,6 @@ class Margins(LeakTest):
     one token exchanged. The least of a sample bounds that of all prompts from above; a change below half of it confuses none.
     """
 
-    name: ClassVar[str] = "margins"
     releases: ClassVar[tuple[str, ...]] = ("states",)
     prompts: Annotated[int, Option("Prompts of the text.", low=20, high=4000)] = 300
 

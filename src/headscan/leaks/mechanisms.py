@@ -18,7 +18,7 @@ from headscan.model.recording import evaluating
 from headscan.model.sites import first_tensor, input_tensor
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.checks import Mapped
-from headscan.run import BadInput, Option, Registry, Settings
+from headscan.run import BadInput, Named, Option, Registry, Settings
 
 # ---- A release of every position, as what the audit needs of it: slices to run, and what the model loses by it.
 
@@ -212,13 +212,12 @@ UNCHANGED = Fitted(same, same)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mechanism(Settings, ABC):
+class Mechanism(Settings, Named, ABC):
     """A map that the attacker knows, before Gaussian noise. Its fields are its parameters: options.
 
     All bounds hold for what is seen after it: a known rotation before the noise changes no distance and therefore no bit.
     """
 
-    name: ClassVar[str]
     rounds: ClassVar[bool] = False
     """Whether it makes some releases equal, so that there are bits without noise."""
     keyed: ClassVar[bool] = False
@@ -302,8 +301,6 @@ class SecretOrder(Mechanism):
     A search by sorted numbers is the attack of arXiv:2505.18332.
     """
 
-    name: ClassVar[str] = "permutation"
-
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         return Fitted(lambda x: x.float().sort(-1).values, same, kept=lambda x: x.float())
 
@@ -326,7 +323,6 @@ class KVCloak(Mechanism):
     padded to a block. Here M is any orthogonal matrix, the masked row is Gaussian, and all secrets are new for each window.
     """
 
-    name: ClassVar[str] = "kv-cloak"
     keyed: ClassVar[bool] = True
     block: Annotated[int, Option("Tokens of a block.", low=1)] = 16
     width: Annotated[int, Option("Entries that M mixes, a head's; at most all of them.", low=1)] = 64
@@ -367,7 +363,6 @@ class KVCloak(Mechanism):
 class Projection(Mechanism):
     """Released are the coordinates along the first principal directions of the site's states, as many as `dimensions`."""
 
-    name: ClassVar[str] = "projection"
     dimensions: Annotated[int, Option("Directions that are released.", low=1)] = 8
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
@@ -383,8 +378,6 @@ class Projection(Mechanism):
 class Rotation(Mechanism):
     """Coordinates are mixed by a random rotation that the attacker knows: distances stay, and with them every bit."""
 
-    name: ClassVar[str] = "rotation"
-
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         width = states.shape[1]
         drawn = torch.randn(width, width, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
@@ -396,7 +389,6 @@ class Rotation(Mechanism):
 class Rounding(Mechanism):
     """Every coordinate in so many bits, with a scale and an offset a token; before the noise, where there is any."""
 
-    name: ClassVar[str] = "rounding"
     rounds: ClassVar[bool] = True
     bits: Annotated[int, Option("Bits of each coordinate.", low=1, high=8)] = 1
 
@@ -408,8 +400,6 @@ class Rounding(Mechanism):
 class Scaling(Mechanism):
     """Noise in proportion to each coordinate's own spread: few large coordinates do not take it all on themselves."""
 
-    name: ClassVar[str] = "per-coordinate"
-
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         spread = states.std(0, unbiased=False)
         spread = spread.where(spread > 0, spread.new_ones(()))  # a constant coordinate is released as it is
@@ -420,7 +410,6 @@ class Scaling(Mechanism):
 class Sparsification(Mechanism):
     """Of each token the coordinates of largest size, as a split model sends them; the others are 0."""
 
-    name: ClassVar[str] = "sparsification"
     largest: Annotated[float, Option("Share of a token's coordinates that is sent.", above=0, high=1)] = 0.25
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:

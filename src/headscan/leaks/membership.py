@@ -84,7 +84,6 @@ class Membership(LeakTest):
     `members` against the verb's text, in pieces. Neighbours have other tokens that the model expects (after Mattern et al. 2023).
     """
 
-    name: ClassVar[str] = "membership"
     releases: ClassVar[tuple[str, ...]] = ("states", "cache", "logits", "gradient")
     members: Annotated[str, Option("A text that the model was trained on.")] = ""
     reference: Annotated[str | None, Option("A model with the same tokenizer that was not trained on it.")] = None
@@ -158,7 +157,6 @@ def losses_of(lens: Lens, rows: Int[Tensor, "N T"]) -> Scores:
 class IndexMembership(LeakTest):
     """Is a text in the index? By the largest cosine of its own embedding with what is released of half of the passages."""
 
-    name: ClassVar[str] = "index"
     releases: ClassVar[tuple[str, ...]] = ("embedding",)
     passages: Annotated[int, Option("Passages of the text, half of them in the index.", low=8)] = 400
 

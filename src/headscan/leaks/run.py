@@ -22,7 +22,7 @@ from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import CachePart
-from headscan.run import BadInput, Given, Registry, Run, Settings, TextRecord, plain, running, verb
+from headscan.run import BadInput, Given, Named, Registry, Run, Settings, TextRecord, plain, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.information import entropy_bits
 from headscan.text import documents as read_documents
@@ -43,10 +43,9 @@ class Leak:
 
 
 @dataclass(frozen=True)
-class LeakChannel(ABC):
+class LeakChannel(Named, ABC):
     """Something that leaks."""
 
-    name: ClassVar[str]
     uses: ClassVar[tuple[str, ...]] = ()  # the options in `SHARED` that mean something for it; the others are refused
     meaning: ClassVar[str] = ""  # what the bits in its rows are bits of, in a sentence
 
@@ -63,10 +62,9 @@ CHANNELS: Registry[type[LeakChannel]] = Registry("release", "headscan.leaks.chan
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeakTest(Settings, ABC):
+class LeakTest(Settings, Named, ABC):
     """A test of a release beside the bits: an attack by name, margins, membership. Its fields are its parameters."""
 
-    name: ClassVar[str]
     releases: ClassVar[tuple[str, ...]]  # that it can be asked of
 
     def ready(self) -> None:

@@ -72,8 +72,7 @@ class ModelInputs:
     ) -> dict[str, Any]:  # fmt: skip
         """The arguments of the model's forward pass, checked.
 
-        Raises:
-            BadInput: neither or both of ids and embeddings, ids out of the vocabulary, input longer than the context.
+        Raises BadInput: neither or both of ids and embeddings, ids out of the vocabulary, input longer than the context.
         """
         if (input_ids is None) == (inputs_embeds is None):
             raise BadInput("Give either input_ids or inputs_embeds, not both and not neither.")
@@ -99,8 +98,7 @@ class ModelInputs:
     def ids(self, given: IdsLike, what: str = "input") -> Int[Tensor, "B T"]:
         """Token ids as int64 [B, T] on the model's device.
 
-        Raises:
-            BadInput: prompts of unequal lengths, no whole numbers, ids out of the vocabulary, more than the context.
+        Raises BadInput: prompts of unequal lengths, no whole numbers, ids out of the vocabulary, more than the context.
         """
         try:
             ids = torch.as_tensor(np.asarray(given) if isinstance(given, (list, tuple)) else given)

@@ -39,8 +39,7 @@ class Lens(Memo):
 
     The model is one of transformers, on any device and in any precision. It is left as it is: no hook stays on it.
 
-    Raises:
-        BadInput: the model has no weights, takes other input than tokens, or shows no chain of blocks.
+    Raises BadInput: the model has no weights, takes other input than tokens, or shows no chain of blocks.
 
     Cost: two forward passes of 2 x 7 tokens when it is made.
 
@@ -83,10 +82,9 @@ class Lens(Memo):
         that order), also as ID@REVISION. `random_init`: build the model from its configuration with fresh weights drawn
         from this seed, without reading a weight file. The other options are the fields of `headscan.model.settings.Loading`.
 
-        Raises:
-            BadInput: nothing there, no or damaged safetensors, only pickle weights, a configuration that describes no
-                model or one larger than memory, weights that do not fit it, an unknown or absent device, dtype or
-                quantisation. All but what only the weights show is checked before they are read.
+        Raises BadInput: nothing there, no or damaged safetensors, only pickle weights, a configuration that describes no model
+        or one larger than memory, weights that do not fit it, an unknown or absent device, dtype or quantisation. All but what
+        only the weights show is checked before they are read.
 
         Weights are read from safetensors, or unpacked from a .gguf file (which needs `headscan[gguf]`). Weights that
         the configuration has but the file lacks are refused, except a pooler's, which feeds no site. Where those of the
@@ -118,8 +116,7 @@ class Lens(Memo):
     def match(self, glob: str | Iterable[str]) -> tuple[str, ...]:
         """The sites that a glob matches, in the order of depth; see `headscan.model.sites.match_sites` for the rules.
 
-        Raises:
-            BadInput: a glob matches nothing; the message lists the sites there are.
+        Raises BadInput: a glob matches nothing; the message lists the sites there are.
         """
         return match_sites(glob, self.sites, self.name)
 
@@ -158,8 +155,7 @@ class Lens(Memo):
         Returns:
             {site: tensor [B, T, width]} in the order of depth; empty if `each` is given.
 
-        Raises:
-            BadInput: ids outside the vocabulary, longer input than the context, a glob that matches nothing.
+        Raises BadInput: ids outside the vocabulary, longer input than the context, a glob that matches nothing.
         """
         chosen = self.match(sites)
         inputs = self.inputs.forward(input_ids, inputs_embeds, attention_mask, decoder_input_ids, chosen)
@@ -288,8 +284,7 @@ ModelsLike = ModelLike | Sequence[ModelLike]
 def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:
     """The models as Lenses, each loaded when its turn comes; a live model is left as it is.
 
-    Raises:
-        BadInput: none was given, or one of them cannot be loaded. That is said at once, before any weights are read.
+    Raises BadInput: none was given, or one of them cannot be loaded. That is said at once, before any weights are read.
 
     >>> from transformers import GPT2Config, GPT2Model
     >>> live = GPT2Model(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2))

@@ -84,8 +84,7 @@ class Blank:
 def estimate_size(family: Any, config: Any, name: str, trust_remote_code: bool = False) -> ModelSize:
     """How large the model of a configuration will be, measured by building it on torch's device 'meta'.
 
-    Raises:
-        BadInput: nothing can be built from the configuration; the sentence says why.
+    Raises BadInput: nothing can be built from the configuration; the sentence says why.
 
     Cost: milliseconds (34 for Llama 7B), whatever the configuration says.
 
@@ -265,8 +264,7 @@ class Preparation:
 def prepare(model: str | os.PathLike[str], settings: Building) -> Preparation:
     """Everything that can be said against loading a model, said before any weight is read.
 
-    Raises:
-        BadInput: as `Lens.load`, except for what only reading the weights can tell.
+    Raises BadInput: as `Lens.load`, except for what only reading the weights can tell.
     """
     source, trust = find_source(os.fspath(model)), settings.trusted
     if source.header is not None and settings.quantize is not None:

@@ -175,8 +175,7 @@ def find_sites(model: Any, context: int | None) -> tuple[tuple[Stack, ...], dict
 
     One traced pass finds the sites; another checks that each is read once, with the shape it promises.
 
-    Raises:
-        BadInput: it cannot be run on token ids alone, or shows no chain of blocks.
+    Raises BadInput: it cannot be run on token ids alone, or shows no chain of blocks.
     """
     inputs, shape = probe_inputs(model, context, seed=0)
     with evaluating(model):

@@ -57,8 +57,7 @@ Revisions = Annotated[str | Sequence[str] | None, Option(
 class Loading(Settings):
     """How a model is loaded.
 
-    Raises:
-        BadInput: a device that this machine lacks, a package that is not installed.
+    Raises BadInput: a device that this machine lacks, a package that is not installed.
 
     >>> Loading(dtype="bfloat16").part(Loading)["device"]
     'auto'

@@ -24,8 +24,7 @@ def match_sites(globs: str | Iterable[str], sites: Sequence[str], owner: str) ->
     `block.3.**` block 3 with its branches; `*` alone means every site. A glob without the prefix `encoder.` or
     `decoder.` counts for both stacks. Several globs may be given as a list or separated by commas.
 
-    Raises:
-        BadInput: a glob matches nothing; the message lists the sites there are.
+    Raises BadInput: a glob matches nothing; the message lists the sites there are.
 
     >>> match_sites("block.*, head", ["embedding", "block.0.mlp", "block.0", "block.1", "head"], "a model")
     ('block.0', 'block.1', 'head')

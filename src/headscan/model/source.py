@@ -131,8 +131,7 @@ class Source:
     def config(self, trust_remote_code: bool) -> Any:
         """The model's configuration.
 
-        Raises:
-            BadInput: it is damaged, of an unknown kind, or cannot be fetched.
+        Raises BadInput: it is damaged, of an unknown kind, or cannot be fetched.
         """
         from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -253,8 +252,7 @@ def model_folder(folder: Path) -> Path:
 def find_source(model: str) -> Source:
     """Where `model` is: a specimen's name first, then a folder or a .gguf file, else a hub id, or ID@REVISION.
 
-    Raises:
-        BadInput: what can only be a folder is not there, or has no config.json.
+    Raises BadInput: what can only be a folder is not there, or has no config.json.
     """
     given = os.fspath(model)
     if given in specimens():

@@ -71,8 +71,7 @@ def load_tokenizer(wanted: Any, source: Source | None = None, trust_remote_code:
     Args:
         wanted: "bytes", a folder, a .gguf file, a hub id, the name of a specimen, a tokenizer object, or None.
 
-    Raises:
-        BadInput: what was asked for by name is not there or cannot be read.
+    Raises BadInput: what was asked for by name is not there or cannot be read.
     """
     if wanted is None:
         if source is None or not source.has_tokenizer:

@@ -27,8 +27,7 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.pkl")
 def weight_files(folder: Path, single: str = SINGLE) -> list[Path]:
     """The safetensors files that make up the model (or, of the name `single`, an adapter) in `folder`, each checked to be whole.
 
-    Raises:
-        BadInput: none there, only pickle weights, a shard missing, a damaged index, a truncated file.
+    Raises BadInput: none there, only pickle weights, a shard missing, a damaged index, a truncated file.
     """
     if (folder / single).is_file():
         files = [folder / single]
@@ -152,8 +151,7 @@ def read_header(file: Path) -> Header:
     The format (versions 2 and 3, little-endian): "GGUF", the version; the numbers of tensors and of values; the values,
     each a name, a type and the value; of each tensor the name, its dimensions, its type and its offset; the tensors.
 
-    Raises:
-        BadInput: the packages that read such files are not installed; the file is truncated, or is no .gguf file.
+    Raises BadInput: the packages that read such files are not installed; the file is truncated, or is no .gguf file.
     """
     for package in ("gguf", "accelerate"):
         if find_spec(package) is None:
@@ -239,8 +237,7 @@ def settled(network: Any, report: Mapping[str, Any], name: str) -> tuple[Any, li
     Where the head alone is missing (a sentence encoder whose configuration still names the masked language model that
     it was made from), the model without its head is complete, and is what is read. `report` is `output_loading_info`.
 
-    Raises:
-        BadInput: weights of other shapes; weights that are missing, and not the head's alone.
+    Raises BadInput: weights of other shapes; weights that are missing, and not the head's alone.
     """
     wrong = sorted(str(entry[0]) for entry in report.get("mismatched_keys", ()))
     unfit = f"The weights of '{name}' do not fit its configuration:"

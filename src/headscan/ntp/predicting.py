@@ -102,9 +102,8 @@ def run(
         text: a file, folder, `-`, `datasets` id, name of an embedded text, the text itself, or a list of texts.
         Further options: see `headscan ntp --help`. `out`/counts keeps the count as Parquet and safetensors.
 
-    Raises:
-        BadInput: an empty text, one shorter than the order, an empty vocabulary, supports that all cover the vocabulary, a
-            resume on something that changed.
+    Raises BadInput: an empty text, one shorter than the order, an empty vocabulary, supports that all cover the vocabulary, a
+    resume on something that changed.
 
     Entropy bound and supports are over all positions that have a full context inside their document.
 

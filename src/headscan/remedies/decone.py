@@ -45,8 +45,7 @@ def decone(
         A Lens for a name, a folder or a Lens; for a live model another one. `save_pretrained` writes weights that the
         family's own class cannot use, for it has no place for the biases: decone after loading.
 
-    Raises:
-        BadInput: the model has no head, its weights are quantised, or there is no tokenizer for a text.
+    Raises BadInput: the model has no head, its weights are quantised, or there is no tokenizer for a text.
 
     Cost: one forward pass of the text, and two of 64 tokens.
 

@@ -15,7 +15,7 @@ This is the lowest floor: it imports nothing of headscan's but itself, and no li
 from headscan.run.errors import BadInput, disk_is_full, exhausted, halving
 from headscan.run.files import FolderLock, check_writable, uninterrupted, write_atomic
 from headscan.run.parts import Part, Parts
-from headscan.run.registry import Registry
+from headscan.run.registry import Named, Registry
 from headscan.run.result import DataFrame, Presenter, Result, dataframe, present_with, read_document
 from headscan.run.rows import Cell, Finding, Interval, Json, ModelRecord, Protocol, Row, TextRecord, plain
 from headscan.run.run import Run, fingerprint
@@ -38,9 +38,9 @@ from headscan.run.verbs import VERBS, Given, estimates, running, verb
 from headscan.run.vocabulary import Term, terms_of
 
 __all__ = [
-    "VERBS", "BadInput", "Baseline", "Cell", "CommandLine", "DataFrame", "Finding", "FolderLock", "Given", "Ignore", "Interval",
-    "Json", "ModelRecord", "Option", "OptionField", "Out", "Part", "Parts", "Presenter", "Progress", "Progressing", "Protocol",
-    "Registry", "Result", "Resume", "Row", "Run", "Seed", "Settings", "Term", "TextRecord", "check_writable", "dataframe",
-    "disk_is_full", "estimates", "exhausted", "fingerprint", "halving", "no_progress", "options_of", "plain", "present_with",
-    "read_document", "running", "terms_of", "uninterrupted", "verb", "write_atomic",
+    "VERBS", "BadInput", "Baseline", "Cell", "CommandLine", "DataFrame", "Finding", "FolderLock", "Given", "Ignore",
+    "Interval", "Json", "ModelRecord", "Named", "Option", "OptionField", "Out", "Part", "Parts", "Presenter", "Progress",
+    "Progressing", "Protocol", "Registry", "Result", "Resume", "Row", "Run", "Seed", "Settings", "Term", "TextRecord",
+    "check_writable", "dataframe", "disk_is_full", "estimates", "exhausted", "fingerprint", "halving", "no_progress",
+    "options_of", "plain", "present_with", "read_document", "running", "terms_of", "uninterrupted", "verb", "write_atomic",
 ]  # fmt: skip

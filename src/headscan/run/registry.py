@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache, partial
 from importlib.metadata import entry_points
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
 from headscan.run.errors import BadInput, nearest
 from headscan.run.settings import PARAMETERS, OptionField, check_value, from_text, options_of
@@ -27,6 +27,12 @@ def _load_plugins() -> None:
             entry.load()
         except Exception as error:
             raise BadInput(f"The plug-in {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
+
+
+class Named:
+    """A parent of classes that are told the name under which they are registered."""
+
+    name: ClassVar[str]
 
 
 class Registry(Mapping[str, T], Generic[T]):
@@ -77,6 +83,8 @@ class Registry(Mapping[str, T], Generic[T]):
             raise BadInput(f"There are two {self.kind}s named {name!r}: {_home(taken)} and {_home(item)}.")
         self._items[name] = item
         if isinstance(item, type):
+            if issubclass(item, Named) and "name" not in vars(item):
+                item.name = name
             if hasattr(item, "__dataclass_transform__") and "__dataclass_params__" not in vars(item):
                 dataclass(frozen=True, kw_only=True)(item)  # in place
             PARAMETERS.add(item)

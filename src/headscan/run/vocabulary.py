@@ -96,8 +96,7 @@ def terms_of(kind: type) -> dict[str, Term]:
     >>> [term.title for term in terms_of(Row).values()]
     ['site', 'relative gap']
 
-    Raises:
-        TypeError: `kind` is no dataclass.
+    Raises TypeError: `kind` is no dataclass.
     """
     if not is_dataclass(kind):
         raise TypeError(f"{kind} is no dataclass")

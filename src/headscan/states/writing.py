@@ -80,8 +80,7 @@ def run(
     Args:
         model: as `scan` takes it. text: what it reads.
 
-    Raises:
-        BadInput: the model, the text or an option cannot be used; NaN or infinite activations, by site.
+    Raises BadInput: the model, the text or an option cannot be used; NaN or infinite activations, by site.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()

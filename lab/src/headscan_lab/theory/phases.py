@@ -43,8 +43,7 @@ def phases(steps: Sequence[int], ranks: Sequence[float], *, draws: int = 400, se
     Args:
         steps: of the checkpoints, ascending; at least four. ranks: the effective rank (or another number) at each.
 
-    Raises:
-        BadInput: fewer than four checkpoints, steps that do not ascend, values that are no numbers or all equal.
+    Raises BadInput: fewer than four checkpoints, steps that do not ascend, values that are no numbers or all equal.
 
     Cost: O(K²) a draw, K checkpoints: each part is an isotonic regression.
 

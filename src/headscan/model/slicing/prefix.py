@@ -176,8 +176,7 @@ class CacheSlice(SlicedModel):
         heads: stored heads that are seen; None for all.
         tokens: positions of the prompt that are still stored, as between numpy's brackets.
 
-    Raises:
-        BadInput: a block without a cache, a head that does not exist.
+    Raises BadInput: a block without a cache, a head that does not exist.
 
     The cache is that of a prompt that was read in one pass, and may be rounded afterwards (as KIVI and similar methods
     do): later states were not computed from the rounded cache.

@@ -177,8 +177,7 @@ class Slice(SliceSpecification):
 
     `run` gives [B, T', w']: T' positions kept, w' features kept, all sites together.
 
-    Raises:
-        BadInput: an attribute that no slice can have.
+    Raises BadInput: an attribute that no slice can have.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
@@ -194,8 +193,7 @@ class Slice(SliceSpecification):
     def on(self, lens: Lens) -> SlicedModel:
         """The slice made ready on a model: what takes time (fresh weights, probing the mask) is done once and kept.
 
-        Raises:
-            BadInput: the model cannot be cut so; one sentence says why.
+        Raises BadInput: the model cannot be cut so; one sentence says why.
         """
         return lens.once(self, lambda: SlicedModel(self, lens))
 
