@@ -5,12 +5,13 @@ widths 16 to 48, 1 to 3 blocks, rates 3e-4 to 3e-3, tied or not, two vocabularie
 contexts of 16 and 32, a measurement every 4 or 8 steps, all drawn from the run's number. The families of the monitor are read
 as often.
 
-Runs 0 to 299 are the calibration, 100 of each kind: the largest change of each rule in any of them stands beside its limit. Runs
-10,000 to 10,099 are independent: limits were set before any of them ran. Then each fault is put into runs of the kinds that can
-have it, at step 40 or at the beginning (no warm-up): in how many is it named within two measurements, by a rule of its own, by
-any, and by plain detection of loss spikes (a loss that is no number, or five deviations of the last 30 above their mean)?
-Everything is resumed from `headscan-results/benchmarks/monitor-faults.jsonl`. Arguments: healthy runs of a kind (100), runs of a
-fault (12), which part (calibration, independent, faults; all).
+Each fault is put into runs of the kinds that can have it, at step 40 or at the beginning (no warm-up): in how many is it named
+within two measurements, by a rule of its own, by any, and by plain detection of loss spikes (a loss that is no number, or five
+deviations of the last 30 above their mean)? Rules and limits may be changed with a look at the calibration: healthy runs 0 to
+299, 100 of each kind, and faults in runs from 20,000 on. The confirmation is made afterwards, on runs that nobody has looked at:
+healthy ones from FIRST on, their kinds in turn, and faults from FIRST + 10,000 on. Everything is resumed from the file STORE
+(`headscan-results/benchmarks/monitor-faults.jsonl`); delete it where a rule was changed.
+Arguments: healthy runs of a kind (100), runs of a fault (12), which part (calibration, confirmation; both), FIRST (40000).
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ from _table import show
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
 
 from headscan.statistics import NonFinite
+from headscan.statistics.uncertainty import wilson
 from headscan.text.source import embedded
 from headscan.training import ALARMS, Watch
 
 STORE = Path(__file__).resolve().parents[1] / "headscan-results" / "benchmarks" / "monitor-faults.jsonl"
-STEPS, BATCH, AT, FIRST_INDEPENDENT = 56, 8, 40, 10_000
+STEPS, BATCH, AT = 56, 8, 40
 KINDS = ("gpt2", "llama", "mixtral")
 SPECIAL = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 
@@ -92,16 +94,17 @@ def _queries_and_keys(run: Run) -> list[torch.Tensor]:
 
 
 def collapse(run: Run) -> None:
-    """The first head of the last block looks at one place: its scores are a hundred times as sharp."""
+    """The first head of the last block looks at one place: its queries are scaled until scores of white states deviate by 30."""
     if run.steps:
         return
-    if hasattr(run.blocks[-1], "attn"):
-        weight = _queries_and_keys(run)[0]
-        size = run.blocks[-1].attn.head_dim
-        weight[:, :size] *= 100
-        return
-    attention = run.blocks[-1].self_attn
-    attention.q_proj.weight[: attention.head_dim] *= 100
+    block = run.blocks[-1]
+    if hasattr(block, "attn"):
+        size, width = block.attn.head_dim, block.attn.embed_dim
+        query, key = block.attn.c_attn.weight[:, :size], block.attn.c_attn.weight[:, width : width + size]
+    else:
+        size = block.self_attn.head_dim
+        query, key = block.self_attn.q_proj.weight[:size].T, block.self_attn.k_proj.weight[:size].T
+    query.mul_(30 * size**0.5 / (query @ key.T).norm())
 
 
 def overflow(run: Run) -> None:
@@ -130,7 +133,7 @@ def nothing(run: Run) -> None:
 
 # What a fault does at each step from the 40th on; which rules are its own; which kinds can have it.
 FAULTS: dict[str, tuple[Callable[[Run], None], set[str], tuple[str, ...]]] = {
-    "bad shard": (nothing, {"loss", "rise"}, KINDS),
+    "bad shard": (nothing, {"loss", "rise", "shard"}, KINDS),
     "too high rate": (spread, {"update"}, KINDS),
     "no warm-up": (nothing, {"warmup"}, KINDS),
     "dead experts": (starve, {"experts"}, ("mixtral",)),
@@ -249,34 +252,35 @@ def main() -> None:
     """Run what is missing, then print the tables."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 100
     hurt = int(sys.argv[2]) if len(sys.argv) > 2 else 12
-    parts = sys.argv[3].split(",") if len(sys.argv) > 3 else ["calibration", "independent", "faults"]
+    parts = sys.argv[3].split(",") if len(sys.argv) > 3 else ["calibration", "confirmation"]
+    first = int(sys.argv[4]) if len(sys.argv) > 4 else 40_000
     torch.set_num_threads(1)
     texts = {kind: tokens_of(kind) for kind in ("bytes", "zipf")}
     STORE.parent.mkdir(parents=True, exist_ok=True)
     have = [json.loads(line) for line in STORE.read_text().splitlines()] if STORE.exists() else []
     done = {(one["run"], one["fault"]) for one in have}
     plan: list[tuple[int, str, str | None]] = []
-    if "calibration" in parts:
-        plan += [(100 * place + k, kind, None) for place, kind in enumerate(KINDS) for k in range(count)]
-    if "faults" in parts:
-        plan += [(20_000 + k, kinds[k % len(kinds)], name) for name, (_, _, kinds) in FAULTS.items() for k in range(hurt)]
-    if "independent" in parts:
-        plan += [(FIRST_INDEPENDENT + k, KINDS[k % 3], None) for k in range(count)]
+    for part in parts:
+        start = 20_000 if part == "calibration" else first + 10_000
+        plan += [(start + k, kinds[k % len(kinds)], name) for k in range(hurt) for name, (_, _, kinds) in FAULTS.items()]
+        start = 0 if part == "calibration" else first
+        plan += [(start + k, KINDS[k // count] if part == "calibration" else KINDS[k % 3], None) for k in range(3 * count)]
     with STORE.open("a") as kept:
         for place, (number, kind, fault) in enumerate(plan):
             if (number, fault) not in done:
                 have.append(trained(number, kind, fault, texts))
                 print(json.dumps(have[-1]), file=kept, flush=True)
                 print(f"\r{place + 1}/{len(plan)} runs   ", end="", file=sys.stderr, flush=True)
-    tables(have)
+    wanted = {(number, fault) for number, _, fault in plan}
+    for part in parts:
+        print(f"\n{part}\n")
+        tables([one for one in have if (one["run"], one["fault"]) in wanted and (one["run"] < 30_000) == (part == "calibration")])
 
 
 def tables(have: list[dict[str, Any]]) -> None:
-    """The rules on healthy runs, the faults, and the two totals."""
+    """The rules on healthy runs, the faults, and how many healthy runs had an alarm."""
     rules = {name: ALARMS.build(name) for name in ALARMS.names()}
     healthy = [one for one in have if one["fault"] is None]
-    calibration = [one for one in healthy if one["run"] < FIRST_INDEPENDENT]
-    independent = [one for one in healthy if one["run"] >= FIRST_INDEPENDENT]
 
     def over(one: dict[str, Any], name: str) -> bool:
         return bool(one["largest"].get(name, -9) > rules[name].limit)
@@ -284,10 +288,8 @@ def tables(have: list[dict[str, Any]]) -> None:
     show([
         {
             "rule": name, "code": rule.code, "limit": rule.limit,
-            "largest_of_calibration": max((one["largest"].get(name, -9) for one in calibration), default=math.nan),
-            "alarms": sum(over(one, name) for one in calibration),
-            "largest_of_independent": max((one["largest"].get(name, -9) for one in independent), default=math.nan),
-            "false_alarms": sum(over(one, name) for one in independent),
+            "largest_healthy": max((one["largest"].get(name, -9) for one in healthy), default=math.nan),
+            "false_alarms": sum(over(one, name) for one in healthy), "of": len(healthy),
         }
         for name, rule in rules.items()
     ])  # fmt: skip
@@ -305,17 +307,17 @@ def tables(have: list[dict[str, Any]]) -> None:
         ]
         delays = [d / one["every"] for one in some if (d := delay(one, own)) is not None]
         peer = sum(any(first <= step < first + 2 * one["every"] for step in one["spiked"]) for one in some)
-        early = sum(any(step < first for _, step in one["alarms"]) for one in some)
+        early = sum(any(step < first for _, step in one["alarms"]) for one in some)  # false ones, too
         rows.append({
             "fault": fault, "runs": len(some), "by_its_rules": within[0], "by_any": within[1], "loss_spike": peer,
             "median_delay_in_measurements": float(np.median(delays)) if delays else math.nan, "spoke_before": early,
         })  # fmt: skip
     show(rows)
-    for name, runs in (("calibration", calibration), ("independent", independent)):
-        spoke = sum(any(over(one, rule) for rule in rules) for one in runs)
-        print(
-            f"{name}: {spoke} of {len(runs)} healthy runs with any alarm; loss spikes: {sum(bool(one['spiked']) for one in runs)}"
-        )
+    for kind in (*KINDS, "all"):
+        runs = [one for one in healthy if kind in (one["kind"], "all")]
+        spoke, spiked = (sum(bool(one[what]) for one in runs) for what in ("alarms", "spiked"))
+        ends = " to ".join(f"{end:.3f}" for end in wilson(spoke, max(1, len(runs))))
+        print(f"{kind}: {spoke} of {len(runs)} healthy runs with any alarm (95 %: {ends}); with a loss spike: {spiked}")
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """The families of the monitor: each number against one that is obviously right, and that nothing waits for the device."""
 
 import contextlib
+import itertools
 import json
 import logging
 import sys
@@ -165,7 +166,7 @@ def test_experts_are_counted(kind):
     load = np.bincount(torch.cat([one[2] for one in chosen[-2:]]).flatten().numpy(), minlength=4) / (8 * 8 * 2)
     assert values["block.1/least"] == pytest.approx(4 * load.min(), abs=1e-5)
     assert values["block.1/most"] == pytest.approx(4 * load.max(), abs=1e-5)
-    assert values["block.1/dead"] == (4 * load < 0.1).mean()
+    assert values["block.1/dead"] == (load == 0).mean()
     assert 0 < values["block.1/mass"] <= 1 >= values["block.1/entropy"] > 0.5
 
 
@@ -178,8 +179,27 @@ def test_windows_that_come_back_are_counted():
         model(input_ids=rows)
         reader.after(step)
     first, last = reader.harvest()
-    assert first.values == {"windows/share": 0.0}
+    assert first.values == {"windows/share": 0.0, "windows/surprise": pytest.approx(np.log(2**16), abs=1e-3)}
     assert last.values["windows/share"] == 8 / 40
+    counts, nats = np.zeros(2**16), []
+    for rows in batches:
+        pairs = [(40_503 * a + b) % 2**16 for row in rows.tolist() for a, b in itertools.pairwise(row)]
+        nats.append(-np.mean(np.log((counts[pairs] + 0.01) / (counts + 0.01).sum())))
+        np.add.at(counts, pairs, 1)
+    assert last.values["windows/surprise"] == pytest.approx(np.mean(nats[1:]), abs=1e-3)
+
+
+def test_tokens_unlike_those_before_are_named_whatever_the_loss():
+    model = made()
+    usual, other = (torch.from_numpy(np.random.default_rng(0).integers(*ends, (30, 4, 8))) for ends in ((0, 10), (20, 50)))
+    watch = Watch(model, None, families="repeated:every=2")
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
+    for step, rows in enumerate([*usual[:20], *other[:6]], 1):
+        with watch.step(step, optimiser):
+            model(input_ids=rows)
+            optimiser.step()
+    watch.harvest()
+    assert [(alarm.code, alarm.step) for alarm in watch.raised] == [("HS516", 22)]
 
 
 SYNCS = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal", "unique", "bincount", "_to_cpu", "eigh", "svd")

@@ -44,7 +44,8 @@ ALARMS_OF_RUNS = {
     "OVERFLOW": "Activations come near the largest number of their precision.",
     "LARGE-UPDATE": "A step moves a matrix much further than before.", "NO-WARM-UP": "The first step moves weights far.",
     "FROZEN-LAYER": "A matrix stands still while others move.", "ROW-SPIKE": "A row of a matrix grew far beyond the others.",
-    "STARVED-EXPERT": "An expert gets hardly a token.", "REPEATED-DATA": "Windows come back after a short time.",
+    "STARVED-EXPERT": "An expert gets no token.", "REPEATED-DATA": "Windows come back after a short time.",
+    "OTHER-TOKENS": "The tokens of the windows are unlike those before.",
 }  # fmt: skip
 
 KINDS = (

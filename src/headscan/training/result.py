@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from headscan.run import DataFrame, Result, dataframe
 from headscan.training.monitor.alarms import Alarm
+from headscan.training.monitor.readings import Reading
 from headscan.training.objective import CurvePoint, GeometrySnapshot, Likelihood, ObjectiveRecord
 from headscan.training.recipes import RecipeRecord
 
@@ -29,6 +30,7 @@ class TrainResult(Result):
     curve: list[CurvePoint] = field(default_factory=list)  # one entry a log line
     scan: list[GeometrySnapshot] = field(default_factory=list)  # one entry a measurement of all sites
     alarms: list[Alarm] = field(default_factory=list)  # what the monitor named
+    readings: list[Reading] = field(default_factory=list)  # of attention, branches and gradients; all are in monitor.jsonl
 
     def frame(self) -> DataFrame:
         """The learning curve as a pandas table, one row a log line."""

@@ -38,6 +38,7 @@ from headscan.training.monitor import Monitor
 from headscan.training.objective import OBJECTIVES, CurvePoint, Likelihood, Objective
 from headscan.training.recipes import Recipe, fit_tokenizer, recipe_of
 from headscan.training.recovery import recover_head
+from headscan.training.reference import kept
 from headscan.training.result import TrainResult
 from headscan.training.settings import ASIDE, check_training, trainer_options, training_arguments
 from headscan.training.trainer import HeadlessTrainer, ProgressCallback, StoreInTime
@@ -191,7 +192,7 @@ def train(
     result = _result(fitter, plan, asked, aim, data, run, settled)
     if watcher:
         found = [alarm.finding() for alarm in watcher.raised]
-        result = replace(result, scan=watcher.history, alarms=watcher.raised, findings=found)
+        result = replace(result, scan=watcher.history, alarms=watcher.raised, readings=kept(watcher.readings), findings=found)
     return result
 
 

@@ -180,7 +180,7 @@ def _add_line(
         values = [row.number(measure) for _, row in members]  # its rows have no position
     bands = [row.interval(field) if row.number(field) is not None else None for _, row in members]
     if not null and any(bands):
-        _add_band(figure, x, bands, colour, label, shown)
+        add_band(figure, x, bands, colour, label, shown)
     hover = [
         f"{literal(row.text('site'))}: <b>{written(v)}</b>" + (f" ({written(b[0])} to {written(b[1])})" if b else "")
         for (_, row), v, b in zip(members, values, bands, strict=True)
@@ -195,7 +195,7 @@ def _add_line(
     )  # fmt: skip
 
 
-def _add_band(figure: go.Figure, x: list[float], bands: list[Interval | None], colour: str, group: str, shown: Treatment) -> None:
+def add_band(figure: go.Figure, x: list[float], bands: list[Interval | None], colour: str, group: str, shown: Treatment) -> None:
     """The interval band; it is parted where a value is not defined."""
     for known, run in groupby(zip(x, bands, strict=True), key=lambda pair: pair[1] is not None):
         if known:

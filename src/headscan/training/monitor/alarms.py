@@ -258,11 +258,14 @@ class RowSpike(AlarmRule):
 
 @ALARMS.register("experts")
 class StarvedExperts(AlarmRule):
-    """The share of experts with less than a tenth of an equal load rose, in two readings in a row, above that of four before."""
+    """The share of experts that get no token at all rose, in two readings in a row, above that of the four before.
+
+    Without a token an expert has no gradient to come back by; few tokens are no such sign, for healthy routers waver.
+    """
 
     name, code, quantity, memory, ground = "experts", "HS514", "expert_load/dead", 5, 0.0
     limit: Annotated[float, Option("By which share of the experts.", above=0)] = 0.3
-    report = "At {where} {now:.0%} of the experts get hardly a token, after {before:.0%}: look at the balancing loss."
+    report = "At {where} {now:.0%} of the experts get no token, after {before:.0%}: look at the balancing loss."
 
     def _worse(self, known: Sequence[float]) -> float:
         return min(known[-2:]) - max(known[:-2])
@@ -275,3 +278,11 @@ class RepeatedData(Level):
     name, code, quantity = "repeated", "HS515", "repeated/share"
     limit: Annotated[float, Option("Share of the windows since the last reading.", above=0)] = 0.5
     report = "{now:.0%} of the windows were read before within the last steps: look at the sampler and at the shards."
+
+
+@ALARMS.register("shard")
+class OtherTokens(AlarmRule):
+    """Pairs of tokens became rarer among those read before: it is of the text alone, whatever the model has learned."""
+
+    name, code, quantity, ground = "shard", "HS516", "repeated/surprise", 0.1
+    report = "The tokens are unlike those before: their pairs are {now:.3g} nats rare, after {before:.3g}; look at the shard."

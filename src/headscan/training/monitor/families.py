@@ -28,6 +28,7 @@ from headscan.statistics.reservoir import FACTOR
 Raw = dict[str, npt.NDArray[np.float64]]
 Every = Annotated[int, Option("Steps between readings.", low=1)]
 CELLS, SAMPLE = 2**22, 2**16  # attention scores held at a time; entries of which a percentile is taken
+BUCKETS, UNSEEN = 2**16, 0.01  # in which pairs of tokens are counted, by a hash; what one that was never read counts as
 RANK = 32  # leading directions of a matrix that are looked at
 
 
@@ -57,7 +58,7 @@ class Scene:
     """The model in training as the families see it: its blocks, routers and matrices, and what they remember.
 
     held, copies: tensors of the step under way. read: windows since the last look, on the device. seen: windows, by their hash,
-    with the step at which they were read last; one that comes back within `horizon` steps is repeated.
+    with the step at which they were read last; one that comes back within `horizon` steps is repeated. counts: token pairs.
     """
 
     lens: Lens
@@ -66,6 +67,7 @@ class Scene:
     read: list[Tensor] = field(default_factory=list)
     seen: dict[int, int] = field(default_factory=dict)
     horizon: float = 100.0
+    counts: Int[Tensor, " buckets"] = field(default_factory=lambda: torch.zeros(BUCKETS, dtype=torch.long))
 
     def __post_init__(self) -> None:
         stacks = [(stack.prefix, block) for stack in self.lens.stacks for block in enumerate(stack.blocks)]
@@ -260,7 +262,7 @@ class ExpertLoad(Family):
     """Load, gate mass and entropy of the experts of a mixture, router by router.
 
     `least`, `most`: tokens that the least and the most used expert gets, over an equal share. `dead`: share of experts that get
-    less than a tenth of one. `mass`: the largest share of the gate's weights. `entropy`: of the router's probabilities, over
+    no token, and so no gradient. `mass`: the largest share of the gate's weights. `entropy`: of the router's probabilities, over
     that of a uniform choice.
     """
 
@@ -284,7 +286,7 @@ class ExpertLoad(Family):
     def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
         found = {name: float(value.max()) for name, value in raw.items() if not name.endswith("/load")}
         for block, equal in ((name[:-5], value * value.size) for name, value in raw.items() if name.endswith("/load")):
-            numbers = {"least": equal.min(), "most": equal.max(), "dead": (equal < 0.1).mean()}
+            numbers = {"least": equal.min(), "most": equal.max(), "dead": (equal == 0).mean()}
             found |= {f"{block}/{what}": float(number) for what, number in numbers.items()}
         return found
 
@@ -398,7 +400,8 @@ class GradientShare(Family):
 @FAMILIES.register("repeated")
 class Repeated(Family):
     """`windows/share`: of the windows read since the last reading, those that were read before within the last 100 steps (a
-    quarter of an epoch, where that is shorter). Every step is looked at; under torch.compile those on the clock."""
+    quarter of an epoch, where that is shorter); `windows/surprise`: the mean -log of how often their pairs of tokens were
+    read before, nats. Every step is looked at; under torch.compile those on the clock."""
 
     every: Every = 10
 
@@ -407,18 +410,24 @@ class Repeated(Family):
         scene.read = []
 
     def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
-        windows, again = raw.get("windows", np.zeros((0, 3))).astype(np.int64).tolist(), 0
-        for step, high, low in windows:
+        windows, again = raw.get("windows", np.zeros((0, 4))).astype(np.int64).tolist(), 0
+        for step, high, low, _ in windows:
             again += step - scene.seen.get(key := (high << 24) + low, -math.inf) <= scene.horizon
             scene.seen[key] = step
         scene.seen = {key: step for key, step in scene.seen.items() if step >= windows[-1][0] - 100} if windows else scene.seen
-        return {"windows/share": again / len(windows)} if windows else {}
+        surprise = sum(nats for *_, nats in windows) / 1000 / max(1, len(windows))
+        return {"windows/share": again / len(windows), "windows/surprise": surprise} if windows else {}
 
 
-def hashed(ids: Int[Tensor, "windows T"], step: int) -> Int[Tensor, "windows 3"]:
-    """Of each window the step and a number below 2⁴⁸, in two halves that float32 holds exactly."""
+def hashed(ids: Int[Tensor, "windows T"], step: int, scene: Scene) -> Int[Tensor, "windows 4"]:
+    """Of each window the step, a number below 2⁴⁸, in two halves that float32 holds exactly, and thousandths of a nat: the mean
+    -log of the share of its pairs of tokens among those counted before. They are counted."""
     start = torch.Generator(ids.device).manual_seed(0)
     factors = torch.randint(1, 2**62, (ids.shape[1],), generator=start, device=ids.device)
     sums = ((ids.long() + 1) * factors).sum(1)
     mixed = (sums ^ (sums >> 21)) & (2**48 - 1)
-    return torch.stack([torch.full_like(mixed, step), mixed >> 24, mixed & (2**24 - 1)], 1)
+    scene.counts = counts = scene.counts.to(ids.device)
+    pairs = (ids[:, :-1].long() * 40_503 + ids[:, 1:]) % BUCKETS
+    nats = (counts.sum() + UNSEEN * BUCKETS).log() - (counts[pairs] + UNSEEN).log().mean(1)
+    counts.index_add_(0, pairs.flatten(), torch.ones_like(pairs).flatten())
+    return torch.stack([torch.full_like(mixed, step), mixed >> 24, mixed & (2**24 - 1), (1000 * nats).long()], 1)

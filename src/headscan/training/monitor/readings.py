@@ -131,7 +131,7 @@ class Readings:
         def windows(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             ids = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
             if ids is not None and ids.ndim == 2 and not ids.is_floating_point():
-                self.scene.read.append(hashed(ids, step))
+                self.scene.read.append(hashed(ids, step, self.scene))
 
         return windows
 

@@ -251,7 +251,8 @@ class Monitor(TrainerCallback):
             watch.loss(step, loss)
         watch.raised.sort(key=lambda alarm: alarm.step)
         if (memory := self._memory(args, state)).exists():
-            seen, read = json.loads(memory.read_text(encoding="utf-8"))
+            seen, read, counts = json.loads(memory.read_text(encoding="utf-8"))
+            watch.reader.scene.counts = torch.tensor(counts)
             watch.reader.scene.seen = {int(key): step for key, step in seen.items()}
             watch.reader.scene.read = [torch.tensor(read, device=watch.lens.device)] if read else []
         self._start, self._first = time.perf_counter(), state.global_step
@@ -274,7 +275,9 @@ class Monitor(TrainerCallback):
         self._harvest(args, state, control, model)
         scene, path = self._watching(model).reader.scene, self._memory(args, state)
         if state.is_world_process_zero and (scene.seen or scene.read) and path.parent.is_dir():
-            write_atomic(path, json.dumps([scene.seen, torch.cat(scene.read).tolist() if scene.read else []]))
+            write_atomic(
+                path, json.dumps([scene.seen, torch.cat(scene.read).tolist() if scene.read else [], scene.counts.tolist()])
+            )
 
     def on_log(self, args: Args, state: State, control: Control, logs: Any = None, model: Any = None, **_: Any) -> None:
         if logs and "loss" in logs:

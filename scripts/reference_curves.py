@@ -1,0 +1,147 @@
+"""Write src/headscan/training/reference.json: bands of numbers over training, of healthy runs of the small recipes.
+
+    python scripts/reference_curves.py FOLDER --text pydoc=pydoc --text stories=FILE ...    train what is missing, write the bands
+    python scripts/reference_curves.py FOLDER --text ... --unseen NAME=FILE --check         how often healthy runs lie within
+
+Of each design (a recipe and an objective) every text is trained at every rate, with some seeds. A run is a folder in FOLDER;
+one that is finished is read. A band at a step is mean ± t s √(1 + 1/n) of the numbers of n runs (of their logarithms, where a
+number has no upper end): 95 % of further runs lie within where they are normal. `--check` counts: each run in the bands of the
+others, and of the runs on other texts; fresh seeds; texts that no run has learned.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import TrainerCallback, TrainerControl, TrainerState
+
+import headscan
+from headscan.statistics.uncertainty import student_quantile
+from headscan.training.recipes import recipe_of
+from headscan.training.reference import ReferenceRuns, curves_of
+from headscan.training.result import TrainResult
+
+FILE = Path(__file__).resolve().parents[1] / "src" / "headscan" / "training" / "reference.json"
+LAST, RATES, POINTS = 200, (1e-3, 2e-3), 10
+DESIGNS = {("gpt", "ce"): 2, ("gpt", "cwt"): 1}  # recipe and objective; seeds at every rate on every text
+BOUNDED = ("average_cosine", "share", "entropy")
+PROTOCOL = (
+    f"the first {LAST} steps of headscan train RECIPE --objective OBJECTIVE --rate RATE --geometry-every 10 --max-tokens 600000, "
+    "all else at its default (size tiny); the band is mean ± t s √(1 + 1/n) over n runs."
+)
+Key = tuple[tuple[str, str], float, int]  # (name and text), rate, seed
+
+
+class Stop(TrainerCallback):
+    """The end of a run, whose schedule is that of the whole recipe."""
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        control.should_training_stop = state.global_step >= LAST
+
+
+def trained(folder: Path, design: tuple[str, str], key: Key) -> TrainResult:
+    """A run, or what it left."""
+    (name, text), rate, seed = key
+    out = folder / f"{'-'.join(design)}-{name}-{rate:g}-{seed}"
+    if not (out / "result.json").exists():
+        headscan.train(
+            recipe_of(design[0]).but(rate=rate), text, objective=design[1], geometry_every=10, seed=seed, out=out,
+            max_tokens=600_000, trainer={"save_strategy": "no"}, callbacks=[Stop()],
+        )  # fmt: skip
+        print(out.name, flush=True)
+    result: TrainResult = headscan.load(out)
+    return result
+
+
+def bands_of(results: list[TrainResult]) -> dict[str, list[tuple[float, float, float]]]:
+    """The bands of every curve that all runs have."""
+    curves = [{name: dict(points) for name, points in curves_of(one.scan, one.readings, one.curve).items()} for one in results]
+    a_step, n = results[0].tokens // results[0].steps, len(results)
+    reach = student_quantile(n - 1) * (1 + 1 / n) ** 0.5
+    found: dict[str, list[tuple[float, float, float]]] = {}
+    for name in sorted(set.intersection(*map(set, curves))):
+        if name.startswith("embedding/"):
+            continue  # before the first block states are the text's tokens, and tell little of the run
+        steps = sorted(set.intersection(*(set(one[name]) for one in curves)))
+        for step in dict.fromkeys(steps[round((len(steps) - 1) * (k / (POINTS - 1)) ** 2)] for k in range(POINTS)):
+            values = np.array([one[name][step] for one in curves])
+            logs = not name.endswith(BOUNDED) and bool((values > 0).all())
+            values = np.log(values) if logs else values
+            ends = values.mean() + reach * values.std(ddof=1) * np.array([-1, 1])
+            low, high = np.exp(ends) if logs else ends
+            found.setdefault(name, []).append((step * a_step, float(f"{low:.3g}"), float(f"{high:.3g}")))
+    return found
+
+
+def reference(design: tuple[str, str], results: list[TrainResult], texts: list[str]) -> ReferenceRuns:
+    """What is written of a design."""
+    model, one = results[0].models[0], results[0]
+    sizes = {name: getattr(model, name) for name in ("model_class", "depth", "width", "vocabulary")}
+    a_step = one.tokens // one.steps
+    about = f"Compared are {len(results)} runs of headscan train {design[0]} --objective {design[1]}: {model.width} wide, "
+    about += f"{model.depth} blocks, V {model.vocabulary:,}, {a_step:,} tokens a step, "
+    about += f"rates {' and '.join(map(str, RATES))}, texts {' and '.join(texts)}"
+    return ReferenceRuns(about=about, tokens_a_step=a_step, runs=len(results), bands=bands_of(results), **sizes)
+
+
+def within(result: TrainResult, known: ReferenceRuns) -> float:
+    """The share of a run's numbers that lie in their bands."""
+    a_step, held = result.tokens / result.steps, []
+    for name, curve in curves_of(result.scan, result.readings, result.curve).items():
+        bands = known.band(name, [step * a_step for step, _ in curve])
+        held += [band[0] <= value <= band[1] for (_, value), band in zip(curve, bands, strict=True) if band]
+    return float(np.mean(held))
+
+
+def main() -> None:
+    """Train what is missing, and write or check."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--text", action="append", default=[], metavar="NAME=TEXT")
+    parser.add_argument("--unseen", action="append", default=[], metavar="NAME=TEXT")
+    parser.add_argument("--check", action="store_true")
+    given = parser.parse_args()
+    texts, unseen = ([(one.partition("=")[0], one.rpartition("=")[2]) for one in some] for some in (given.text, given.unseen))
+    written = []
+    for design, seeds in DESIGNS.items():
+        keys: list[Key] = [(text, rate, seed) for seed in range(seeds) for text in texts for rate in RATES]
+        results = {key: trained(given.folder, design, key) for key in keys}
+        known = reference(design, list(results.values()), [name for name, _ in texts])
+        written.append(asdict(known))
+        if given.check:
+            check(given.folder, design, results, known, unseen)
+    if not given.check:
+        FILE.write_text(json.dumps({"protocol": PROTOCOL, "runs": written}, separators=(",", ":")) + "\n", encoding="utf-8")
+        print(f"{FILE.name}: {FILE.stat().st_size:,} bytes", file=sys.stderr)
+
+
+def check(
+    folder: Path, design: tuple[str, str], results: dict[Key, TrainResult], known: ReferenceRuns, unseen: list[tuple[str, str]]
+) -> None:
+    """Print how much of healthy runs lies within."""
+
+    def among(key: Key, place: int) -> float:
+        """A run in the bands of those that differ in the text (place 0), or of all others (2)."""
+        others = [one for other, one in results.items() if other[place] != key[place] or (place == 2 and other[:2] != key[:2])]
+        return within(results[key], replace(known, bands=bands_of(others)))
+
+    texts = list(dict.fromkeys(text for text, _, _ in results))
+    shares = {
+        "left out": [among(key, 2) for key in results],
+        "text left out": [among(key, 0) for key in results],
+        "fresh seed": [within(trained(folder, design, (one, RATES[k % 2], 100)), known) for k, one in enumerate(texts)],
+        "unseen text": [within(trained(folder, design, (one, RATES[k % 2], 100)), known) for k, one in enumerate(unseen)],
+    }
+    for title, found in shares.items():
+        if found:
+            print(f"{' '.join(design)}, {title}: {len(found)} runs, mean {np.mean(found):.3f}, least {min(found):.3f} within")
+
+
+if __name__ == "__main__":
+    main()
