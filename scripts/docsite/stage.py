@@ -83,8 +83,9 @@ def stage(source: Path) -> None:
     pages["measures/index.md"] += contents("Tables", [name.removeprefix("measures/") for name in beyond])
     for name, text in pages.items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
-        hidden = "---\nnosearch: true\n---\n\n" if name.startswith(UNSEARCHED) else ""
-        (source / name).write_text(hidden + text, encoding="utf-8")
+        if name.startswith(UNSEARCHED):
+            text = "---\nnosearch: true\n" + (text.removeprefix("---\n") if text.startswith("---\n") else f"---\n\n{text}")
+        (source / name).write_text(text, encoding="utf-8")
     shutil.copytree(ROOT / "docs" / "images", source / "images", ignore=shutil.ignore_patterns("*.py"))
     shutil.copytree(ROOT / "docs" / "schemas", source / "schemas")
     shutil.copytree(ROOT / "docs" / "notebooks", source / "percent")
