@@ -18,7 +18,7 @@ from headscan.model.lens import ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import can_cache
-from headscan.run import BadInput, Finding, Given, ModelRecord, Run, TextRecord, running, verb
+from headscan.run import BadInput, Finding, Given, ModelRecord, Run, TextRecord, names_in, running, verb
 from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.uncertainty import clustered
 from headscan.text.prompts import PromptsLike, display, read_prompts
@@ -73,9 +73,7 @@ def check(asked: Given) -> None:
 
 
 def cut_names(asked: Given) -> list[str]:
-    cuts = [asked["cuts"]] if isinstance(asked["cuts"], str) else asked["cuts"]
-    names = [name.strip() for part in cuts for name in part.split(",") if name.strip()]
-    names += ["fresh"] if asked["null"] else []
+    names = names_in(asked["cuts"]) + ["fresh"] * asked["null"]
     if not names:
         raise BadInput(f"Name at least one cut: {', '.join(VARIANTS)}.")
     return list(dict.fromkeys(names))

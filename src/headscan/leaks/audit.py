@@ -114,6 +114,7 @@ def bits_row(
 
     low = clustered([[one.lower for one in part] for part in parts])
     high = clustered([[one.upper for one in part] for part in parts])
+    above = clustered([[one.ceiling for one in part] for part in parts])
     truths = [one.truth for one in every if one.truth is not None]
     whole, error = len(truths) == count, sum(one.variance or 0.0 for one in every) ** 0.5 / count
     right = sum(one.right for one in every) / count
@@ -127,7 +128,8 @@ def bits_row(
         candidates=max(one.candidates for one in every), guess_accuracy=mean("likeliest"), attack="posterior",
         attack_accuracy=mean("accuracy"),
         attack_accuracy_interval=share_interval(mean("accuracy"), count * (draws if level else 1)),
-        attack_accuracy_upper=mean("ceiling"), attack_accuracy_upper_interval=_ceilings(parts), text_accuracy=right,
+        attack_accuracy_upper=mean("ceiling"), text_accuracy=right,
+        attack_accuracy_upper_interval=above and (max(0.0, above[0]), min(1.0, above[1])),
         text_accuracy_interval=share_interval(right, count), **_lost(losses),
     )  # fmt: skip
 
@@ -146,11 +148,6 @@ def exact_row(
         seconds_per_token=attack.seconds, **_lost(losses),
     )  # fmt: skip
     return row if bits is None else replace(row, **{field: getattr(bits, field) for field in OF_BITS})
-
-
-def _ceilings(parts: list[list[PositionLeak]]) -> Interval | None:
-    ends = clustered([[one.ceiling for one in part] for part in parts])
-    return ends and (max(0.0, ends[0]), min(1.0, ends[1]))
 
 
 def _lost(windows: list[float] | None) -> dict[str, Any]:

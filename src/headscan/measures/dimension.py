@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from headscan.measures.measure import Field, ProbeWords
-from headscan.measures.probe import Probe, ProbeData, ProbeSetup
+from headscan.measures.probe import Probe, ProbeData, ProbeSetup, suffixed
 from headscan.statistics.uncertainty import Cells, Floats, number, with_intervals
 
 FEW_POINTS = "fewer than ten distinct sampled points, or their distances leave nothing to compare"
@@ -148,18 +148,12 @@ def intrinsic_dimension(
         return cells
     rest = np.zeros(len(points), dtype=bool)
     rest[which[~np.asarray(first, dtype=bool)]] = True  # a point counts if it stands anywhere but at position 0
-    if not rest.all():
-        left = None
-        if int(rest.sum()) > FEWEST and table is not None and near is not None:
-            left = _among(points, table, near, rest, min(USED, int(rest.sum()) - 1))
-        owner = None if owner is None else owner[rest]
-        rest_cells = _estimates(left, owner) | {"distinct_points": int(rest.sum())}
-    else:
-        rest_cells = dict(cells)
-    for name, value in rest_cells.items():
-        stem = name.removesuffix("_interval")
-        cells[f"{stem}_without_first{name.removeprefix(stem)}"] = value
-    return cells
+    if rest.all():
+        return cells | suffixed(cells)
+    left = None
+    if int(rest.sum()) > FEWEST and table is not None and near is not None:
+        left = _among(points, table, near, rest, min(USED, int(rest.sum()) - 1))
+    return cells | suffixed(_estimates(left, None if owner is None else owner[rest]) | {"distinct_points": int(rest.sum())})
 
 
 def _estimates(table: Tensor | None, blocks: npt.NDArray[np.int64] | None) -> Cells:

@@ -29,7 +29,10 @@ def head_spectrum(weight: Tensor) -> Cells:
     >>> round(head_spectrum(torch.eye(3))["singular_entropy"], 6)
     0.0
     """
-    values = head_values(weight)
+    w = torch.as_tensor(weight).detach().double()
+    found = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
+    # What is below rounding is zero.
+    values: Floats = torch.where(found > 4 * w.shape[1] * 2.2e-16 * found[0], found, 0.0).sqrt().cpu().numpy()
     if not values[0] > 0:
         return {"singular_values": values.tolist()} | dict.fromkeys(HeadProbe.words.fields)
     energies = values**2 / (values**2).sum()
@@ -42,14 +45,6 @@ def head_spectrum(weight: Tensor) -> Cells:
         "top_ratio": float(values[0]) / median if median > 0 else None,
         "half_error_rank": int(np.argmax(errors <= 0.5)), "tenth_error_rank": int(np.argmax(errors <= 0.1)),
     }  # fmt: skip
-
-
-def head_values(weight: Tensor) -> Floats:
-    """The singular values of a head [V, d], largest first; what is below rounding is zero."""
-    w = torch.as_tensor(weight).detach().double()
-    values = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
-    kept = torch.where(values > 4 * w.shape[1] * 2.2e-16 * values[0], values, 0.0)
-    return kept.sqrt().cpu().numpy()
 
 
 def w_error(singular_values: npt.ArrayLike) -> Floats:

@@ -207,14 +207,10 @@ class RogueProbe(Probe):
         position="Every number also without position 0 of each window; the dimensions that are left out are the "
         "same.",
         docs="rogue.md", function="headscan.measures.outliers.rogue", sample=2000, order=2, fields={
-            "rogue_share_1": Field("share of top 1", "Share of the average cosine that its 1 largest dimension contribute.",
+            **{f"rogue_share_{k}": Field(f"share of top {k}",
+                f"Share of the average cosine that its {k} largest dimension{'s' * (k > 1)} contribute.",
                 "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None), undefined=NO_CONE, first=True,
-                plotted=True),
-            "rogue_share_3": Field("share of top 3", "Share of the average cosine that its 3 largest dimensions contribute.",
-                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None), undefined=NO_CONE, first=True,
-                plotted=True),
-            "rogue_share_5": Field("share of top 5", "Share of the average cosine that its 5 largest dimensions contribute.",
-                "Σ_top CC_d / Σ CC_d,  CC_d = ((Σû_d)² − Σû_d²)/(n(n − 1))", range=(0, None), undefined=NO_CONE, first=True),
+                plotted=k < 5) for k in (1, 3, 5)},
             "rogue_half": Field("dimensions for half", "How many dimensions make half of the average cosine.",
                 range=(1, None), unit="dimensions", undefined=NO_CONE, first=True),
             "agreement_1": Field("agreement without 1",

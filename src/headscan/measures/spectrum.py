@@ -99,10 +99,8 @@ def effective_rank(cloud: Cloud) -> float | None:
     >>> round(effective_rank(Cloud.of_rows([[1, 0], [0, 1]])), 6)
     2.0
     """
-    if (shares := shares_of(cloud)) is None:
-        return None
-    positive = shares[shares > 0]
-    return float(np.exp(-(positive * np.log(positive)).sum()))
+    shares = shares_of(cloud)
+    return None if shares is None else float(np.exp(entropy_of(shares)))
 
 
 def _participation_ratio_gradient(at: Moments) -> Gradient | None:

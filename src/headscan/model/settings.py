@@ -130,7 +130,8 @@ def model_identity(model: nn.Module | None, files: Mapping[str, str]) -> Json:
         return dict(files)
     tensors = () if model is None else model.state_dict().items()
     named = [(name, tensor) for name, tensor in tensors if isinstance(tensor, torch.Tensor)]
-    rows = [(name, str(tensor.dtype), list(tensor.shape), _tensor_hash(tensor)) for name, tensor in named]
+    held = ((name, one, one.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data) for name, one in named)
+    rows = [(name, str(one.dtype), list(one.shape), hashlib.sha256(data).hexdigest()) for name, one, data in held]
     return _hash([str(getattr(model, "config", "")), *rows])
 
 
@@ -151,10 +152,6 @@ def tokenizer_identity(tokenizer: Any) -> str:
 def special_tokens(tokenizer: Any) -> Json:
     """The ids of the tokens that join and pad documents, which two tokenizers of the same rules need not share."""
     return {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "bos", "pad", "unk")}
-
-
-def _tensor_hash(tensor: torch.Tensor) -> str:
-    return hashlib.sha256(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data).hexdigest()
 
 
 def _hash(value: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from headscan.run import BadInput
+from headscan.run import BadInput, names_in
 
 STACKS = ("encoder", "decoder")
 KINDS = ("attention", "cross_attention", "mlp", "mixer")
@@ -29,9 +29,7 @@ def match_sites(globs: str | Iterable[str], sites: Sequence[str], owner: str) ->
     >>> match_sites("block.*, head", ["embedding", "block.0.mlp", "block.0", "block.1", "head"], "a model")
     ('block.0', 'block.1', 'head')
     """
-    parts = [globs] if isinstance(globs, str) else list(globs)
-    wanted = [glob.strip() for part in parts for glob in part.split(",") if glob.strip()]
-    if not wanted:
+    if not (wanted := names_in(globs)):
         raise BadInput(f"No site was asked for; {owner} has: {_listed(sites)}.")
     chosen: set[str] = set()
     for glob in wanted:
@@ -209,7 +207,8 @@ def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]
     def after(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
         call = open_calls.pop()
         call.end = next(clock)
-        if _is_layer(module) and isinstance(output, Tensor) and torch.is_floating_point(output):
+        is_layer = next(module.children(), None) is None and next(module.parameters(), None) is not None
+        if is_layer and isinstance(output, Tensor) and torch.is_floating_point(output):
             output = torch.randn(output.shape, generator=noise).to(output.device, output.dtype)
         tensor = first_tensor(output)
         call.output = rows_of(tensor)
@@ -222,7 +221,3 @@ def trace_calls(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int]
             hooks.callback(module.register_forward_hook(after).remove)
         result = model(**inputs)
     return Trace(calls, result, shape)
-
-
-def _is_layer(module: nn.Module) -> bool:
-    return next(module.children(), None) is None and next(module.parameters(), None) is not None

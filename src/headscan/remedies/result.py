@@ -9,7 +9,7 @@ from headscan.model.inputs import Pooling
 from headscan.model.settings import Loading
 from headscan.remedies.remedy import REMEDIES, RemedyMethod
 from headscan.remedies.retrieval import Drift
-from headscan.run import BadInput, DataFrame, Result, Row, dataframe
+from headscan.run import BadInput, DataFrame, Result, Row, dataframe, names_in
 from headscan.text import read_pair_files
 from headscan.text.source import Reading, TextLike
 
@@ -88,4 +88,4 @@ class RemedySettings(Loading, Reading):
         return {name: one for one in REMEDIES.build_each(self.remedies) for name, kind in REMEDIES.items() if type(one) is kind}
 
     def written(self) -> list[str]:
-        return [name.strip() for name in self.formats.split(",") if name.strip()]
+        return names_in(self.formats)

@@ -31,6 +31,7 @@ from headscan.run.settings import (
     Resume,
     Seed,
     Settings,
+    names_in,
     no_progress,
     options_of,
 )
@@ -41,6 +42,7 @@ __all__ = [
     "VERBS", "BadInput", "Baseline", "Cell", "CommandLine", "DataFrame", "Finding", "FolderLock", "Given", "Ignore",
     "Interval", "Json", "ModelRecord", "Named", "Option", "OptionField", "Out", "Part", "Parts", "Presenter", "Progress",
     "Progressing", "Protocol", "Registry", "Result", "Resume", "Row", "Run", "Seed", "Settings", "Term", "TextRecord",
-    "check_writable", "dataframe", "disk_is_full", "estimates", "exhausted", "fingerprint", "halving", "no_progress",
-    "options_of", "plain", "present_with", "read_document", "running", "terms_of", "uninterrupted", "verb", "write_atomic",
+    "check_writable", "dataframe", "disk_is_full", "estimates", "exhausted", "fingerprint", "halving", "names_in",
+    "no_progress", "options_of", "plain", "present_with", "read_document", "running", "terms_of", "uninterrupted", "verb",
+    "write_atomic",
 ]  # fmt: skip

@@ -54,14 +54,9 @@ def exhausted(error: BaseException) -> bool:
 def halving(count: int, work: Callable[[int, int], None], *, least: str, size: int | None = None) -> int:
     """Do `work(begin, end)` over all of range(count), in pieces half as large each time memory runs out.
 
-    Args:
-        count: how many there are.
-        work: does one piece, or raises; a piece that ran out of memory is asked for again, smaller.
-        least: what the sentence says where one at a time is still too much.
-        size: of the first pieces; all at once by default.
-
-    Returns:
-        The size of the pieces that fitted.
+    `work` does one piece, or raises; a piece that ran out of memory is asked for again, smaller. `least` is the sentence of the
+    BadInput where one at a time is still too much, `size` that of the first pieces (all at once by default). Returns the size of
+    the pieces that fitted.
 
     >>> done = []
     >>> def work(begin, end):
@@ -71,8 +66,7 @@ def halving(count: int, work: Callable[[int, int], None], *, least: str, size: i
     >>> halving(5, work, least="Use a shorter prompt."), done
     (2, [(0, 2), (2, 4), (4, 5)])
     """
-    size = max(1, min(count, size or count))
-    begin = 0
+    size, begin = max(1, size or count), 0
     while begin < count:
         try:
             work(begin, min(begin + size, count))
@@ -80,7 +74,7 @@ def halving(count: int, work: Callable[[int, int], None], *, least: str, size: i
             if not exhausted(error):
                 raise
             if size == 1:
-                raise BadInput(f"Memory runs out even for one at a time. {least}") from error
+                raise BadInput(least) from error
             size //= 2
             continue
         begin += size

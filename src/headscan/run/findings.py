@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeVar
 
 from headscan.run.errors import BadInput, nearest
 from headscan.run.files import read_at_most
+from headscan.run.settings import names_in
 
 R = TypeVar("R")
 CONVENTION = "a convention, stated in the number"
@@ -121,9 +122,8 @@ SPELT = re.compile(r"HS\d{3}")
 
 def listed(given: str | Sequence[str] | None) -> list[str]:
     """The globs of codes and names in an `ignore`; BadInput for one that no finding has."""
-    globs = given.split(",") if isinstance(given, str) else list(given or ())
-    known = [*NAMED, *(kind.code for kind in KINDS)]
-    for glob in (globs := [glob.strip() for glob in globs if glob.strip()]):
+    globs, known = names_in(given), [*NAMED, *(kind.code for kind in KINDS)]
+    for glob in globs:
         if not SPELT.fullmatch(glob) and not any(fnmatchcase(word, glob) for word in known):
             raise BadInput(f"--ignore: no finding is called {glob!r}.{nearest(glob, known)} docs/findings.md lists them all.")
     return globs

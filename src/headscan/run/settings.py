@@ -212,6 +212,12 @@ def parsed(field: OptionField, value: Any) -> Any:
         raise BadInput(f"{field.flag} takes {what}, separated by commas, not {value!r}.") from None
 
 
+def names_in(given: str | Iterable[str] | None) -> list[str]:
+    """The names in a text with commas between them, or in several such texts; what is empty is no name."""
+    texts = [given] if isinstance(given, str) else given or ()
+    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+
+
 def from_text(field: OptionField, text: str) -> Any:
     """The value of a parameter that is written as a text, by the parameter's type; BadInput where it cannot be."""
     kinds = [kind for kind in _members(field.type) if kind is not type(None)]

@@ -105,11 +105,8 @@ def terms_of(kind: type) -> dict[str, Term]:
 
 @cache
 def _terms_of(kind: Any) -> dict[str, Term]:
-    hints = get_type_hints(kind, include_extras=True)
-    return {field.name: term_in(hints[field.name]) or Term(field.name.replace("_", " ")) for field in fields(kind)}
-
-
-def term_in(hint: Any) -> Term | None:
-    """The term that a type carries; None where it carries none."""
-    extra = get_args(hint)[1:] if get_origin(hint) is Annotated else ()
-    return next((item for item in extra if isinstance(item, Term)), None)
+    hints, terms = get_type_hints(kind, include_extras=True), dict[str, Term]()
+    for name in (field.name for field in fields(kind)):
+        extra = get_args(hints[name])[1:] if get_origin(hints[name]) is Annotated else ()
+        terms[name] = next((item for item in extra if isinstance(item, Term)), Term(name.replace("_", " ")))
+    return terms

@@ -136,9 +136,10 @@ class ModelSource(VectorSource):
         return self.lens.width(site) if sentence is None else sentence.width
 
     def batches(self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None) -> Iterator[Batch]:
+        mark = TextMark(**expected) if isinstance(expected, dict) else None  # type: ignore[arg-type]
         self._windows = Windows(
             self.given, self.lens.require_tokenizer(), self.context, documents=self.reading.documents,
-            field=self.reading.field, max_tokens=self.reading.max_tokens, start=start, expected=_mark(expected),
+            field=self.reading.field, max_tokens=self.reading.max_tokens, start=start, expected=mark,
             ends=self.ends, alone=self.alone,
         )  # fmt: skip
         return batches(self._windows, self.batch, process=process, processes=processes)
@@ -186,9 +187,3 @@ class ModelSource(VectorSource):
 
     def words(self, ids: Sequence[int]) -> list[str]:
         return display(self.lens.tokenizer, ids)
-
-
-def _mark(note: Json) -> TextMark | None:
-    if not isinstance(note, dict):
-        return None
-    return TextMark(int(str(note["documents"])), int(str(note["characters"])), str(note["sha256"]))

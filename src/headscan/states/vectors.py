@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
@@ -28,6 +29,17 @@ TOKENS = ("token_ids", "input_ids", "tokens", "token_id")
 DOCUMENTS = ("documents", "document_ids", "document_id", "document")
 """What arrays of token ids, and of the numbers of documents, are called in files that say no more of themselves."""
 HASHED = 2**24  # bytes that are hashed at a time
+
+
+def stored_dtype(name: str, kind: Any, numpy_kind: Any) -> torch.dtype:
+    """Torch's dtype for the numbers of a kind (in numpy `numpy_kind`) that `name` holds; BadInput where no states are of it."""
+    try:
+        dtype = torch.from_numpy(np.empty(0, numpy_kind)).dtype
+    except TypeError:
+        dtype = torch.bool
+    if dtype not in DTYPES.values():
+        raise BadInput(f"{name} holds {kind}, which no states are.")
+    return dtype
 
 
 class Rows(Protocol):
@@ -235,10 +247,11 @@ class StateFormat(ABC):
     sentence: ClassVar[str]
     tried: ClassVar[str]  # libraries whose files the tests read; "" where only the documentation was followed
     first: ClassVar[int] = 0  # asked before the formats with less of it
+    endings: ClassVar[tuple[str, ...]] = ()  # by which files of it are known
 
-    @abstractmethod
     def recognises(self, place: Location) -> bool:
         """Whether a place is of this format, from names alone as far as that can be."""
+        return place.suffix in self.endings
 
     @abstractmethod
     def read(self, place: Location, field: str | None) -> Vectors:

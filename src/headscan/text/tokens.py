@@ -120,15 +120,12 @@ def common_cut(a: Piece, b: Piece, low: int, high: int, inside_words: bool) -> C
             continue
         after, cut = a_next[i], None
         if after is not None and after == b_next[j] and after.start >= token.end and (inside_words or after.new_word):
-            alone = _stands_alone(a.text, after.start - a.start)
+            text, at = a.text, after.start - a.start
+            alone = not (text[at].isspace() and text[at - 1].isspace()) and not unicodedata.category(text[at]).startswith("M")
             cut = Cut(a_first + i + 1, b_first + j + 1, after.start) if alone else None
         run.append(cut)
     close()
     return best[1] if best else None
-
-
-def _stands_alone(text: str, i: int) -> bool:
-    return not (text[i].isspace() and text[i - 1].isspace()) and not unicodedata.category(text[i]).startswith("M")
 
 
 def _within(piece: Piece, low: int, high: int) -> tuple[int, list[_Token], list[_Next | None]]:

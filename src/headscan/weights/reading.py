@@ -63,7 +63,8 @@ def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> Opene
     Of a folder with a LoRA adapter the matrices are what it adds to each of its model's. Raises BadInput where there is no
     matrix, or none that the base has, too. Of a folder no code of the model runs.
     """
-    adapters = [folder for folder in map(_adapter_folder, (model, base)) if folder is not None]
+    folders = [Path(one).expanduser() for one in (model, base) if isinstance(one, str | os.PathLike)]
+    adapters = [folder for folder in folders if (folder / ADAPTER_CONFIG).is_file()]
     if adapters and base is not None:
         raise BadInput(f"'{adapters[0]}' is an adapter, which is a difference from its base already: leave out --base.")
     if adapters:
@@ -142,11 +143,6 @@ def _record(name: str, parts: dict[str, Any], origin: Origin) -> ModelRecord:
 
 FACTOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(embedding_)?([AB])(?:\.weight)?")
 MOVED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # starts that change the base's weights, too
-
-
-def _adapter_folder(model: ModelWeights | None) -> Path | None:
-    folder = Path(model).expanduser() if isinstance(model, str | os.PathLike) else None
-    return folder if folder is not None and (folder / ADAPTER_CONFIG).is_file() else None
 
 
 def _adapter(folder: Path) -> OpenedWeights:

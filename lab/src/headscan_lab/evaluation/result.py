@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import ClassVar, Literal
 
 from headscan.model.settings import Loading
-from headscan.run import DataFrame, Result, dataframe
+from headscan.run import DataFrame, Result, dataframe, names_in
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,5 +52,4 @@ class Evaluating(Loading):
     @property
     def names(self) -> list[str] | None:
         """The tasks that were asked for."""
-        parts = self.tasks.split(",") if isinstance(self.tasks, str) else self.tasks
-        return None if parts is None else [part.strip() for part in parts if part.strip()]
+        return None if self.tasks is None else names_in(self.tasks)

@@ -12,6 +12,7 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.statistics.uncertainty import Cells, Floats, jackknife
 
 SHORT = "fewer than three types, or fewer than 100 tokens"
+FITTED = ("zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance")
 
 
 def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
@@ -31,9 +32,8 @@ def zipf_mandelbrot(counts: npt.ArrayLike) -> dict[str, float | None]:
     """
     c = np.sort(np.asarray(counts, dtype=np.float64).ravel())[::-1]
     c = c[c > 0]
-    names = ("zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance")
     if len(c) < 3:
-        return dict.fromkeys(names)
+        return dict.fromkeys(FITTED)
     ranks, share = np.arange(1, len(c) + 1), c / c.sum()
 
     def loss(a: float, b: float) -> float:
@@ -62,23 +62,22 @@ def zipf_intervals(parts: Sequence[npt.NDArray[np.int64]]) -> dict[str, list[flo
     Each block is left out by turns. Refits start at the whole text's answer and take damped Newton steps, which cost
     thousandths of the first fit; the maximum likelihood they reach is the same.
     """
-    names = ("zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance")
     whole = np.sum(parts, axis=0) if len(parts) else np.zeros(0)
     fit = zipf_mandelbrot(whole)
     start = fit["mandelbrot_exponent"], fit["mandelbrot_shift"]
     if start[0] is None or start[1] is None or len(parts) < 3:
-        return {f"{name}_interval": None for name in names}
+        return {f"{name}_interval": None for name in FITTED}
     others = [_refit(whole - part, fit["zipf_exponent"] or 1.0, (start[0], start[1])) for part in parts]
     sizes = [float(part.sum()) for part in parts]
     return {
-        f"{name}_interval": jackknife(fit[name], [refit[name] for refit in others], sizes, bounds=(0.0, None)) for name in names
+        f"{name}_interval": jackknife(fit[name], [refit[name] for refit in others], sizes, bounds=(0.0, None)) for name in FITTED
     }
 
 
 def _refit(counts: npt.NDArray[Any], pure: float, start: tuple[float, float]) -> dict[str, float | None]:
     c = np.sort(counts[counts > 0].astype(np.float64))[::-1]
     if len(c) < 3:
-        return dict.fromkeys(("zipf_exponent", "mandelbrot_exponent", "mandelbrot_shift", "zipf_distance"))
+        return dict.fromkeys(FITTED)
     ranks, share = np.arange(1.0, len(c) + 1), c / c.sum()
     pure, _, _ = _newton(share, ranks, pure, 0.0, shifted=False)
     a, b, loss = _newton(share, ranks, *start, shifted=True)

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from headscan.measures.kept_gradient import GradientThroughHead
 from headscan.measures.measure import MEASURES
+from headscan.ntp.subspace import thread_limit
 from headscan.statistics import Cloud
 from headscan.statistics.uncertainty import Floats
 from headscan.training.heads import Unembedding, body_of, final_norm_of
@@ -215,14 +216,9 @@ class Runner:
 @contextmanager
 def alone(seed: int) -> Iterator[None]:
     """On one thread, from a seed of its own."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with thread_limit(1), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        yield
 
 
 def race(job: Job, plan: TournamentPlan, ground: Ground) -> Race:

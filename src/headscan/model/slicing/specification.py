@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from headscan.run import BadInput, exhausted
+from headscan.run import BadInput, halving
 
 RANDOM = re.compile(r"^random\((\d+)(?:,(\d+))?\)$")
 RANGE = re.compile(r"^\s*(-?\d*)\s*(:?)\s*(-?\d*)\s*$")
@@ -157,17 +157,8 @@ def split_on_exhaustion(run: Callable[[slice], Tensor], count: int, batch: int) 
     >>> split_on_exhaustion(run, 5, 8)
     (tensor([0, 1, 2, 3, 4]), 2, 'Memory ran out with batches of 8; batches of 2 are used.')
     """
-    parts: list[Tensor] = []
-    begin, first, note = 0, batch, None
-    while begin < count or not parts:
-        try:
-            parts.append(run(slice(begin, min(begin + batch, count))))
-            begin += batch
-        except (MemoryError, RuntimeError) as error:
-            if not exhausted(error):
-                raise
-            if batch == 1:
-                raise BadInput("Memory runs out even for a single candidate: use a shorter prompt or a smaller model.") from error
-            batch //= 2
-            note = f"Memory ran out with batches of {first}; batches of {batch} are used."
-    return torch.cat(parts), batch, note
+    parts = [] if count else [run(slice(0, 0))]
+    least = "Memory runs out even for a single candidate: use a shorter prompt or a smaller model."
+    size = halving(count, lambda begin, end: parts.append(run(slice(begin, end))), least=least, size=batch)
+    note = f"Memory ran out with batches of {batch}; batches of {size} are used." if size < batch else None
+    return torch.cat(parts), size, note

@@ -16,16 +16,14 @@ from headscan.run import BadInput
 from headscan.run.memory import unpackable
 from headscan.states.location import Location, by_depth
 from headscan.states.stored import of_object
-from headscan.states.vectors import DTYPES, FORMATS, Array, FlatRows, StateFormat, Vectors
+from headscan.states.vectors import DTYPES, FORMATS, Array, FlatRows, StateFormat, Vectors, stored_dtype
 
 
 @FORMATS.register("npy")
 class NpyFormat(StateFormat):
     title, tried = "numpy .npy", "numpy"
     sentence = "One array [vectors, width] or [windows, tokens, width]; its rows are read as needed."
-
-    def recognises(self, place: Location) -> bool:
-        return place.suffix == ".npy"
+    endings = (".npy",)
 
     def read(self, place: Location, field: str | None) -> Vectors:
         return Vectors.of_arrays(place.name, {"vectors": _npy(place, 0, place.size, place.path)}, place.path)
@@ -42,13 +40,7 @@ def _npy(place: Location, start: int, end: int, name: str) -> Array:
         raise BadInput(f"{name} is no .npy file, or is damaged: {str(error).split('.')[0]}.") from error
     if fortran and len(shape) > 1:
         raise BadInput(f"{name} is stored column by column (Fortran order): save numpy.ascontiguousarray of it.")
-    try:
-        dtype = torch.from_numpy(np.empty(0, kind.newbyteorder("="))).dtype
-    except TypeError:
-        dtype = torch.bool
-    if dtype not in DTYPES.values():
-        raise BadInput(f"{name} holds {kind}, which no states are.")
-    offset = start + head.tell()
+    dtype, offset = stored_dtype(name, kind, kind.newbyteorder("=")), start + head.tell()
 
     def rows(count: int, width: int) -> FlatRows:
         if end - offset < (promised := count * width * dtype.itemsize):
@@ -65,9 +57,7 @@ class NpzFormat(StateFormat):
         "Arrays by site, beside them `token_ids` and `documents`; read as needed, unpacked as they are read where they are "
         "compressed (numpy.savez_compressed)."
     )
-
-    def recognises(self, place: Location) -> bool:
-        return place.suffix == ".npz"
+    endings = (".npz",)
 
     def read(self, place: Location, field: str | None) -> Vectors:
         try:

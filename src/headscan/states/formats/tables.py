@@ -16,7 +16,7 @@ from torch import Tensor
 from headscan.run import BadInput
 from headscan.run.memory import unpackable
 from headscan.states.location import Location, site_of_hook
-from headscan.states.vectors import DOCUMENTS, DTYPES, FORMATS, TOKENS, Rows, StateFormat, Vectors
+from headscan.states.vectors import DOCUMENTS, FORMATS, TOKENS, Rows, StateFormat, Vectors, stored_dtype
 
 Reader = Callable[[str, int, int], Any]
 """The values of a column in the rows first ... last − 1 of a table, as an Arrow array."""
@@ -113,12 +113,7 @@ def _shape(table: str, schema: Mapping[str, Any], read: Reader, column: str) -> 
         kind, values = _storage(kind.value_type), _plain(values.flatten())
     if len(sizes) > 2 or not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
         raise BadInput(f"{name} holds {kind} in {len(sizes)} levels of lists, which are no vectors.")
-    try:
-        dtype = torch.from_numpy(np.empty(0, kind.to_pandas_dtype())).dtype
-    except TypeError:
-        dtype = torch.bool
-    if dtype not in DTYPES.values():
-        raise BadInput(f"{name} holds {kind}, which no states are.")
+    dtype = stored_dtype(name, kind, kind.to_pandas_dtype())
     return Shape(sizes[-1] if sizes else 1, sizes[0] if len(sizes) == 2 else None, dtype)
 
 
@@ -168,9 +163,7 @@ def _types(place: Location, schema: Any) -> dict[str, Any]:
 class ArrowFormat(StateFormat):
     title, tried = "Arrow and Feather", "pyarrow"
     sentence = "As Parquet: every column of lists of numbers is a site; local files are mapped, not loaded."
-
-    def recognises(self, place: Location) -> bool:
-        return place.suffix in (".arrow", ".feather")
+    endings = (".arrow", ".feather")
 
     def read(self, place: Location, field: str | None) -> Vectors:
         return _arrow(place, field)
