@@ -27,12 +27,12 @@ class _SharedCache(DynamicCache):
         if self.rows is None:
             return super().update(key_states, value_states, layer_idx, *args, **kwargs)
         layer: Any = self.layers[layer_idx]
-        stored = layer.keys, layer.values
-        if len(layer.keys) == 1:  # one prefix, read by all without a copy for each
-            stored = tuple(one.expand(len(self.rows), -1, -1, -1) for one in stored)
-        else:
-            stored = tuple(one[self.rows] for one in stored)
-        return tuple(torch.cat([one, new], dim=-2) for one, new in zip(stored, (key_states, value_states), strict=True))
+
+        def read(stored: Tensor, own: Tensor) -> Tensor:
+            one = len(stored) == 1  # prefix, which all read without a copy for each
+            return torch.cat([stored.expand(len(own), *stored.shape[1:]) if one else stored[self.rows], own], dim=-2)
+
+        return read(layer.keys, key_states), read(layer.values, value_states)
 
     def keep(self, rows: Tensor) -> None:
         layers: list[Any] = list(self.layers)
