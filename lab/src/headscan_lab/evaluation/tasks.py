@@ -187,52 +187,46 @@ class Lambada(Task):
 # ---- GLUE's pairs of sentences, and XNLI's: a paraphrase, the same question, an answer, an entailment?
 
 CLASSES = {"contradiction": 0, "not_entailment": 0, "0": 0, "entailment": 1, "1": 1, "neutral": 2}
+COLUMNS = (  # of the first sentence, the second, the label: as one or another of the sets names them
+    ("sentence1", "question1", "question", "#1 String"), ("sentence2", "question2", "sentence", "#2 String"),
+    ("label", "gold_label", "is_duplicate", "Quality"),
+)  # fmt: skip
 
 
-def read_pairs(path: str | Path, columns: tuple[str, str, str]) -> tuple[list[str], list[str], npt.NDArray[np.int64], list[str]]:
-    """(first sentences, second, 1 for entailment or a paraphrase, languages or "") of a .tsv with these three columns."""
+def read_pairs(path: str | Path) -> list[tuple[str, str, int, str]]:
+    """(first sentence, second, 1 for entailment or a paraphrase, language or "") of each row of a .tsv of GLUE or XNLI."""
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
-            read = [[row[name] for name in columns] + [row.get("language", "")]
-                    for row in csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE)]  # fmt: skip
-    except (OSError, KeyError, UnicodeDecodeError):
-        raise BadInput(f"{path} is no .tsv with the columns {', '.join(columns[:2])} and {columns[2]}.") from None
-    rows = [row for row in read if row[2] in CLASSES]  # MNLI and XNLI mark by "-" where annotators disagree
-    return (
-        [row[0] for row in rows],
-        [row[1] for row in rows],
-        np.array([CLASSES[row[2]] for row in rows]),
-        [row[3] for row in rows],
-    )
+            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        one, other, label = (next(name for name in names if name in rows[0]) for names in COLUMNS)
+    except (OSError, UnicodeDecodeError, IndexError, RuntimeError):
+        raise BadInput(f"{path} is no .tsv whose columns are two sentences and a label, as GLUE's.") from None
+    rows = [row for row in rows if row[label] in CLASSES]  # MNLI and XNLI mark by "-" where annotators disagree
+    return [(row[one], row[other], CLASSES[row[label]], row.get("language", "")) for row in rows]
 
 
 class SentencePairs(Task):
     """A probe on pairs of sentence vectors, trained on train.tsv, tested on `test`, where it has languages in each."""
 
-    columns: ClassVar[tuple[str, str, str]] = ("sentence1", "sentence2", "label")
     test: ClassVar[str] = "dev.tsv"
 
     def scores(self, given: Evaluated) -> Scores:
-        train, test = (
-            given.sample(*read_pairs(given.sets / self.place / name, self.columns)) for name in ("train.tsv", self.test)
-        )
+        train, test = (given.sample(read_pairs(given.sets / self.place / name))[0] for name in ("train.tsv", self.test))
         found: Scores = {}
-        for language in sorted(set(test[3])):
-            places = [place for place, each in enumerate(test[3]) if each == language]
-            part, end = ([test[0][i] for i in places], [test[1][i] for i in places], test[2][places]), f" {language}".rstrip()
-            for name, value in probe_pairs(given.vectors, train[:3], part).items():
-                found[name.removesuffix("_interval") + end + "_interval" * name.endswith("_interval")] = value
+        for language in sorted({row[3] for row in test}):
+            parts = (train, [row for row in test if row[3] == language])
+            pairs = [([row[0] for row in rows], [row[1] for row in rows], np.array([row[2] for row in rows])) for rows in parts]
+            for name, value in probe_pairs(given.vectors, *pairs).items():
+                end = f" {language}".rstrip() + "_interval" * name.endswith("_interval")
+                found[name.removesuffix("_interval") + end] = value
         return found
 
 
-NLI = ("sentence1", "sentence2", "gold_label")
-for _name, _columns, _test in (  # named as in lm-evaluation-harness; on the Hub: nyu-mll/glue, facebook/xnli
-    ("rte", SentencePairs.columns, "dev.tsv"), ("wnli", SentencePairs.columns, "dev.tsv"),
-    ("mrpc", ("#1 String", "#2 String", "Quality"), "dev.tsv"), ("qqp", ("question1", "question2", "is_duplicate"), "dev.tsv"),
-    ("qnli", ("question", "sentence", "label"), "dev.tsv"), ("mnli", NLI, "dev_matched.tsv"),
-    ("mnli_mismatch", NLI, "dev_mismatched.tsv"), ("xnli", NLI, "xnli.test.tsv"),
-):  # fmt: skip
-    _of = {"place": _name.removesuffix("_mismatch"), "columns": _columns, "test": _test, "__doc__": SentencePairs.__doc__}
+for _name, _test in {  # named as in lm-evaluation-harness; on the Hub: nyu-mll/glue, facebook/xnli
+    **dict.fromkeys(("rte", "wnli", "mrpc", "qqp", "qnli"), "dev.tsv"), "mnli": "dev_matched.tsv",
+    "mnli_mismatch": "dev_mismatched.tsv", "xnli": "xnli.test.tsv",
+}.items():  # fmt: skip
+    _of = {"place": _name.removesuffix("_mismatch"), "test": _test, "__doc__": SentencePairs.__doc__}
     TASKS.register(_name)(type(_name, (SentencePairs,), _of))
 
 
