@@ -7,6 +7,7 @@ from typing import Any
 from headscan.model.source import Source, find_source, specimens
 from headscan.model.weights import describing_files
 from headscan.run import BadInput
+from headscan.text.prompts import require_tokenizer as require_tokenizer
 
 
 class ByteTokenizer:
@@ -94,15 +95,6 @@ def load_tokenizer(wanted: Any, source: Source | None = None, trust_remote_code:
         raise BadInput(f"The folder '{wanted}' has no tokenizer.")
     describing_files(folder)  # refuses links that lead out of it
     return _read(source, trust_remote_code)
-
-
-def require_tokenizer(tokenizer: Any, name: str) -> Any:
-    if tokenizer is None:
-        raise BadInput(
-            f"The model '{name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, or 'bytes' "
-            "for a model that reads UTF-8 bytes)."
-        )
-    return tokenizer
 
 
 def _read(source: Source, trust_remote_code: bool) -> Any:

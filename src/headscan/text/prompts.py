@@ -14,6 +14,7 @@ from headscan.run.errors import BadInput
 # ---- Tokens as people can see them: spaces, line ends, stray bytes and invisible characters made visible.
 
 SIGNS = {" ": "␣", "\n": "⏎", "\r": "␍", "\t": "⇥", "\x7f": "␡"}
+IDS = ", or give token ids"
 BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -236,7 +237,7 @@ def _read(given: Any, tokenizer: Any, limits: Limits, chat: bool, special: bool)
         if chat:
             prompt = _chat(tokenizer, limits, [{"role": "user", "content": given}])
         else:
-            prompt = _text(_required(tokenizer, limits), given, special)
+            prompt = _text(require_tokenizer(tokenizer, limits.name, IDS), given, special)
     elif isinstance(given, Prompt):
         prompt = given
     elif not isinstance(given, Sequence) or not len(given):
@@ -258,11 +259,11 @@ def _read(given: Any, tokenizer: Any, limits: Limits, chat: bool, special: bool)
     return prompt
 
 
-def _required(tokenizer: Any, limits: Limits) -> Any:
+def require_tokenizer(tokenizer: Any, name: str, instead: str = "") -> Any:
     if tokenizer is None:
         raise BadInput(
-            f"The model '{limits.name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, or 'bytes' "
-            "for a model that reads UTF-8 bytes), or give token ids."
+            f"The model '{name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, or 'bytes' "
+            f"for a model that reads UTF-8 bytes){instead}."
         )
     return tokenizer
 
@@ -298,7 +299,7 @@ def _spelt(piece: str) -> str:
 
 
 def _chat(tokenizer: Any, limits: Limits, messages: list[dict[str, str]]) -> Prompt:
-    if not getattr(_required(tokenizer, limits), "chat_template", None):
+    if not getattr(require_tokenizer(tokenizer, limits.name, IDS), "chat_template", None):
         raise BadInput(f"The tokenizer of '{limits.name}' has no chat template: give the prompt as plain text.")
     if any("role" not in message or "content" not in message for message in messages):
         raise BadInput("Each message of a chat needs a 'role' and a 'content'.")
