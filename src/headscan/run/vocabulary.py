@@ -35,6 +35,8 @@ class _OnInstances:
 class Term:
     """The words of a number, a method, a verdict or anything else that a reader meets. Subclasses may add fields.
 
+    >>> Term("Average cosine", unit="°", range=(0, 90)).extent
+    '0 to 90 °'
     >>> Term("gap").heading, Term("relative gap", column="gap").heading
     ('gap', 'gap')
     """
@@ -59,6 +61,15 @@ class Term:
     @property
     def heading(self) -> str:
         return self.column or self.title
+
+    @property
+    def extent(self) -> str:
+        """The range with its unit: '−1 to 1', '0 to ∞ bits'; "" where neither is known."""
+        if self.range == (None, None):
+            return self.unit
+        ends = zip(self.range, ("−∞", "∞"), strict=True)
+        low, high = (end if bound is None else f"{bound:g}".replace("-", "−") for bound, end in ends)
+        return f"{low} to {high} {self.unit}".rstrip()
 
     def description(self) -> str:
         """Sentence, formula, and where it is undefined and published, in one text."""
