@@ -113,7 +113,7 @@ KINDS = (
     Kind("HS412", "HARMS", "remedy", "Retrieval falls under a remedy.", "interval of the gain below 0", TEST),
     Kind("HS413", "FEW", "remedy", "Remedies were fitted on few vectors.", "below four a dimension"),
     *(Kind(f"HS{501 + place}", name, "train", meaning, "that of its alarm (docs/registries.md)",
-           "300 healthy runs of small models", "see docs/training.md")
+           "300 healthy runs of small models; HS514 and HS516: 102", "see docs/training.md")
       for place, (name, meaning) in enumerate(ALARMS_OF_RUNS.items())),
 )  # fmt: skip
 NAMED = {kind.name: kind for kind in KINDS}
