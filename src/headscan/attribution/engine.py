@@ -84,10 +84,8 @@ class Engine:
         return logits if self._keeps else logits[:, index]
 
     def share(self, embeds: Float[Tensor, "T e"], positions: Sequence[int] = (-1,)) -> Float[Tensor, "P V"]:
-        """Keep the keys and values of a prompt [T, e], where that gives the model's own numbers.
-
-        Returns the prompt's logits [P, V] at `positions` (counted from the end where negative).
-        """
+        """Keep the keys and values of a prompt [T, e], where that gives the model's own numbers. Returns the prompt's logits
+        [P, V] at `positions` (counted from the end where negative)."""
         places = [p % len(embeds) for p in positions]
         self.packed = None
         with torch.inference_mode():

@@ -46,10 +46,8 @@ def gradients(
 
 
 def _silent(engine: Engine, gradient: Tensor, target: AttributionTarget) -> bool:
-    """Whether a rounded model let nothing through but the residual: exact zeros at every token that is not read.
-
-    Kernels without a backward pass (bitsandbytes' 4 bits on a CPU) only warn, and a map of zeros would look like a result.
-    """
+    """Whether a rounded model let nothing through but the residual: exact zeros at every token that is not read. Kernels
+    without a backward pass (bitsandbytes' 4 bits on a CPU) only warn, and a map of zeros would look like a result."""
     if not engine.lens.traits.quantised:
         return False
     others = torch.ones(gradient.shape[2], dtype=torch.bool, device=gradient.device)

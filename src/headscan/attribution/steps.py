@@ -41,10 +41,8 @@ def methods_of(asked: Given, *, sentence: bool = False) -> list[AttributionMetho
 
 
 def find_steps(engine: Engine, prompt: Prompt, asked: Given) -> tuple[Prompt, tuple[TargetStep, ...]]:
-    """The predictions to explain, and the prompt with as much of the continuation as they rest on.
-
-    Raises BadInput: a text that is not one token, a mask that is missing, a continuation that a model cannot write or take.
-    """
+    """The predictions to explain, and the prompt with as much of the continuation as they rest on. Raises BadInput: a text
+    that is not one token, a mask that is missing, a continuation that a model cannot write or take."""
     lens, longest = engine.lens, engine.lens.context_length
     against = one_token(lens, asked["against"]) if asked["against"] is not None else None
     named = one_token(lens, asked["token"]) if asked["token"] is not None else None
@@ -124,10 +122,8 @@ def sentence_target(engine: Engine, ids: Sequence[int], asked: Given) -> Attribu
 
 
 def asks_for_sentence(lens: Lens, asked: Given) -> bool:
-    """Whether the sentence vector is explained: where it is asked for, and of encoders that can predict no token.
-
-    Raises BadInput: options that name tokens to predict.
-    """
+    """Whether the sentence vector is explained: where it is asked for, and of encoders that can predict no token. Raises
+    BadInput: options that name tokens to predict."""
     headless = "head" not in lens.sites and not lens.traits.causal
     if asked["target"] != "sentence" and not (asked["target"] == "next" and headless):
         return False

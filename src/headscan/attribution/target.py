@@ -65,11 +65,8 @@ class AttributionTarget:
         return [step.position for step in self.steps]
 
     def value(self, logits: Float[Tensor, "B P V"], original: Float[Tensor, "P V"] | None = None) -> Float[Tensor, "B P"]:
-        """The number that is explained.
-
-        With `original` [P, V], the logits of the whole prompt, "all" is minus the L1 distance from them; without it, the
-        sum of the logits, which has a gradient there.
-        """
+        """The number that is explained. With `original` [P, V], the logits of the whole prompt, "all" is minus the L1 distance
+        from them; without it, the sum of the logits, which has a gradient there."""
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if self.reference is not None:
             return F.cosine_similarity(logits, self.reference.to(logits), dim=-1)

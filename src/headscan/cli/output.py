@@ -96,10 +96,8 @@ def show(result: Result, folder: Path, *, as_json: bool, whole: bool = False) ->
 
 @contextmanager
 def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
-    """Progress on standard error: a bar with rate and time left in a terminal, a line now and then elsewhere.
-
-    What stands behind " · " in a stage's name may change as the work goes on.
-    """
+    """Progress on standard error: a bar with rate and time left in a terminal, a line now and then elsewhere. What stands
+    behind " · " in a stage's name may change as the work goes on."""
     if visible and not sys.stderr.isatty():
         with _lines() as lines:
             yield lines
@@ -189,10 +187,8 @@ DIED = "Another process of this run has died. Continue with the same command and
 
 @contextmanager
 def _watched(store: Any, rank: int, count: int) -> Iterator[threading.Event]:
-    """Ends this process as SIGTERM does, and sets what is yielded, where another one ends before its time.
-
-    The system closes the connections between process 0 and the others then. Who ends in order says so first.
-    """
+    """Ends this process as SIGTERM does, and sets what is yielded, where another one ends before its time. The system closes
+    the connections between process 0 and the others then. Who ends in order says so first."""
     links, died, leaving = list[socket.socket](), threading.Event(), threading.Event()
 
     def listen(link: socket.socket) -> None:
@@ -230,10 +226,8 @@ def _watched(store: Any, rank: int, count: int) -> Iterator[threading.Event]:
 
 @contextmanager
 def joined(*, wanted: bool = True) -> Iterator[bool]:
-    """Join the process group that `torchrun` describes, if there is one; yields whether this process may print.
-
-    Where another process dies, this one stores its state, and raises OSError (ECONNRESET).
-    """
+    """Join the process group that `torchrun` describes, if there is one; yields whether this process may print. Where another
+    process dies, this one stores its state, and raises OSError (ECONNRESET)."""
     if not wanted or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield True
         return

@@ -47,11 +47,8 @@ class GroupSpread:
     clusters: str
 
     def interval(self, s: int, t: int, value: float, bounds: Interval) -> tuple[Interval | None, float | None]:
-        """The 95 % interval of the measure of a pair of sites, and how far few tokens are expected to shift it.
-
-        With h = n/n_g the jackknife expects of the estimate a bias of Σ(1 − 1/h)θ₋ − (G − 1)θ (Busing, Meijer and van der
-        Leeden 1999).
-        """
+        """The 95 % interval of the measure of a pair of sites, and how far few tokens are expected to shift it. With h = n/n_g
+        the jackknife expects of the estimate a bias of Σ(1 − 1/h)θ₋ − (G − 1)θ (Busing, Meijer and van der Leeden 1999)."""
         whole, left = self.whole[s, t], self.left_out[:, s, t]
         if len(left) < 3 or not np.isfinite([value, whole, *left]).all():
             return None, None
@@ -65,10 +62,8 @@ class GroupSpread:
 
 
 def of_groups(gathering: Gathering, measures: Mapping[str, MomentMeasure], pair: tuple[int, int]) -> dict[str, GroupSpread]:
-    """The spread of each measure made of covariances, between the sites of two models.
-
-    Cost: 16 times the measures on matrices of 24 × 24.
-    """
+    """The spread of each measure made of covariances, between the sites of two models. Cost: 16 times the measures on matrices
+    of 24 × 24."""
     parts, whole = gathering.groups.parts(), gathering.groups.total()
     sizes = np.array([part.count for part in parts], dtype=np.float64)
     every = [_measured(gathering, sums, measures, pair) for sums in (whole, *(whole.without(part) for part in parts))]

@@ -46,10 +46,8 @@ class Linear(MomentMeasure):
     )  # fmt: skip
 
     def value(self, pair: CrossCovariance) -> Tensor:
-        """At most 1; NaN where there are no more tokens than directions.
-
-        The variance of the second site is what its own whitened directions account for: the trace, computed alike.
-        """
+        """At most 1; NaN where there are no more tokens than directions. The variance of the second site is what its own
+        whitened directions account for: the trace, computed alike."""
         explained = (pair.x.whitened.map.mT @ pair.xy).square().sum((-2, -1))
         whole = (pair.y.whitened.map.mT @ pair.y.matrix).square().sum((-2, -1))
         spare = pair.count - pair.x.whitened.kept - 1

@@ -144,10 +144,8 @@ class SourceReader:
 
 
 def spilled(reader: Iterator[Passed], done: Callable[[], None]) -> Generator[Passed, None, None]:
-    """A reader that runs to its end first, its vectors written to temporary files, and is then read from there.
-
-    `done` is called in between: a model makes room for the next one.
-    """
+    """A reader that runs to its end first, its vectors written to temporary files, and is then read from there. `done` is
+    called in between: a model makes room for the next one."""
     with tempfile.TemporaryDirectory(prefix="headscan-compare-") as folder:
         rest: list[Passed] = []
         for part in reader:

@@ -32,10 +32,8 @@ def codebook(
     lens: Lens, slice_: Slice | str, prefix: Sequence[int] = (), *, tokens: Int[Tensor, " C"] | None = None,
     rows: int = 512, progress: Progress = no_progress,
 ) -> Float32[Tensor, "C w"]:  # fmt: skip
-    """The last output of a slice or a site for each token behind a prefix; `tokens` None is the whole vocabulary.
-
-    Cost: a row of len(prefix) + 1 tokens each; for chosen `tokens` one token where the model has a key-value cache.
-    """
+    """The last output of a slice or a site for each token behind a prefix; `tokens` None is the whole vocabulary. Cost: a row
+    of len(prefix) + 1 tokens each; for chosen `tokens` one token where the model has a key-value cache."""
     cut = (Slice(sites=(slice_,)) if isinstance(slice_, str) else slice_).but(tokens="-1").on(lens)
     start = torch.tensor(list(prefix), dtype=torch.int64)
     wanted = torch.arange(lens.vocabulary_size) if tokens is None else tokens

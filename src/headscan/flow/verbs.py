@@ -164,10 +164,8 @@ def channel_of(lens: Lens, name: str, sites: tuple[str, ...], ids: Int[Tensor, "
 
 
 def affordable_tokens(lens: Lens, cut: Slice, length: int, asked: Given) -> Int[Tensor, " C"] | None:
-    """The tokens of a codebook that a quarter of the budget has room for, drawn and in order; None: all of them.
-
-    A code word costs a row of `length` tokens, or one token behind a cached prefix; all pairs are compared.
-    """
+    """The tokens of a codebook that a quarter of the budget has room for, drawn and in order; None: all of them. A code word
+    costs a row of `length` tokens, or one token behind a cached prefix; all pairs are compared."""
     body, pair = multiplications(lens, cut.sites), 2.0 * lens.width(cut.sites[0])
     pairs = affordable(lens, pair, 0.25)
     if lens.vocabulary_size <= min(affordable(lens, length * body, 0.25), pairs**0.5):

@@ -51,10 +51,8 @@ def compare(
     cut: SlicedModel, target: Float[Tensor, "kept w"], tokens: Int[Tensor, " T"], lists: Sequence[Int[Tensor, " N"]], *,
     tolerance: float, choice: int, progress: Progress | None = None,
 ) -> list[Evidence]:  # fmt: skip
-    """What the tokens of each position's list give there, after the tokens found before it; cut is causal.
-
-    Where a list holds all `choice` tokens that may be returned the position's comparison is complete.
-    """
+    """What the tokens of each position's list give there, after the tokens found before it; cut is causal. Where a list holds
+    all `choice` tokens that may be returned the position's comparison is complete."""
     prefix = Prefix(cut, tokens[None, :0])
     found = [UNCOMPARED] * len(tokens)
     step, total, done = max(16, min(512, 2**22 // cut.width)), sum(map(len, lists)), 0
@@ -141,10 +139,8 @@ PROOFS: dict[str, proof.Proof] = {"all": "exhaustive", "bounded": "bounded", "sa
 
 
 def assess(problem: Problem, number: int, prompt: Prompt, found: Reconstruction, *, ask: str = "auto") -> PromptInversion:
-    """The entry of prompt `number` in the result; only `token_accuracy` uses the true prompt's tokens.
-
-    `ask` is the certificate: "exhaustive", "sampled", or "auto": exhaustive where that is affordable.
-    """
+    """The entry of prompt `number` in the result; only `token_accuracy` uses the true prompt's tokens. `ask` is the
+    certificate: "exhaustive", "sampled", or "auto": exhaustive where that is affordable."""
     cut, known, tolerance = problem.cut, problem.known[number], problem.accepted
     tokens, seen, compared = _compared(problem, number, found, ask)
     length, residual = len(tokens), float(seen.max())

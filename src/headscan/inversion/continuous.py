@@ -156,10 +156,8 @@ def descend(
     allowed: Bool[Tensor, "*B V"] | None = None, decode_with: Float[Tensor, "V e"] | None = None,
     progress: Progress | None = None,
 ) -> Descended:  # fmt: skip
-    """Find tokens [B, `length`] whose outputs are near `target` [B, T', w'], by gradients; any slice, causal or not.
-
-    `allowed` is the vocabulary to decode to, of all prompts [V] or of each [B, V]; `decode_with` another table than the slice's.
-    """
+    """Find tokens [B, `length`] whose outputs are near `target` [B, T', w'], by gradients; any slice, causal or not. `allowed`
+    is the vocabulary to decode to, of all prompts [V] or of each [B, V]; `decode_with` another table than the slice's."""
     settings = settings or Descent()
     decoder = Decoder(cut.vectors if decode_with is None else decode_with, allowed, settings.mask)
     return _Optimisation(cut, target, length, settings, decoder).run(progress)

@@ -47,10 +47,8 @@ class Method(Settings, Named, ABC):
     """A way from outputs to tokens. Its fields are its parameters: options of the command line."""
 
     def chosen(self, cut: SlicedModel, lengths: list[int], *, ordered: bool) -> "Method":
-        """The method that is used for prompts of these lengths; BadInput for an output that it cannot invert.
-
-        `ordered` says whether the observation tells positions apart.
-        """
+        """The method that is used for prompts of these lengths; BadInput for an output that it cannot invert. `ordered` says
+        whether the observation tells positions apart."""
         return self
 
     @abstractmethod

@@ -37,10 +37,8 @@ class Evidence:
         cls, tokens: Int[Tensor, " N"], residuals: Float[Tensor, " N"], found: int, *, tolerance: float, choice: int,
         twins: tuple[int, ...] = (),
     ) -> Self:  # fmt: skip
-        """From the tokens tried and their relative residuals (NaN counts as infinite).
-
-        `found` is the token taken, `choice` how many may be returned (all tried is "all"), `twins` have the vector of `found`.
-        """
+        """From the tokens tried and their relative residuals (NaN counts as infinite). `found` is the token taken, `choice`
+        how many may be returned (all tried is "all"), `twins` have the vector of `found`."""
         tried = residuals.nan_to_num(nan=INFINITE, posinf=INFINITE).double()
         order = tried.argsort(stable=True)
         names, values = tokens[order].tolist(), tried[order].tolist()
@@ -212,9 +210,7 @@ def exchanges(
     tolerance: float, most: int = 50_000,
 ) -> list[Evidence]:  # fmt: skip
     """What single exchanges of a token give at `places`: of all listed tokens if that is at most `most` runs, else of 256.
-
-    Where more than one position is free the evidence is "sampled": prompts that differ in two tokens were not tried.
-    """
+    Where more than one position is free the evidence is "sampled": prompts that differ in two tokens were not tried."""
     whole = sum(len(lists[place]) for place in places) <= most
     found = [Evidence(count=1, why="sampled", residual=residual)] * len(tokens)
     for place in places:

@@ -171,10 +171,8 @@ def share_interval(share: float, count: int) -> Interval:
 
 
 def audit(exposure: Exposure, texts: list[list[int]], asked: Given, run: Run) -> Leak:
-    """All rows of a release, one a site, defence and noise.
-
-    Raises BadInput for a model that is not causal, a text that is too short, a prior that the model does not give.
-    """
+    """All rows of a release, one a site, defence and noise. Raises BadInput for a model that is not causal, a text that is too
+    short, a prior that the model does not give."""
     lens = exposure.together.lens
     if not exposure.together.causal:
         raise BadInput(

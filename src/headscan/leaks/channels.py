@@ -44,10 +44,8 @@ class StatesChannel(LeakChannel):
 
 
 def sites_of(lens: Lens, asked: Given) -> tuple[str, ...]:
-    """The sites asked for; else all blocks, of many the first, the middle and the last, or for several defences the first.
-
-    Of a cache the last is left out: who has it has those of the blocks before it, which are read in less time.
-    """
+    """The sites asked for; else all blocks, of many the first, the middle and the last, or for several defences the first. Of
+    a cache the last is left out: who has it has those of the blocks before it, which are read in less time."""
     names = lens.match(asked["sites"] or "block.*")
     most = 1 if len(protections(asked)) > 1 else 2 if asked["release"] == "cache" else 3
     few = (names[0], names[len(names) // 2], names[-1])[:most]
@@ -110,10 +108,7 @@ class LogitsChannel(LeakChannel):
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
-        """Bits and attacks at the head.
-
-        Noise is in the rms of the equivalent d numbers, times √(d/V) that of a logit.
-        """
+        """Bits and attacks at the head. Noise is in the rms of the equivalent d numbers, times √(d/V) that of a logit."""
         head = lens.traits.linear_head
         if head is None:
             raise BadInput(f"The head of '{lens.name}' is no linear map of its states, so its logits are not read back.")

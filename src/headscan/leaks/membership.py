@@ -53,10 +53,8 @@ def advantage(members: Scores, others: Scores, seed: int = 0) -> tuple[float, In
 
 
 def true_positives(members: Scores, others: Scores, false: float = 0.01) -> tuple[float, Interval]:
-    """The share of members above the threshold that so few others pass; its interval holds for the threshold, too.
-
-    The true threshold lies between two order statistics of the others (or above all); score intervals there, 97.5 % each.
-    """
+    """The share of members above the threshold that so few others pass; its interval holds for the threshold, too. The true
+    threshold lies between two order statistics of the others (or above all); score intervals there, 97.5 % each."""
     ordered, count = np.sort(others)[::-1], len(others)
     fewest, most = (int(binom.ppf(level, count, false)) for level in (0.0125, 0.9875))
     strict = ordered[fewest - 1] if fewest else math.inf

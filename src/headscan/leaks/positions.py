@@ -47,11 +47,8 @@ def _expected(lens: Lens, ids: Tensor, size: int) -> Tensor:
 
 
 def cut_prior(shares: Float[Tensor, " V"], most: int | None) -> tuple[Int[Tensor, " M"], Callable[[Tensor], Code]]:
-    """The likeliest candidates of a prior, at most `most`, and what makes a `Code` of their releases.
-
-    Tokens of probability 0 are none; the probability of the others that are not run is kept apart, so that the bounds hold
-    for the whole prior.
-    """
+    """The likeliest candidates of a prior, at most `most`, and what makes a `Code` of their releases. Tokens of probability 0
+    are none; the probability of the others that are not run is kept apart, so that the bounds hold for the whole prior."""
     order = shares.argsort(descending=True, stable=True)
     order = order[shares[order] > 0]
     most = len(order) if most is None else min(most, len(order))

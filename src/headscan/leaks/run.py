@@ -51,10 +51,8 @@ class LeakChannel(Named, ABC):
 
     @abstractmethod
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
-        """Let it leak from the token ids of each document; bound it, and read off what can be read.
-
-        Raises BadInput where the model or the text is not fit for it.
-        """
+        """Let it leak from the token ids of each document; bound it, and read off what can be read. Raises BadInput where the
+        model or the text is not fit for it."""
 
 
 CHANNELS: Registry[type[LeakChannel]] = Registry("release", "headscan.leaks.channels", "headscan.leaks.gradient")

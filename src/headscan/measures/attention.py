@@ -100,10 +100,8 @@ def _add(
 
 
 def watched(lens: Lens, batches: Iterable[Tensor]) -> tuple[dict[int, Tally], list[dict[int, Tally]]]:
-    """What `watch_heads` gathers of all batches of ids [B, T] together, and of each; one forward pass.
-
-    Raises BadInput for a model without attention that can be watched.
-    """
+    """What `watch_heads` gathers of all batches of ids [B, T] together, and of each; one forward pass. Raises BadInput for a
+    model without attention that can be watched."""
     deepest = lens.match("**block.*" if len(lens.stacks) > 1 else "block.*")[-1]
     parts: list[dict[int, Tally]] = []
     for ids in batches:

@@ -68,10 +68,8 @@ def stream_sites(setup: ProbeSetup) -> tuple[str, ...]:
 
 
 def read(readout: LensHead, final: Tensor, states: Tensor, following: Tensor) -> Tally:
-    """Sums over tokens: how far the readout of states [n, d] is from that of the last block's states `final` [n, d].
-
-    The null pairs each token with the one half of the batch away. Cost 4·n·d·V operations.
-    """
+    """Sums over tokens: how far the readout of states [n, d] is from that of the last block's states `final` [n, d]. The null
+    pairs each token with the one half of the batch away. Cost 4·n·d·V operations."""
     tally = Tally(dict.fromkeys(SUMS, ()))
     step = max(2, CHUNK // len(readout.head.weight))
     for start in range(0, len(states), step):

@@ -231,10 +231,8 @@ def suffixed(row: Mapping[str, Cell]) -> Cells:
 
 
 def tally_row(tally: BlockedTally, function: Callable[[Tally], dict[str, float | None]], fields: Mapping[str, Field]) -> Cells:
-    """The numbers of a tally by `function`, each with its interval from the blocks of windows left out.
-
-    Where the tally has sums without position 0, NAME_without_first and its interval come too.
-    """
+    """The numbers of a tally by `function`, each with its interval from the blocks of windows left out. Where the tally has
+    sums without position 0, NAME_without_first and its interval come too."""
     parts, whole = tally.parts(), tally.total()
     variants = [("", whole, parts)]
     if any(name.endswith(REST) for name in whole.sums):
@@ -267,9 +265,7 @@ def over_blocks(
 
 def sampled_rows(data: ProbeData, fields: Mapping[str, Field], measure: Callable[[Floats], Cells], points: int) -> list[Cells]:
     """One row a site of what `measure` says of at most `points` sampled vectors [n, d], and a last one of Gaussian noise.
-
-    Intervals come from leaving the vectors of one block of the text out after another, so `measure` runs once a block more.
-    """
+    Intervals come from leaving the vectors of one block of the text out after another, so `measure` runs once a block more."""
     rows: list[Cells] = []
     shape = (0, 0)
     for site in data.clouds:

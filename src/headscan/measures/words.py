@@ -54,10 +54,8 @@ def self_similarity(sums: ClassSums, *, least: int = OCCURRENCES) -> tuple[Float
 
 
 def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) -> Cells:
-    """Mean self-similarity over words (each word counts once), the same less the baseline, and how many words that is.
-
-    The interval is normal, words taken as the sample; it does not cover the choice of the text.
-    """
+    """Mean self-similarity over words (each word counts once), the same less the baseline, and how many words that is. The
+    interval is normal, words taken as the sample; it does not cover the choice of the text."""
     labels, values = self_similarity(sums, least=least)
     cells: Cells = {
         "self_similarity": None, "self_similarity_interval": None, "self_adjusted": None,

@@ -70,10 +70,8 @@ class ModelInputs:
         self, input_ids: IdsLike | None, inputs_embeds: Float[Tensor, "B T e"] | None, attention_mask: IdsLike | None,
         decoder_input_ids: IdsLike | None, sites: Sequence[str],
     ) -> dict[str, Any]:  # fmt: skip
-        """The arguments of the model's forward pass, checked.
-
-        Raises BadInput: neither or both of ids and embeddings, ids out of the vocabulary, input longer than the context.
-        """
+        """The arguments of the model's forward pass, checked. Raises BadInput: neither or both of ids and embeddings, ids out
+        of the vocabulary, input longer than the context."""
         if (input_ids is None) == (inputs_embeds is None):
             raise BadInput("Give either input_ids or inputs_embeds, not both and not neither.")
         inputs: dict[str, Any] = _without_cache(self.model)
@@ -96,10 +94,8 @@ class ModelInputs:
         return inputs
 
     def ids(self, given: IdsLike, what: str = "input") -> Int[Tensor, "B T"]:
-        """Token ids as int64 [B, T] on the model's device.
-
-        Raises BadInput: prompts of unequal lengths, no whole numbers, ids out of the vocabulary, more than the context.
-        """
+        """Token ids as int64 [B, T] on the model's device. Raises BadInput: prompts of unequal lengths, no whole numbers, ids
+        out of the vocabulary, more than the context."""
         try:
             ids = torch.as_tensor(np.asarray(given) if isinstance(given, (list, tuple)) else given)
         except (ValueError, TypeError, RuntimeError) as error:

@@ -114,10 +114,8 @@ class Lens(Memo):
         return self.match(["embedding", "block.*", *norm])
 
     def match(self, glob: str | Iterable[str]) -> tuple[str, ...]:
-        """The sites that a glob matches, in the order of depth; see `headscan.model.sites.match_sites` for the rules.
-
-        Raises BadInput: a glob matches nothing; the message lists the sites there are.
-        """
+        """The sites that a glob matches, in the order of depth; see `headscan.model.sites.match_sites` for the rules. Raises
+        BadInput: a glob matches nothing; the message lists the sites there are."""
         return match_sites(glob, self.sites, self.name)
 
     def width(self, site: str) -> int:

@@ -262,10 +262,8 @@ class Preparation:
 
 
 def prepare(model: str | os.PathLike[str], settings: Building) -> Preparation:
-    """Everything that can be said against loading a model, said before any weight is read.
-
-    Raises BadInput: as `Lens.load`, except for what only reading the weights can tell.
-    """
+    """Everything that can be said against loading a model, said before any weight is read. Raises BadInput: as `Lens.load`,
+    except for what only reading the weights can tell."""
     source, trust = find_source(os.fspath(model)), settings.trusted
     if source.header is not None and settings.quantize is not None:
         raise BadInput(f"The weights of a .gguf file are not rounded again: leave out --dtype {settings.dtype}.")

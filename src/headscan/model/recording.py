@@ -130,10 +130,8 @@ def record(
 
 
 def _verified(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int], taps: list[Tap]) -> dict[str, Tap]:
-    """The taps by name, in the order in which one pass reads them; RuntimeError where one is not read once, as promised.
-
-    Taps whose tensor the model changes afterwards are marked `overwritten`.
-    """
+    """The taps by name, in the order in which one pass reads them; RuntimeError where one is not read once, as promised. Taps
+    whose tensor the model changes afterwards are marked `overwritten`."""
     live: dict[str, Tensor] = {}
     copies: dict[str, Tensor] = {}
 

@@ -129,10 +129,7 @@ class Source:
             )  # fmt: skip
 
     def config(self, trust_remote_code: bool) -> Any:
-        """The model's configuration.
-
-        Raises BadInput: it is damaged, of an unknown kind, or cannot be fetched.
-        """
+        """The model's configuration. Raises BadInput: it is damaged, of an unknown kind, or cannot be fetched."""
         from transformers import AutoConfig, AutoModelForCausalLM
 
         from headscan.model import mixer  # noqa: F401 (makes masked mixers known to the Auto classes)
@@ -250,10 +247,8 @@ def model_folder(folder: Path) -> Path:
 
 
 def find_source(model: str) -> Source:
-    """Where `model` is: a specimen's name first, then a folder or a .gguf file, else a hub id, or ID@REVISION.
-
-    Raises BadInput: what can only be a folder is not there, or has no config.json.
-    """
+    """Where `model` is: a specimen's name first, then a folder or a .gguf file, else a hub id, or ID@REVISION. Raises
+    BadInput: what can only be a folder is not there, or has no config.json."""
     given = os.fspath(model)
     if given in specimens():
         return Source(given, given, specimen_path(given), None)

@@ -140,10 +140,8 @@ class Traits:
 
     @cached_property
     def linear_head(self) -> LinearHead | None:
-        """The head, if the logits are a linear map of the states at the last site of the stack; else None.
-
-        BERT's head transforms the states first, some models scale or cap their logits: those have none.
-        """
+        """The head, if the logits are a linear map of the states at the last site of the stack; else None. BERT's head
+        transforms the states first, some models scale or cap their logits: those have none."""
         head = output_layer(self.lens.model)
         site = self.lens.default_sites[-1]
         if head is None or "head" not in self.lens.sites or not head.weight.is_floating_point():

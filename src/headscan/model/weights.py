@@ -25,10 +25,8 @@ PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt", "*.h5", "*.msgpack", "*.pkl")
 
 
 def weight_files(folder: Path, single: str = SINGLE) -> list[Path]:
-    """The safetensors files that make up the model (or, of the name `single`, an adapter) in `folder`, each checked to be whole.
-
-    Raises BadInput: none there, only pickle weights, a shard missing, a damaged index, a truncated file.
-    """
+    """The safetensors files that make up the model (or, of the name `single`, an adapter) in `folder`, each checked to be
+    whole. Raises BadInput: none there, only pickle weights, a shard missing, a damaged index, a truncated file."""
     if (folder / single).is_file():
         files = [folder / single]
     elif single == SINGLE and (folder / INDEX).is_file():

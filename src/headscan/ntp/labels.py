@@ -118,20 +118,16 @@ class Supports:
         return self.take(first), inverse, np.bincount(inverse, minlength=len(first))
 
     def equal_tokens(self) -> tuple[Ints, Ints]:
-        """Tokens that stand in exactly the same supports: one representative a class int64 [c], class of each [V].
-
-        All tokens that never follow any context form one such class.
-        """
+        """Tokens that stand in exactly the same supports: one representative a class int64 [c], class of each [V]. All tokens
+        that never follow any context form one such class."""
         columns = self.matrix(np.int8).tocsc()
         columns.sort_indices()
         return group_equal_rows(columns.indptr, columns.indices)
 
 
 def group_equal_rows(indptr: Ints, indices: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
-    """Group equal rows of a CSR pattern: (first row of each class [c], class of each row [rows]), both int64.
-
-    Rows of equal length are compared as byte strings, one length after another, so no hash can collide.
-    """
+    """Group equal rows of a CSR pattern: (first row of each class [c], class of each row [rows]), both int64. Rows of equal
+    length are compared as byte strings, one length after another, so no hash can collide."""
     sizes = np.diff(indptr)
     values = np.ascontiguousarray(indices, dtype=np.int32)
     first: list[Ints] = []
@@ -230,10 +226,8 @@ class SoftLabels:
         return dense
 
     def entropy(self) -> float:
-        """H = -Σ_j π_j Σ_z p_jz log p_jz in nats: the lower bound of the cross-entropy of any model of this order.
-
-        No finite logits reach it unless every support is the whole vocabulary. Range [0, log V]. O(nnz).
-        """
+        """H = -Σ_j π_j Σ_z p_jz log p_jz in nats: the lower bound of the cross-entropy of any model of this order. No finite
+        logits reach it unless every support is the whole vocabulary. Range [0, log V]. O(nnz)."""
         weight = self.counts / self.total
         return float(-(weight * np.log(self.probability)).sum()) + 0.0
 

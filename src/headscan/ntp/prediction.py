@@ -43,11 +43,8 @@ class SupportSpectrum:
         return self.distinct[self.inverse]
 
     def factors(self) -> tuple[Floats, Floats]:
-        """W = VΣ^½ [V, r] and H = UΣ^½ [m, r], so that WWᵀ = (S~ᵀS~)^½ and HHᵀ = (S~S~ᵀ)^½.
-
-        The square root matters: on real text the cosine of WWᵀ with the Gram of L^mm is 0.93 to 1.00, that of S~ᵀS~
-        itself 0.65 to 0.94.
-        """
+        """W = VΣ^½ [V, r] and H = UΣ^½ [m, r], so that WWᵀ = (S~ᵀS~)^½ and HHᵀ = (S~S~ᵀ)^½. The square root matters: on real
+        text the cosine of WWᵀ with the Gram of L^mm is 0.93 to 1.00, that of S~ᵀS~ itself 0.65 to 0.94."""
         merged, contexts = self.merged_factors()
         return self.classes.tokens(merged), contexts
 

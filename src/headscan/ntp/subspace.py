@@ -84,10 +84,8 @@ class MarginSet:
         return torch.where(self.inside, level, level - 1) * self.scale[:, None] * self.q
 
     def update(self, X: Tensor, Z: Tensor, U: Tensor, relax: float) -> None:
-        """One ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y and U = Y - Z.
-
-        Afterwards U is >= 0 off the support and orthogonal to q in every row, up to rounding: so -ρU is feasible for the dual.
-        """
+        """One ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y and U = Y - Z. Afterwards U is >=
+        0 off the support and orthogonal to q in every row, up to rounding: so -ρU is feasible for the dual."""
         for start in range(0, len(Z), self.block):
             rows = slice(start, start + self.block)
             Y = torch.lerp(Z[rows], X[rows], relax).add_(U[rows])
@@ -199,10 +197,8 @@ def singular_values(matrix: Tensor, *, exact: bool = False) -> Tensor:
 
 
 def shrink(matrix: Tensor, threshold: float) -> tuple[Tensor, int]:
-    """The proximal map of threshold·‖·‖_* (every singular value is lowered by it, and cut at zero), and its rank.
-
-    Cost O(u c min(u, c)): one Gram, one eigendecomposition, one or two products.
-    """
+    """The proximal map of threshold·‖·‖_* (every singular value is lowered by it, and cut at zero), and its rank. Cost O(u c
+    min(u, c)): one Gram, one eigendecomposition, one or two products."""
     tall = matrix.shape[0] >= matrix.shape[1]
     values, vectors = torch.linalg.eigh(_gram(matrix))
     sigma = values.clamp_min(0).sqrt()

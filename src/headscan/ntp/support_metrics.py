@@ -48,10 +48,8 @@ class Spread:
 
 
 def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0) -> Spread | None:
-    """`cdnv` (see `headscan.statistics.classes`) and cosines of rows X [n, d] for classes int [n]; None without a pair.
-
-    Only classes of two rows or more count, at most `largest` of them, drawn with `seed`.
-    """
+    """`cdnv` (see `headscan.statistics.classes`) and cosines of rows X [n, d] for classes int [n]; None without a pair. Only
+    classes of two rows or more count, at most `largest` of them, drawn with `seed`."""
     counts = np.bincount(classes)
     chosen = np.flatnonzero(counts >= 2)
     if len(chosen) < 2:
@@ -169,10 +167,8 @@ class _Logits:
 
 
 def support_metrics(embeddings: Embeddings, prediction: Prediction, *, sample: int = 4096, seed: int = 0) -> SupportMetrics:
-    """All of SC1 to SC6 and the alignments with the prediction; SC1 on at most `sample` contexts drawn with `seed`.
-
-    Cost O(m V d), memory one block of logits. Raises `BadInput` where embeddings and data do not fit.
-    """
+    """All of SC1 to SC6 and the alignments with the prediction; SC1 on at most `sample` contexts drawn with `seed`. Cost O(m V
+    d), memory one block of logits. Raises `BadInput` where embeddings and data do not fit."""
     labels = prediction.labels
     V, m = labels.vocabulary, labels.contexts
     if np.shape(embeddings.words)[0] != V or len(embeddings.contexts) != m:

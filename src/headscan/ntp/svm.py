@@ -90,10 +90,8 @@ class SvmSolution:
         return self.distinct_logits[self.inverse]
 
     def factors(self) -> tuple[Floats, Floats]:
-        """W [V, r] and H [m, r] with L^mm = H Wᵀ, W = VΣ^½ and H = UΣ^½: the words and contexts training ends with.
-
-        They are unique up to a rotation of the r axes.
-        """
+        """W [V, r] and H [m, r] with L^mm = H Wᵀ, W = VΣ^½ and H = UΣ^½: the words and contexts training ends with. They are
+        unique up to a rotation of the r axes."""
         merged, contexts = self.merged_factors()
         return self.classes.tokens(merged), contexts
 

@@ -135,11 +135,8 @@ def _pairs(found: PairSet, place: dict[str, int], group: npt.NDArray[np.int64]) 
 
 
 def data_of_store(source: VectorSource, settings: RemedySettings, run: Run) -> RemedyData:
-    """Some vectors, drawn by document (by row where there are none), are held out; all others are fitted on.
-
-    Memory: that of the held-out ones, of sums, and a byte a vector. Raises BadInput where stores do not go together, or values
-    are not finite.
-    """
+    """Some vectors, drawn by document (by row where there are none), are held out; all others are fitted on. Memory: that of
+    the held-out ones, of sums, and a byte a vector. Raises BadInput where stores do not go together, or values are not finite."""
     if settings.pairs:
         raise BadInput("--pairs are of texts, for a model: stored vectors take --partners SOURCE.")
     site = read_site(source, settings.site)

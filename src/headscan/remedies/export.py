@@ -64,10 +64,8 @@ def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathL
 
 
 def rewrite_column(remedy: Remedy, source: VectorSource, site: str, folder: Path) -> Path:
-    """All vectors of a store, remedied, float32, row by row in its order; memory is that of a batch.
-
-    A single Parquet file keeps its other columns; anything else becomes an .npy [n, k].
-    """
+    """All vectors of a store, remedied, float32, row by row in its order; memory is that of a batch. A single Parquet file
+    keeps its other columns; anything else becomes an .npy [n, k]."""
     where = Path(str(getattr(source, "where", "") or ""))
     if where.suffix == ".parquet" and where.is_file():
         return _rewrite_parquet(remedy, where, site, folder / "column.parquet")

@@ -56,9 +56,7 @@ class Remedy:
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
         """Write config.json and model.safetensors (float32) into a folder, as sentence-transformers' `Dense` module.
-
-        `Remedy.load(folder)` reads them, and so does `sentence_transformers.models.Dense.load(folder)`.
-        """
+        `Remedy.load(folder)` reads them, and so does `sentence_transformers.models.Dense.load(folder)`."""
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         config = {

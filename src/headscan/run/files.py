@@ -59,10 +59,8 @@ def check_writable(folder: str | os.PathLike[str]) -> Path:
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write a file aside, flush it to the disk and rename it: whoever looks sees the old file or the whole new one.
-
-    The folder is flushed too, so that after a power cut the name leads to one of the two. Cost: two fsyncs.
-    """
+    """Write a file aside, flush it to the disk and rename it: whoever looks sees the old file or the whole new one. The folder
+    is flushed too, so that after a power cut the name leads to one of the two. Cost: two fsyncs."""
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=ASIDE)
     try:
         with os.fdopen(handle, "wb") as file:

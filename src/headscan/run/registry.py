@@ -131,10 +131,8 @@ class Registry(Mapping[str, T], Generic[T]):
         return [name for name in self if name in found]
 
     def build(self, spec: str, given: Mapping[str, Any] | None = None) -> Any:
-        """The item that a text asks for, NAME or NAME:KEY=VALUE,..., made with these parameters and those in `given`.
-
-        Raises BadInput for a parameter that this item does not have, or a value that it cannot be.
-        """
+        """The item that a text asks for, NAME or NAME:KEY=VALUE,..., made with these parameters and those in `given`. Raises
+        BadInput for a parameter that this item does not have, or a value that it cannot be."""
         item: Any = self[spec] if not isinstance(spec, str) else self[spec.partition(":")[0].strip()]
         return item(**self._parameters_of(spec, given))
 
@@ -163,9 +161,7 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def specs(self, text: str) -> list[str]:
         """The items that a text names, with their parameters: NAME or NAME:KEY=VALUE,..., commas between them; "all" is each.
-
-        Raises BadInput for a name, parameter or value that cannot be, and for commas alone.
-        """
+        Raises BadInput for a name, parameter or value that cannot be, and for commas alone."""
         found = [part.strip() for part in SEPARATOR.split(text) if part.strip()]
         if text and not found:
             raise BadInput(f"{text!r} names no {self.kind}; there are: {', '.join(self)}.")

@@ -131,11 +131,8 @@ class Result:
         return presenter().table(self, whole=whole)
 
     def save_figures(self, folder: str | os.PathLike[str], formats: Sequence[str] = ("svg", "pdf")) -> list[Path]:
-        """Write the page's figures into a folder, one file a figure and format (svg, pdf, png); the paths.
-
-        Raises BadInput where the folder cannot be written, kaleido (`headscan[figures]`) or a Chrome is missing, or there is
-        no figure.
-        """
+        """Write the page's figures into a folder, one file a figure and format (svg, pdf, png); the paths. Raises BadInput
+        where the folder cannot be written, kaleido (`headscan[figures]`) or a Chrome is missing, or there is no figure."""
         return presenter().figures(self, check_writable(folder), formats)
 
     def to_latex(self) -> str:
@@ -156,10 +153,8 @@ class Result:
         return json.dumps(self.document, ensure_ascii=False, indent=1, allow_nan=False)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write arrays.safetensors, report.html and, last, result.json into a folder; each whole or not at all.
-
-        Raises BadInput where the folder cannot be written.
-        """
+        """Write arrays.safetensors, report.html and, last, result.json into a folder; each whole or not at all. Raises
+        BadInput where the folder cannot be written."""
         from numpy import ascontiguousarray
         from safetensors.numpy import save
 

@@ -24,10 +24,8 @@ def check_engine(engine: str, master: str | None) -> None:
 
 @contextmanager
 def spark_session(master: str) -> Iterator[Any]:
-    """A `SparkSession` on the cluster `master`, stopped at the end.
-
-    Raises `BadInput` if the extra is not installed, if no master answers within ten seconds, or if the cluster gives up.
-    """
+    """A `SparkSession` on the cluster `master`, stopped at the end. Raises `BadInput` if the extra is not installed, if no
+    master answers within ten seconds, or if the cluster gives up."""
     check_master(master)
     session = _session(master)
     try:

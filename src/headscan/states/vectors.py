@@ -196,10 +196,8 @@ class Vectors:
 
     @classmethod
     def of_arrays(cls, name: str, arrays: Mapping[str, Array], where: str | None = None) -> "Vectors":
-        """The vectors of arrays by site; token ids and documents are known by their names (`TOKENS`, `DOCUMENTS`).
-
-        Raises BadInput where a shape is none of states, or windows differ in length; `where` begins the sentence.
-        """
+        """The vectors of arrays by site; token ids and documents are known by their names (`TOKENS`, `DOCUMENTS`). Raises
+        BadInput where a shape is none of states, or windows differ in length; `where` begins the sentence."""
         sites, beside, windows = dict[str, Rows](), dict[str, Rows](), set[int | None]()
         for site, (shape, rows) in arrays.items():
             if not all(type(size) is int and size >= 0 for size in shape):
@@ -255,10 +253,8 @@ class StateFormat(ABC):
 
     @abstractmethod
     def read(self, place: Location, field: str | None) -> Vectors:
-        """The vectors of the place; `field` names the column, where the user says one.
-
-        Raises BadInput where it is truncated, of another format, or its shapes are none of states.
-        """
+        """The vectors of the place; `field` names the column, where the user says one. Raises BadInput where it is truncated,
+        of another format, or its shapes are none of states."""
 
 
 FORMATS: Registry[type[StateFormat]] = Registry("format", "headscan.states.formats")
@@ -266,10 +262,8 @@ FORMATS: Registry[type[StateFormat]] = Registry("format", "headscan.states.forma
 
 
 def read_states(path: str, field: str | None = None) -> Vectors | None:
-    """The stored states at a path or URL, or one site of them at `PATH#SITE`; None where no format knows the place.
-
-    Raises BadInput where there is nothing at a URL, or what is there cannot be read.
-    """
+    """The stored states at a path or URL, or one site of them at `PATH#SITE`; None where no format knows the place. Raises
+    BadInput where there is nothing at a URL, or what is there cannot be read."""
     whole, _, site = path.partition("#")
     place = Location(whole)
     if place.remote and not place.exists:

@@ -264,10 +264,8 @@ def agreed(number: int) -> int:
 
 
 def merged(mine: B) -> B:
-    """The merge of every process's accumulator, complete on process 0 (others hold a part of it).
-
-    At step s, process r + s sends to process r: log2(n) steps, and no process holds more than two states at a time.
-    """
+    """The merge of every process's accumulator, complete on process 0 (others hold a part of it). At step s, process r + s
+    sends to process r: log2(n) steps, and no process holds more than two states at a time."""
     rank, count = process_rank(), process_count()
     step = 1
     while step < count:

@@ -123,10 +123,8 @@ def random_energies(long: int, short: int) -> Floats:
 
 
 def largest_energy(long: int, short: int) -> float:
-    """What the largest energy of a normal matrix of unit mean square exceeds in 1 of 100, by Tracy and Widom's law.
-
-    2.0234 times its scale above (√(n − 1) + √m)² (Johnstone 2001): Marchenko and Pastur's edge at finite size.
-    """
+    """What the largest energy of a normal matrix of unit mean square exceeds in 1 of 100, by Tracy and Widom's law. 2.0234
+    times its scale above (√(n − 1) + √m)² (Johnstone 2001): Marchenko and Pastur's edge at finite size."""
     root, side = (long - 1) ** 0.5, short**0.5
     return float((root + side) ** 2 + 2.0234 * (root + side) * (1 / root + 1 / side) ** (1 / 3))
 

@@ -193,10 +193,8 @@ class StandardError:
 
     @classmethod
     def of_documents(cls, influences: Floats, counts: Floats) -> "StandardError | None":
-        """For documents: as `of_items`, unless their order matters (chapters, dates).
-
-        Where there are 16, and eight pieces of consecutive ones spread beyond the .95 quantile of F, they are a running text.
-        """
+        """For documents: as `of_items`, unless their order matters (chapters, dates). Where there are 16, and eight pieces of
+        consecutive ones spread beyond the .95 quantile of F, they are a running text."""
         independent = cls.of_items(influences, counts)
         kept = counts > 0
         if independent is None or int(kept.sum()) < 2 * PIECES:
@@ -270,9 +268,7 @@ def with_intervals(
     running: bool = True, suffix: str = "",
 ) -> Cells:  # fmt: skip
     """The numbers of a row that `bounds` names, each with its NAME_interval by `jackknife` from rows with a cluster left out.
-
-    Without such rows the intervals are None. `suffix` is appended to every name.
-    """
+    Without such rows the intervals are None. `suffix` is appended to every name."""
     cells: Cells = {}
     for name, ends in bounds.items():
         rest = [number(other[name]) for other in left_out]

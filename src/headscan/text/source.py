@@ -20,9 +20,7 @@ PYTHON_HELP = "pydoc"
 
 def embedded_names() -> tuple[str, ...]:
     """Names that stand for a text: every `NAME.txt` of the package's folder `text/embedded`; `pydoc`, Python's own `help()`.
-
-    In the shipped texts a document (a story) is one paragraph, so that `documents="paragraphs"` gives one document a story.
-    """
+    In the shipped texts a document (a story) is one paragraph, so that `documents="paragraphs"` gives one document a story."""
     return tuple(sorted({path.stem for path in FOLDER.glob("*.txt")} | {PYTHON_HELP}))
 
 
@@ -35,10 +33,8 @@ def embedded(name: str) -> Path:
 
 
 def python_help() -> Iterator[str]:
-    """The help topics that Python ships, in alphabetical order, a blank line between two.
-
-    The text differs from one Python version to the next; the SHA-256 in the protocol of a run tells which it was.
-    """
+    """The help topics that Python ships, in alphabetical order, a blank line between two. The text differs from one Python
+    version to the next; the SHA-256 in the protocol of a run tells which it was."""
     from pydoc_data.topics import topics
 
     for count, name in enumerate(sorted(topics)):

@@ -54,9 +54,7 @@ def sentence_vectors(
     batch: int = 64, pooling: Pooling = "mean", special: bool = False,
 ) -> npt.NDArray[np.float32]:  # fmt: skip
     """Vectors float32 [n, d]: the mean of the last hidden states over a sentence's tokens, or that of the "first" or "last".
-
-    special: with the tokens that the tokenizer itself puts around a text, as sentence encoders are trained.
-    """
+    special: with the tokens that the tokenizer itself puts around a text, as sentence encoders are trained."""
     if pooling not in ("mean", "first", "last"):
         raise BadInput(f"The pooling must be mean, first or last, not {pooling!r}.")
     body = body_of(model)
@@ -267,10 +265,8 @@ TASKS: Registry[type[Task]] = Registry("task", "headscan_lab.evaluation.tasks", 
 
 
 def tasks_for(given: Evaluated, names: list[str] | None = None) -> list[str]:
-    """The tasks to do: those named, or all that the folder holds and the model can do.
-
-    Raises BadInput for a task that is unknown, whose set is not there, or that the model cannot do.
-    """
+    """The tasks to do: those named, or all that the folder holds and the model can do. Raises BadInput for a task that is
+    unknown, whose set is not there, or that the model cannot do."""
     if names is None:
         return [
             name

@@ -276,10 +276,8 @@ class Pace:
 
 
 def pace(arms: Sequence[str], cell: GridCell, plan: TournamentPlan, ground: Ground, seed: int) -> Pace:
-    """Time a few steps of every arm, one arm after another and again: the median over the turns but the first.
-
-    A timing apart because the runs themselves lie hours from each other, beside whatever else was done meanwhile.
-    """
+    """Time a few steps of every arm, one arm after another and again: the median over the turns but the first. A timing apart
+    because the runs themselves lie hours from each other, beside whatever else was done meanwhile."""
     with alone(seed):
         runners = [Runner(Job(arm=arm, cell=cell, rate=min(plan.rates), seed=seed), plan, ground) for arm in arms]
         turns = [[_timed(runner) for runner in runners] for _ in range(TURNS)]

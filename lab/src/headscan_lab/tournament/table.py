@@ -27,10 +27,8 @@ def mean_over_seeds(values: Iterable[float | None], *, level: float = 0.95) -> t
 
 
 def at_loss(race: Race, nats: float) -> dict[str, float | None]:
-    """Every number of a run where its held-out loss first falls to `nats`: linear between moments.
-
-    All are None where it never does, or begins below. `tokens` are those read until then.
-    """
+    """Every number of a run where its held-out loss first falls to `nats`: linear between moments. All are None where it never
+    does, or begins below. `tokens` are those read until then."""
     for before, after in pairwise(race.moments):
         if before.nats > nats >= after.nats:
             share = (before.nats - nats) / (before.nats - after.nats)

@@ -93,10 +93,8 @@ class MixerModel(MixerPreTrainedModel):
         inputs_embeds: Tensor | None = None, output_hidden_states: bool | None = None, return_dict: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutput | tuple[Any, ...]:  # fmt: skip
-        """input_ids int [B, n] or inputs_embeds [B, n, d], n at most the slots, to hidden states [B, n, d].
-
-        attention_mask [B, n] may mark padding (0) on the left: such rows are moved to the first slots and back.
-        """
+        """input_ids int [B, n] or inputs_embeds [B, n, d], n at most the slots, to hidden states [B, n, d]. attention_mask [B,
+        n] may mark padding (0) on the left: such rows are moved to the first slots and back."""
         if (input_ids is None) == (inputs_embeds is None):
             raise BadInput("Give a mixer either input_ids or inputs_embeds.")
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds

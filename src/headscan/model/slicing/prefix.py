@@ -98,10 +98,8 @@ class Prefix:
         return self._split(run, len(rows))
 
     def following(self, ids: Int[Tensor, "N s"]) -> Float[Tensor, "N s width"]:
-        """The outputs at the next s positions, float32 [N, s, w'], if the only prompt (P = 1) goes on with `ids[n]`.
-
-        Only where `can_continue` says so.
-        """
+        """The outputs at the next s positions, float32 [N, s, w'], if the only prompt (P = 1) goes on with `ids[n]`. Only
+        where `can_continue` says so."""
 
         def run(part: slice) -> Tensor:
             embeds = self.cut.embed(ids[part])

@@ -93,10 +93,8 @@ class SlicedModel(Memo):
         self, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
         grad: bool = False, extra: dict[str, Any] | None = None,
     ) -> Float[Tensor, "B T width"]:  # fmt: skip
-        """The output at every position, [B, T, w'], before `tokens` and `pool` take their part.
-
-        `extra` is handed to the model's forward (a cache, for example); the length is not checked then.
-        """
+        """The output at every position, [B, T, w'], before `tokens` and `pool` take their part. `extra` is handed to the
+        model's forward (a cache, for example); the length is not checked then."""
         if input_ids is not None and inputs_embeds is None and self.slice.embedding is not None:
             inputs_embeds = self.embed(self.check(input_ids))
             input_ids = None
@@ -191,10 +189,8 @@ class Slice(SliceSpecification):
     """
 
     def on(self, lens: Lens) -> SlicedModel:
-        """The slice made ready on a model: what takes time (fresh weights, probing the mask) is done once and kept.
-
-        Raises BadInput: the model cannot be cut so; one sentence says why.
-        """
+        """The slice made ready on a model: what takes time (fresh weights, probing the mask) is done once and kept. Raises
+        BadInput: the model cannot be cut so; one sentence says why."""
         return lens.once(self, lambda: SlicedModel(self, lens))
 
     def run(

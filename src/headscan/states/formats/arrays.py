@@ -169,10 +169,8 @@ class StoredTensor:
 
 
 def read_header(place: Location) -> dict[str, StoredTensor]:
-    """The tensors of a .safetensors file by name, in the order in which they lie there.
-
-    Raises BadInput where it is no such file, or is truncated.
-    """
+    """The tensors of a .safetensors file by name, in the order in which they lie there. Raises BadInput where it is no such
+    file, or is truncated."""
     size, length = place.size, int.from_bytes(place.bytes(0, 8), "little")
     if size < 8 or length > size - 8 or length > 100 * 2**20:
         raise BadInput(f"{place.path} is no .safetensors file, or is truncated: it has {size:,} bytes.")

@@ -107,10 +107,8 @@ class StoredIndex:
 
 
 def verify(folder: str) -> int:
-    """Read every shard of a folder and hold it to its checksum; returns the number of vectors of each site.
-
-    Raises BadInput where a shard is missing, or its bytes are not those that were written.
-    """
+    """Read every shard of a folder and hold it to its checksum; returns the number of vectors of each site. Raises BadInput
+    where a shard is missing, or its bytes are not those that were written."""
     place = Location(folder)
     index = StoredIndex.read(place / INDEX)
     for shard in index.shards:
