@@ -149,7 +149,7 @@ def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence
 
 @condition(
     "HS202", "cause", "Logits of the wrong scale", threshold=2.0, unit="factor to the best scale of the logits",
-    lacks=("no loss",), silent="its best scale lies beyond those tried",
+    lacks=("no loss",), silent="no factor from a 16th to 16 suits its logits",
     sentence="How many times too sure, or too unsure, the model is.",
     meaning="All logits times one factor would predict better: a scale was lost or added between states and head.",
     source="Guo et al. 2017, arXiv:1706.04599 (temperature)",
@@ -284,7 +284,7 @@ def vocabulary_out_of_order(evidence: ModelEvidence, earlier: list[ModelEvidence
 @condition(
     "HS207", "cause", "A block that does not help", threshold=0.1, least=False,
     unit="nats a token lost without the block, times the number of blocks", lacks=("No block", "no loss"),
-    silent="no better than counting, with any block and without",
+    silent="it predicts no better than counting, with or without any block",
     brings=("HS201", "HS202"), source="definition; layers that can go: Men et al. 2024, arXiv:2403.03853",
     sentence="Rise of the loss where a block's input stands in for its output, of the block where it is least, times the number "
     "of blocks: the more there are, the less each does.",
