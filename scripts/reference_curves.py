@@ -82,12 +82,13 @@ def bands_of(results: list[TrainResult]) -> dict[str, list[tuple[float, float, f
 def reference(design: tuple[str, str], results: list[TrainResult], texts: list[str]) -> ReferenceRuns:
     """What is written of a design."""
     model, one = results[0].models[0], results[0]
-    sizes = {name: getattr(model, name) for name in ("model_class", "depth", "width", "vocabulary")}
+    sizes: dict[str, Any] = {name: getattr(model, name) for name in ("model_class", "depth", "width", "vocabulary")}
     a_step = one.tokens // one.steps
     about = f"Compared are {len(results)} runs of headscan train {design[0]} --objective {design[1]}: {model.width} wide, "
     about += f"{model.depth} blocks, V {model.vocabulary:,}, {a_step:,} tokens a step, "
     about += f"rates {' and '.join(map(str, RATES))}, texts {' and '.join(texts)}"
-    return ReferenceRuns(about=about, tokens_a_step=a_step, runs=len(results), bands=bands_of(results), **sizes)
+    sizes |= {"tokens_a_step": a_step, "planned_steps": one.recipe.steps, "runs": len(results)}
+    return ReferenceRuns(about=about, bands=bands_of(results), **sizes)
 
 
 def within(result: TrainResult, known: ReferenceRuns) -> float:

@@ -89,6 +89,7 @@ def test_who_is_compared():
     ):  # fmt: skip
         assert words in runs_like(replace(GPT, **apart))
     assert runs_like(GPT, 4096) == "tokens a step 4,096 (theirs: 1,024)"
+    assert runs_like(GPT, 1024, 60) == "planned steps 60 (theirs: 1,000)"
 
 
 def test_a_result_keeps_few_readings():

@@ -22,7 +22,13 @@ Curves = dict[str, list[tuple[int, float]]]
 """Steps and values by name, WHERE/WHAT or "loss"."""
 OF_STEPS = {"qk_logit_max": ("max", "entropy"), "branch_ratio": ("attention_ratio", "mlp_ratio"), "gradient_share": ("share",)}
 KEPT = 40  # readings of a family that stay in a result
-FACTORS = {"depth": 1.0, "width": 1.5, "vocabulary": 2.0, "tokens_a_step": 2.0}  # up to which runs are compared
+FACTORS = {
+    "depth": 1.0,
+    "width": 1.5,
+    "vocabulary": 2.0,
+    "tokens_a_step": 2.0,
+    "planned_steps": 2.0,
+}  # up to which runs are compared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +42,7 @@ class ReferenceRuns:
     width: int
     vocabulary: int
     tokens_a_step: int
+    planned_steps: int  # over which the rate warms up and falls
     runs: int
     bands: dict[str, list[tuple[float, float, float]]]
 
@@ -53,17 +60,13 @@ def reference_runs() -> tuple[ReferenceRuns, ...]:
     return tuple(ReferenceRuns(**each) for each in stored["runs"])
 
 
-def runs_like(model: ModelRecord, tokens: float | None = None) -> ReferenceRuns | str:
-    """The healthy runs of its class beside which a model that trains on so many tokens a step can stand; else why not."""
+def runs_like(model: ModelRecord, tokens: float | None = None, planned: int | None = None) -> ReferenceRuns | str:
+    """The healthy runs of its class beside which a model can stand that trains on so many tokens a step, for as many steps as
+    were planned; else why not."""
     why = f"there are none of {model.model_class or 'its class'}"
     for one in (one for one in reference_runs() if one.model_class == model.model_class):
-        own = {
-            "depth": model.depth,
-            "width": model.width,
-            "vocabulary": model.vocabulary,
-            "tokens_a_step": tokens or one.tokens_a_step,
-        }
-        pairs = {name: ((own[name] or 0), getattr(one, name)) for name in FACTORS}
+        own = {"tokens_a_step": tokens or one.tokens_a_step, "planned_steps": planned or one.planned_steps}
+        pairs = {name: (own.get(name) or getattr(model, name, None) or 0, getattr(one, name)) for name in FACTORS}
         far = [name for name, (value, theirs) in pairs.items() if not theirs / FACTORS[name] <= value <= theirs * FACTORS[name]]
         if not far:
             return one

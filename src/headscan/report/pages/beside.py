@@ -30,7 +30,7 @@ STEP = re.compile(r"(?:^|[-_@/])(?:checkpoint|step|global_step)[-_]?(\d+)$")
 def run_beside(result: TrainResult) -> Section | None:
     """A run beside healthy runs of its size."""
     a_step, curves = result.tokens / max(1, result.steps), curves_of(result.scan, result.readings, result.curve)
-    return _beside(curves, result.models[0], a_step) if result.scan else None
+    return _beside(curves, result.models[0], a_step, planned=result.recipe.steps) if result.scan else None
 
 
 @section("scan", 46)
@@ -43,9 +43,9 @@ def series_beside(result: ScanResult) -> Section | None:
     return _beside(curves_of(some), result.models[-1], None, note) if len(steps) > 2 else None
 
 
-def _beside(curves: Curves, model: ModelRecord, tokens: float | None, note: str = "") -> Section:
+def _beside(curves: Curves, model: ModelRecord, tokens: float | None, note: str = "", planned: int | None = None) -> Section:
     """Which numbers lie in the bands, at the last step and over all, and the curves over their bands."""
-    known, title = runs_like(model, tokens), "Beside healthy runs"
+    known, title = runs_like(model, tokens, planned), "Beside healthy runs"
     if isinstance(known, str):
         return Section(title, parts=[Prose(f"It cannot be held against healthy runs, no band is drawn: {known}.")])
     a_step, away = tokens or known.tokens_a_step, dict[str, list[tuple[int, float]]]()  # from the middle, in half-widths
@@ -58,7 +58,7 @@ def _beside(curves: Curves, model: ModelRecord, tokens: float | None, note: str 
     words = ", ".join(f"{name} ({away[name][-1][1]:.1f} half-widths from the middle)" for name in out[:3])
     said = f"At step {max((each[-1][0] for each in away.values()), default=0):,} {len(away) - len(out)} of {len(away)} numbers "
     said += f"are within what {known.runs} healthy runs of this size show{f'; outside: {words}' * bool(out)}. "
-    said += f"Over all steps {sum(every)} of {len(every)} are, and 95 % are to be expected."
+    said += f"Over all steps {sum(every)} of {len(every)} are, and of one more such run 95 % would be."
     shown = ["loss", *(f"block.{known.depth - 1}/{what}" for what in SHOWN), *out[:3]]
     panels = [
         Figure(f"beside-{k}", partial(_drawn, curves[name], known, name, a_step), f"{name} over steps", height=210, title=name)
