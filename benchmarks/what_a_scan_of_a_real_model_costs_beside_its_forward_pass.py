@@ -1,7 +1,7 @@
 """What a scan of a real model costs beside its forward pass.
 
 Qwen2.5-Coder-1.5B (28 blocks, d = 1,536, float32, mapped from its files) and all-mpnet-base-v2 (12 blocks, d = 768), in
-windows of 128 tokens of wikitext-2, every default site and measure. Three ways over the same windows, each in a process of
+windows of 128 tokens of wikitext-2, mpnet's of 384, every default site and measure. Three ways over the same windows, each in a process of
 its own, in turns:
 
 - *bare*: the forward pass, without the head, nothing kept;
@@ -36,7 +36,7 @@ REAL = Path(os.environ.get("HEADSCAN_REAL", "~/.cache/headscan/real")).expanduse
 TEXTS = Path(os.environ.get("HEADSCAN_TEXTS", Path(__file__).resolve().parents[2] / "shared" / "assets" / "text"))
 TEXT = str(TEXTS / "wikitext-2" / "test.txt")
 NAMES = {"qwen": "Qwen2.5-Coder-1.5B", "all-mpnet-base-v2": "all-mpnet-base-v2"}
-CONTEXT, SIZE = 128, 16
+CONTEXT = 128
 LIMITS = {4096: 1.25, 20_000: 1.15}
 
 
@@ -67,14 +67,16 @@ def watched(work: Callable[[], object]) -> dict[str, float]:
 def way(name: str, model: str, text: str, tokens: int) -> dict[str, float]:
     """One way in this process."""
     import headscan
-    from headscan.text import Windows, batches
+    from headscan.states import ModelSource
+    from headscan.text.source import Reading
 
     lens = headscan.Lens.load(str(REAL / model))
     lens.provenance()
     weights = sum(p.numel() * p.element_size() for p in lens.model.parameters()) / 1e9
     before = status("RssAnon")
     sites = list(lens.default_sites)
-    work = list(batches(Windows(text, lens.require_tokenizer(), CONTEXT, max_tokens=tokens), SIZE))
+    # The scan's own windows: those of a sentence encoder are as long as it was trained with, whatever the default.
+    work = list(ModelSource(lens, text, Reading(max_tokens=tokens), context=CONTEXT).batches())
     kept: dict[str, list[torch.Tensor]] = {site: [] for site in sites}
 
     def bare() -> None:
