@@ -1,8 +1,8 @@
 """What a scan of a real model costs beside its forward pass.
 
 Qwen2.5-Coder-1.5B (28 blocks, d = 1,536, float32, mapped from its files) and all-mpnet-base-v2 (12 blocks, d = 768), in
-windows of 128 tokens of wikitext-2, mpnet's of 384, every default site and measure. Three ways over the same windows, each in a process of
-its own, in turns:
+windows of 128 tokens of wikitext-2, mpnet's of 384, every default site and measure. Three ways over the same windows, each in
+a process of its own, in turns:
 
 - *bare*: the forward pass, without the head, nothing kept;
 - *scan*: `headscan scan` with its intervals, sinks, page and stored state;
