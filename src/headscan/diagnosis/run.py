@@ -30,7 +30,7 @@ from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading,
 
 MEASURES, MEASURES_OF_CONTROL = "anatomy,common_direction,loss", "common_direction,loss"
 LITTLE = 1e-4
-"""Of models that take less a token, in seconds, one thread is faster than two: 21 seconds for the four of `make scan`, not 25."""
+"""Seconds a token; a model that takes less runs on one thread: the four of `make scan` took 21 s on one and 25 s on two."""
 SAFE = 1.25
 """By how much the scan of random weights may take longer than that of the model did."""
 
@@ -61,8 +61,9 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run,
     lens = open_model(source, settings)
     lens.require_tokenizer()
     lens.identify(run)
-    plan = planned(settings.budget, work(lens), settings.max_tokens)
-    if work(lens) < LITTLE:
+    seconds = work(lens)
+    plan = planned(settings.budget, seconds, settings.max_tokens)
+    if seconds < LITTLE:
         torch.set_num_threads(1)
     size = "the whole text" if plan.tokens is None else f"at most {plan.tokens:,} tokens"
     run.announce(f"{name}: {size}; {plan.prompts or 'no'} prompt{'s' * (plan.prompts != 1)} to invert.")

@@ -211,9 +211,6 @@ class _LeftToRight:
             guess = self.fits.get(index) or Fit(1.0, torch.zeros_like(self.table.outputs[0]))
             return TableRanking(self.table, target, self.allowed, None if first else guess)
         if self.readouts is not None:
-            if first:  # of which no other token is a part
-                scores = self.scores[index]
-                return Ranking(scores.scores(found), lambda token: scores.apart(found, token), self.allowed)
             return ReadoutRanking(self.scores[index], found, target, self.allowed)
         drawn = torch.rand(self.cut.vocabulary_size, generator=self.generator).to(target.device)
         return Ranking(drawn, None, self.allowed)

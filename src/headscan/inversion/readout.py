@@ -41,22 +41,23 @@ class TokenReadout:
 
     def scores(self, vectors: Float[Tensor, "V e"], outputs: Float[Tensor, "N w"]) -> Float[Tensor, "N V"]:
         """How well each token fits each output; the larger the better, in units of the rest's standard deviation."""
-        seen = outputs if self.columns is None else outputs[:, self.columns]
-        wanted = (seen - self.mean) @ self.filter
+        wanted = self._filtered(outputs)
         along = _products(vectors, wanted.T).T - (wanted @ self.centre)[:, None]
         return along / self.lengths.clamp_min(1e-20)
 
+    def _filtered(self, outputs: Float[Tensor, "*N w"]) -> Float[Tensor, "*N e"]:
+        seen = outputs if self.columns is None else outputs[..., self.columns]
+        return (seen - self.mean) @ self.filter
+
     def missed(self, vectors: Float[Tensor, "N e"], outputs: Float[Tensor, "N w"]) -> Float[Tensor, "N e"]:
         """What outputs have beside what F gives for these vectors, as the filter sees it."""
-        seen = outputs if self.columns is None else outputs[:, self.columns]
-        return (seen - self.mean) @ self.filter - (vectors.float() - self.centre) @ self.metric
+        return self._filtered(outputs) - (vectors.float() - self.centre) @ self.metric
 
     def nearness(
         self, vectors: Float[Tensor, "V e"], output: Float[Tensor, " w"], shift: Float[Tensor, " e"]
     ) -> Float[Tensor, " V"]:
         """Minus half the squared distance of what F gives for each token to an output less a shift, up to a constant."""
-        seen = output if self.columns is None else output[self.columns]
-        wanted = (seen - self.mean) @ self.filter - shift
+        wanted = self._filtered(output) - shift
         return _products(vectors, wanted[:, None])[:, 0] - self.lengths.square() / 2
 
     def distances(self, vectors: Float[Tensor, "V e"], tokens: Int[Tensor, " N"]) -> Float[Tensor, "N V"]:
@@ -73,8 +74,8 @@ class ReadoutRanking(Ranking):
 
     What an output has of other tokens, the readout takes for noise. But every candidate that was tried, right or wrong, has the
     same of them: what the nearest tried ones have beside what F gives is taken from the target, and tokens are ranked by the
-    distance of what F gives for them to what is left. So a token that the fit never saw is found, and one of which a prior that
-    is sure of another thinks nothing.
+    distance of what F gives for them to what is left. So a token is found soon that the fit never saw, or that the prior puts
+    last. The first position has no other tokens and learns nothing.
     """
 
     def __init__(
@@ -82,11 +83,12 @@ class ReadoutRanking(Ranking):
     ) -> None:
         super().__init__(scores.scores(found), lambda token: scores.apart(found, token), allowed)
         self.readout, self.vectors, self.target = scores.readout(found), scores.cut.vectors, target
+        self.first = not found and not scores.known
         self.tried: list[tuple[Tensor, Tensor]] = []  # distance to the target [n], and what F misses [n, e]
 
     def learn(self, tokens: Tensor, outputs: Tensor) -> None:
         fine = outputs.isfinite().all(1)
-        if not bool(fine.any()):
+        if self.first or not bool(fine.any()):
             return
         tokens, outputs = tokens[fine], outputs[fine]
         if not self.tried:
@@ -299,7 +301,7 @@ class TokenScores:
         return self.readout(found).distances(self.cut.vectors, torch.tensor([token]))[0]
 
     def readout(self, found: list[int]) -> TokenReadout:
-        """That of the position after `found`: alone, a token is read out otherwise."""
+        """The readout of the position after `found`; the first position has one of its own."""
         return self.readouts.later if found or self.known else self.readouts.first
 
     def _open(self, begin: int) -> None:

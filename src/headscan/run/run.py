@@ -151,8 +151,8 @@ class Run:
         )
 
     def identify(self, what: str, value: Json) -> None:
-        """Say that the run rests on this: the hash of a text, of weights, of a tokenizer ("the weights of gpt2"). On a resumed
-        run a value other than the one that was stored raises BadInput, which names `what`."""
+        """Say that the run rests on this: the hash of a text, of weights, of a tokenizer ("the weights of gpt2"). Where a
+        resumed run has stored another value, this raises BadInput and names `what`."""
         if self._unfinished is None:
             return
         stored = self._identity.get(what)

@@ -108,15 +108,18 @@ def _doubt(row: Row, name: str, limits: Sequence[float], style: str, edge: str =
 
 
 def _here(row: Row, doubt: str) -> str:
-    """Of one text that runs on nothing is said but of this text."""
+    """Of one running text a finding speaks of that text alone."""
     return " in this text" if doubt or row.get("clusters") == "windows" else ""
+
+
+def is_few(read: float | None) -> bool:
+    return read is not None and read < FEW
 
 
 def on_few(read: float | None, site: str | None = None) -> str:
     """The caution of a text of few tokens, or of few sentences at the site of their vectors; nothing of others."""
-    few = read is not None and read < FEW
     things = "sentences" if site == SENTENCE else "tokens"
-    return f" No alarm rests on fewer than {FEW:,} {things}: from there on this would be one." if few else ""
+    return f" No alarm rests on fewer than {FEW:,} {things}: from there on this would be one." if is_few(read) else ""
 
 
 UNREAD, UNREAD_SAID = 0.05, 0.01
@@ -240,13 +243,11 @@ def _drift(last: Row, random: Mapping[str, Row]) -> Finding | None:
     value, null = drift(last), drift(random.get(last.text("site")))
     if value is None or value <= 0.5 / EDGE:
         return None
-    doubt = _doubt(
-        last, "mean_vector_norm", (0.5,), ".2f", scale=1 / (_value(last, "mean_norm") or 1.0)
-    )  # the mean norm errs less
-    off = ": the cloud sits off the origin" if value >= 0.5 and not doubt else ""
+    edge, scale = _edge(value / 0.5, "0.5"), 1 / (_value(last, "mean_norm") or 1.0)  # the mean norm errs less
+    doubt = _doubt(last, "mean_vector_norm", (0.5,), ".2f", edge, scale)
+    off = ": the cloud sits off the origin" if value >= 0.5 and doubt == edge else ""
     text = f"At {last['site']} the norm of the mean vector is {value:.2f} of the mean norm{_beside(null, '.2f')}{off}"
-    caution = doubt if "holds" in doubt else _edge(value / 0.5, "0.5") + doubt
-    return _finding("DRIFT", "notice" if value >= 0.5 else "good", last, value, f"{text}.{caution}")
+    return _finding("DRIFT", "notice" if value >= 0.5 else "good", last, value, f"{text}.{doubt}")
 
 
 def _spike(last: Row, sites: list[Row], random: Mapping[str, Row]) -> Finding | None:
@@ -287,7 +288,7 @@ def _climbing(last: Row) -> Finding | None:
     by factors of up to a thousand on encyclopaedic text, whose articles bring new directions (docs/intervals.md).
     """
     moved, first, tokens, lengths = list[str](), _value(last, "effective_rank"), last.number("tokens") or 0.0, last.get("lengths")
-    few = bool(on_few(last.number("tokens")))
+    few = is_few(last.number("tokens"))
     for name, (words, style, limit) in MOVING.items():
         curve, value = last.get(f"{leading(last, name)}_curve"), _value(last, name)
         if not isinstance(lengths, list) or not isinstance(curve, list) or None in curve or value is None:

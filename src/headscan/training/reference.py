@@ -22,13 +22,8 @@ Curves = dict[str, list[tuple[int, float]]]
 """Steps and values by name, WHERE/WHAT or "loss"."""
 OF_STEPS = {"qk_logit_max": ("max", "entropy"), "branch_ratio": ("attention_ratio", "mlp_ratio"), "gradient_share": ("share",)}
 KEPT = 40  # readings of a family that stay in a result
-FACTORS = {
-    "depth": 1.0,
-    "width": 1.5,
-    "vocabulary": 2.0,
-    "tokens_a_step": 2.0,
-    "planned_steps": 2.0,
-}  # up to which runs are compared
+FACTORS = {"depth": 1.0, "width": 1.5, "vocabulary": 2.0, "tokens_a_step": 2.0, "planned_steps": 2.0}
+"""Runs are compared whose numbers differ by no more than these factors."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ from headscan.training.learner import OPTIMISERS, Learner, Optimiser, groups_of
 @OPTIMISERS.register("coupled-adam")
 @dataclass(frozen=True, kw_only=True)
 class CoupledAdam(Optimiser):
-    """Coupled Adam: the rows of a table share one second moment, the mean of theirs; all else is AdamW's.
+    """Coupled Adam: the rows of a table share one second moment, their mean; all other parameters are moved as by AdamW.
 
     The gradients of an output table's rows add up to zero, so under gradient descent their mean row stands still; Adam
     divides each by its own second moment, which grows with the token's frequency, and the mean drifts. Rows of tokens
@@ -24,7 +24,7 @@ class CoupledAdam(Optimiser):
     """
 
     coupled: Annotated[Literal["head", "input", "both"], Option(
-        "The table whose rows are coupled. A tied table is both; without a head it is the one that outputs are compared with."
+        "The table whose rows are coupled. A tied table counts as both; without a head, outputs are compared with this table."
     )] = "head"  # fmt: skip
     coupled_scale: Annotated[float, Option("Factor of the mean second moment.", above=0)] = 1.0
 

@@ -356,7 +356,7 @@ def _seconds(body: PreTrainedModel, ids: Tensor, labels: Tensor) -> list[float]:
 
 
 def _kept(body: PreTrainedModel, ids: Tensor, labels: Tensor) -> list[float]:
-    """Of the tensors that autograd keeps, the weights not counted."""
+    """Bytes of the tensors that autograd keeps for the backward pass, without the weights."""
     found, weights = [], {one.untyped_storage().data_ptr() for one in body.parameters()}
     for form in FORMS:
         kept: dict[int, int] = {}
