@@ -26,10 +26,11 @@ SIGNS = {"supported": "●", "refuted": "○", "confounded": "◐", "misprint": 
 """A sign a word, so that no verdict is told by colour or words alone."""
 
 MEANINGS = {
-    "supported": "The interval of the effect lies within the values that would count, on the stand-ins.",
+    "supported": "The interval of the effect lies within the values that would count.",
     "refuted": "It lies outside.",
     "confounded": "The effect was seen here, and a control showed another cause than the one claimed.",
     "misprint": "A formula is not true as it is printed; the corrected one stands beside it.",
+    "mixed": "Claims or models differ.",
     "undecided": "The interval crosses a bound, the control did not settle it, or nothing here measures it yet.",
     "not tested": "A model is named and none of its family is run here: the tendency of stand-ins is shown, and the command.",
 }
@@ -44,7 +45,9 @@ def head(result: ReproduceResult) -> Head:
     if not count:
         return Head(["Figures"], f"{len(result.figures)} figures of a document, redrawn from runs of our own.")
     said = f"{count} {'claim' if count == 1 else 'claims'} of the literature, each under a protocol written before it was run."
-    found = {row.verdict for row in result.claims}
+    found = {row.verdict for row in (*result.claims, *result.statements)} | {
+        one.tendency for row in result.claims for one in row.trials
+    }
     words = [Term(name, MEANINGS[name]) for name in MEANINGS if name in found]
     return Head(["The ledger"], f"{said} {summary(result.statements)}" if result.statements else said, words=words)
 
@@ -139,7 +142,7 @@ def verdicts(result: ReproduceResult) -> Section | None:
         ["claim", Term("model"), Term("verdict"), Term("effect"), "prompts", Term("statement"), Term("why", where="page")],
         [
             (row.id, trial.model, bracketed(f"{SIGNS[trial.tendency]} {trial.tendency}", not trial.decides),
-             _cell(trial.effect, trial.interval), trial.prompts, row.statement, trial.why)
+             _cell(trial.effect, trial.interval), trial.prompts or "", row.statement, trial.why)
             for row in result.claims for trial in row.trials if trial.tendency
         ],
         "On the models that were given",

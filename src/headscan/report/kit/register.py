@@ -103,7 +103,8 @@ def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]
         if isinstance(value, Mapping):
             rows += flat(value, f"{name}: ")
         elif isinstance(value, Sequence) and not isinstance(value, str):
-            rows.append((name, ", ".join(map(str, value)) or "none"))
+            said = [str(one) for one in value]
+            rows.append((name, (" " if said and said[0].endswith(".") else ", ").join(said) or "none"))
         elif value is None or isinstance(value, bool):
             rows.append((name, {None: "none", True: "yes", False: "no"}[value]))
         else:
