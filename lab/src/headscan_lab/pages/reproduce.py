@@ -45,9 +45,8 @@ def head(result: ReproduceResult) -> Head:
     if not count:
         return Head(["Figures"], f"{len(result.figures)} figures of a document, redrawn from runs of our own.")
     said = f"{count} {'claim' if count == 1 else 'claims'} of the literature, each under a protocol written before it was run."
-    found = {row.verdict for row in (*result.claims, *result.statements)} | {
-        one.tendency for row in result.claims for one in row.trials
-    }
+    found = {row.verdict for row in result.claims} | {row.verdict for row in result.statements}
+    found |= {one.tendency for row in result.claims for one in row.trials if one.tendency}
     words = [Term(name, MEANINGS[name]) for name in MEANINGS if name in found]
     return Head(["The ledger"], f"{said} {summary(result.statements)}" if result.statements else said, words=words)
 
