@@ -89,14 +89,17 @@ def maximum_explainable_variance(rows: Floats, labels: Floats, *, least: int = O
     rows, labels = np.asarray(rows, dtype=np.float64), np.asarray(labels)
     own, counts = np.unique(labels, return_counts=True)
     kept = counts >= max(least, 2)
+    by_chance = {}
+    for count in np.unique(counts[kept]):
+        lots = (_top_share(rows[k * count : (k + 1) * count]) for k in range(min(8, len(rows) // count)))
+        known = [lot for lot in lots if lot is not None]
+        by_chance[count] = float(np.mean(known)) if known else None
     values, baselines = [], []
     for label, count in zip(own[kept], counts[kept], strict=True):
-        share = _top_share(rows[labels == label])
-        lots = [_top_share(rows[k * count : (k + 1) * count]) for k in range(min(8, len(rows) // count))]
-        known = [lot for lot in lots if lot is not None]
-        if share is not None and known:
+        share, baseline = _top_share(rows[labels == label]), by_chance[count]
+        if share is not None and baseline is not None:
             values.append(share)
-            baselines.append(float(np.mean(known)))
+            baselines.append(baseline)
     cells: Cells = dict.fromkeys(("mev", "mev_interval", "mev_adjusted", "mev_adjusted_interval"))
     for name, numbers in (("mev", np.array(values)), ("mev_adjusted", np.array(values) - np.array(baselines))):
         if len(numbers):
