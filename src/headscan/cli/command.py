@@ -6,6 +6,7 @@ import os
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal
@@ -90,8 +91,7 @@ class Command:
     def function(self, name: str) -> Callable[..., int]:
         """A function with the signature that cyclopts reads; it returns the exit status."""
         call = self.verb()
-        if not gc.get_freeze_count():
-            gc.freeze()  # what was imported stays: who gives a model's memory back need not look through it
+        _freeze()
         record: Any = call.verb  # type: ignore[attr-defined]
         fields = {option.name: option for option in record.options() if not option.option.python}
 
@@ -249,3 +249,10 @@ def _plain_type(one: Any) -> Any:
     if bool in members:
         return bool
     return next((kind for kind in (int, float) if members == [kind]), str)
+
+
+@cache
+def _freeze() -> None:
+    """What was imported stays: who gives a model's memory back need not look through it. Once a process: to ask gc how many
+    objects are frozen counts them all."""
+    gc.freeze()
