@@ -2,7 +2,7 @@
 
 import pytest
 
-from headscan.model.sites import match_sites
+from headscan.model.sites import last_block, match_sites
 from headscan.run import BadInput
 
 GPT = ("embedding", *(f"block.{i}{end}" for i in range(12) for end in (".attention", ".mlp", "")), "final_norm", "head")
@@ -41,3 +41,11 @@ def test_a_glob_that_matches_nothing_lists_what_there_is(glob):
     with pytest.raises(BadInput, match=r"embedding, block.0 ... block.11, .*mlp.*, final_norm, head") as caught:
         match_sites(glob, GPT, "m")
     assert "\n" not in str(caught.value)
+
+
+def test_the_last_whole_block_speaks_for_a_model_and_else_the_last_site_of_tokens():
+    assert last_block(GPT) == "block.11"
+    assert last_block(T5) == "decoder.block.0"
+    assert last_block(["block.0", "block.1.mlp"]) == "block.0"
+    assert last_block(["layer.1", "layer.2", "sentence"]) == "layer.2"
+    assert last_block(["sentence"]) == "sentence"

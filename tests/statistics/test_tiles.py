@@ -182,7 +182,7 @@ def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_once():
     torch.testing.assert_close(every.held, there.sums("all").sums, rtol=1e-5, atol=0.1)
 
 
-OPTIONS = {"max_tokens": 2048, "context": 64, "sites": "block.0,block.3,final_norm"}
+OPTIONS = {"max_tokens": 4096, "context": 64, "sites": "block.0,block.3,final_norm"}
 
 
 @pytest.fixture(scope="module")

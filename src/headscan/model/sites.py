@@ -49,6 +49,12 @@ def is_block(site: str) -> bool:
     return site.rsplit(".", 1)[-1].isdigit()
 
 
+def last_block(sites: Sequence[str]) -> str:
+    """The site that speaks for a model: of these, in their order, the last whole block, or else the last that is of tokens."""
+    whole = [site for site in sites if ".block." in f".{site}" and is_block(site)]
+    return (whole or [site for site in sites if site != "sentence"] or sites)[-1]
+
+
 def possible_sites(blocks: int) -> tuple[str, ...]:
     """The names of all sites that a model of so many blocks can have, whatever its family; it will have some of them.
 

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
+from headscan.model.sites import last_block
 from headscan.run import BadInput, Row, uninterrupted
 from headscan.scanner.settings import Scanning, affordable_lengths, choose
 from headscan.states import VectorSource
@@ -41,14 +42,14 @@ class Accumulation(Accumulator):
     def __init__(
         self, widths: dict[str, int], vocabulary: int, *, skip_first: int = 0, sample: int = 600,
         extras: Mapping[str, Accumulator] | None = None, sample_bytes: int = SAMPLE_BYTES, seed: int = 0,
-        device: torch.device | str = "cpu", intervals: bool = False, lengths: int = 1, pooled: Sequence[str] = (),
-        bounded: bool = False,
+        device: torch.device | str = "cpu", intervals: bool = False, lengths: Mapping[str, int] | None = None,
+        pooled: Sequence[str] = (), bounded: bool = False,
     ):  # fmt: skip
-        statistics = partial(SiteStatistics, device=device, intervals=intervals, lengths=lengths, bounded=bounded)
+        statistics = partial(SiteStatistics, device=device, intervals=intervals, bounded=bounded)
         self.sites = {
-            site: statistics(width, lead=0) if site in pooled else statistics(width, skip_first=skip_first)
-            for site, width in widths.items()
-        }
+            site: statistics(width, lead=lead, skip_first=skip, lengths=(lengths or {}).get(site, 1))
+            for site, width in widths.items() for lead, skip in [(0, 0) if site in pooled else (1, skip_first)]
+        }  # fmt: skip
         self.counts = TokenCounts(vocabulary)
         affordable = sample_bytes // (4 * max(1, sum(widths.values())))
         self.sample = Reservoir(min(sample, affordable), seed)
@@ -69,9 +70,9 @@ def empty_pass(source: VectorSource, sites: tuple[str, ...], runner: "ProbeRunne
     """A pass of a scan that has seen nothing; in float64 where it cannot be read again, or makes more than the core measures."""
     bounded = settings.arithmetic == "bounded" and settings.text != "-" and not runner.probes
     bounded &= all(measure.words.core for measure in choose(settings.measures)[0] if measure.spectral)
-    widths = {site: source.width(site) for site in sites}
+    widths, last = {site: source.width(site) for site in sites}, last_block(sites)
     return Accumulation(
-        widths, source.vocabulary, skip_first=settings.skip_first, lengths=affordable_lengths(widths.values()),
+        widths, source.vocabulary, skip_first=settings.skip_first, lengths={last: affordable_lengths(widths[last])},
         sample=max(settings.sample, runner.sample), sample_bytes=MEASURED_BYTES if runner.sample else SAMPLE_BYTES,
         extras=runner.accumulators, seed=settings.seed, device=runner.setup.device, intervals=True,
         pooled=[site for site in sites if source.pooled(site)], bounded=bounded,

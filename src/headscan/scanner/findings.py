@@ -6,7 +6,7 @@ from typing import Literal
 
 from headscan.measures.measure import WITHOUT_SINKS, leading
 from headscan.model.inputs import SENTENCE
-from headscan.model.sites import is_block
+from headscan.model.sites import is_block, last_block
 from headscan.run.rows import Finding, Row, TextRecord
 from headscan.scanner.differences import SAME_LENGTH
 
@@ -155,8 +155,7 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
     for model in dict.fromkeys(row.text("model") for row in sites):
         rows = [row for row in sites if row["model"] == model]
         mine = [row for row in rows if row["site"] != SENTENCE] or rows  # vectors of tokens and of sentences are not ranked
-        blocks = [row for row in mine if ".block." in f".{row['site']}" and is_block(row.text("site"))]
-        last = (blocks or mine)[-1]
+        last = next(row for row in mine if row["site"] == last_block([each.text("site") for each in mine]))
         random = {row.text("site"): row for row in nulls if row["model"] == model and row["null"] == "random-init"}
         found += [_cone(last, mine, random), _sink(mine)]
         found += [one(last, random) for one in (_drift, _flat)]

@@ -1,7 +1,7 @@
 """What a scan is asked for: the options of `headscan.scan` and of the command line, said once."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Literal
@@ -136,16 +136,16 @@ def finishing(width: int) -> float:
     return 8 * 8.0 * width**2
 
 
-LENGTHS_BYTES = 2**30  # what the sums at shorter lengths may take in all
+LENGTHS_BYTES = 2**30  # what the sums at shorter lengths, which the last block has, may take
 
 
-def affordable_lengths(widths: Iterable[int]) -> int:
-    """At how many lengths of the text spectral numbers are known: at n, n/2, n/4 and n/8 where the sums have room.
+def affordable_lengths(width: int) -> int:
+    """At how many lengths of the text the last block's numbers are known: at n, n/2, n/4 and n/8 where the sums have room.
 
-    >>> affordable_lengths([1536] * 30), affordable_lengths([4096] * 33)
-    (4, 1)
+    >>> affordable_lengths(8192), affordable_lengths(12288)
+    (4, 2)
     """
-    return 1 + min(3, int(LENGTHS_BYTES // (5 * sum(width**2 for width in widths))))
+    return 1 + min(3, int(LENGTHS_BYTES // (5 * width**2)))
 
 
 def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int | None) -> float:
@@ -162,8 +162,8 @@ def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int
     adding, finish = 8 * 8.0 * batch * widest, finishing(widest)
     finish = max(finish, min(ROOM, finish * len(widths)))
     once = 64 * 2**20 + max(adding, finish, 4.0 * max(Parts.PIECE, 8 * widest * (widest // 4)))
-    lengths = affordable_lengths(widths)
-    return once + sum(_site(width, context, tokens, lengths) for width in widths)
+    lengths = [1] * (len(widths) - 1) + [affordable_lengths(widest)]  # the widest may be the last block
+    return once + sum(_site(width, context, tokens, k) for width, k in zip(sorted(widths), lengths, strict=True))
 
 
 def _site(width: int, context: int, tokens: int | None, lengths: int) -> float:

@@ -43,14 +43,14 @@ class Cloud:
     vector_sum: Floats
     norm_sum: float
     square_sum: float
-    scatter: Floats | None  # Σ(x − μ)(x − μ)ᵀ [d, d]
+    scatter: Floats | None  # Σ(x − μ)(x − μ)ᵀ/n [d, d]
     rows: Floats | None = None  # the vectors themselves, where they are few and known
     device: str = "cpu"  # where the sums are: a card takes the eigenvalues, too
 
     @classmethod
     def of_sums(cls, sums: Sums, *, gram: bool = True) -> "Cloud":
         """The finished form of accumulated sums; with `gram=False` the second moment is left out."""
-        scatter = sums.gram.scatter().cpu().numpy() if gram and sums.gram is not None else None
+        scatter = sums.gram.scatter().div_(max(sums.count, 1)).cpu().numpy() if gram and sums.gram is not None else None
         return cls(
             count=sums.count, zeros=sums.zeros, unit_sum=sums.unit.cpu().numpy(), vector_sum=sums.total.cpu().numpy(),
             norm_sum=sums.norm, square_sum=sums.square, scatter=scatter,
@@ -93,17 +93,19 @@ class Cloud:
         """The mean vector μ [d]."""
         return self.vector_sum / self.count
 
-    @lazy
+    @property
     def second_moment(self) -> Floats:
-        """M = C + μμᵀ = Σxxᵀ/n [d, d], about the origin."""
-        return self.covariance + np.outer(self.mean, self.mean)
+        """M = C + μμᵀ = Σxxᵀ/n [d, d], about the origin; made anew, since it is large."""
+        moment = np.outer(self.mean, self.mean)
+        moment += self.covariance
+        return moment
 
-    @lazy
+    @property
     def covariance(self) -> Floats:
         """C = Σ(x − μ)(x − μ)ᵀ/n [d, d], about the mean (divided by n, not n − 1)."""
         if self.scatter is None:
             raise ValueError("these sums were kept without a second moment")
-        return self.scatter / max(self.count, 1)
+        return self.scatter
 
     @lazy
     def _eigen(self) -> tuple[Floats, Floats]:
@@ -164,9 +166,7 @@ def _eigh(cloud: Cloud, *, vectors: bool) -> tuple[Floats, Floats]:
         if not vectors and cloud.rows is not None and len(cloud.rows) < 0.75 * cloud.width:  # XXᵀ has the same, and d − n zeros
             few = np.linalg.eigvalsh(cloud.rows @ cloud.rows.T)[::-1] / cloud.count
             return np.append(few, np.zeros(cloud.width - len(few))), np.zeros((len(cloud.rows), 0))
-        moment = np.outer(cloud.mean, cloud.mean)
-        moment += cloud.covariance
-        values, found = _decomposed(moment, vectors, cloud.device)
+        values, found = _decomposed(cloud.second_moment, vectors, cloud.device)
         return values[::-1], found[:, ::-1]
     covariance, length = cloud.covariance, float(np.linalg.norm(cloud.mean))
     axis = cloud.mean / length

@@ -147,7 +147,7 @@ class Series(Accumulator):
 
     def __init__(self, columns: int, limit: int, cells: int = 1, device: torch.device | str = "cpu"):
         self.columns, self.limit, self.cells, self.size = columns, limit, cells, 1
-        self.table = torch.zeros(cells, limit, columns, dtype=torch.float64, device=device)
+        self.table = torch.from_numpy(np.zeros((cells, limit, columns))).to(device)  # numpy's takes no memory until it is used
 
     def add(self, values: Tensor, units: Tensor, cells: Tensor | int = 0) -> None:
         """Add the numbers [n, columns] of these units [n] of these cells; the processor knows both."""

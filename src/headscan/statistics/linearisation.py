@@ -35,11 +35,11 @@ class Moments:
     @classmethod
     def of(cls, cloud: Cloud, *, spectral: bool) -> Self:
         """The averages over a cloud; energies only where they are asked for."""
-        n = cloud.count
+        n, mean = cloud.count, cloud.mean
         return cls(
-            unit=cloud.unit_sum / n, mean=cloud.mean, zeros=cloud.zeros / n, norm=cloud.norm_sum / n,
+            unit=cloud.unit_sum / n, mean=mean, zeros=cloud.zeros / n, norm=cloud.norm_sum / n,
             square=cloud.square_sum / n, energies=cloud.energies if spectral else np.zeros(0),
-            mean_energy=float(cloud.mean @ cloud.second_moment @ cloud.mean) if spectral else 0.0, count=n,
+            mean_energy=float(mean @ cloud.covariance @ mean + (mean @ mean) ** 2) if spectral else 0.0, count=n,
         )  # fmt: skip
 
     @property

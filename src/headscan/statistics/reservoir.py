@@ -29,6 +29,7 @@ class Reservoir(Accumulator):
         self.keys = torch.zeros(0, dtype=torch.int64)
         self.places = torch.zeros(0, 2, dtype=torch.int64)
         self.columns: dict[str, Tensor] = {}
+        self._room: dict[str, Tensor] = {}  # what the columns stay in: memory that moves leaves holes behind
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -65,7 +66,8 @@ class Reservoir(Accumulator):
         order = torch.argsort(both, stable=True)[: self.size]
         self.keys, self.places = both[order], torch.cat([self.places, other.places])[order]
         for name, column in other.columns.items():
-            self.columns[name] = torch.cat([self.columns[name], column])[order]
+            room = self._room.setdefault(name, column.new_empty(self.size, *column.shape[1:]))
+            self.columns[name] = room[: len(order)].copy_(torch.cat([self.columns[name], column])[order])
 
 
 class Chosen:

@@ -114,13 +114,12 @@ AT_ONCE = 2**20  # numbers, 8 MiB in float64, that are added at a time: more lea
 
 
 class CellSums(Accumulator):
-    """`Sums` of disjoint sets of tokens, some of `CELLS`; few are kept as they are, of ordinary ones where `few` says so."""
+    """`Sums` of disjoint sets of tokens, some of `CELLS`; few are kept as they are."""
 
     fields = ("cells",)
 
-    def __init__(self, width: int, cells: Sequence[str], *, few: bool = False, device: torch.device | str = "cpu"):
-        rows = 5 * width // 8
-        self.cells = {cell: Sums(width, few=rows if few or cell != "ordinary" else 0, device=device) for cell in cells}
+    def __init__(self, width: int, cells: Sequence[str], *, device: torch.device | str = "cpu"):
+        self.cells = {cell: Sums(width, few=5 * width // 8, device=device) for cell in cells}
 
     def restored(self, state: dict[str, Tensor]) -> Self:
         return copy(self).filled(state)
@@ -165,7 +164,7 @@ class SiteStatistics(Accumulator):
         self.width, self.skip_first, self.device, self.lead = width, skip_first, torch.device(device), lead
         zero = partial(Sums, width, gram=False, device=self.device)
         self.fine: dict[str, Blocks[Sums]] = {group: Blocks(FINE_BLOCKS, zero) for group in ("all", "first")}
-        self.octaves = Octaves(lengths, partial(CellSums, width, CELLS[:2], few=lengths > 1, device=self.device))
+        self.octaves = Octaves(lengths, partial(CellSums, width, CELLS[:2], device=self.device))
         self.sinks = CellSums(width, CELLS[2:], device=self.device)
         self.squared_unit = {cell: torch.zeros(width, dtype=torch.float64, device=device) for cell in CELLS}
         self.sink_positions, self.sink_tokens = Occurrences(), Occurrences()
@@ -316,8 +315,6 @@ class SiteStatistics(Accumulator):
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
         new = super().restore(state)
-        few = new.octaves.limit > 1  # as it was made: blocks to come add up alike
-        new.octaves.zero = partial(CellSums, new.width, CELLS[:2], few=few, device=new.device)
         clusters = unprefixed("clusters", state)
         new.clusters = Clusters.restore(clusters) if clusters else None
         tiles = unprefixed("tiles", state)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import plotly.graph_objects as go
 
 from headscan.measures.measure import WITHOUT_SINKS
+from headscan.model import sites
 from headscan.report.kit import Term, palette
 from headscan.report.kit.figures import empty
 from headscan.report.kit.words import literal
@@ -102,10 +103,9 @@ def of_model(rows: Iterable[Row], model: str, null: str | None = None) -> list[R
 
 
 def last_block(rows: Iterable[Row]) -> Row | None:
-    """The row of the deepest whole block; without any block the deepest row; without rows None."""
-    known = list(rows)
-    whole = [row for row in known if re.fullmatch(r"(?:(?:encoder|decoder)\.)?block\.\d+", row.text("site"))]
-    return max(whole or known, key=depth_of, default=None)
+    """The row that speaks for a model, of its last block; without rows None."""
+    known = {row.text("site"): row for row in sorted(rows, key=depth_of)}
+    return known[sites.last_block(list(known))] if known else None
 
 
 def term(words: Term, name: str, column: str = "") -> Term:
