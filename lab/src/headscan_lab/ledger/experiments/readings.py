@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Self, TypeAlias
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -88,7 +89,7 @@ class Readings(OnModels):
     """One of READINGS, on five pieces of the shipped stories."""
 
     words = ExperimentWords(
-        quantity="the number named by the effect, a piece of text", test="Student's interval over five pieces of text",
+        quantity="the number named by the effect, a piece of text", test="interval of the mean over five pieces of text",
         scope="the model on the shipped stories", range=(-2.0, 2.0),
     )  # fmt: skip
     controlled = True
@@ -106,6 +107,7 @@ class Readings(OnModels):
         measure, name, of, cause = READINGS[self.reading]
         pairs = [measure(self.model, own) for own in own_seeds(seed)]
         tokens = {"unpredicted": 5 * 4000, "rare": 5 * FEW * 6}.get(self.reading, 5 * ROWS * (WINDOW - 1))
-        means = [mean_of(words, [pair[k] for pair in pairs], unit="", tokens=tokens, prompts=5)
+        bounds = (0.0, 1.0) if self.reading in ("unpredicted", "rare") else (-np.inf, np.inf)
+        means = [mean_of(words, [pair[k] for pair in pairs], unit="", tokens=tokens, prompts=5, bounds=bounds)
                  for k, words in enumerate((name, f"the same of {of}"))]  # fmt: skip
         return ExperimentOutcome(effect=means[0], control=means[1], cause=cause, models=(lens_of(self.model).name,))
