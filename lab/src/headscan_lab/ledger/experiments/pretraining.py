@@ -2,12 +2,13 @@
 
 import math
 import time
-from functools import cache, partial
+from functools import cache
 from pydoc_data.topics import topics
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
+from headscan.model.traits import embedding_table
 from headscan.training import OBJECTIVES, ce_loss, cwt_loss, fit_tokenizer
 from headscan.training.heads import body_of
 from headscan.training.recipes import recipe_of
@@ -18,6 +19,7 @@ from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOu
 from headscan_lab.ledger.measurement import mean_of
 
 SECONDS, TRAININGS, PASSAGE = 40.0, 3, 40  # of a processor; a side; words
+PLAN = recipe_of("gpt")
 
 
 @cache
@@ -25,32 +27,31 @@ def _material() -> tuple[PreTrainedTokenizerFast, torch.Tensor, list[str]]:
     """A tokenizer and the ids of nine tenths of the text, and passages of the rest whose last word is one of letters."""
     words = " ".join(topics.values()).split()
     seen, rest = " ".join(words[: len(words) * 9 // 10]), words[len(words) * 9 // 10 :]
-    tokenizer = fit_tokenizer([seen], recipe_of("gpt").vocabulary)
+    tokenizer = fit_tokenizer([seen], PLAN.vocabulary)
     passages = [rest[start : start + PASSAGE] for start in range(0, len(rest) - PASSAGE, PASSAGE // 4)]
     return tokenizer, torch.tensor(tokenizer.encode(seen)), [" ".join(one) for one in passages if one[-1].isalpha()]
 
 
-def trained(seed: int, headless: bool) -> PreTrainedModel:
+def trained(seed: int, objective: str) -> PreTrainedModel:
     """The recipe `gpt` at its smallest, trained for SECONDS; a head is recovered by the bias where it has none."""
-    plan, (tokenizer, ids, _) = recipe_of("gpt"), _material()
+    tokenizer, ids, _ = _material()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = build(plan, OBJECTIVES["cwt" if headless else "ce"](), len(tokenizer)).train()
+        model = build(PLAN, OBJECTIVES[objective](), len(tokenizer))
         body, head = body_of(model), model.get_output_embeddings()
-        optimiser = torch.optim.AdamW(model.parameters(), betas=plan.betas, weight_decay=plan.weight_decay)
+        optimiser = torch.optim.AdamW(model.parameters(), betas=PLAN.betas, weight_decay=PLAN.weight_decay)
         start = time.process_time()
         while (spent := (time.process_time() - start) / SECONDS) < 1:
-            optimiser.param_groups[0]["lr"] = plan.rate * min(10 * spent, 0.5 + 0.5 * math.cos(math.pi * spent))
-            rows = ids[torch.randint(len(ids) - plan.context, (plan.batch, 1)) + torch.arange(plan.context + 1)]
+            optimiser.param_groups[0]["lr"] = PLAN.rate * min(10 * spent, 0.5 + 0.5 * math.cos(math.pi * spent))
+            rows = ids[torch.randint(len(ids) - PLAN.context, (PLAN.batch, 1)) + torch.arange(PLAN.context + 1)]
             states, targets = body(input_ids=rows[:, :-1]).last_hidden_state.flatten(0, 1), rows[:, 1:].flatten()
-            loss = cwt_loss(states, body.get_input_embeddings().weight, targets) if headless else ce_loss(
-                states, head.weight, targets
-            )  # fmt: skip
             optimiser.zero_grad()
+            loss = ce_loss(states, head.weight, targets) if head else cwt_loss(states, embedding_table(body), targets)
             loss.backward()
             optimiser.step()
-    whole = recover_head(body, "bias", counts=torch.bincount(ids, minlength=len(tokenizer))) if headless else model
-    return whole.eval()
+    whole = model if head else recover_head(body, "bias", counts=torch.bincount(ids, minlength=len(tokenizer)))
+    whole.eval()
+    return whole
 
 
 @EXPERIMENTS.register("equal-time")
@@ -70,18 +71,14 @@ class EqualTime(Experiment):
 
     def observe(self, seed: int) -> ExperimentOutcome:
         tokenizer, _, passages = _material()
-        every = [
-            [lambada(trained(1000 * seed + k, side), tokenizer, passages, context=64) for k in range(TRAININGS)]
-            for side in (True, False)
+        sides: list[list[float]] = [[], []]
+        for k in range(TRAININGS):
+            for side, objective in zip(sides, ("cwt", "ce"), strict=True):
+                scores = lambada(trained(1000 * seed + k, objective), tokenizer, passages, context=PLAN.context)
+                side.append(float(str(scores["accuracy"])))
+        apart, many = [a - b for a, b in zip(*sides, strict=True)], TRAININGS * len(passages)
+        made = [
+            mean_of(f"last words found, {name}", values, unit="share", prompts=many, tokens=many, bounds=(least, 1.0))
+            for name, values, least in (("headless less headed", apart, -1.0), ("headless", sides[0], 0), ("headed", sides[1], 0))
         ]
-        many = TRAININGS * len(passages)
-        share = partial(mean_of, unit="share", prompts=many, tokens=many)
-        found, nats = ([[float(one[name]) for one in side] for side in every] for name in ("accuracy", "nats_per_word"))  # type: ignore[arg-type]
-        apart, farther = ([a - b for a, b in zip(*sides, strict=True)] for sides in (found, nats))
-        return ExperimentOutcome(
-            effect=share("last words found, headless less headed", apart, bounds=(-1.0, 1.0)),
-            beside=(
-                share("found headless", found[0], bounds=(0.0, 1.0)), share("found headed", found[1], bounds=(0.0, 1.0)),
-                mean_of("nats a last word, headless less headed", farther, unit="nats"),
-            ),
-        )  # fmt: skip
+        return ExperimentOutcome(effect=made[0], beside=tuple(made[1:]))
