@@ -280,6 +280,7 @@ class CommonestWords(Experiment):
 # ---- What a training step costs with a head and without one: processor time, and memory kept for the backward pass.
 
 REPEATS, TEXTS, CONTEXT, MASKED = 2, 4, 128, 0.15
+SMALL_ENOUGH = 50_000_000  # parameters: 45 steps of more take over five minutes
 SMALL = StandIn("a BERT with random weights, 4 x 256, V = 8,192", "It is the same architecture; its sizes are smaller.")
 
 
@@ -315,7 +316,8 @@ class StepCost(Experiment):
 
     def on(self, model: str) -> Self | None:
         table = lens_of(model).input_embeddings  # of a small vocabulary a head costs nothing: that is not what is said
-        return replace(self, model=model) if len(table) >= 8192 and table.numel() <= LARGE else None
+        quick = self.cost == "bytes" or (lens_of(model).provenance().parameters or 0) <= SMALL_ENOUGH
+        return replace(self, model=model) if quick and len(table) >= 8192 and table.numel() <= LARGE else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model) if self.model else SMALL,)
