@@ -4,8 +4,9 @@
 2511.14808 (collisions of prompts); 2510.06477 (sinks, compression, massive activations) stands in massive.py.
 """
 
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -177,10 +178,17 @@ def _before_head(kind: str, seed: int) -> tuple[Tensor, Tensor]:
     return states[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
 
 
+@lru_cache(maxsize=1)
+def _through_head(kind: str) -> GradientThroughHead:
+    """Of a large head the basis takes a minute."""
+    return GradientThroughHead(lens_of(kind).output_embeddings, best=False)  # type: ignore[arg-type]
+
+
 @cache
 def kept_by_head(kind: str, seed: int) -> dict[str, float]:
     """Shares of the norm: kept, kept by a random subspace, kept by the head's leverages at random signs."""
-    through = GradientThroughHead(lens_of(kind).output_embeddings, best=False)  # type: ignore[arg-type]
+    through = copy(_through_head(kind))
+    through.energies, through.batch, through.lent = [], torch.zeros_like(through.batch), 0.0
     through.update(*_before_head(kind, seed))
     found = through.result()
     return {"kept": found.kept_norm or 0.0, "random": found.kept_norm_random, "leverage": found.kept_norm_leverage or 0.0}
