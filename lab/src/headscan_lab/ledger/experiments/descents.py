@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headscan.inversion import Descent, descend, exact, preset
+from headscan.inversion.continuous import Descended
 from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn, enough
@@ -226,7 +227,7 @@ def _observe(asked: Recovered, seed: int) -> ExperimentOutcome:
         places = positions(ready, asked.length, asked.scored)
         allowed = asked.allowed(ready, ids, own)
         chance = 1 / (ready.vocabulary_size if allowed is None else float(allowed.sum(1).double().mean()))
-        done = descend(ready, ready.run(ids), asked.length, asked.descent(own), allowed=allowed)
+        done = descended(replace(asked, search=True), own, len(ids))
         if asked.scored == "hidden":
             first = descend(ready, ready.run(ids), asked.length, replace(asked.descent(own), steps=1), allowed=allowed).tokens
             begun.append((first == done.tokens)[:, places].double().numpy())
@@ -246,6 +247,14 @@ def _observe(asked: Recovered, seed: int) -> ExperimentOutcome:
         beside=tuple(share_of(name, shares) for name, shares in ((START, begun), (ROUNDED, rounded)) if shares),
         models=tuple(dict.fromkeys(names)),
     )
+
+
+@lru_cache(maxsize=64)
+def descended(asked: Recovered, own: int, count: int) -> Descended:
+    """What the descent finds, whether or not there is a search beside it."""
+    ready = asked.cut(asked.at).on(asked.lens(own))
+    ids = prompts(asked.model, own, count, asked.length)
+    return descend(ready, ready.run(ids), asked.length, asked.descent(own), allowed=asked.allowed(ready, ids, own))
 
 
 @lru_cache(maxsize=256)

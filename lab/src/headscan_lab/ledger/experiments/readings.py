@@ -9,12 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headscan.inversion import descend, preset
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords
-from headscan_lab.ledger.experiments.descents import FEW, LARGE, causal
+from headscan_lab.ledger.experiments.descents import FEW, LARGE, Recovered, causal, descended
 from headscan_lab.ledger.measurement import mean_of, own_seeds
 from headscan_lab.ledger.stand_ins import TWIN, OnModels, lens_of, prompts
 
@@ -68,8 +67,7 @@ def rare(kind: str, own: int) -> Pair:
     order = counts.argsort(descending=True)
     common = torch.zeros(len(counts), dtype=torch.bool)
     common[order[: 1 + int((counts[order].cumsum(0) < COMMON * counts.sum()).sum())]] = True
-    ready, ids = Slice().on(lens_of(kind, own)), prompts(kind, own, FEW, 6)
-    tokens = descend(ready, ready.run(ids), 6, preset("seed", steps=200, rate=0.2, seed=own)).tokens
+    ids, tokens = prompts(kind, own, FEW, 6), descended(Recovered(model=kind, least=FEW), own, FEW).tokens
     if not len(wrong := tokens[tokens != ids]):
         raise BadInput(f"No answer of {lens_of(kind).name} was wrong.")
     return float((~common[wrong]).double().mean()), float((~common).double().mean())
