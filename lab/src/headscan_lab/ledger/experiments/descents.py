@@ -26,7 +26,7 @@ LARGE = (
     100_000_000  # numbers of an embedding table: beyond, two descents are tried: for six tokens at the first block, L1 and cosine
 )
 DEEPEST = 11  # the last block of a given model that descents go down from: deeper ones take hours
-WIDE = 8192  # tokens: with more, a search beside a descent is of twice FEW prompts a repeat
+WIDE = 8192  # tokens: with more, a search beside a descent is of 12 prompts a repeat
 AMONG = 256  # of a vocabulary above 8,192 so many tokens, the right ones among them, are tried for hidden places
 START = "hidden answers that are those after one step: the descent returns its own start"
 ROUNDED = "found by the same search of outputs rounded to 8 bits"
@@ -91,15 +91,16 @@ def search_hidden(ready: SlicedModel, target: Tensor, start: Tensor, allowed: Te
     order = sorted(range(tokens.shape[1]), key=lambda place: (place in kept, place))
     for row, goal in enumerate(target):
         words = every if allowed is None else every[allowed[row]]
-        best = float((ready.run(tokens[row : row + 1]) - goal).norm())
+        best, still = float((ready.run(tokens[row : row + 1]) - goal).norm()), 0
         for place in order * sweeps:
-            if best <= FITS * float(goal.norm()):
+            if best <= FITS * float(goal.norm()) or still == len(order):
                 break
             tried = tokens[row].repeat(len(words), 1)
             tried[:, place] = words
             apart = torch.cat([(ready.run(part) - goal).flatten(1).norm(dim=1) for part in tried.split(AT_ONCE)])
-            best = float(apart.min())
-            tokens[row, place] = words[apart.argmin()]
+            best, chosen = float(apart.min()), words[apart.argmin()]
+            still = still + 1 if chosen == tokens[row, place] else 0
+            tokens[row, place] = chosen
     return tokens
 
 
@@ -262,7 +263,7 @@ def _searched(asked: Recovered, own: int, count: int) -> tuple[Tensor | None, ..
     """What a search finds, whatever the descent; where outputs are hidden also what it finds when all are given, and when those
     given are rounded to 8 bits, each by the largest of its numbers."""
     ready = asked.cut(asked.at).on(asked.lens(own))
-    few = count if ready.vocabulary_size <= WIDE else 2 * FEW
+    few = count if ready.vocabulary_size <= WIDE else 3 * FEW // 2
     ids = prompts(asked.model, own, count, asked.length)
     allowed = None if asked.allow is None else allowed_words(ready.vocabulary_size, ids, asked.allow, own)[:few]
     target = ready.run(ids := ids[:few])
