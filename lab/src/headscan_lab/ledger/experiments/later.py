@@ -22,7 +22,7 @@ from headscan.model import Lens
 from headscan.run import BadInput
 from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords
 from headscan_lab.ledger.experiments.descents import LARGE
-from headscan_lab.ledger.measurement import Measurement, mean_of, own_seeds
+from headscan_lab.ledger.measurement import Measurement, exactly, mean_of, own_seeds
 from headscan_lab.ledger.stand_ins import OnModels, lens_of, prompts
 
 ROWS, LENGTH = 4, 48  # texts of a repeat, and tokens of each
@@ -156,7 +156,7 @@ class HeadRank(OnTexts):
             kept = [kept_by_head(self.model, own) for own in own_seeds(seed, self.times)]
             lost = [[(1 - one[name] ** 2) ** 0.5 for one in kept] for name in ("kept", "random", "leverage")]
             return self.outcome("share of the gradient's norm that is lost", lost[0], "share", beside=(
-                self.number("the same of a random subspace of so many dimensions", lost[1], "share"),
+                exactly("the same of a random subspace of so many dimensions", lost[1][0], unit="share"),
                 self.number("the same of gradients with random signs", lost[2], "share"),
             ))  # fmt: skip
         if width <= self.rank:
