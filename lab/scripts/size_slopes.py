@@ -1,15 +1,19 @@
 """Slopes over width of what a descent finds in one untrained Llama block: all tokens, and a token whose output is hidden.
 
-The article says that both rise with width. Random weights, five seeds a width, 20 prompts or more a seed; weighted least squares
-on log2 of the width, the weights from each share's interval. A line a width, then the slope per doubling with its 95 % interval.
+The article says that both rise with width. Random weights, five seeds a width, 20 prompts or more a seed (7 at the widths of
+--few; always so many that 40 tokens a seed are scored); weighted least squares on log2 of the width, the weights from each
+share's interval. A cell has its share, interval and prompts; then stands the slope per doubling with its 95 % interval.
 
-    python lab/scripts/size_slopes.py [--widths 32 64 128 256 512]
+    python lab/scripts/size_slopes.py [--widths 32 64 128 256 512 1024 2048] [--few 2048]
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -40,22 +44,35 @@ def slope(widths: list[int], values: list[float], errors: list[float]) -> tuple[
     return found, student_quantile(len(x) - 2) * float(np.sqrt(scale / spread))
 
 
+def measured(name: str, width: int, prompts: int, folder: Path) -> list[float]:
+    """Share, ends of its interval, prompts of all seeds, processor seconds; read back where it is kept."""
+    file = folder / f"{width}-{prompts}-{name.split('(')[1][:-1]}.json"
+    if not file.is_file():
+        start = time.process_time()
+        seen = replace(ASKED[name], width=width, least=prompts).observe(0).effect
+        assert seen is not None
+        folder.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps([seen.value, *seen.interval, seen.prompts, time.process_time() - start]))
+    return list(json.loads(file.read_text()))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128, 256, 512])
-    widths = parser.parse_args().widths
+    parser.add_argument("--few", type=int, nargs="*", default=[], help="Widths at which a seed has 7 prompts in place of 20.")
+    parser.add_argument("--only", default="", help="Part of a row's name.")
+    parser.add_argument("--kept", type=Path, default=Path("headscan-results/size-slopes"))
+    options = parser.parse_args()
+    widths, found = options.widths, options.kept
     torch.set_num_threads(1)
     print("| what a descent finds (claim) | " + " | ".join(map(str, widths)) + " | slope per doubling | seconds |")
     print("|---" * (len(widths) + 3) + "|")
-    for name, asked in ASKED.items():
-        start = time.process_time()
-        seen = [type(asked)(**{**vars(asked), "width": width}).observe(0).effect for width in widths]
-        values = [one.value for one in seen if one is not None]
-        errors = [(one.interval[1] - one.interval[0]) / 3.92 for one in seen if one is not None]
-        found, reach = slope(widths, values, errors)
-        cells = " | ".join(f"{one.value:.3f} [{one.interval[0]:.3f}, {one.interval[1]:.3f}]" for one in seen if one is not None)
-        seconds = time.process_time() - start
-        print(f"| {name} | {cells} | {found:+.3f} [{found - reach:+.3f}, {found + reach:+.3f}] | {seconds:.0f} |", flush=True)
+    for name in (one for one in ASKED if options.only in one):
+        rows = [measured(name, width, 7 if width in options.few else 20, found) for width in widths]
+        each, reach = slope(widths, [row[0] for row in rows], [(row[2] - row[1]) / 3.92 for row in rows])
+        cells = " | ".join(f"{row[0]:.3f} [{row[1]:.3f}, {row[2]:.3f}] ({row[3]:.0f})" for row in rows)
+        last = f"{each:+.3f} [{each - reach:+.3f}, {each + reach:+.3f}]"
+        print(f"| {name} | {cells} | {last} | {sum(row[4] for row in rows):.0f} |", flush=True)
 
 
 if __name__ == "__main__":

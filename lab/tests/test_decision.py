@@ -2,10 +2,11 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from headscan_lab.ledger.claim import CLAIMS, Claim, decide, side
 from headscan_lab.ledger.experiment import VERDICTS, ExperimentOutcome, Region
-from headscan_lab.ledger.measurement import Measurement, difference_of, share_of
+from headscan_lab.ledger.measurement import Measurement, difference_of, mean_of, share_of
 from headscan_lab.ledger.run import all_claims
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -114,3 +115,18 @@ def test_the_ledger_has_each_claim_once_with_its_protocol():
         assert claim.statement.endswith("."), claim.id
         assert claim.place, claim.id
         assert claim.model, claim.id
+
+
+@pytest.mark.parametrize(("mean", "spread"), [(0.5, 5), (0.8, 5), (0.9, 20), (0.97, 100)])
+def test_the_interval_of_a_bounded_mean_lies_between_its_bounds_and_covers(mean, spread):
+    """Five draws of a beta distribution, stretched to [-1, 1]; Student's, cut at 1, covers 91 to 94 % of the skewed."""
+    truth, draws = 2 * mean - 1, 2 * np.random.default_rng(0).beta(mean * spread, (1 - mean) * spread, (4000, 5)) - 1
+    ends = np.array([mean_of("x", list(one), unit="cosine", bounds=(-1.0, 1.0)).interval for one in draws])
+    assert np.abs(ends).max() <= 1
+    assert ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean() > 0.93
+
+
+def test_an_interval_of_equal_numbers_does_not_close():
+    alike = mean_of("x", [0.0] * 5, unit="share", prompts=1000, bounds=(0.0, 1.0))
+    assert alike.interval == pytest.approx((0.0, 3.84 / 1003.84), rel=0.01)
+    assert mean_of("x", [1.0] * 5, unit="share", bounds=(0.0, 1.0)).interval[0] < 0.5

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 import torch
 from headscan_lab.ledger.claim import CLAIMS
+from headscan_lab.ledger.experiment import ExperimentOutcome
 from headscan_lab.ledger.experiments.descents import FEW, START, Recovered
+from headscan_lab.ledger.experiments.inversion import Cliff
 from headscan_lab.ledger.experiments.readings import READINGS
+from headscan_lab.ledger.measurement import share_of
 from headscan_lab.ledger.record import kept, tried
 from headscan_lab.ledger.stand_ins import TWIN, decides, lens_of, twin_of
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -89,3 +92,9 @@ def test_what_a_model_said_is_kept_and_read_back(read, tmp_path):
     assert kept(None, ("claim", "hash"), make) == first
     assert len(calls) == 3
     assert np.isfinite(first[0].effect)
+
+
+def test_no_cliff_is_told_of_where_the_descent_finds_nothing(read, monkeypatch):
+    nothing = ExperimentOutcome(effect=share_of("found", [np.zeros((8, 6))] * 5))
+    monkeypatch.setattr(Recovered, "observe", lambda *_: nothing)
+    assert Cliff().on(read).observe(0).effect is None

@@ -38,6 +38,7 @@ class Claim:
             the experiment has no control.
         command: runs it on the claim's own model, or says what would decide it.
         corrected: the formula that holds, where the one that is printed does not.
+        untried: why nothing here measures it, a sentence.
     """
 
     id: int
@@ -52,6 +53,7 @@ class Claim:
     control: Region | None = None
     command: str = ""
     corrected: str = ""
+    untried: str = ""
 
     def __post_init__(self) -> None:
         if self.experiment is not None and self.counts is None:
@@ -75,7 +77,8 @@ def enter_table(document: DocumentName) -> None:
     """Enter the rows of `documents/DOCUMENT.tsv`, one claim a line.
 
     Columns: id, place, statement, model, data, about ("large" or "here"), experiment and its options (JSON), counts and
-    control (JSON lists of two bounds; null is none), command; the paper's, corrected. A cell of one ditto mark is the cell above.
+    control (JSON lists of two bounds; null is none), command; the paper's, corrected; the
+    slides', untried. A cell of one ditto mark is the cell above.
     """
     text = (resources.files("headscan_lab.ledger") / "data" / f"{document}.tsv").read_text(encoding="utf-8")
     above: dict[str, str] = {}
@@ -92,7 +95,7 @@ def _claim(document: DocumentName, row: dict[str, str]) -> Claim:
         id=int(row["id"]), document=document, place=row["place"], statement=row["statement"], model=row["model"],
         data=row["data"], large=row["about"] == "large", counts=_region(row["counts"]), control=_region(row["control"]),
         experiment=EXPERIMENTS[kind].of(json.loads(row["options"] or "{}")) if kind else None, command=row["command"],
-        corrected=row.get("corrected", ""),
+        corrected=row.get("corrected", ""), untried=row.get("untried", ""),
     )  # fmt: skip
 
 
@@ -145,7 +148,7 @@ def side(measured: Measurement, region: Region) -> Literal["in", "out", "across"
 def decide(claim: Claim, seen: ExperimentOutcome | None) -> Decision:
     """The verdict of a claim on what was seen; None where there is no experiment."""
     if seen is None or seen.effect is None or claim.counts is None or claim.experiment is None:
-        why = seen.note if seen is not None and seen.note else "Nothing here measures it yet; the command would."
+        why = seen.note if seen is not None and seen.note else claim.untried or "Nothing here measures it yet; the command would."
         return Decision("not tested", None, None, why)
     tendency, more, why = _tendency(claim.counts, claim.control, seen, claim.experiment.power)
     verdict: ClaimVerdict = "not tested" if claim.large else tendency

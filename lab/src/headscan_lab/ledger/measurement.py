@@ -82,16 +82,28 @@ def difference_of(name: str, high: Measurement, low: Measurement) -> Measurement
 
 
 def mean_of(
-    name: str, values: Sequence[float], *, unit: str, tokens: int = 0, prompts: int = 0, chance: float | None = None
-) -> Measurement:
+    name: str, values: Sequence[float], *, unit: str, tokens: int = 0, prompts: int = 0, chance: float | None = None,
+    bounds: Interval = (-np.inf, np.inf),
+) -> Measurement:  # fmt: skip
     """The mean of one number a seed (at least two), with Student's interval; `tokens` and `prompts` are those of all seeds.
+
+    Numbers that lie between two `bounds` get the score interval of a share, which lies between them, too: Student's covers too
+    rarely near a bound. Where all are equal a prompt (without prompts a seed) counts as one observation of a share.
 
     >>> [round(end, 2) for end in mean_of("x", [1.0, 2.0, 3.0], unit="nats").interval]
     [-0.48, 4.48]
+    >>> [round(end, 2) for end in mean_of("x", [0.9, 1.0, 1.0], unit="cosine", bounds=(-1.0, 1.0)).interval]
+    [0.47, 1.0]
     """
+    mean, k, (low, high) = float(np.mean(values)), len(values), bounds
+    ends = float(np.clip(student(values)[0], low, high)), float(np.clip(student(values)[1], low, high))
+    if np.isfinite(high - low):
+        share, error = (mean - low) / (high - low), float(np.var(values, ddof=1)) / k / (high - low) ** 2
+        count = max(k, share * (1 - share) / error) if np.ptp(values) > 0 and error > 0 else max(k, prompts)
+        one, other = score_interval(share, count, student_quantile(k - 1 if np.ptp(values) > 0 else count - 1))
+        ends = low + one * (high - low), low + other * (high - low)
     return Measurement(
-        name=name, value=float(np.mean(values)), interval=student(values), unit=unit, chance=chance, tokens=tokens,
-        prompts=prompts, seeds=len(values),
+        name=name, value=mean, interval=ends, unit=unit, chance=chance, tokens=tokens, prompts=prompts, seeds=k,
     )  # fmt: skip
 
 
@@ -107,10 +119,10 @@ PROMPTS = 20
 at a half it is .1 to either side."""
 
 
-def own_seeds(seed: int) -> list[int]:
-    """The seeds of the repeats under a master seed.
+def own_seeds(seed: int, times: int = 1) -> list[int]:
+    """The seeds of the repeats, so many times five, under a master seed.
 
     >>> own_seeds(3)
     [3000, 3001, 3002, 3003, 3004]
     """
-    return [1000 * seed + k for k in range(SEEDS)]
+    return [1000 * seed + k for k in range(SEEDS * times)]

@@ -177,10 +177,8 @@ def _seen(claim: Claim, seed: int) -> tuple[ExperimentOutcome | None, Decision]:
     seen = claim.experiment.observe(seed) if claim.experiment is not None else None
     found = decide(claim, seen)
     closer = claim.experiment.closer() if claim.experiment is not None and found.tendency == "undecided" else None
-    if closer is not None:
-        seen = closer.observe(seed)
-        found = decide(claim, seen)
-    return seen, found
+    again = closer.observe(seed) if closer is not None else None
+    return (again, decide(claim, again)) if again is not None and again.effect is not None else (seen, found)
 
 
 def _evidence(claim: Claim, seen: ExperimentOutcome | None) -> list[ClaimEvidence]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from headscan.inversion import Descent, descend, exact, preset
+from headscan.inversion.continuous import Descended
 from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn, enough
@@ -21,7 +22,11 @@ from headscan_lab.ledger.stand_ins import TRAINED, TWIN, about, lens_of, prompts
 Scored: TypeAlias = Literal["all", "hidden", "shown", "whole", "set", "five", "five anywhere"]
 AT_ONCE = 4096  # rows of a batch of candidates
 FEW = 8  # prompts of a repeat on a model that was given: the 40 of all repeats decide a share of 0 against .2, of 1 against .9
-LARGE = 100_000_000  # numbers of an embedding table: beyond, direct descents and those for hidden tokens take hours
+LARGE = (
+    100_000_000  # numbers of an embedding table: beyond, two descents are tried: for six tokens at the first block, L1 and cosine
+)
+DEEPEST = 11  # the last block of a given model that descents go down from: deeper ones take hours
+WIDE = 8192  # tokens: with more, a search beside a descent is of 12 prompts a repeat
 AMONG = 256  # of a vocabulary above 8,192 so many tokens, the right ones among them, are tried for hidden places
 START = "hidden answers that are those after one step: the descent returns its own start"
 ROUNDED = "found by the same search of outputs rounded to 8 bits"
@@ -86,15 +91,16 @@ def search_hidden(ready: SlicedModel, target: Tensor, start: Tensor, allowed: Te
     order = sorted(range(tokens.shape[1]), key=lambda place: (place in kept, place))
     for row, goal in enumerate(target):
         words = every if allowed is None else every[allowed[row]]
-        best = float((ready.run(tokens[row : row + 1]) - goal).norm())
+        best, still = float((ready.run(tokens[row : row + 1]) - goal).norm()), 0
         for place in order * sweeps:
-            if best <= FITS * float(goal.norm()):
+            if best <= FITS * float(goal.norm()) or still == len(order):
                 break
             tried = tokens[row].repeat(len(words), 1)
             tried[:, place] = words
             apart = torch.cat([(ready.run(part) - goal).flatten(1).norm(dim=1) for part in tried.split(AT_ONCE)])
-            best = float(apart.min())
-            tokens[row, place] = words[apart.argmin()]
+            best, chosen = float(apart.min()), words[apart.argmin()]
+            still = still + 1 if chosen == tokens[row, place] else 0
+            tokens[row, place] = chosen
     return tokens
 
 
@@ -152,9 +158,11 @@ class Recovered(Experiment):
             return None  # a claim about a width is not tried at another
         table = lens.input_embeddings
         narrow = bool(self.deep) and table.shape[1] < 512  # what is said of deep blocks is said of wide models
-        if narrow or (table.numel() > LARGE and (self.method == "direct" or self.scored != "all" or self.steps > 200)):
+        if narrow or (table.numel() > LARGE and replace(self, loss="l1", search=True) != Recovered()):
             return None
         here = self.deep or self.at
+        if any(int(number) > DEEPEST for number in re.findall(r"block\.(\d+)", here)):
+            return None
         if any(site not in lens.sites for site in here.partition("[")[0].replace(" ", "").split("+")):
             return None
         place, comma, features = here.rpartition(", ")  # of the specimen's 128
@@ -220,7 +228,7 @@ def _observe(asked: Recovered, seed: int) -> ExperimentOutcome:
         places = positions(ready, asked.length, asked.scored)
         allowed = asked.allowed(ready, ids, own)
         chance = 1 / (ready.vocabulary_size if allowed is None else float(allowed.sum(1).double().mean()))
-        done = descend(ready, ready.run(ids), asked.length, asked.descent(own), allowed=allowed)
+        done = descended(replace(asked, search=True), own, len(ids))
         if asked.scored == "hidden":
             first = descend(ready, ready.run(ids), asked.length, replace(asked.descent(own), steps=1), allowed=allowed).tokens
             begun.append((first == done.tokens)[:, places].double().numpy())
@@ -228,9 +236,9 @@ def _observe(asked: Recovered, seed: int) -> ExperimentOutcome:
         names.append(ready.lens.name)
         if asked.search:
             for rows, answer in zip((sought, planted, rounded), _searched(asked.sliced(), own, len(ids)), strict=True):
-                rows += [hits(answer, None, ids, places, scored).numpy()] if answer is not None else []
+                rows += [hits(answer, None, ids[: len(answer)], places, scored).numpy()] if answer is not None else []
     chance *= {"set": asked.length, "five": 5, "five anywhere": 5 * asked.length}.get(asked.scored, 1)
-    among = f" among {AMONG} tokens" if planted and asked.allow is None and ready.vocabulary_size > 8192 else ""
+    among = f" among {AMONG} tokens" if planted and asked.allow is None and ready.vocabulary_size > WIDE else ""
     what = f"{asked.scored} tokens" if asked.scored in ("hidden", "shown") else SAID.get(asked.scored, "tokens")
     return ExperimentOutcome(
         effect=share_of(f"{what} found by the descent", found, chance=min(1.0, chance)),
@@ -242,16 +250,26 @@ def _observe(asked: Recovered, seed: int) -> ExperimentOutcome:
     )
 
 
+@lru_cache(maxsize=64)
+def descended(asked: Recovered, own: int, count: int) -> Descended:
+    """What the descent finds, whether or not there is a search beside it."""
+    ready = asked.cut(asked.at).on(asked.lens(own))
+    ids = prompts(asked.model, own, count, asked.length)
+    return descend(ready, ready.run(ids), asked.length, asked.descent(own), allowed=asked.allowed(ready, ids, own))
+
+
 @lru_cache(maxsize=256)
 def _searched(asked: Recovered, own: int, count: int) -> tuple[Tensor | None, ...]:
     """What a search finds, whatever the descent; where outputs are hidden also what it finds when all are given, and when those
     given are rounded to 8 bits, each by the largest of its numbers."""
     ready = asked.cut(asked.at).on(asked.lens(own))
+    few = count if ready.vocabulary_size <= WIDE else 3 * FEW // 2
     ids = prompts(asked.model, own, count, asked.length)
-    allowed, target = asked.allowed(ready, ids, own), ready.run(ids)
+    allowed = None if asked.allow is None else allowed_words(ready.vocabulary_size, ids, asked.allow, own)[:few]
+    target = ready.run(ids := ids[:few])
     if ready.causal and len(ready.kept(asked.length)) == asked.length:
         return search_shown(ready, target, allowed), None, None
-    if allowed is None and ready.vocabulary_size > 8192:
+    if allowed is None and ready.vocabulary_size > WIDE:
         allowed = allowed_words(ready.vocabulary_size, ids, AMONG - asked.length, own)
     begin = descend(ready, target, asked.length, Descent(steps=100, seed=own, check_every=0), allowed=allowed).tokens
     full = asked.cut(asked.at.partition("[")[0].strip()).on(ready.lens)

@@ -26,7 +26,7 @@ from headscan.statistics.uncertainty import student_quantile
 from headscan.training import ce_loss, cwt_loss, gather_rows
 from headscan.training.heads import body_of
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, Power, StandIn
-from headscan_lab.ledger.experiments.descents import LARGE, Recovered, causal
+from headscan_lab.ledger.experiments.descents import DEEPEST, LARGE, Recovered, causal
 from headscan_lab.ledger.experiments.inversion import Contrast
 from headscan_lab.ledger.measurement import SEEDS, Measurement, mean_of, own_seeds
 from headscan_lab.ledger.stand_ins import ABOUT, HEADS, TWIN, Member, about, cached, family_folder, lens_of, prompts
@@ -71,7 +71,7 @@ class ShapeOfStates(Experiment):
     controlled = True
     words = ExperimentWords(
         quantity="the measure named by the effect, a seed",
-        test="Student's interval over five seeds (pieces of text, or trainings)", scope="the stand-in at the size it has",
+        test="interval of the mean over five seeds (pieces of text, or trainings)", scope="the stand-in at the size it has",
         range=(-4.0, 4.0),
     )  # fmt: skip
 
@@ -115,12 +115,14 @@ class ShapeOfStates(Experiment):
         others = [0.0] * SEEDS if self.less is None else _by_seed(self.less, seed)[self.measure]
         tokens, name = SEEDS * SHAPE_ROWS * (SHAPE_LENGTH - 1), f"{self.measure} of {_named(self.model)}"
         apart = [one - other for one, other in zip(mine, others, strict=True)]
+        words = self.measure.startswith("share of words")
+        bounds = (-float(not words), 1.0) if self.less is None and (words or "cosine" in self.measure) else (-np.inf, np.inf)
         said = name if self.less is None else f"{name} less {self.less}"
         control, cause = self._controlled(seed, tokens)
         heads = ("zipf-tied", "zipf-bias") if "zipf" in (self.model, self.less) else ()  # the other heads, side by side
         return ExperimentOutcome(
-            effect=mean_of(said, apart, unit=self.measure, tokens=tokens, prompts=SEEDS * SHAPE_ROWS), control=control,
-            cause=cause,
+            effect=mean_of(said, apart, unit=self.measure, tokens=tokens, prompts=SEEDS * SHAPE_ROWS, bounds=bounds),
+            control=control, cause=cause,
             beside=() if self.less is None else tuple(
                 mean_of(f"{self.measure} of {kind}", values, unit=self.measure, tokens=tokens, prompts=SEEDS * SHAPE_ROWS)
                 for kind, values in (
@@ -184,7 +186,8 @@ class Trend(Experiment):
     def on(self, model: str) -> Experiment | None:
         """Of the depth within a given model: a deep block less the first, by Adam, whose descents do not fail at the first."""
         first = Recovered(adam=True, search=False).on(model) if self.factor == "depth" else None
-        return Contrast(high=replace(first, at=f"block.{lens_of(model).depth // 2}"), low=first) if first else None
+        middle = f"block.{min(DEEPEST, lens_of(model).depth // 2)}"
+        return Contrast(high=replace(first, at=middle), low=first) if first else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         why = "Width, depth and vocabulary are varied by design, so that a trend with size can be told from its other causes."
@@ -251,7 +254,7 @@ class CommonestWords(Experiment):
     Python language (`pydoc_data` of the standard library), which no model here has read or written."""
 
     words = ExperimentWords(
-        quantity="share of the commonest word", test="Student's interval over five pieces of text",
+        quantity="share of the commonest word", test="interval of the mean over five pieces of text",
         scope="one English text of people's, on a technical matter",
     )  # fmt: skip
 
@@ -267,7 +270,9 @@ class CommonestWords(Experiment):
         drawn = np.random.default_rng(seed).integers(0, max(1, len(read) - WORDS), COMMONEST_SEEDS)
         pieces = [Counter(read[start : start + WORDS]) for start in drawn]
         shares = [[one.most_common(3)[rank][1] / one.total() for one in pieces] for rank in range(3)]
-        share = partial(mean_of, unit="share of words", tokens=COMMONEST_SEEDS * WORDS, prompts=COMMONEST_SEEDS)
+        share = partial(
+            mean_of, unit="share of words", bounds=(0.0, 1.0), tokens=COMMONEST_SEEDS * WORDS, prompts=COMMONEST_SEEDS
+        )
         ranked = [share(f"share of word {rank + 1}", found) for rank, found in enumerate(shares)]
         return ExperimentOutcome(effect=ranked[0], beside=tuple(ranked[1:]), models=())
 
@@ -275,6 +280,7 @@ class CommonestWords(Experiment):
 # ---- What a training step costs with a head and without one: processor time, and memory kept for the backward pass.
 
 REPEATS, TEXTS, CONTEXT, MASKED = 2, 4, 128, 0.15
+SMALL_ENOUGH = 50_000_000  # parameters: 45 steps of more take over five minutes
 SMALL = StandIn("a BERT with random weights, 4 x 256, V = 8,192", "It is the same architecture; its sizes are smaller.")
 
 
@@ -299,7 +305,7 @@ class StepCost(Experiment):
     controlled = True
     words = ExperimentWords(
         quantity="cost of a whole step with a head over that of one without",
-        test="Student's interval over five draws of weights and texts; of seconds the medians of alternating repeats",
+        test="interval of the mean over five draws of weights and texts; of seconds the medians of alternating repeats",
         scope=f"{TEXTS} texts of {CONTEXT} tokens, one processor core; memory is what is kept for the backward pass, without "
         "weights, gradients and moments", range=(0.0, 1000.0),
     )  # fmt: skip
@@ -310,7 +316,8 @@ class StepCost(Experiment):
 
     def on(self, model: str) -> Self | None:
         table = lens_of(model).input_embeddings  # of a small vocabulary a head costs nothing: that is not what is said
-        return replace(self, model=model) if len(table) >= 8192 and table.numel() <= LARGE else None
+        quick = self.cost == "bytes" or (lens_of(model).provenance().parameters or 0) <= SMALL_ENOUGH
+        return replace(self, model=model) if quick and len(table) >= 8192 and table.numel() <= LARGE else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model) if self.model else SMALL,)

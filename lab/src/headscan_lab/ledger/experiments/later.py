@@ -4,9 +4,10 @@
 2511.14808 (collisions of prompts); 2510.06477 (sinks, compression, massive activations) stands in massive.py.
 """
 
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache
-from typing import Any, Literal
+from functools import cache, lru_cache
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -20,7 +21,8 @@ from headscan.measures.kept_gradient import GradientThroughHead
 from headscan.model import Lens
 from headscan.run import BadInput
 from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords
-from headscan_lab.ledger.measurement import SEEDS, Measurement, mean_of, own_seeds
+from headscan_lab.ledger.experiments.descents import LARGE
+from headscan_lab.ledger.measurement import Measurement, exactly, mean_of, own_seeds
 from headscan_lab.ledger.stand_ins import OnModels, lens_of, prompts
 
 ROWS, LENGTH = 4, 48  # texts of a repeat, and tokens of each
@@ -28,20 +30,24 @@ ROWS, LENGTH = 4, 48  # texts of a repeat, and tokens of each
 
 @dataclass(frozen=True, kw_only=True)
 class OnTexts(OnModels):
-    """An experiment on a model in five repeats with texts of their own."""
+    """An experiment on a model in five repeats with texts of their own, or, looked at once more, in twenty."""
 
     model: str = "specimen"
+    times: int = 1
+
+    def closer(self) -> Self | None:
+        return replace(self, times=4) if self.times == 1 and lens_of(self.model).input_embeddings.numel() <= LARGE else None
 
     def outcome(self, name: str, values: list[float], unit: str, **more: Any) -> ExperimentOutcome:
         """The mean of one number a repeat."""
-        return ExperimentOutcome(effect=self.number(name, values, unit), models=(lens_of(self.model).name,) * SEEDS, **more)
+        return ExperimentOutcome(effect=self.number(name, values, unit), models=(lens_of(self.model).name,) * len(values), **more)
 
-    def number(self, name: str, values: list[float], unit: str) -> Measurement:
-        """The same, its interval held to what the unit can be."""
-        found = mean_of(name, values, unit=unit, tokens=SEEDS * ROWS * LENGTH, prompts=SEEDS * ROWS)
+    def number(self, name: str, values: list[float], unit: str, rows: int = ROWS) -> Measurement:
+        """The same, of so many texts or prompts a repeat, between the bounds of the unit."""
         least = {"nats a token": -np.inf, "ratio": 0.0, "share": 0.0, "share of prompts": 0.0}.get(unit, -1.0)
-        most = np.inf if unit in ("nats a token", "ratio") else 1.0
-        return replace(found, interval=(float(max(found.interval[0], least)), float(min(found.interval[1], most))))
+        bounds = (least, np.inf if unit in ("nats a token", "ratio") else 1.0)
+        many = len(values) * rows
+        return mean_of(name, values, unit=unit, tokens=len(values) * ROWS * LENGTH, prompts=many, bounds=bounds)
 
 
 def together(first: list[float], second: list[float]) -> float:
@@ -61,7 +67,7 @@ class Drift(OnTexts):
 
     words = ExperimentWords(
         quantity="rank correlation over sites; difference of |cosine|; difference of the average cosine; average cosine",
-        test="Student's interval over five repeats", scope="this model, windows of 48 tokens", range=(-1.0, 1.0),
+        test="interval of the mean over five repeats", scope="this model, windows of 48 tokens", range=(-1.0, 1.0),
     )  # fmt: skip
 
     measure: Literal["states", "heads", "untrained", "characters"] = "states"
@@ -71,7 +77,7 @@ class Drift(OnTexts):
         if self.measure == "characters" and lens.vocabulary_size > 300:
             note = f"{lens.name} is no model of characters or bytes: its vocabulary has {lens.vocabulary_size:,} tokens."
             return ExperimentOutcome(effect=None, note=note)
-        values = [getattr(self, f"_{self.measure}")(lens, own) for own in own_seeds(seed)]
+        values = [getattr(self, f"_{self.measure}")(lens, own) for own in own_seeds(seed, self.times)]
         names = {
             "states": ("norm of the mean vector with the average cosine, over sites", "rank correlation"),
             "heads": ("|cosine| of mean query and mean key, less that of random weights", "cosine"),
@@ -131,7 +137,7 @@ class HeadRank(OnTexts):
 
     words = ExperimentWords(
         quantity="share of the norm that is not handed on; nats a token",
-        test="Student's interval over five repeats of four texts", scope="this model's head and states, windows of 48 tokens",
+        test="interval of the mean over five repeats of four texts", scope="this model's head and states, windows of 48 tokens",
         range=(-1.0, 12.0),
     )  # fmt: skip
 
@@ -147,10 +153,10 @@ class HeadRank(OnTexts):
             if rows < WIDE * width:
                 note = f"The head of {lens.name} has {rows / width:.1f} rows a dimension; the paper's models have {WIDE} or more."
                 return ExperimentOutcome(effect=None, note=note)
-            kept = [kept_by_head(self.model, own) for own in own_seeds(seed)]
+            kept = [kept_by_head(self.model, own) for own in own_seeds(seed, self.times)]
             lost = [[(1 - one[name] ** 2) ** 0.5 for one in kept] for name in ("kept", "random", "leverage")]
             return self.outcome("share of the gradient's norm that is lost", lost[0], "share", beside=(
-                self.number("the same of a random subspace of so many dimensions", lost[1], "share"),
+                exactly("the same of a random subspace of so many dimensions", lost[1][0], unit="share"),
                 self.number("the same of gradients with random signs", lost[2], "share"),
             ))  # fmt: skip
         if width <= self.rank:
@@ -158,7 +164,7 @@ class HeadRank(OnTexts):
             return ExperimentOutcome(effect=None, note=note)
         return self.outcome(
             f"loss of a head of rank {self.rank} less that of all {width}",
-            [loss_by_rank(self.model, own, self.rank) for own in own_seeds(seed)], "nats a token",
+            [loss_by_rank(self.model, own, self.rank) for own in own_seeds(seed, self.times)], "nats a token",
         )  # fmt: skip
 
 
@@ -172,10 +178,17 @@ def _before_head(kind: str, seed: int) -> tuple[Tensor, Tensor]:
     return states[:, :-1].flatten(0, 1), ids[:, 1:].flatten()
 
 
+@lru_cache(maxsize=1)
+def _through_head(kind: str) -> GradientThroughHead:
+    """Of a large head the basis takes a minute."""
+    return GradientThroughHead(lens_of(kind).output_embeddings, best=False)  # type: ignore[arg-type]
+
+
 @cache
 def kept_by_head(kind: str, seed: int) -> dict[str, float]:
     """Shares of the norm: kept, kept by a random subspace, kept by the head's leverages at random signs."""
-    through = GradientThroughHead(lens_of(kind).output_embeddings, best=False)  # type: ignore[arg-type]
+    through = copy(_through_head(kind))
+    through.energies, through.batch, through.lent = [], torch.zeros_like(through.batch), 0.0
     through.update(*_before_head(kind, seed))
     found = through.result()
     return {"kept": found.kept_norm or 0.0, "random": found.kept_norm_random, "leverage": found.kept_norm_leverage or 0.0}
@@ -215,13 +228,14 @@ COLLIDING, TOKENS = 200, 6
 
 @EXPERIMENTS.register("collisions")
 class Collisions(OnTexts):
-    """The share of 200 distinct prompts of six random tokens whose last state in the middle block equals another's, held in
+    """The share of COLLIDING distinct prompts of six random tokens whose last state in the middle block equals another's, held in
     `bits`: uniform levels up to the largest magnitude of all these states (0: as computed). `shrinks`: the smallest distance a
     token between two of them, over that of the states as computed."""
 
     words = ExperimentWords(
         quantity="share of prompts whose state another has; ratio of the smallest distances",
-        test="Student's interval over five repeats of 200 prompts", scope="the middle block, prompts of six random tokens",
+        test="the score interval of a share, Student's of a ratio, over five or twenty repeats of 200 prompts",
+        scope="the middle block, prompts of six random tokens",
         range=(0.0, 2.0),
     )  # fmt: skip
 
@@ -229,16 +243,14 @@ class Collisions(OnTexts):
     shrinks: bool = False
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        found = [margins(self.model, own, self.bits) for own in own_seeds(seed)]
-        whole = [margins(self.model, own, 0) for own in own_seeds(seed)]
+        found, whole = ([margins(self.model, own, bits) for own in own_seeds(seed, self.times)] for bits in (self.bits, 0))
         shares = [one[0] for one in found]
         ratios = [one[1] / max(all_[1], 1e-30) for one, all_ in zip(found, whole, strict=True)]
         held = f"at {self.bits} bits" if self.bits else "as computed"
-        many = SEEDS * COLLIDING
-        share = replace(self.number(f"prompts whose state another has, {held}", shares, "share of prompts"), prompts=many)
-        ratio = replace(self.number(f"smallest distance {held} over that as computed", ratios, "ratio"), prompts=many)
+        share = self.number(f"prompts whose state another has, {held}", shares, "share of prompts", COLLIDING)
+        ratio = self.number(f"smallest distance {held} over that as computed", ratios, "ratio", COLLIDING)
         effect, other = (ratio, share) if self.shrinks else (share, ratio)
-        return ExperimentOutcome(effect=effect, beside=(other,), models=(lens_of(self.model).name,) * SEEDS)
+        return ExperimentOutcome(effect=effect, beside=(other,), models=(lens_of(self.model).name,) * len(found))
 
 
 @cache

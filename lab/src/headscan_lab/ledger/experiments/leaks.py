@@ -197,7 +197,7 @@ class Deletion(OnModels):
 
     words = ExperimentWords(
         quantity="area under the method's deletion curve less the least of those it is held against, a training seed",
-        test="Student's interval over training seeds, the prompts of a seed averaged",
+        test="interval of the mean over training seeds, the prompts of a seed averaged",
         scope="small models of a made-up language; tokens are replaced by the mean embedding", range=(-1.0, 1.0),
     )  # fmt: skip
     power = Power(SEEDS, 200)
@@ -218,7 +218,7 @@ class Deletion(OnModels):
         areas = _areas(self.model, seed)
         least = [min(areas[one][k] for one in self.against) for k in range(SEEDS)]
         many = SEEDS * DELETION_PROMPTS
-        area = partial(mean_of, unit="probability", tokens=many * LENGTH, prompts=many)
+        area = partial(mean_of, unit="probability", bounds=(-1.0, 1.0), tokens=many * LENGTH, prompts=many)
         apart = [mine - other for mine, other in zip(areas[self.method], least, strict=True)]
         name = f"deletion area of {self.method} less {' or '.join(self.against)}"
         return ExperimentOutcome(

@@ -88,13 +88,13 @@ def matrix_entropy(states: Tensor) -> float:
 
 
 @cache
-def by_block(kind: str, seed: int, aside: Aside) -> list[ByBlock]:
+def by_block(kind: str, seed: int, aside: Aside, times: int = 1) -> list[ByBlock]:
     """Each repeat of a master seed; one forward pass for the states and the loss, one for the attention."""
     lens = lens_of(kind)
     sites = lens.match("block.*")
     head = ("head",) if "head" in lens.sites else ()
     rows = []
-    for own in own_seeds(seed):
+    for own in own_seeds(seed, times):
         ids = prompts(kind, own, ROWS, LENGTH)
         with set_aside(lens, aside), torch.no_grad():
             seen = lens.run(ids, sites=(*sites, *head))
@@ -125,14 +125,14 @@ class MassiveActivations(OnTexts):
     controlled = True
     words = ExperimentWords(
         quantity="rank correlation over blocks; gain of matrix entropy (share of its most); share of the sinks that goes",
-        test="Student's interval over five repeats of four texts",
+        test="interval of the mean over five repeats of four texts",
         scope="this model, windows of 48 tokens of stories, first token included", range=(-1.0, 1.0),
     )  # fmt: skip
 
     measure: Literal["together", "valley", "sinks"] = "together"
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        before = by_block(self.model, seed, "nothing")
+        before = by_block(self.model, seed, "nothing", self.times)
         norms = np.mean([one.norm for one in before], 0)
         if norms.max() < EXTREME:
             note = f"The first token of {lens_of(self.model).name} is at most {norms.max():.1f} times as long as the others."
@@ -150,7 +150,7 @@ class MassiveActivations(OnTexts):
         valley = int(np.argmin(np.mean([one.entropy for one in before], 0)))
 
         def change(aside: Aside) -> list[float]:
-            after = by_block(self.model, seed, aside)
+            after = by_block(self.model, seed, aside, self.times)
             if self.measure == "valley":
                 return [now.entropy[valley] - then.entropy[valley] for now, then in zip(after, before, strict=True)]
             return [
@@ -163,7 +163,7 @@ class MassiveActivations(OnTexts):
         beside = [self.number(f"{what}, {one} set aside", change(one), unit) for one in ("coordinates", "mean")]
         for one in ("sink", "coordinates", "mean"):
             lost = [
-                now.loss - then.loss for now, then in zip(by_block(self.model, seed, one), before, strict=True)
+                now.loss - then.loss for now, then in zip(by_block(self.model, seed, one, self.times), before, strict=True)
                 if now.loss is not None and then.loss is not None
             ]  # fmt: skip
             if lost:

@@ -4,16 +4,16 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Self, TypeAlias
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from headscan.inversion import descend, preset
 from headscan.model import Lens
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords
-from headscan_lab.ledger.experiments.descents import FEW, LARGE, causal
+from headscan_lab.ledger.experiments.descents import FEW, LARGE, Recovered, causal, descended
 from headscan_lab.ledger.measurement import mean_of, own_seeds
 from headscan_lab.ledger.stand_ins import TWIN, OnModels, lens_of, prompts
 
@@ -67,8 +67,7 @@ def rare(kind: str, own: int) -> Pair:
     order = counts.argsort(descending=True)
     common = torch.zeros(len(counts), dtype=torch.bool)
     common[order[: 1 + int((counts[order].cumsum(0) < COMMON * counts.sum()).sum())]] = True
-    ready, ids = Slice().on(lens_of(kind, own)), prompts(kind, own, FEW, 6)
-    tokens = descend(ready, ready.run(ids), 6, preset("seed", steps=200, rate=0.2, seed=own)).tokens
+    ids, tokens = prompts(kind, own, FEW, 6), descended(Recovered(model=kind, least=FEW), own, FEW).tokens
     if not len(wrong := tokens[tokens != ids]):
         raise BadInput(f"No answer of {lens_of(kind).name} was wrong.")
     return float((~common[wrong]).double().mean()), float((~common).double().mean())
@@ -88,7 +87,7 @@ class Readings(OnModels):
     """One of READINGS, on five pieces of the shipped stories."""
 
     words = ExperimentWords(
-        quantity="the number named by the effect, a piece of text", test="Student's interval over five pieces of text",
+        quantity="the number named by the effect, a piece of text", test="interval of the mean over five pieces of text",
         scope="the model on the shipped stories", range=(-2.0, 2.0),
     )  # fmt: skip
     controlled = True
@@ -106,6 +105,7 @@ class Readings(OnModels):
         measure, name, of, cause = READINGS[self.reading]
         pairs = [measure(self.model, own) for own in own_seeds(seed)]
         tokens = {"unpredicted": 5 * 4000, "rare": 5 * FEW * 6}.get(self.reading, 5 * ROWS * (WINDOW - 1))
-        means = [mean_of(words, [pair[k] for pair in pairs], unit="", tokens=tokens, prompts=5)
+        bounds = (0.0, 1.0) if self.reading in ("unpredicted", "rare") else (-np.inf, np.inf)
+        means = [mean_of(words, [pair[k] for pair in pairs], unit="", tokens=tokens, prompts=5, bounds=bounds)
                  for k, words in enumerate((name, f"the same of {of}"))]  # fmt: skip
         return ExperimentOutcome(effect=means[0], control=means[1], cause=cause, models=(lens_of(self.model).name,))
