@@ -396,10 +396,10 @@ def _raises(folder):
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
 def test_trackers_keep_numbers_and_alarms_here(name, tmp_path, monkeypatch):
     """The real packages, offline, where they are installed."""
-    package = pytest.importorskip(name)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))  # read when it is imported
+    package = pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
     watch = Watch(made(), None, families="gradient_share", to=f"{name}:project=mine")
     optimiser = torch.optim.SGD(watch.lens.model.parameters(), lr=0.1)
