@@ -3,46 +3,62 @@
     python scripts/reference_curves.py FOLDER --text pydoc=pydoc --text stories=FILE ...    train what is missing, write the bands
     python scripts/reference_curves.py FOLDER --text ... --unseen NAME=FILE --check         how often healthy runs lie within
 
-Of each design (a recipe and an objective) every text is trained at every rate, with some seeds. A run is a folder in FOLDER;
-one that is finished is read. A band at a step is mean ± t s √(1 + 1/n) of the numbers of n runs (of their logarithms, where a
-number has no upper end): 95 % of further runs lie within where they are normal. `--check` counts: each run in the bands of the
-others, and of the runs on other texts; fresh seeds; texts that no run has learned.
+Of each design (a recipe and an objective) every text is trained at every rate, with some seeds; RECIPE:NAME=TEXT is a text of
+that recipe alone. A run is a folder in FOLDER; one that is finished is read. A band at a step is mean ± t s √(1 + 1/n) of the
+numbers of n runs (of their logarithms, where a number has no upper end) and half a hundredth, for it is written with three
+digits: 95 % of further runs lie within where they are normal.
+`--check` counts: each run in the bands of the others, and of the runs on other texts; fresh seeds; texts that no run has learned.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
+import time
 from dataclasses import asdict, replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
-from transformers import TrainerCallback, TrainerControl, TrainerState
+from transformers import TrainerControl, TrainerState
 
 import headscan
 from headscan.statistics.uncertainty import student_quantile
+from headscan.training.monitor import Monitor
 from headscan.training.recipes import recipe_of
 from headscan.training.reference import ReferenceRuns, curves_of
 from headscan.training.result import TrainResult
 
 FILE = Path(__file__).resolve().parents[1] / "src" / "headscan" / "training" / "reference.json"
-LAST, RATES, POINTS = 200, (1e-3, 2e-3), 10
-DESIGNS = {("gpt", "ce"): 2, ("gpt", "cwt"): 1}  # recipe and objective; seeds at every rate on every text
-BOUNDED = ("average_cosine", "share", "entropy")
+RATES, SEEDS, FRESH = (1e-3, 2e-3), 1, 100
+DESIGNS = [(recipe, objective) for objective in ("ce", "cwt") for recipe in ("multilingual", "bert", "mixer", "gpt")]
+READ = {0, 10, 30, 60, 100, 150, 200, 300, 450, 600, 800, 1000}  # steps after which everything is measured
+POINTS, OF_SPECTRA = 12, 7  # of a curve; of one of a matrix
+BOUNDED = ("average_cosine", "share", "entropy", "tail")
 PROTOCOL = (
-    f"the first {LAST} steps of headscan train RECIPE --objective OBJECTIVE --rate RATE --geometry-every 10 --max-tokens 600000, "
-    "all else at its default (size tiny); the band is mean ± t s √(1 + 1/n) over n runs."
+    "headscan train RECIPE --objective OBJECTIVE --rate RATE, all else at its default (size tiny), measured after the steps "
+    f"{', '.join(map(str, sorted(READ)))}; the band is mean ± t s √(1 + 1/n) over n runs."
 )
+Bands = dict[str, list[tuple[float, float, float]]]
 Key = tuple[tuple[str, str], float, int]  # (name and text), rate, seed
 
 
-class Stop(TrainerCallback):
-    """The end of a run, whose schedule is that of the whole recipe."""
+class Often(Monitor):
+    """A monitor that measures the geometry and reads its families after the steps of READ, and no others."""
 
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        control.should_training_stop = state.global_step >= LAST
+    def _regular(self, step: int) -> bool:
+        return step in READ
+
+    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any) -> None:
+        step, reader = state.global_step + 1, self._watching(model).reader
+        if step == 1:
+            self.every_family = [type(one)(every=1) for one in reader.families]
+        reader.families[:] = [one for one in self.every_family if step in READ | {1} or one.name == "repeated"]
+        super().on_step_begin(args, state, control, model)
 
 
 def trained(folder: Path, design: tuple[str, str], key: Key) -> TrainResult:
@@ -50,30 +66,37 @@ def trained(folder: Path, design: tuple[str, str], key: Key) -> TrainResult:
     (name, text), rate, seed = key
     out = folder / f"{'-'.join(design)}-{name}-{rate:g}-{seed}"
     if not (out / "result.json").exists():
-        headscan.train(
-            recipe_of(design[0]).but(rate=rate), text, objective=design[1], geometry_every=10, seed=seed, out=out,
-            max_tokens=600_000, trainer={"save_strategy": "no"}, callbacks=[Stop()],
-        )  # fmt: skip
-        print(out.name, flush=True)
-    result: TrainResult = headscan.load(out)
-    return result
+        shutil.rmtree(out, ignore_errors=True)  # what a killed run left
+        begun = time.process_time()
+        with patch.object(import_module("headscan.training.run"), "Monitor", Often):
+            result = headscan.train(
+                recipe_of(design[0]).but(rate=rate), text, objective=design[1], seed=seed, out=out,
+                trainer={"save_strategy": "no"},
+            )  # fmt: skip
+        spoke = ", ".join(alarm.name for alarm in result.alarms)
+        print(f"{out.name}: {time.process_time() - begun:.0f} s of the processor; alarms: {spoke or 'none'}", flush=True)
+    loaded = headscan.load(out)
+    assert isinstance(loaded, TrainResult)
+    return loaded
 
 
-def bands_of(results: list[TrainResult]) -> dict[str, list[tuple[float, float, float]]]:
+def bands_of(results: list[TrainResult]) -> Bands:
     """The bands of every curve that all runs have."""
     curves = [{name: dict(points) for name, points in curves_of(one.scan, one.readings, one.curve).items()} for one in results]
     a_step, n = results[0].tokens // results[0].steps, len(results)
     reach = student_quantile(n - 1) * (1 + 1 / n) ** 0.5
-    found: dict[str, list[tuple[float, float, float]]] = {}
+    found: Bands = {}
     for name in sorted(set.intersection(*map(set, curves))):
         if name.startswith("embedding/"):
             continue  # before the first block states are the text's tokens, and tell little of the run
         steps = sorted(set.intersection(*(set(one[name]) for one in curves)))
-        for step in dict.fromkeys(steps[round((len(steps) - 1) * (k / (POINTS - 1)) ** 2)] for k in range(POINTS)):
+        points = OF_SPECTRA if "weight" in name else POINTS
+        for step in dict.fromkeys(steps[round((len(steps) - 1) * (k / (points - 1)) ** 2)] for k in range(points)):
             values = np.array([one[name][step] for one in curves])
             logs = not name.endswith(BOUNDED) and bool((values > 0).all())
             values = np.log(values) if logs else values
-            ends = values.mean() + reach * values.std(ddof=1) * np.array([-1, 1])
+            rounded = 0.005 if logs else 0.005 * abs(values.mean())
+            ends = values.mean() + (reach * values.std(ddof=1) + rounded) * np.array([-1, 1])
             low, high = np.exp(ends) if logs else ends
             found.setdefault(name, []).append((step * a_step, float(f"{low:.3g}"), float(f"{high:.3g}")))
     return found
@@ -87,7 +110,7 @@ def reference(design: tuple[str, str], results: list[TrainResult], texts: list[s
     about = f"Compared are {len(results)} runs of headscan train {design[0]} --objective {design[1]}: {model.width} wide, "
     about += f"{model.depth} blocks, V {model.vocabulary:,}, {a_step:,} tokens a step, "
     about += f"rates {' and '.join(map(str, RATES))}, texts {' and '.join(texts)}"
-    sizes |= {"tokens_a_step": a_step, "planned_steps": one.recipe.steps, "runs": len(results)}
+    sizes |= {"objective": design[1], "tokens_a_step": a_step, "planned_steps": one.recipe.steps, "runs": len(results)}
     return ReferenceRuns(about=about, bands=bands_of(results), **sizes)
 
 
@@ -108,18 +131,34 @@ def main() -> None:
     parser.add_argument("--unseen", action="append", default=[], metavar="NAME=TEXT")
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args()
-    texts, unseen = ([(one.partition("=")[0], one.rpartition("=")[2]) for one in some] for some in (given.text, given.unseen))
     written = []
-    for design, seeds in DESIGNS.items():
-        keys: list[Key] = [(text, rate, seed) for seed in range(seeds) for text in texts for rate in RATES]
+    for design in DESIGNS:
+        texts, unseen = texts_of(given.text, design[0]), texts_of(given.unseen, design[0])
+        keys: list[Key] = [(text, rate, seed) for seed in range(SEEDS) for text in texts for rate in RATES]
         results = {key: trained(given.folder, design, key) for key in keys}
         known = reference(design, list(results.values()), [name for name, _ in texts])
-        written.append(asdict(known))
+        written.append(asdict(known) | {"bands": packed(known.bands)})
         if given.check:
             check(given.folder, design, results, known, unseen)
     if not given.check:
         FILE.write_text(json.dumps({"protocol": PROTOCOL, "runs": written}, separators=(",", ":")) + "\n", encoding="utf-8")
         print(f"{FILE.name}: {FILE.stat().st_size:,} bytes", file=sys.stderr)
+
+
+def texts_of(given: list[str], recipe: str) -> list[tuple[str, str]]:
+    """The texts of a recipe: those named NAME=TEXT, and its own, RECIPE:NAME=TEXT."""
+    split = [one.partition("=") for one in given]
+    return [(name.rpartition(":")[2], text) for name, _, text in split if name.rpartition(":")[0] in ("", recipe)]
+
+
+def packed(bands: Bands) -> list[tuple[list[float], dict[str, dict[str, list[float]]]]]:
+    """Bands as they are written: curves of the same points together, by place and number, of each point low and high."""
+    found: dict[tuple[float, ...], dict[str, dict[str, list[float]]]] = {}
+    for name, points in bands.items():
+        where, _, what = name.rpartition("/")
+        group = found.setdefault(tuple(point[0] for point in points), {})
+        group.setdefault(where, {})[what] = [end for point in points for end in point[1:]]
+    return [(list(at), some) for at, some in found.items()]
 
 
 def check(
@@ -136,8 +175,8 @@ def check(
     shares = {
         "left out": [among(key, 2) for key in results],
         "text left out": [among(key, 0) for key in results],
-        "fresh seed": [within(trained(folder, design, (one, RATES[k % 2], 100)), known) for k, one in enumerate(texts)],
-        "unseen text": [within(trained(folder, design, (one, RATES[k % 2], 100)), known) for k, one in enumerate(unseen)],
+        "fresh seed": [within(trained(folder, design, (one, RATES[k % 2], FRESH)), known) for k, one in enumerate(texts)],
+        "unseen text": [within(trained(folder, design, (one, RATES[k % 2], FRESH)), known) for k, one in enumerate(unseen)],
     }
     for title, found in shares.items():
         if found:

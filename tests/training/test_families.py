@@ -31,7 +31,7 @@ from headscan.model import Lens
 from headscan.training import ALARMS, FAMILIES, Alarm, Monitor, PackedText, Watch
 from headscan.training.data import collate
 from headscan.training.monitor.alarms import rules_of
-from headscan.training.monitor.families import Scene, Store, leave_spectrum, look_at, spectra_of
+from headscan.training.monitor.families import ExpertLoad, Scene, Store, leave_spectrum, look_at, spectra_of
 from headscan.training.monitor.readings import Readings
 from tests.forked import grouped
 
@@ -166,8 +166,19 @@ def test_experts_are_counted(kind):
     load = np.bincount(torch.cat([one[2] for one in chosen[-2:]]).flatten().numpy(), minlength=4) / (8 * 8 * 2)
     assert values["block.1/least"] == pytest.approx(4 * load.min(), abs=1e-5)
     assert values["block.1/most"] == pytest.approx(4 * load.max(), abs=1e-5)
-    assert values["block.1/dead"] == (load == 0).mean()
+    chance = torch.cat([one[0].detach() for one in chosen[-2:]]).float().softmax(-1).mean(0)
+    assert values["block.1/dead"] == ((load == 0) & (chance.numpy() < 0.1 / 4)).mean()
     assert 0 < values["block.1/mass"] <= 1 >= values["block.1/entropy"] > 0.5
+
+
+@pytest.mark.parametrize("given", ["logits", "probabilities"])
+def test_an_expert_is_dead_that_has_no_token_and_hardly_a_chance(given):
+    shares = torch.tensor([[0.5, 0.3, 0.195, 0.005]]).repeat(6, 1)
+    family, store = ExpertLoad(), Store()
+    family.route(store, "block.0", (shares.log() + 3 if given == "logits" else shares, shares[:, :2], torch.tensor([[0, 1]] * 6)))
+    found = family.finish({name: value.double().numpy() for name, value in store.sums.items()}, None)
+    assert (found["block.0/least"], found["block.0/dead"]) == (0, 0.25)
+    assert found["block.0/entropy"] == pytest.approx(-float(torch.special.xlogy(shares[0], shares[0]).sum()) / np.log(4))
 
 
 def test_windows_that_come_back_are_counted():
@@ -385,10 +396,10 @@ def _raises(folder):
 @pytest.mark.parametrize("name", ["wandb", "trackio"])
 def test_trackers_keep_numbers_and_alarms_here(name, tmp_path, monkeypatch):
     """The real packages, offline, where they are installed."""
-    package = pytest.importorskip(name)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_DIR", str(tmp_path))
-    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))
+    monkeypatch.setenv("TRACKIO_DIR", str(tmp_path))  # read when it is imported
+    package = pytest.importorskip(name)
     monkeypatch.chdir(tmp_path)
     watch = Watch(made(), None, families="gradient_share", to=f"{name}:project=mine")
     optimiser = torch.optim.SGD(watch.lens.model.parameters(), lr=0.1)

@@ -245,9 +245,8 @@ def leak_bounds(code: Code, sigmas: Sequence[float]) -> list[LeakBounds]:
 def code_bits(code: Code) -> LeakBounds:
     """What a release without noise tells that is the same for some candidates, because it was rounded: H of what is seen.
 
-    Y = f(X) gives I(X; Y) = H(Y): the entropy of the classes of equal releases, exactly; and the best attack names the
-    likeliest of its class. Assumption: whoever computes a candidate's release gets the same numbers, to the last bit of the
-    rounded ones.
+    Y = f(X) gives I(X; Y) = H(Y): the entropy of the classes of equal releases, exactly; and the best attack names the likeliest
+    of its class. Assumption: whoever computes a candidate's release gets the same numbers, to the last bit of the rounded ones.
 
     >>> import torch
     >>> found = code_bits(Code(torch.tensor([[0.0], [0.0], [1.0]]), torch.tensor([0.25, 0.25, 0.5])))

@@ -175,9 +175,8 @@ def measure(
 ) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:  # fmt: skip
     """Register a function of a `Cloud` as a measure under its own name: scan, table, page, docs and tests have it then.
 
-    The function that comes back takes a `Cloud` or the rows of any matrix [n, d] (list, numpy array, tensor). For `group`
-    (a section of the page), `core`, `spectral`, `cost`, `multiple`, `order`, `docs` see `MeasureWords`; for the others
-    `Measure`.
+    The function that comes back takes a `Cloud` or the rows of any matrix [n, d] (list, numpy array, tensor). For `group` (a
+    section of the page), `core`, `spectral`, `cost`, `multiple`, `order`, `docs` see `MeasureWords`; for the others `Measure`.
     """
     flags = {"core": core, "spectral": spectral, "cost": cost, "multiple": multiple, "order": order, "docs": docs}
     flags["group"] = group or term.group

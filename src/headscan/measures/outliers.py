@@ -141,10 +141,9 @@ def outliers(statistics: SiteStatistics, cloud: Cloud, shown: Callable[[list[int
     frequent. massive_coordinates: where the sinks' root mean square is at least 1,000 times the median coordinate's of the
     other tokens; massive_ratio: the largest such ratio, of any coordinate.
 
-    Without sinks: rogue_coordinates, each with at least a tenth of the average cosine, rogue_share, what they make
-    together, and what is left with these coordinates at zero: average_cosine_without_rogue (the sum of the other
-    coordinates' contributions), top_direction_share_without_rogue, effective_rank_without_rogue. Where there are none,
-    these are those of the whole.
+    Without sinks: rogue_coordinates, each with at least a tenth of the average cosine, rogue_share, what they make together, and
+    what is left with these coordinates at zero: average_cosine_without_rogue (the sum of the other coordinates' contributions),
+    top_direction_share_without_rogue, effective_rank_without_rogue. Where there are none, these are those of the whole.
 
     Cost O(d²), and O(d³) where a coordinate of at most 256 is rogue.
     """

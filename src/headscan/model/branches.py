@@ -114,9 +114,8 @@ def _additions(terms: list[Tensor]) -> list[Tensor]:
 
 
 def find_branches(block: Call, calls: list[Call]) -> tuple[list[Branch], bool, list[Branch | Call] | None]:
-    """The branches of one traced block in the order of their calls; whether block output = block input + their sum; and
-    what becomes of the input, in order: a branch is added, or a norm (its call) acts on the sum. None where a step is not
-    known."""
+    """The branches of one traced block in the order of their calls; whether block output = block input + their sum; and what
+    becomes of the input, in order: a branch is added, or a norm (its call) acts on the sum. None where a step is not known."""
     inner = [call for call in calls if call.within(block)]
     if not block.inputs or block.output is None or block.output.shape != block.inputs[0].shape:
         return [], False, None

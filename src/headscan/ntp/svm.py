@@ -129,11 +129,10 @@ def svm(
     """Solve the NTP-SVM to a certified relative gap.
 
     `supports`: anything `Supports.of` reads, [contexts, vocabulary]. `weights` float [m] > 0 asks for the smallest
-    ‖diag(√weights) L‖_* instead (the shape of training depends on supports alone, so the default is one for each
-    context; repeated supports count each time they occur). `gap` is relative to the primal value. `progress` is called with
-    an `SvmStep` at every check. Stops at `max_iterations` or `max_seconds` with `converged` False and the gap reached,
-    which is valid all the same. Raises `BadInput` when every support covers the whole vocabulary (the solution would be
-    zero).
+    ‖diag(√weights) L‖_* instead (the shape of training depends on supports alone, so the default is one for each context;
+    repeated supports count each time they occur). `gap` is relative to the primal value. `progress` is called with an `SvmStep`
+    at every check. Stops at `max_iterations` or `max_seconds` with `converged` False and the gap reached, which is valid all the
+    same. Raises `BadInput` when every support covers the whole vocabulary (the solution would be zero).
 
     >>> solution = svm([[0, 1], [2], [0, 1]], vocabulary=4)
     >>> solution.gap <= 1e-6 and solution.dual <= solution.primal

@@ -154,8 +154,7 @@ PIECES = 4  # pieces a core: what a lost worker had done is little, and none wai
 
 def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation, first: int,
                settings: Scanning) -> Accumulation:  # fmt: skip
-    """The pass over a store from window `first` on, by the workers of `settings.master`; `empty` is a pass that has seen
-    nothing.
+    """The pass over a store from window `first` on, by workers of `settings.master`; `empty` is a pass that has seen nothing.
 
     What it says is what one process says, but for the order of additions. A worker that is lost costs what it had done.
 

@@ -39,13 +39,12 @@ def site_cells(
 ) -> tuple[Cells, Cloud]:  # fmt: skip
     """The fields of one site (see the result's documentation) and the finished cloud of all its positions.
 
-    Each measure appears as NAME and NAME_interval, and both without position 0 of each window (NAME_without_first) and
-    without sink tokens (NAME_without_sinks); a value that is not defined is None, and `notes` says why. Beside them stand
-    `effective_clusters`: how many independent ones
-    of its `clusters` (documents or windows) the text is worth, for the measure it says least of, and what `outliers` says
-    of sinks and coordinates (`shown` turns token ids into words). `errors` are those of the same statistics and measures,
-    where they are known already. `visit` is shown the cloud of each group of tokens while it is there (not of groups with the
-    same tokens as one before; `without_sinks` always).
+    Each measure appears as NAME and NAME_interval, and both without position 0 of each window (NAME_without_first) and without
+    sink tokens (NAME_without_sinks); a value that is not defined is None, and `notes` says why. Beside them stand
+    `effective_clusters`: how many independent ones of its `clusters` (documents or windows) the text is worth, for the measure it
+    says least of, and what `outliers` says of sinks and coordinates (`shown` turns token ids into words). `errors` are those of
+    the same statistics and measures, where they are known already. `visit` is shown the cloud of each group of tokens while it is
+    there (not of groups with the same tokens as one before; `without_sinks` always).
     """
     chosen = list(choose(None)[0] if measures is None else measures)
     errors = errors or Errors.of(statistics, chosen)

@@ -30,7 +30,7 @@ class TrainResult(Result):
     curve: list[CurvePoint] = field(default_factory=list)  # one entry a log line
     scan: list[GeometrySnapshot] = field(default_factory=list)  # one entry a measurement of all sites
     alarms: list[Alarm] = field(default_factory=list)  # what the monitor named
-    readings: list[Reading] = field(default_factory=list)  # of attention, branches and gradients; all are in monitor.jsonl
+    readings: list[Reading] = field(default_factory=list)  # what is held against other runs; all are in monitor.jsonl
 
     def frame(self) -> DataFrame:
         """The learning curve as a pandas table, one row a log line."""

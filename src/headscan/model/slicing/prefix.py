@@ -44,9 +44,8 @@ class _SharedCache(DynamicCache):
 class Prefix:
     """P prompts of a causal slice, of equal length t (which may be 0), that grow a token at a time.
 
-    Where the model has a key-value cache and the slice leaves masks and positions alone, a candidate costs one token;
-    elsewhere (recurrences, masked mixers, changed masks) it costs the whole prefix again. Which of both is decided by
-    comparing them once.
+    Where the model has a key-value cache and the slice leaves masks and positions alone, a candidate costs one token; elsewhere
+    (recurrences, masked mixers, changed masks) it costs the whole prefix again. Which of both is decided by comparing them once.
     """
 
     def __init__(self, cut: SlicedModel, ids: Int[Tensor, "P t"], *, cached: bool | None = None) -> None:

@@ -13,7 +13,7 @@ from headscan.report.kit.figures import lines
 from headscan.report.kit.parts import Part
 from headscan.report.pages.scan_layers import add_band, of_model
 from headscan.report.pages.scan_shape import checkpoints
-from headscan.run import ModelRecord, Row
+from headscan.run import Row
 from headscan.training.objective import GeometrySnapshot
 from headscan.training.reference import Curves, ReferenceRuns, curves_of, runs_like
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from headscan.training.result import TrainResult
 
 SHOWN = ("average_cosine", "effective_rank", "top_direction_share", "mean_norm", "entropy", "max", "attention_ratio", "mlp_ratio")
+TITLE = "Beside healthy runs"
 OF_ANY_TEXT = ("site", "average_cosine", "top_direction_share", "mean_norm")  # a longer text moves ranks
 STEP = re.compile(r"(?:^|[-_@/])(?:checkpoint|step|global_step)[-_]?(\d+)$")
 
@@ -30,7 +31,8 @@ STEP = re.compile(r"(?:^|[-_@/])(?:checkpoint|step|global_step)[-_]?(\d+)$")
 def run_beside(result: TrainResult) -> Section | None:
     """A run beside healthy runs of its size."""
     a_step, curves = result.tokens / max(1, result.steps), curves_of(result.scan, result.readings, result.curve)
-    return _beside(curves, result.models[0], a_step, planned=result.recipe.steps) if result.scan else None
+    like = runs_like(result.models[0], a_step, result.recipe.steps, result.objective.name)
+    return _beside(curves, like, a_step) if result.scan else None
 
 
 @section("scan", 46)
@@ -40,14 +42,13 @@ def series_beside(result: ScanResult) -> Section | None:
     rows = [(step, row) for name, step in steps.items() for row in of_model(result.sites, name)]
     some = [GeometrySnapshot(step=step, sites=[Row({key: row.get(key) for key in OF_ANY_TEXT})]) for step, row in rows]
     note = " Ranks are left out, for they grow with the text; steps are counted as theirs, whatever number of tokens yours had."
-    return _beside(curves_of(some), result.models[-1], None, note) if len(steps) > 2 else None
+    return _beside(curves_of(some), runs_like(result.models[-1]), None, note) if len(steps) > 2 else None
 
 
-def _beside(curves: Curves, model: ModelRecord, tokens: float | None, note: str = "", planned: int | None = None) -> Section:
+def _beside(curves: Curves, known: ReferenceRuns | str, tokens: float | None, note: str = "") -> Section:
     """Which numbers lie in the bands, at the last step and over all, and the curves over their bands."""
-    known, title = runs_like(model, tokens, planned), "Beside healthy runs"
     if isinstance(known, str):
-        return Section(title, parts=[Prose(f"It cannot be held against healthy runs, no band is drawn: {known}.")])
+        return Section(TITLE, parts=[Prose(f"It cannot be held against healthy runs, no band is drawn: {known}.")])
     a_step, away = tokens or known.tokens_a_step, dict[str, list[tuple[int, float]]]()  # from the middle, in half-widths
     for name, curve in curves.items():
         pairs = zip(curve, known.band(name, [step * a_step for step, _ in curve]), strict=True)
@@ -60,12 +61,13 @@ def _beside(curves: Curves, model: ModelRecord, tokens: float | None, note: str 
     said += f"are within what {known.runs} healthy runs of this size show{f'; outside: {words}' * bool(out)}. "
     said += f"Over all steps {sum(every)} of {len(every)} are, and of one more such run 95 % would be."
     shown = ["loss", *(f"block.{known.depth - 1}/{what}" for what in SHOWN), *out[:3]]
+    shown += [name for name in away if ".*." in name and name.endswith("stable_rank")]
     panels = [
         Figure(f"beside-{k}", partial(_drawn, curves[name], known, name, a_step), f"{name} over steps", height=210, title=name)
         for k, name in enumerate(name for name in dict.fromkeys(shown) if name in away)
     ]  # fmt: skip
     parts: list[Part] = [Prose(said), Prose(f"{known.about}.{note}", where="page"), Panels(panels, "Bands: theirs.", small=True)]
-    return Section(title, "Is a number usual at this step? A band is to hold 95 % of further runs.", parts)
+    return Section(TITLE, "Is a number usual at this step? A band is to hold 95 % of further runs.", parts)
 
 
 def _drawn(curve: list[tuple[int, float]], known: ReferenceRuns, name: str, a_step: float) -> go.Figure:

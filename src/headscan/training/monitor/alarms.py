@@ -258,14 +258,11 @@ class RowSpike(AlarmRule):
 
 @ALARMS.register("experts")
 class StarvedExperts(AlarmRule):
-    """The share of experts that get no token at all rose, in two readings in a row, above that of the four before.
-
-    Without a token an expert has no gradient to come back by; few tokens are no such sign, for healthy routers waver.
-    """
+    """The share of experts that get no token, nor a tenth of an equal probability, rose in two readings above the four before."""
 
     name, code, quantity, memory, ground = "experts", "HS514", "expert_load/dead", 5, 0.0
-    limit: Annotated[float, Option("By which share of the experts.", above=0)] = 0.3
-    report = "At {where} {now:.0%} of the experts get no token, after {before:.0%}: look at the balancing loss."
+    limit: Annotated[float, Option("By which share of the experts.", above=0)] = 0.2
+    report = "At {where} {now:.0%} of the experts get no token and no chance, after {before:.0%}: look at the balancing loss."
 
     def _worse(self, known: Sequence[float]) -> float:
         return min(known[-2:]) - max(known[:-2])

@@ -262,8 +262,8 @@ class ExpertLoad(Family):
     """Load, gate mass and entropy of the experts of a mixture, router by router.
 
     `least`, `most`: tokens that the least and the most used expert gets, over an equal share. `dead`: share of experts that get
-    no token, and so no gradient. `mass`: the largest share of the gate's weights. `entropy`: of the router's probabilities, over
-    that of a uniform choice.
+    no token, and so no gradient, and to which the router gives less than a tenth of an equal probability. `mass`: the largest
+    share of the gate's weights. `entropy`: of the router's probabilities, over that of a uniform choice.
     """
 
     def unfit(self, scene: Scene) -> str:
@@ -274,19 +274,22 @@ class ExpertLoad(Family):
         scores = sorted((one.detach().float() for one in answer if one.is_floating_point()), key=lambda one: one.shape[-1])
         if chosen is None or not scores:
             return
-        shares = scores[-1].softmax(-1)
+        given = (scores[-1].amin() >= 0) & ((scores[-1].sum(-1) - 1).abs().amax() < 1e-3)  # probabilities, no logits
+        shares = torch.where(given, scores[-1], scores[-1].softmax(-1))
         gates = scores[0] if scores[0].shape == chosen.shape else shares.gather(1, chosen)
         none, at, both = torch.zeros_like(shares[0]), chosen.flatten(), (torch.ones_like(gates), gates)
         load, mass = (none.scatter_add(0, at, each.flatten()) for each in both)
         store.mean(f"{block}/load", load / chosen.numel())
+        store.mean(f"{block}/chance", shares.mean(0) * shares.shape[-1])
         store.mean(f"{block}/mass", mass / mass.sum().clamp(min=1e-12))
         entropy = -torch.special.xlogy(shares, shares).sum(-1).mean()
         store.mean(f"{block}/entropy", entropy / math.log(max(shares.shape[-1], 2)))
 
     def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
-        found = {name: float(value.max()) for name, value in raw.items() if not name.endswith("/load")}
+        found = {name: float(value.max()) for name, value in raw.items() if not name.endswith(("/load", "/chance"))}
         for block, equal in ((name[:-5], value * value.size) for name, value in raw.items() if name.endswith("/load")):
-            numbers = {"least": equal.min(), "most": equal.max(), "dead": (equal == 0).mean()}
+            dead = (equal == 0) & (raw[f"{block}/chance"] < 0.1)  # in 91 healthy runs one without a token had 0.63 or more
+            numbers = {"least": equal.min(), "most": equal.max(), "dead": dead.mean()}
             found |= {f"{block}/{what}": float(number) for what, number in numbers.items()}
         return found
 

@@ -54,9 +54,8 @@ class Watch:
     and its ends. measures: of the registry of measures, beside those the alarms need. alarms: rules, by names or made with limits
     of one's own. families: what is read of the steps themselves (`FAMILIES`), by globs or NAME:every=N, "" for none. counts: the
     training text's token counts [V], by which a headless model is read out for its gradient. to: trackers (`TRACKERS`) that get
-    numbers and alarms. `history` has a
-    `GeometrySnapshot` a measurement, `readings` a `Reading` a family and step, `losses` what was told of the loss, `raised` the
-    alarms.
+    numbers and alarms. `history` has a `GeometrySnapshot` a measurement, `readings` a `Reading` a family and step, `losses` what
+    was told of the loss, `raised` the alarms.
 
     Training is not touched: modes and random states are as before. Cost of a measurement: one forward pass over the windows
     and a Gram matrix [d, d] a site; of the families: benchmarks/the_monitor_takes_at_most_two_percent_of_a_step.py.
