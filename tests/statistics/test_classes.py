@@ -6,7 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headscan.statistics import ClassSums, ContextTally, DirectionTally, FirstWindows, FollowTally, SiteBatch
+from headscan.statistics import ClassSums, ContextTally, DirectionTally, FollowTally, SiteBatch
+from headscan.statistics.tally import FirstWindows
 
 
 def batches(seed, windows=9, length=5, width=4):

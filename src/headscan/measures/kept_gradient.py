@@ -21,8 +21,6 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from headscan.statistics.uncertainty import Floats
-
 PIECE = 16_384  # rows of the head that are made float64 at a time
 CELLS = 2**24  # logits that are held at a time
 MOST = 2**26  # gradients' entries that are kept for the best rank
@@ -130,17 +128,14 @@ class GradientThroughHead:
                 self.gradients = None
 
     @property
-    def token_energies(self) -> Floats:
+    def token_energies(self) -> Tensor:
         """Per token (kept, all), float64 [n, 2]."""
-        return self._energies().cpu().numpy()
-
-    def _energies(self) -> Tensor:
         return torch.cat(self.energies) if self.energies else torch.zeros(0, 2, dtype=torch.float64)
 
     def result(self) -> KeptGradient:
         """What was kept, over all tokens added so far."""
         width, size = self.basis.shape[1], len(self.rows)
-        energies = self._energies()
+        energies = self.token_energies
         kept, whole = (float(each) for each in energies.sum(0))
         handed = sum((self.batch[cut] @ part for cut, part in self._parts()), torch.zeros(()).double())
         batch = float(self.batch.square().sum())

@@ -21,7 +21,8 @@ from headscan.model.traits import LinearHead
 from headscan.run import Cell, Registry
 from headscan.states import VectorSource
 from headscan.states.estimate import operations_a_second
-from headscan.statistics import REST, Accumulator, BlockedTally, Cloud, SiteBatch, SiteStatistics, Tally
+from headscan.statistics import Accumulator, Cloud, SiteBatch, SiteStatistics, Tally
+from headscan.statistics.tally import REST, BlockedTally
 from headscan.statistics.uncertainty import Cells, Floats, jackknife, with_intervals
 from headscan.text import PairSet
 

@@ -16,9 +16,10 @@ from headscan.model.sites import last_block
 from headscan.run import BadInput, Row, uninterrupted
 from headscan.scanner.settings import Scanning, affordable_lengths, choose
 from headscan.states import VectorSource
-from headscan.statistics import BlockedCounts, Cloud, FirstWindows, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
+from headscan.statistics import Cloud, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
 from headscan.statistics.accumulator import Accumulator
 from headscan.statistics.reservoir import Chosen
+from headscan.statistics.tally import BlockedCounts, FirstWindows
 from headscan.statistics.uncertainty import Cells, Floats
 from headscan.text import Batch
 

@@ -8,27 +8,14 @@ package knows tensors; it knows no language model.
 from headscan.statistics.accumulator import Accumulator, Blocks, merged, process_count, process_rank, same_everywhere
 from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud, Vectors
-from headscan.statistics.clusters import Clusters, Pieces, Series, token_sums
+from headscan.statistics.clusters import Series
 from headscan.statistics.gram import Gram
 from headscan.statistics.reservoir import Reservoir
 from headscan.statistics.site import NonFinite, SiteStatistics, Sums
-from headscan.statistics.tally import (
-    REST,
-    BlockedCounts,
-    BlockedTally,
-    ContextTally,
-    DirectionTally,
-    FirstWindows,
-    FollowTally,
-    PartSums,
-    SiteBatch,
-    Tally,
-    TokenCounts,
-)
+from headscan.statistics.tally import ContextTally, DirectionTally, FollowTally, PartSums, SiteBatch, Tally, TokenCounts
 
 __all__ = [
-    "REST", "Accumulator", "BlockedCounts", "BlockedTally", "Blocks", "ClassSums", "Cloud", "Clusters", "ContextTally",
-    "DirectionTally", "FirstWindows", "FollowTally", "Gram", "NonFinite",
-    "PartSums", "Pieces", "Reservoir", "Series", "SiteBatch", "SiteStatistics", "Sums", "Tally",
-    "TokenCounts", "Vectors", "merged", "process_count", "process_rank", "same_everywhere", "token_sums",
+    "Accumulator", "Blocks", "ClassSums", "Cloud", "ContextTally", "DirectionTally", "FollowTally", "Gram", "NonFinite",
+    "PartSums", "Reservoir", "Series", "SiteBatch", "SiteStatistics", "Sums", "Tally", "TokenCounts", "Vectors", "merged",
+    "process_count", "process_rank", "same_everywhere",
 ]  # fmt: skip

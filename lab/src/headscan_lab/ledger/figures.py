@@ -126,53 +126,35 @@ def _course(seed: int) -> tuple[FeatureCheckpoint, ...]:
     return tuple(one for one in run.records if one.step > 0)
 
 
-def _steps(seed: int) -> list[float]:
-    return [float(one.step) for one in _course(seed)]
+def _of_course(**curves: Callable[[FeatureCheckpoint], float | None]) -> Maker:
+    """Curves over the steps, by their names with underscores."""
+
+    def make(seed: int) -> list[Curve]:
+        course, steps = _course(seed), [float(one.step) for one in _course(seed)]
+        return [Curve(name.replace("_", " "), steps, [defined(of(one)) for one in course]) for name, of in curves.items()]
+
+    return make
 
 
-@figure(
-    "paper-loss", "Figs. 2 (a) and 3", "Distance of the loss from the entropy bound",
-    "CE - H falls to 1e-4.", across="step", up="CE - H (nats)", log="xy",
-)  # fmt: skip
-def loss(seed: int) -> list[Curve]:
-    """CE - H."""
-    return [Curve("gradient descent", _steps(seed), [one.excess for one in _course(seed)])]
-
-
-@figure(
+figure(
+    "paper-loss", "Figs. 2 (a) and 3", "Distance of the loss from the entropy bound", "CE - H falls to 1e-4.", across="step",
+    up="CE - H (nats)", log="xy",
+)(_of_course(gradient_descent=lambda one: one.excess))  # fmt: skip
+figure(
     "paper-norms", "Fig. 2 (b)", "Norms of words and contexts",
     "‖W‖ grows as log k; ‖H‖ of a transformer flattens, since its last norm holds it.", across="step", up="norm", log="x",
-)  # fmt: skip
-def norms(seed: int) -> list[Curve]:
-    """Frobenius norms."""
-    return [
-        Curve("words W", _steps(seed), [one.words for one in _course(seed)]),
-        Curve("contexts H", _steps(seed), [one.contexts for one in _course(seed)]),
-    ]
-
-
-@figure(
-    "paper-sparse", "Fig. 2 (c)", "Distance of the in-support part from the log-odds",
-    "It falls to 0.", across="step", up="relative distance", log="xy",
-)  # fmt: skip
-def sparse_part(seed: int) -> list[Curve]:
-    """SC3."""
-    found = [defined(one.metrics.SC3 if one.metrics else None) for one in _course(seed)]
-    return [Curve("gradient descent", _steps(seed), found)]
-
-
-@figure(
+)(_of_course(words_W=lambda one: one.words, contexts_H=lambda one: one.contexts))  # fmt: skip
+figure(
+    "paper-sparse", "Fig. 2 (c)", "Distance of the in-support part from the log-odds", "It falls to 0.", across="step",
+    up="relative distance", log="xy",
+)(_of_course(gradient_descent=lambda one: one.metrics.SC3 if one.metrics else None))  # fmt: skip
+figure(
     "paper-geometry", "Fig. 2 (d, e); Fig. 4", "Nearness to the predicted geometry",
     "All similarities rise towards 1; the patterns show early.", across="step", up="similarity", log="x",
-)  # fmt: skip
-def geometry(seed: int) -> list[Curve]:
-    """Direction of the logits, patterns of words and contexts."""
-    course, steps = _course(seed), _steps(seed)
-    return [
-        Curve("direction of the logits", steps, [defined(one.metrics.direction if one.metrics else None) for one in course]),
-        Curve("words", steps, [defined(one.pattern_words) for one in course]),
-        Curve("contexts", steps, [defined(one.pattern_contexts) for one in course]),
-    ]
+)(_of_course(
+    direction_of_the_logits=lambda one: one.metrics.direction if one.metrics else None,
+    words=lambda one: one.pattern_words, contexts=lambda one: one.pattern_contexts,
+))  # fmt: skip
 
 
 figure(

@@ -79,25 +79,15 @@ def _groups(labels: Tensor) -> Tensor:
     return (mixed ^ (mixed >> 15)) * 2246822519 % 2**32 // (2**32 // GROUPS)
 
 
-def nearest_mean_agreement(
-    states: Tensor, predicted: Tensor, sums: ClassSums, *, least: int = 2, block: int = 2048
-) -> float | None:
-    """NC4: the share of states [n, d] whose nearest class mean belongs to the class that the head predicts [n]; [0, 1].
-
-    Only states whose predicted class has a mean (of at least `least` vectors) are asked; None where there are none.
-    Cost O(nCd).
+def nearest_mean_hits(states: Tensor, predicted: Tensor, sums: ClassSums, *, least: int = 2, block: int = 2048) -> Floats:
+    """NC4: 1 for each state [n, d] whose nearest class mean belongs to the class that the head predicts [n], 0 for another, NaN
+    where the class predicted has no mean of at least `least` vectors [n]. Cost O(nCd).
 
     >>> sums = ClassSums(1)
     >>> sums.update(torch.tensor([0, 0, 5, 5]), torch.tensor([[0.0], [2.0], [9.0], [11.0]]))
-    >>> nearest_mean_agreement(torch.tensor([[2.0], [9.0]]), torch.tensor([0, 0]), sums)
-    0.5
+    >>> nearest_mean_hits(torch.tensor([[2.0], [9.0]]), torch.tensor([0, 0]), sums).tolist()
+    [1.0, 0.0]
     """
-    hits = nearest_mean_hits(states, predicted, sums, least=least, block=block)
-    return None if np.isnan(hits).all() else float(np.nanmean(hits))
-
-
-def nearest_mean_hits(states: Tensor, predicted: Tensor, sums: ClassSums, *, least: int = 2, block: int = 2048) -> Floats:
-    """1 or 0 for each state of `nearest_mean_agreement` that is asked, NaN for the others [n]."""
     kept = sums.counts >= least
     labels = sums.labels[kept]
     found = np.full(len(states), np.nan)

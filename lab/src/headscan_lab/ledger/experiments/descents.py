@@ -22,9 +22,7 @@ from headscan_lab.ledger.stand_ins import TRAINED, TWIN, about, lens_of, prompts
 Scored: TypeAlias = Literal["all", "hidden", "shown", "whole", "set", "five", "five anywhere"]
 AT_ONCE = 4096  # rows of a batch of candidates
 FEW = 8  # prompts of a repeat on a model that was given: the 40 of all repeats decide a share of 0 against .2, of 1 against .9
-LARGE = (
-    100_000_000  # numbers of an embedding table: beyond, two descents are tried: for six tokens at the first block, L1 and cosine
-)
+LARGE = 100_000_000  # numbers of an embedding table: beyond, two descents are tried, for six tokens at the first block
 DEEPEST = 11  # the last block of a given model that descents go down from: deeper ones take hours
 WIDE = 8192  # tokens: with more, a search beside a descent is of 12 prompts a repeat
 AMONG = 256  # of a vocabulary above 8,192 so many tokens, the right ones among them, are tried for hidden places

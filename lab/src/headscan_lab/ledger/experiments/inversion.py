@@ -156,9 +156,8 @@ class Cliff(OnModels):
         step, base = lens.input_embeddings.shape[1] // 16, Recovered(model=self.model, only=self.only, search=False)
         base = base if self.model == "specimen" else replace(base, least=FEW)
         if (whole := base.observe(seed).effect) is None or whole.interval[1] < 0.5:
-            return ExperimentOutcome(
-                effect=None, note=f"Of {lens.name} the descent finds less than half with all features: {whole}."
-            )
+            note = f"Of {lens.name} the descent finds less than half with all features: {whole}."
+            return ExperimentOutcome(effect=None, note=note)
         seen = {n: replace(base, at=f"block.0[:, :, :{n}]").observe(seed) for n in range(3 * step, 16 * step + 1, step)}
         shares = {n: one.effect for n, one in seen.items() if one.effect is not None}
         falls = [
