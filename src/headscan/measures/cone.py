@@ -112,10 +112,9 @@ def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[
     """
     sums, counts = [], []
     for statistics in sites:
-        first = dict(statistics.fine["first"].items()) if rest else {}
-        parts = [part.without(first[k]) if k in first else part for k, part in statistics.fine["all"].items()]
-        units = np.stack([part.unit.cpu().numpy() for part in parts]) if parts else np.zeros((0, statistics.width))
-        sizes = np.array([part.count - part.zeros for part in parts], dtype=float)
+        every, first = statistics.fine.table.cpu().numpy()
+        parts, width = (every - first if rest else every)[every[:, -4] > 0], statistics.width
+        units, sizes = parts[:, :width], parts[:, -4] - parts[:, -3]
         whole = np.vstack([units.sum(0, keepdims=True), units.sum(0) - units])  # all, then without each block
         lengths = np.linalg.norm(whole, axis=1)
         least = 1e-12 * np.concatenate([[sizes.sum()], sizes.sum() - sizes])

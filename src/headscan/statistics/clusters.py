@@ -47,7 +47,7 @@ class Pieces:
     states: in any precision; documents [B, T], the number of each token's; cells [B, T], the place in `CELLS` of each.
 
     The tokens that are not ordinary are few, and kept apart: their `place` [m] among the B·T; `apart` [2, m], on the states'
-    device, that and the window of each; `alone` [m, 2d + 4], the `token_sums` of each; members [m], the cell of each.
+    device, that and the window of each; `alone` [m, 2d + 4], the `token_sums` of each; members [m], the cell of each, 2, 3, 1.
 
     rows: the ordinary others, zeros in place of those apart, in float64, or in float32 about a centre; inverse [B, T]: their
     1/‖x‖; ordinary [B, 2d + 4]: their `token_sums` by window.
@@ -72,6 +72,7 @@ class Pieces:
     ) -> Self:
         """Of the states alone, whose cells are known to the processor; with a centre [d], and `norms` [B, T], in float32."""
         place = cells.flatten().nonzero().flatten()
+        place = place[((cells.flatten()[place] + 1) % 3).argsort(stable=True)]  # those of a cell, and first ones, are neighbours
         apart = sent(torch.stack([place, place // cells.shape[1]]), states.device)
         rare = states.flatten(0, 1)[apart[0]].double()
         alone = token_sums(rare, torch.linalg.vector_norm(rare, dim=-1))
@@ -94,8 +95,9 @@ class Pieces:
         return cls(states, documents.cpu(), cells, place, apart, members, alone, rows, inverse, scalars, ordinary, centre)
 
     def those(self, chosen: Tensor) -> Tensor:
-        """The rows of `alone` that are chosen, bool [m], known to the processor."""
-        return self.alone if bool(chosen.all()) else self.alone[sent(chosen.nonzero().flatten(), self.alone.device)]
+        """The rows of `alone` that are chosen, bool [m], neighbours, known to the processor."""
+        start = int(chosen.long().argmax()) if len(chosen) else 0
+        return self.alone[start : start + int(chosen.sum())]
 
     @lazy
     def sums(self) -> Tensor:

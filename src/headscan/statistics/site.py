@@ -8,8 +8,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, Blocks, Octaves, prefixed, unprefixed
-from headscan.statistics.clusters import Clusters, Pieces, token_sums
+from headscan.statistics.accumulator import Accumulator, Octaves, prefixed, unprefixed
+from headscan.statistics.clusters import Clusters, Pieces, Series, token_sums
 from headscan.statistics.gram import Gram
 from headscan.statistics.reservoir import CELLS, GROUPS, Occurrences, lengths, sinks
 from headscan.statistics.tiles import TILE, WIDE, Tiles
@@ -162,8 +162,7 @@ class SiteStatistics(Accumulator):
         self.bounded = bool(bounded)
         self.tiles = Tiles(width, device) if bounded and width >= WIDE else None
         self.width, self.skip_first, self.device, self.lead = width, skip_first, torch.device(device), lead
-        zero = partial(Sums, width, gram=False, device=self.device)
-        self.fine: dict[str, Blocks[Sums]] = {group: Blocks(FINE_BLOCKS, zero) for group in ("all", "first")}
+        self.fine = Series(2 * width + 4, FINE_BLOCKS, 2, self.device)
         self.octaves = Octaves(lengths, partial(CellSums, width, CELLS[:2], device=self.device))
         self.sinks = CellSums(width, CELLS[2:], device=self.device)
         self.squared_unit = {cell: torch.zeros(width, dtype=torch.float64, device=device) for cell in CELLS}
@@ -233,9 +232,9 @@ class SiteStatistics(Accumulator):
     def _add(self, cut: Pieces, octave: CellSums, windows: list[int], *, rest: bool) -> None:
         if self.clusters is not None and not rest:
             self.clusters.update(cut, windows)
-        self._blocks("all", windows, cut.sums)
-        if self._lead:
-            self._blocks("first", windows, cut.those(cut.members % 2 == 1))
+        first, numbers = cut.members % 2 == (1 if self._lead else 2), torch.tensor(windows)
+        units = torch.cat([numbers, numbers[cut.place[first] // cut.cells.shape[1]]])
+        self.fine.add(torch.cat([cut.sums, cut.those(first)]), units, (torch.arange(len(units)) >= len(windows)).long())
         self._cells(cut, octave.cells | self.sinks.cells)
 
     def _cells(self, cut: Pieces, kept: dict[str, Sums]) -> None:
@@ -265,11 +264,6 @@ class SiteStatistics(Accumulator):
                 self.squared_unit[cell] += alone[:, : self.width].square().sum(0)
                 _gram(kept[cell]).add(alone[:, self.width : -4], total[self.width : -4])
         self.sink_positions.update((cut.cells >= 2).nonzero()[:, 1] + self.skip_first)
-
-    def _blocks(self, group: str, windows: list[int], sums: Tensor) -> None:
-        for block, members in self.fine[group].runs(windows):
-            chosen = slice(members[0], members[-1] + 1) if members[-1] - members[0] + 1 == len(members) else members
-            block.sums += sums[chosen].sum(0)
 
     def cell(self, name: str) -> Sums:
         """The sums of one of `CELLS`."""
