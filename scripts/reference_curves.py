@@ -3,10 +3,10 @@
     python scripts/reference_curves.py FOLDER --text pydoc=pydoc --text stories=FILE ...    train what is missing, write the bands
     python scripts/reference_curves.py FOLDER --text ... --unseen NAME=FILE --check         how often healthy runs lie within
 
-Of each design (a recipe and an objective) every text is trained at every rate, with some seeds; RECIPE:NAME=TEXT is a text of
-that recipe alone. A run is a folder in FOLDER; one that is finished is read. A band at a step is mean ± t s √(1 + 1/n) of the
+Of each design (a recipe and an objective) every text is trained at every rate (`keys_of`); RECIPE:NAME=TEXT is a text of that
+recipe alone. A run is a folder in FOLDER; one that is finished is read. A band at a step is mean ± t s √(1 + 1/n) of the
 numbers of n runs (of their logarithms, where a number has no upper end) and half a hundredth, for it is written with three
-digits: 95 % of further runs lie within where they are normal.
+digits, inside of the number's range: 95 % of further runs lie within where they are normal.
 `--check` counts: each run in the bands of the others, and of the runs on other texts; fresh seeds; texts that no run has learned.
 """
 
@@ -14,9 +14,11 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shutil
 import sys
 import time
+from collections import Counter
 from dataclasses import asdict, replace
 from importlib import import_module
 from pathlib import Path
@@ -24,7 +26,7 @@ from typing import Any
 from unittest.mock import patch
 
 import numpy as np
-from transformers import TrainerControl, TrainerState
+from transformers import TrainerCallback, TrainerControl, TrainerState
 
 import headscan
 from headscan.statistics.uncertainty import student_quantile
@@ -34,8 +36,10 @@ from headscan.training.reference import ReferenceRuns, curves_of
 from headscan.training.result import TrainResult
 
 FILE = Path(__file__).resolve().parents[1] / "src" / "headscan" / "training" / "reference.json"
-RATES, SEEDS, FRESH = (1e-3, 2e-3), 1, 100
-DESIGNS = [(recipe, objective) for objective in ("ce", "cwt") for recipe in ("multilingual", "bert", "mixer", "gpt")]
+RATES, FRESH = (1e-3, 2e-3), 100
+DESIGNS = [(recipe, objective) for objective in ("ce", "cwt") for recipe in ("gpt", "bert", "mixer", "multilingual")]
+OWN_SEEDS, SECOND = {("gpt", "cwt"), ("bert", "cwt"), ("mixer", "cwt")}, {("gpt", "ce")}
+EARLY, LAST = 50, 200  # seeds from which a run ends after so many steps; FRESH ones do not
 READ = {0, 10, 30, 60, 100, 150, 200, 300, 450, 600, 800, 1000}  # steps after which everything is measured
 POINTS, OF_SPECTRA = 12, 7  # of a curve; of one of a matrix
 BOUNDED = ("average_cosine", "share", "entropy", "tail")
@@ -45,6 +49,13 @@ PROTOCOL = (
 )
 Bands = dict[str, list[tuple[float, float, float]]]
 Key = tuple[tuple[str, str], float, int]  # (name and text), rate, seed
+
+
+class Stop(TrainerCallback):
+    """The end of a run, whose schedule is that of the whole recipe."""
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        control.should_training_stop = state.global_step >= LAST
 
 
 class Often(Monitor):
@@ -71,7 +82,7 @@ def trained(folder: Path, design: tuple[str, str], key: Key) -> TrainResult:
         with patch.object(import_module("headscan.training.run"), "Monitor", Often):
             result = headscan.train(
                 recipe_of(design[0]).but(rate=rate), text, objective=design[1], seed=seed, out=out,
-                trainer={"save_strategy": "no"},
+                trainer={"save_strategy": "no"}, callbacks=[Stop()] if EARLY <= seed < FRESH else [],
             )  # fmt: skip
         spoke = ", ".join(alarm.name for alarm in result.alarms)
         print(f"{out.name}: {time.process_time() - begun:.0f} s of the processor; alarms: {spoke or 'none'}", flush=True)
@@ -83,21 +94,24 @@ def trained(folder: Path, design: tuple[str, str], key: Key) -> TrainResult:
 def bands_of(results: list[TrainResult]) -> Bands:
     """The bands of every curve that all runs have."""
     curves = [{name: dict(points) for name, points in curves_of(one.scan, one.readings, one.curve).items()} for one in results]
-    a_step, n = results[0].tokens // results[0].steps, len(results)
-    reach = student_quantile(n - 1) * (1 + 1 / n) ** 0.5
+    a_step, whole = results[0].tokens // results[0].steps, sum(one.steps > LAST for one in results)
     found: Bands = {}
     for name in sorted(set.intersection(*map(set, curves))):
         if name.startswith("embedding/"):
             continue  # before the first block states are the text's tokens, and tell little of the run
-        steps = sorted(set.intersection(*(set(one[name]) for one in curves)))
-        points = OF_SPECTRA if "weight" in name else POINTS
+        counts = Counter(step for one in curves for step in one[name])
+        steps = sorted(step for step, count in counts.items() if count >= whole)
+        points, shares = OF_SPECTRA if "weight" in name else POINTS, name.endswith(BOUNDED)
+        least = -math.inf if not shares else -1.0 if name.endswith("cosine") else 0.0
+        most = 1.0 if shares else float(results[0].models[0].width or 0) if name.endswith("rank") else math.inf
         for step in dict.fromkeys(steps[round((len(steps) - 1) * (k / (points - 1)) ** 2)] for k in range(points)):
-            values = np.array([one[name][step] for one in curves])
-            logs = not name.endswith(BOUNDED) and bool((values > 0).all())
+            values = np.array([one[name][step] for one in curves if step in one[name]])
+            reach = student_quantile(len(values) - 1) * (1 + 1 / len(values)) ** 0.5
+            logs = not shares and bool((values > 0).all())
             values = np.log(values) if logs else values
             rounded = 0.005 if logs else 0.005 * abs(values.mean())
             ends = values.mean() + (reach * values.std(ddof=1) + rounded) * np.array([-1, 1])
-            low, high = np.exp(ends) if logs else ends
+            low, high = np.clip(np.exp(ends) if logs else ends, least, most)
             found.setdefault(name, []).append((step * a_step, float(f"{low:.3g}"), float(f"{high:.3g}")))
     return found
 
@@ -107,10 +121,12 @@ def reference(design: tuple[str, str], results: list[TrainResult], texts: list[s
     model, one = results[0].models[0], results[0]
     sizes: dict[str, Any] = {name: getattr(model, name) for name in ("model_class", "depth", "width", "vocabulary")}
     a_step = one.tokens // one.steps
-    about = f"Compared are {len(results)} runs of headscan train {design[0]} --objective {design[1]}: {model.width} wide, "
+    whole = sum(one.steps > LAST for one in results)
+    more = f" and {len(results) - whole} over their first {LAST} steps" if len(results) > whole else ""
+    about = f"Compared are {whole} runs of headscan train {design[0]} --objective {design[1]}{more}: {model.width} wide, "
     about += f"{model.depth} blocks, V {model.vocabulary:,}, {a_step:,} tokens a step, "
-    about += f"rates {' and '.join(map(str, RATES))}, texts {' and '.join(texts)}"
-    sizes |= {"objective": design[1], "tokens_a_step": a_step, "planned_steps": one.recipe.steps, "runs": len(results)}
+    about += f"rates {' and '.join(map(str, RATES))}, texts {', '.join(texts)}"
+    sizes |= {"objective": design[1], "tokens_a_step": a_step, "planned_steps": one.recipe.steps, "runs": whole}
     return ReferenceRuns(about=about, bands=bands_of(results), **sizes)
 
 
@@ -134,8 +150,7 @@ def main() -> None:
     written = []
     for design in DESIGNS:
         texts, unseen = texts_of(given.text, design[0]), texts_of(given.unseen, design[0])
-        keys: list[Key] = [(text, rate, seed) for seed in range(SEEDS) for text in texts for rate in RATES]
-        results = {key: trained(given.folder, design, key) for key in keys}
+        results = {key: trained(given.folder, design, key) for key in keys_of(design, texts)}
         known = reference(design, list(results.values()), [name for name, _ in texts])
         written.append(asdict(known) | {"bands": packed(known.bands)})
         if given.check:
@@ -143,6 +158,13 @@ def main() -> None:
     if not given.check:
         FILE.write_text(json.dumps({"protocol": PROTOCOL, "runs": written}, separators=(",", ":")) + "\n", encoding="utf-8")
         print(f"{FILE.name}: {FILE.stat().st_size:,} bytes", file=sys.stderr)
+
+
+def keys_of(design: tuple[str, str], texts: list[tuple[str, str]]) -> list[Key]:
+    """Every text at every rate, some from one seed and some each from its own; of some a second run over the first steps."""
+    pairs = [(text, rate) for text in texts for rate in RATES]
+    whole: list[Key] = [(*pair, seed if design in OWN_SEEDS else 0) for seed, pair in enumerate(pairs)]
+    return whole + [(*pair, EARLY + seed) for seed, pair in enumerate(pairs) if design in SECOND]
 
 
 def texts_of(given: list[str], recipe: str) -> list[tuple[str, str]]:

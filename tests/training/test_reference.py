@@ -13,6 +13,7 @@ from headscan.model.source import specimen_path
 from headscan.run import ModelRecord
 from headscan.training import recipe_of, train
 from headscan.training.monitor.readings import Reading
+from headscan.training.recipes import RECIPES
 from headscan.training.reference import curves_of, kept, reference_runs, runs_like
 
 GPT = ModelRecord(name="gpt", model_class="GPTNeoXForCausalLM", width=128, depth=4, vocabulary=4096)
@@ -52,6 +53,7 @@ def test_a_healthy_run_of_another_seed_lies_within_and_a_collapsed_head_does_not
     healthy = within(run, range(FAULT))
     numbers = [held for each in healthy.values() for held in each]
     assert {"loss", "block.3/average_cosine", "block.3/entropy", "block.0/share", "final_norm/effective_rank"} <= healthy.keys()
+    assert {"gpt_neox.layers.*.mlp.dense_h_to_4h.weight/row_norm", "gpt_neox.embed_in.weight/tail"} <= healthy.keys()
     assert len(numbers) > 200
     assert np.mean(numbers) >= 0.9
     ill = within(run, range(FAULT + 20, LAST + 1))
@@ -63,7 +65,7 @@ def test_a_healthy_run_of_another_seed_lies_within_and_a_collapsed_head_does_not
 def test_a_page_says_what_is_outside_and_what_is_compared(run):
     assert re.search(r"outside: block\.3/max \(.*block\.3/entropy \(", run.page())
     early = replace(run, scan=run.scan[:6], readings=[one for one in run.readings if one.step < FAULT], curve=run.curve[:3])
-    words = re.compile(r"At step (\d+) (\d+) of (\d+) numbers are within what 8 healthy runs of this size show")
+    words = re.compile(r"At step (\d+) (\d+) of (\d+) numbers are within what \d+ healthy runs of this size show")
     step, within, of = map(int, words.search(early.page()).groups())
     assert (step, within >= 0.9 * of) == (50, True)
     steep = replace(early, readings=[], curve=[], scan=[replace(one, step=one.step + 150) for one in early.scan])
@@ -80,8 +82,21 @@ def test_a_band_is_linear_in_the_logarithm_of_the_tokens():
     assert one.band("loss", [100]) == one.band("norm", [1]) == [None]
 
 
+def test_every_recipe_has_bands_of_all_its_course_inside_of_their_ranges():
+    for plan in map(recipe_of, RECIPES):
+        for one in (some := [one for one in reference_runs() if f"headscan train {plan.name} " in one.about]):
+            assert (one.planned_steps, one.tokens_a_step, one.runs >= 4) == (plan.steps, plan.tokens_a_step, True)
+            cosine = one.bands[f"block.{one.depth - 1}/average_cosine"]
+            assert (cosine[0][0], cosine[-1][0]) == (0, plan.steps * plan.tokens_a_step)
+            assert all(-1 <= low <= high <= 1 for _, low, high in cosine)
+            for what in ("stable_rank", "tail", "row_norm", "update_stable_rank", "update_tail", "update_row_norm"):
+                assert any(".*." in name and name.endswith(f"weight/{what}") for name in one.bands)
+        assert [one.objective for one in some] == ["ce", "cwt"]
+
+
 def test_who_is_compared():
-    assert "--objective ce:" in runs_like(GPT, 1024).about
+    assert runs_like(GPT, 1024).objective == "ce"
+    assert runs_like(GPT, 1024, 1000, "ce+cwt") == "there are none of GPTNeoXForCausalLM by ce+cwt"
     assert "--objective cwt:" in runs_like(replace(GPT, model_class="GPTNeoXModel", width=160, vocabulary=3000)).about
     for apart, words in (
         ({"width": 256}, "width 256 (theirs: 128)"), ({"width": None}, "width 0"), ({"depth": 6}, "depth 6 (theirs: 4)"),
@@ -96,6 +111,9 @@ def test_a_result_keeps_few_readings():
     every = [Reading(step=k, family=name, values={"block.0/max": 1.0, "block.0/key_norm": 2.0, "block.1/max": float("nan")})
              for k in range(1, 2000) for name in ("qk_logit_max", "sinks")]  # fmt: skip
     some = kept(every)
+    values = {"layers.0.up.weight/tail": 0.5, "layers.1.up.weight/tail": 0.25, "up.weight/tail": 1.0, "up.weight/row_spread": 2.0}
+    one = Reading(step=1, family="update_stable_rank", values=values)
+    assert curves_of([], [one]) == {"layers.*.up.weight/update_tail": [(1, 0.375)], "up.weight/update_tail": [(1, 1.0)]}
     assert (some[0].step, some[-1].step) == (1, 1999)
     assert len(some) <= 40
     assert {one.family for one in some} == {"qk_logit_max"}

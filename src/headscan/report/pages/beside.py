@@ -55,19 +55,20 @@ def _beside(curves: Curves, known: ReferenceRuns | str, tokens: float | None, no
         if off := [(step, abs(2 * v - sum(band)) / max(band[1] - band[0], 1e-12)) for (step, v), band in pairs if band]:
             away[name] = off
     every = [off <= 1 for each in away.values() for _, off in each]
-    out = sorted((name for name in away if away[name][-1][1] > 1), key=lambda name: -away[name][-1][1])
-    words = ", ".join(f"{name} ({away[name][-1][1]:.1f} half-widths from the middle)" for name in out[:3])
-    said = f"At step {max((each[-1][0] for each in away.values()), default=0):,} {len(away) - len(out)} of {len(away)} numbers "
-    said += f"are within what {known.runs} healthy runs of this size show{f'; outside: {words}' * bool(out)}. "
-    said += f"Over all steps {sum(every)} of {len(every)} are, and of one more such run 95 % would be."
+    last = max((each[-1][0] for each in away.values()), default=0)
+    now = {name: off[-1][1] for name, off in away.items() if 2 * off[-1][0] >= last}  # what was read in the second half
+    out = sorted((name for name in now if now[name] > 1), key=lambda name: -now[name])
+    words = ", ".join(f"{name} ({now[name]:.1f} half-widths from the middle)" for name in out[:3])
+    said = f"At step {last:,} {len(now) - len(out)} of {len(now)} numbers are within what {known.runs} healthy runs of this size "
+    said += f"show{f'; outside: {words}' * bool(out)}. Over all steps {sum(every)} of {len(every)} are (a healthy run: 95 %)."
     shown = ["loss", *(f"block.{known.depth - 1}/{what}" for what in SHOWN), *out[:3]]
-    shown += [name for name in away if ".*." in name and name.endswith("stable_rank")]
+    shown += [name for name in away if ".*." in name and name.endswith("stable_rank") and len(away[name]) > 2]
     panels = [
-        Figure(f"beside-{k}", partial(_drawn, curves[name], known, name, a_step), f"{name} over steps", height=210, title=name)
+        Figure(f"beside-{k}", partial(_drawn, curves[name], known, name, a_step), name, height=210, title=name.replace("/", " "))
         for k, name in enumerate(name for name in dict.fromkeys(shown) if name in away)
     ]  # fmt: skip
     parts: list[Part] = [Prose(said), Prose(f"{known.about}.{note}", where="page"), Panels(panels, "Bands: theirs.", small=True)]
-    return Section(TITLE, "Is a number usual at this step? A band is to hold 95 % of further runs.", parts)
+    return Section(TITLE, "Is a number usual at this step? A band should hold 95 % of further runs (*: mean of blocks).", parts)
 
 
 def _drawn(curve: list[tuple[int, float]], known: ReferenceRuns, name: str, a_step: float) -> go.Figure:
