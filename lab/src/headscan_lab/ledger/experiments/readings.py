@@ -108,4 +108,6 @@ class Readings(OnModels):
         bounds = (0.0, 1.0) if self.reading in ("unpredicted", "rare") else (-np.inf, np.inf)
         means = [mean_of(words, [pair[k] for pair in pairs], unit="", tokens=tokens, prompts=5, bounds=bounds)
                  for k, words in enumerate((name, f"the same of {of}"))]  # fmt: skip
+        if self.reading == "rare":  # counted once of one text, not sampled
+            means[1] = replace(means[1], interval=(means[1].value, means[1].value))
         return ExperimentOutcome(effect=means[0], control=means[1], cause=cause, models=(lens_of(self.model).name,))
