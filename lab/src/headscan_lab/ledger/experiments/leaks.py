@@ -187,7 +187,7 @@ class NoisyCode(OnModels):
 
 DELETION_PROMPTS, LENGTH = 6, 7
 METHODS = ("gradient-x-input", "occlusion", "combined")
-LARGE = 300_000_000  # parameters: the curves of Qwen's 1.5 G take more than a quarter of an hour
+LARGE = 100_000_000  # parameters: the curves of SmolLM2's 135 M take more than ten minutes
 
 
 @EXPERIMENTS.register("deletion")
