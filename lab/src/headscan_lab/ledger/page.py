@@ -41,8 +41,8 @@ def ledger_page(result: ReproduceResult) -> str:
         "shape. For their cost some claims are not tried on a given model: descents through more than twelve blocks; a step's",
         "seconds (211) above 50 M parameters, deletion curves (A12) above 100 M; and, where the table of tokens has more than",
         "100 M numbers, as Qwen's, all descents but those of A16 and A18 for six tokens at the first block, exact searches of",
-        "deep states (F1 to F3), a second model of that size (F4, S8). The numbers 22, 23 and 25 are definitions and a layout, and",
-        "make no claim.", "",
+        "deep states (F1 to F3), a second model of that size (F4, S8). The numbers 22, 23 and 25 are definitions and a layout,",
+        "and make no claim.", "",
         f"What descents find rests on {SEEDS * PROMPTS} prompts of {SEEDS} seeds or more; what stays undecided is looked at once",
         f"more, with {4 * SEEDS * PROMPTS}, and the interval of the second look is not widened for the first.",
     ]  # fmt: skip
