@@ -34,7 +34,7 @@ def test_an_array_gives_the_live_numbers(seen, make):
     # One document at most: an array does not know documents, and clusters are windows then.
     found = headscan.scan(make(flat(seen)), context=CONTEXT).site("vectors")
     for name in ("average_cosine", "effective_rank", "isoscore", "mean_norm", "singular_values", "tokens"):
-        assert found[name] == seen.live.site("block.1")[name]
+        assert found[name] == seen.alone("block.1").site("block.1")[name]
 
 
 def test_a_dict_gives_the_live_numbers_and_intervals(seen):
@@ -44,7 +44,7 @@ def test_a_dict_gives_the_live_numbers_and_intervals(seen):
 def test_numpy_files_give_the_live_numbers(seen, tmp_path):
     np.save(tmp_path / "one.npy", flat(seen).numpy())
     found = headscan.scan(tmp_path / "one.npy", context=CONTEXT).site("vectors")
-    assert found["average_cosine"] == seen.live.site("block.1")["average_cosine"]
+    assert found["average_cosine"] == seen.alone("block.1").site("block.1")["average_cosine"]
     arrays = {name: value.numpy() for name, value in seen.all.items()}
     np.savez(tmp_path / "all.npz", **arrays)
     seen.compare(headscan.scan(tmp_path / "all.npz"))
@@ -73,7 +73,7 @@ def test_a_url_gives_the_live_numbers(seen):
     with fsspec.open("memory://states/all.npy", "wb") as file:
         np.save(file, seen.states["block.1"].numpy())
     found = headscan.scan("memory://states/all.npy").site("vectors")
-    assert found["average_cosine"] == seen.live.site("block.1")["average_cosine"]
+    assert found["average_cosine"] == seen.alone("block.1").site("block.1")["average_cosine"]
 
 
 def test_half_precision_is_within_a_millionth_of_the_scan_of_the_same_numbers_in_float64(seen, tmp_path):

@@ -74,8 +74,8 @@ def test_activations_as_saelens_stores_them_with_datasets(seen, tmp_path):
     assert source.window == CONTEXT
     assert source.ids.read(0, TOKENS).flatten().tolist() == seen.ids.flatten().tolist()
     found = headscan.scan(tmp_path).site("block.1")
-    assert found["average_cosine"] == seen.live.site("block.1")["average_cosine"]
-    assert found["singular_values"] == seen.live.site("block.1")["singular_values"]
+    assert found["average_cosine"] == seen.alone("block.1").site("block.1")["average_cosine"]
+    assert found["singular_values"] == seen.alone("block.1").site("block.1")["singular_values"]
 
 
 def test_what_saelens_itself_wrote():

@@ -156,7 +156,7 @@ def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int
     at once as have room), and a part on its way to the disk.
 
     >>> round(memory_bound([4096, 4096, 300], context=128, batch=2048, tokens=4096) / 1e9, 1)
-    2.2
+    1.9
     """
     widest = max(widths)
     adding, finish = 8 * 8.0 * batch * widest, finishing(widest)
