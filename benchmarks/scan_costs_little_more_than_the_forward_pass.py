@@ -205,9 +205,9 @@ def main() -> None:
         "beyond the forward pass is what differs."
     )
     print(
-        "\nLimit of dense products: the blocks take 24·d² floating-point operations a token and block; a symmetric second moment "
-        "takes d² (half the products by symmetry), so 7 sites on 6 blocks cannot cost less than 7/(6·24) = 4.9 % of the "
-        "blocks' matrix products, and four panels in place of exact symmetry make it 6 %; in float64 (--exact) it is twice that."
+        "\nOperations, counted: the blocks take 24·d² floating-point operations a token and block; a second moment takes d² "
+        "where symmetry saves half of the products, so 7 sites on 6 blocks add 7/(6·24) = 4.9 % of the blocks' operations; four "
+        "panels in place of exact symmetry make it 6 %."
     )
 
 

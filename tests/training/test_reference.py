@@ -65,7 +65,7 @@ def test_a_healthy_run_of_another_seed_lies_within_and_a_collapsed_head_does_not
 def test_a_page_says_what_is_outside_and_what_is_compared(run):
     assert re.search(r"outside: block\.3/max \(.*block\.3/entropy \(", run.page())
     early = replace(run, scan=run.scan[:6], readings=[one for one in run.readings if one.step < FAULT], curve=run.curve[:3])
-    words = re.compile(r"At step (\d+) (\d+) of (\d+) numbers are within what \d+ healthy runs of this size show")
+    words = re.compile(r"At step (\d+) (\d+) of (\d+) numbers are within what 4 healthy runs of this size show")
     step, within, of = map(int, words.search(early.page()).groups())
     assert (step, within >= 0.9 * of) == (50, True)
     steep = replace(early, readings=[], curve=[], scan=[replace(one, step=one.step + 150) for one in early.scan])

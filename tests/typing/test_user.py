@@ -39,7 +39,7 @@ WRONG = 'import headscan\nheadscan.scan("m", "t", contxt=3)\nheadscan.invert("m"
 
 @pytest.fixture(scope="module")
 def said_by_mypy(tmp_path_factory) -> str:
-    """Of the user's script and of a wrong one, in one run."""
+    """What mypy says of the user's script and of a wrong one, both in one run."""
     folder = tmp_path_factory.mktemp("scripts")
     (folder / "user.py").write_text(SCRIPT.read_text())
     (folder / "wrong.py").write_text(WRONG)

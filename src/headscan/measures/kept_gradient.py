@@ -77,10 +77,14 @@ class GradientThroughHead:
         # A Gram matrix squares the head's condition; that of the basis made from it is near 1, and takes the error away.
         self.basis = torch.linalg.solve_triangular(torch.linalg.cholesky(self._gram(basis)), basis.T, upper=False).T
         self.leverages = torch.cat([(part @ self.basis).square().sum(1) for _, part in self._parts()])
-        self.batch = torch.zeros(len(rows), dtype=torch.float64, device=rows.device)
-        self.lent = 0.0
-        self.energies: list[Tensor] = []
-        self.gradients: list[Tensor] | None = [] if best else None
+        self.best = best
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the tokens that were added: what the head alone decides, its basis, stays."""
+        self.batch = torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)
+        self.lent, self.energies = 0.0, list[Tensor]()
+        self.gradients: list[Tensor] | None = [] if self.best else None
 
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
         for start in range(0, len(self.rows), PIECE):

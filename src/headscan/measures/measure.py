@@ -217,5 +217,5 @@ def gaussian_cloud(count: int, width: int, *, mean_square_norm: float, generator
     return Cloud(
         count=count, zeros=0, unit_sum=generator.standard_normal(width) * (count / width) ** 0.5,
         vector_sum=scale * count * mean, norm_sum=count * expected_norm,
-        square_sum=float(np.trace(scatter)) + scale**2 * count * float(mean @ mean), scatter=scatter / max(count, 1),
+        square_sum=float(np.trace(scatter)) + scale**2 * count * float(mean @ mean), centred=scatter / max(count, 1),
     )  # fmt: skip

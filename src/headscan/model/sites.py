@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from headscan.model.inputs import SENTENCE
 from headscan.run import BadInput, names_in
 
 STACKS = ("encoder", "decoder")
@@ -52,7 +53,7 @@ def is_block(site: str) -> bool:
 def last_block(sites: Sequence[str]) -> str:
     """The site that speaks for a model: of these, in their order, the last whole block, or else the last that is of tokens."""
     whole = [site for site in sites if ".block." in f".{site}" and is_block(site)]
-    return (whole or [site for site in sites if site != "sentence"] or sites)[-1]
+    return (whole or [site for site in sites if site != SENTENCE] or sites)[-1]
 
 
 def possible_sites(blocks: int) -> tuple[str, ...]:

@@ -108,7 +108,7 @@ def _doubt(row: Row, name: str, limits: Sequence[float], style: str, edge: str =
 
 
 def _here(row: Row, doubt: str) -> str:
-    """Of one running text a finding speaks of that text alone."""
+    """The words of a finding that rests on one running text, and says nothing of others."""
     return " in this text" if doubt or row.get("clusters") == "windows" else ""
 
 
@@ -155,7 +155,7 @@ def findings(sites: Sequence[Row], nulls: Sequence[Row], tables: Mapping[str, Se
     for model in dict.fromkeys(row.text("model") for row in sites):
         rows = [row for row in sites if row["model"] == model]
         mine = [row for row in rows if row["site"] != SENTENCE] or rows  # vectors of tokens and of sentences are not ranked
-        last = next(row for row in mine if row["site"] == last_block([each.text("site") for each in mine]))
+        last = (by_site := {row.text("site"): row for row in mine})[last_block(list(by_site))]
         random = {row.text("site"): row for row in nulls if row["model"] == model and row["null"] == "random-init"}
         found += [_cone(last, mine, random), _sink(mine)]
         found += [one(last, random) for one in (_drift, _flat)]

@@ -43,18 +43,18 @@ class Cloud:
     vector_sum: Floats
     norm_sum: float
     square_sum: float
-    scatter: Floats | None  # Σ(x − μ)(x − μ)ᵀ/n [d, d]
+    centred: Floats | None  # C = Σ(x − μ)(x − μ)ᵀ/n [d, d]
     rows: Floats | None = None  # the vectors themselves, where they are few and known
     device: str = "cpu"  # where the sums are: a card takes the eigenvalues, too
 
     @classmethod
     def of_sums(cls, sums: Sums, *, gram: bool = True) -> "Cloud":
         """The finished form of accumulated sums; with `gram=False` the second moment is left out."""
-        scatter = sums.gram.scatter().div_(max(sums.count, 1)).cpu().numpy() if gram and sums.gram is not None else None
+        centred = sums.gram.scatter().div_(max(sums.count, 1)).cpu().numpy() if gram and sums.gram is not None else None
         return cls(
             count=sums.count, zeros=sums.zeros, unit_sum=sums.unit.cpu().numpy(), vector_sum=sums.total.cpu().numpy(),
-            norm_sum=sums.norm, square_sum=sums.square, scatter=scatter,
-            rows=sums.gram.rows.cpu().numpy() if scatter is not None and sums.gram is not None and sums.gram.held else None,
+            norm_sum=sums.norm, square_sum=sums.square, centred=centred,
+            rows=sums.gram.rows.cpu().numpy() if centred is not None and sums.gram is not None and sums.gram.held else None,
             device=str(sums.sums.device),
         )  # fmt: skip
 
@@ -103,9 +103,9 @@ class Cloud:
     @property
     def covariance(self) -> Floats:
         """C = Σ(x − μ)(x − μ)ᵀ/n [d, d], about the mean (divided by n, not n − 1)."""
-        if self.scatter is None:
+        if self.centred is None:
             raise ValueError("these sums were kept without a second moment")
-        return self.scatter
+        return self.centred
 
     @lazy
     def _eigen(self) -> tuple[Floats, Floats]:
@@ -144,8 +144,8 @@ class Cloud:
         """The largest of the shares pᵢ of the energy, and their entropy −Σ p log p in nats, with these coordinates left out;
         None where no energy is left."""
         kept = np.delete(np.arange(self.width), coordinates)
-        scatter = None if self.scatter is None else self.scatter[np.ix_(kept, kept)]
-        rest = replace(self, unit_sum=self.unit_sum[kept], vector_sum=self.vector_sum[kept], scatter=scatter, rows=None)
+        centred = None if self.centred is None else self.centred[np.ix_(kept, kept)]
+        rest = replace(self, unit_sum=self.unit_sum[kept], vector_sum=self.vector_sum[kept], centred=centred, rows=None)
         if not len(kept) or not rest.energies.sum() > 0:
             return None
         shares = rest.energies / rest.energies.sum()

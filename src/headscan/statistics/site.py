@@ -232,7 +232,7 @@ class SiteStatistics(Accumulator):
     def _add(self, cut: Pieces, octave: CellSums, windows: list[int], *, rest: bool) -> None:
         if self.clusters is not None and not rest:
             self.clusters.update(cut, windows)
-        first, numbers = cut.members % 2 == (1 if self._lead else 2), torch.tensor(windows)
+        first, numbers = cut.members % 2 == 1, torch.tensor(windows)
         units = torch.cat([numbers, numbers[cut.place[first] // cut.cells.shape[1]]])
         self.fine.add(torch.cat([cut.sums, cut.those(first)]), units, (torch.arange(len(units)) >= len(windows)).long())
         self._cells(cut, octave.cells | self.sinks.cells)

@@ -77,8 +77,8 @@ def enter_table(document: DocumentName) -> None:
     """Enter the rows of `documents/DOCUMENT.tsv`, one claim a line.
 
     Columns: id, place, statement, model, data, about ("large" or "here"), experiment and its options (JSON), counts and
-    control (JSON lists of two bounds; null is none), command; the paper's, corrected; the
-    slides', untried. A cell of one ditto mark is the cell above.
+    control (JSON lists of two bounds; null is none), command; of the paper also
+    corrected, of the slides also untried. A cell of one ditto mark is the cell above.
     """
     text = (resources.files("headscan_lab.ledger") / "data" / f"{document}.tsv").read_text(encoding="utf-8")
     above: dict[str, str] = {}

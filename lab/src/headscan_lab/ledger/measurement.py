@@ -96,14 +96,13 @@ def mean_of(
     [0.47, 1.0]
     """
     mean, k, (low, high) = float(np.mean(values)), len(values), bounds
-    ends = float(np.clip(student(values)[0], low, high)), float(np.clip(student(values)[1], low, high))
+    one, other = np.clip(student(values), low, high).tolist()
     if np.isfinite(high - low):
         share, error = (mean - low) / (high - low), float(np.var(values, ddof=1)) / k / (high - low) ** 2
-        count = max(k, share * (1 - share) / error) if np.ptp(values) > 0 and error > 0 else max(k, prompts)
-        one, other = score_interval(share, count, student_quantile(k - 1 if np.ptp(values) > 0 else count - 1))
-        ends = low + one * (high - low), low + other * (high - low)
+        count, freedom = (max(k, share * (1 - share) / error), k - 1) if error > 0 else (max(k, prompts), max(k, prompts) - 1)
+        one, other = (low + end * (high - low) for end in score_interval(share, count, student_quantile(freedom)))
     return Measurement(
-        name=name, value=mean, interval=ends, unit=unit, chance=chance, tokens=tokens, prompts=prompts, seeds=k,
+        name=name, value=mean, interval=(one, other), unit=unit, chance=chance, tokens=tokens, prompts=prompts, seeds=k,
     )  # fmt: skip
 
 

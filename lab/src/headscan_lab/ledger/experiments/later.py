@@ -4,7 +4,6 @@
 2511.14808 (collisions of prompts); 2510.06477 (sinks, compression, massive activations) stands in massive.py.
 """
 
-from copy import copy
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Literal, Self
@@ -180,15 +179,15 @@ def _before_head(kind: str, seed: int) -> tuple[Tensor, Tensor]:
 
 @lru_cache(maxsize=1)
 def _through_head(kind: str) -> GradientThroughHead:
-    """Of a large head the basis takes a minute."""
+    """The sums of a head, kept for its next repeat: the basis of a large one takes a minute."""
     return GradientThroughHead(lens_of(kind).output_embeddings, best=False)  # type: ignore[arg-type]
 
 
 @cache
 def kept_by_head(kind: str, seed: int) -> dict[str, float]:
     """Shares of the norm: kept, kept by a random subspace, kept by the head's leverages at random signs."""
-    through = copy(_through_head(kind))
-    through.energies, through.batch, through.lent = [], torch.zeros_like(through.batch), 0.0
+    through = _through_head(kind)
+    through.restart()
     through.update(*_before_head(kind, seed))
     found = through.result()
     return {"kept": found.kept_norm or 0.0, "random": found.kept_norm_random, "leverage": found.kept_norm_leverage or 0.0}
@@ -235,8 +234,7 @@ class Collisions(OnTexts):
     words = ExperimentWords(
         quantity="share of prompts whose state another has; ratio of the smallest distances",
         test="the score interval of a share, Student's of a ratio, over five or twenty repeats of 200 prompts",
-        scope="the middle block, prompts of six random tokens",
-        range=(0.0, 2.0),
+        scope="the middle block, prompts of six random tokens", range=(0.0, 2.0),
     )  # fmt: skip
 
     bits: int = 0

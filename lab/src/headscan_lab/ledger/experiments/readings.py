@@ -14,7 +14,7 @@ from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords
 from headscan_lab.ledger.experiments.descents import FEW, LARGE, Recovered, causal, descended
-from headscan_lab.ledger.measurement import mean_of, own_seeds
+from headscan_lab.ledger.measurement import exactly, mean_of, own_seeds
 from headscan_lab.ledger.stand_ins import TWIN, OnModels, lens_of, prompts
 
 Pair: TypeAlias = tuple[float, float]
@@ -108,6 +108,6 @@ class Readings(OnModels):
         bounds = (0.0, 1.0) if self.reading in ("unpredicted", "rare") else (-np.inf, np.inf)
         means = [mean_of(words, [pair[k] for pair in pairs], unit="", tokens=tokens, prompts=5, bounds=bounds)
                  for k, words in enumerate((name, f"the same of {of}"))]  # fmt: skip
-        if self.reading == "rare":  # counted once of one text, not sampled
-            means[1] = replace(means[1], interval=(means[1].value, means[1].value))
+        if self.reading == "rare":  # counted once of one text
+            means[1] = exactly(means[1].name, means[1].value, unit="")
         return ExperimentOutcome(effect=means[0], control=means[1], cause=cause, models=(lens_of(self.model).name,))
