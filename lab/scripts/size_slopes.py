@@ -2,9 +2,11 @@
 
 The article says that both rise with width. Random weights, five seeds a width, 20 prompts or more a seed (7 at the widths of
 --few; always so many that 40 tokens a seed are scored); weighted least squares on log2 of the width, the weights from each
-share's interval. A cell has its share, interval and prompts; then stands the slope per doubling with its 95 % interval.
+share's interval. A cell has its share, interval and seconds; then stands the slope per doubling with its 95 % interval. With
+--models the slope is over log2 of the parameters of trained models, at their first block; their texts and vocabularies differ.
 
     python lab/scripts/size_slopes.py [--widths 32 64 128 256 512 1024 2048] [--few 2048]
+    python lab/scripts/size_slopes.py --models stories260K smollm2 qwen
 """
 
 from __future__ import annotations
@@ -18,9 +20,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from headscan_lab.ledger.experiments.descents import Recovered
+from headscan_lab.ledger.stand_ins import ABOUT, lens_of
 
 from headscan.statistics.uncertainty import student_quantile
 
+TRAINED = {"all tokens, L1 (68)": Recovered(search=False), "all tokens, cosine (63)": Recovered(search=False, loss="cosine")}
 ASKED = {
     "all tokens, L1 (68)": Recovered(model="llama", depth=1, search=False),
     "all tokens, cosine (63)": Recovered(model="llama", depth=1, search=False, loss="cosine"),
@@ -33,9 +37,9 @@ ASKED = {
 }
 
 
-def slope(widths: list[int], values: list[float], errors: list[float]) -> tuple[float, float]:
+def slope(sizes: list[int], values: list[float], errors: list[float]) -> tuple[float, float]:
     """Per doubling, and half its interval: weighted least squares, the residuals' own scale where it is above the errors'."""
-    x, y, w = np.log2(widths), np.array(values), 1 / np.square(np.maximum(errors, 1e-3))
+    x, y, w = np.log2(sizes), np.array(values), 1 / np.square(np.maximum(errors, 1e-3))
     centre = (w * x).sum() / w.sum()
     spread = (w * (x - centre) ** 2).sum()
     found = float((w * (x - centre) * y).sum() / spread)
@@ -44,12 +48,13 @@ def slope(widths: list[int], values: list[float], errors: list[float]) -> tuple[
     return found, student_quantile(len(x) - 2) * float(np.sqrt(scale / spread))
 
 
-def measured(name: str, width: int, prompts: int, folder: Path) -> list[float]:
+def measured(name: str, asked: Recovered, folder: Path) -> list[float]:
     """Share, ends of its interval, prompts of all seeds, processor seconds; read back where it is kept."""
-    file = folder / f"{width}-{prompts}-{name.split('(')[1][:-1]}.json"
+    of = Path(asked.model).name if asked.model not in ABOUT else f"{asked.width}-{asked.least}"
+    file = folder / f"{of}-{name.split('(')[1][:-1]}.json"
     if not file.is_file():
         start = time.process_time()
-        seen = replace(ASKED[name], width=width, least=prompts).observe(0).effect
+        seen = asked.observe(0).effect
         assert seen is not None
         folder.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps([seen.value, *seen.interval, seen.prompts, time.process_time() - start]))
@@ -60,16 +65,25 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128, 256, 512])
     parser.add_argument("--few", type=int, nargs="*", default=[], help="Widths at which a seed has 7 prompts in place of 20.")
+    parser.add_argument("--models", nargs="*", default=[], help="Folders of trained models, in place of widths.")
     parser.add_argument("--only", default="", help="Part of a row's name.")
     parser.add_argument("--kept", type=Path, default=Path("headscan-results/size-slopes"))
     options = parser.parse_args()
     widths, found = options.widths, options.kept
     torch.set_num_threads(1)
-    print("| what a descent finds (claim) | " + " | ".join(map(str, widths)) + " | slope per doubling | seconds |")
-    print("|---" * (len(widths) + 3) + "|")
-    for name in (one for one in ASKED if options.only in one):
-        rows = [measured(name, width, 7 if width in options.few else 20, found) for width in widths]
-        each, reach = slope(widths, [row[0] for row in rows], [(row[2] - row[1]) / 3.92 for row in rows])
+    sizes = [sum(one.numel() for one in lens_of(model).model.parameters()) for model in options.models] or widths
+    print("| what a descent finds (claim) | " + " | ".join(map("{:,}".format, sizes)) + " | slope per doubling | seconds |")
+    print("|---" * (len(sizes) + 3) + "|")
+    for name, one in (TRAINED if options.models else ASKED).items():
+        if options.only not in name:
+            continue
+        asked = [one.on(model) for model in options.models] or [
+            replace(one, width=width, least=7 if width in options.few else 20) for width in widths
+        ]
+        rows = [measured(name, each, found) for each in asked if each is not None]
+        if len(rows) < len(sizes):
+            parser.error("one of the models is not causal, or its first block cannot be asked for alone")
+        each, reach = slope(sizes, [row[0] for row in rows], [(row[2] - row[1]) / 3.92 for row in rows])
         cells = " | ".join(f"{row[0]:.3f} [{row[1]:.3f}, {row[2]:.3f}] ({row[3]:.0f})" for row in rows)
         last = f"{each:+.3f} [{each - reach:+.3f}, {each + reach:+.3f}]"
         print(f"| {name} | {cells} | {last} | {sum(row[4] for row in rows):.0f} |", flush=True)

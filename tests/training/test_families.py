@@ -126,14 +126,14 @@ def test_an_outlier_is_seen_where_it_is_born():
     assert {f"{place}_{what}" for place in ("input", "attention", "middle", "mlp", "output") for what in ("p99", "max")} < places
 
 
-@pytest.mark.parametrize("shape", [(40, 24), (24, 40), (3, 20, 30)])
+@pytest.mark.parametrize("shape", [(40, 24), (24, 40), (3, 20, 30), (40, 24, 1)])
 def test_spectra_are_those_of_a_whole_decomposition(shape):
-    draw = np.random.default_rng(1)
-    matrix = draw.standard_normal(shape) * np.geomspace(1, 0.05, shape[-1])
+    draw, plain = np.random.default_rng(1), shape if shape[-1] > 1 else shape[:-1]
+    matrix = draw.standard_normal(plain) * np.geomspace(1, 0.05, plain[-1])
     store = Store()
-    leave_spectrum(store, "w", torch.from_numpy(matrix))
+    leave_spectrum(store, "w", torch.from_numpy(matrix.reshape(shape)))
     found = spectra_of({name: value.double().numpy() for name, value in store.sums.items()})
-    rows = matrix.reshape(-1, shape[-1])
+    rows = matrix.reshape(-1, plain[-1])
     energies = np.linalg.svd(rows, compute_uv=False) ** 2
     leading = -(-min(rows.shape) // 4)
     assert found["w/stable_rank"] == pytest.approx(energies.sum() / energies[0], rel=1e-3)

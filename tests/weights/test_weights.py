@@ -198,12 +198,13 @@ def test_adapters_that_are_refused(tmp_path):
 def test_stacks_kernels_and_packed_numbers(tmp_path):
     tensors = {
         "experts": torch.randn(3, 20, 30), "kernel": torch.randn(24, 2, 3, 4), "packed": torch.ones(32, 32, dtype=torch.int32),
-        "small": torch.randn(8, 99), "zeros": torch.zeros(20, 20),
+        "small": torch.randn(8, 99), "zeros": torch.zeros(20, 20), "mixing": torch.randn(20, 30, 1),
     }  # fmt: skip
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "unheard-of"}))
     result = weights.run(tmp_path)
-    assert [row.name for row in result.matrices] == ["experts[0]", "experts[1]", "experts[2]"]
+    assert [row.name for row in result.matrices] == ["experts[0]", "experts[1]", "experts[2]", "mixing"]
+    assert row_of(result, "mixing").spectral_norm == pytest.approx(float(torch.linalg.matrix_norm(tensors["mixing"][..., 0], 2)))
     assert row_of(result, "experts[2]").spectral_norm == pytest.approx(float(torch.linalg.matrix_norm(tensors["experts"][2], 2)))
     assert result.zero == ["zeros"]
     assert any("packed is left out" in note for note in result.protocol.notes)

@@ -51,6 +51,7 @@ class OpenedWeights:
     difference: bool = False
 
     def add(self, name: str, shape: tuple[int, ...], held: Any, plain: bool) -> None:
+        shape = shape[:2] if shape[2:] == (1,) else shape  # a kernel of one place, as a masked mixer's, is a matrix
         if len(shape) in (2, 3) and min(shape[-2:]) >= LEAST and plain:
             self.tensors[name] = (shape, held)
         elif len(shape) > 1 and not plain:
@@ -94,7 +95,7 @@ def _measured(shape: tuple[int, int], held: Any, base: Any, i: int | None) -> Fl
     step = PIECE if shape[0] >= shape[1] else shape[0]
 
     def rows(one: Any, a: int) -> Tensor:
-        found: Tensor = one[a : a + step] if i is None else one[i : i + 1][0, a : a + step]
+        found: Tensor = one[a : a + step].flatten(1) if i is None else one[i : i + 1][0, a : a + step]
         return found if base is None else found.double().cpu()
 
     pieces = (rows(held, a) - (0 if base is None else rows(base, a)) for a in range(0, shape[0], step))
@@ -118,10 +119,9 @@ def _opened(model: ModelWeights) -> OpenedWeights:
 
 
 def _files(name: str, files: tuple[Path, ...], origin: Origin) -> OpenedWeights:
-    opened, parts = OpenedWeights([]), _parts(files)
+    opened = OpenedWeights([_record(name, parts := _parts(files), origin)])
     for key, part in parts.items():
         opened.add(key, tuple(part.get_shape()), part, part.get_dtype() in PLAIN)
-    opened.records.append(_record(name, parts, origin))
     return opened
 
 

@@ -238,8 +238,7 @@ def prompts(kind: str, seed: int, count: int, length: int) -> Tensor:
 # ---- The trained family: small GPT-2s whose width, depth, vocabulary, head and text vary by a fractional design.
 #
 # `lab/scripts/train_family.py` trains them into the user's cache; here stand the design and what is found there. Claims about
-# width,
-# depth and vocabulary become trends over the members; where the family is not cached they say so, and nothing else steps in.
+# width, depth and vocabulary become trends over the members; where the family is not cached they say so.
 
 HeadKind: TypeAlias = Literal["tied", "untied", "headless"]
 WIDTHS, DEPTHS, VOCABULARIES = (32, 64, 128, 256), (1, 2, 4, 8), (256, 1024, 4096, 8192)

@@ -303,9 +303,9 @@ def leave_spectrum(store: Store, name: str, matrix: Tensor) -> None:
     """What of a matrix its stable rank and spectral tail follow from: its energy, and the Gram matrix of twice as many of its
     leading directions as are looked at.
 
-    Block power iteration from a fixed start (Halko, Martinsson and Tropp 2011, algorithm 4.4), four products: no decomposition
-    that waits for the device. Experts [E, m, n] count as one tall matrix.
-    """
+    Block power iteration from a fixed start (Halko, Martinsson and Tropp 2011, algorithm 4.4): no decomposition that waits for
+    the device. Experts [E, m, n] count as one tall matrix, a kernel of one place [m, n, 1] as [m, n]."""
+    matrix = matrix.squeeze(-1) if matrix.ndim > 2 else matrix
     rows = matrix.reshape(-1, matrix.shape[-1]).float()
     start, leading = torch.Generator(rows.device).manual_seed(0), min(RANK, -(-min(rows.shape) // 4))
     basis = rows @ torch.randn(rows.shape[1], min(2 * leading, *rows.shape), generator=start, device=rows.device)
