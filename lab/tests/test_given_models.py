@@ -1,5 +1,7 @@
 """Models that are given: which claims they decide, how an experiment is carried over to them, and what is kept of it."""
 
+import gc
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +17,7 @@ from headscan_lab.ledger.record import kept, tried
 from headscan_lab.ledger.stand_ins import TWIN, decides, lens_of, twin_of
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from headscan.model import ByteTokenizer
+from headscan.model import ByteTokenizer, Lens
 
 
 @pytest.fixture(scope="module")
@@ -98,3 +100,13 @@ def test_no_cliff_is_told_of_where_the_descent_finds_nothing(read, monkeypatch):
     nothing = ExperimentOutcome(effect=share_of("found", [np.zeros((8, 6))] * 5))
     monkeypatch.setattr(Recovered, "observe", lambda *_: nothing)
     assert Cliff().on(read).observe(0).effect is None
+
+
+def test_models_of_seeds_that_are_past_free_their_memory(monkeypatch):
+    made, real = [], Lens.random_init
+    monkeypatch.setattr(Lens, "random_init", lambda *of, **how: [new := real(*of, **how), made.append(weakref.ref(new.model))][0])
+    gc.disable()  # what the parts of a model hold of one another is freed by this alone
+    Recovered(model=f"{TWIN}gpt-vanilla", depth=1, steps=2, least=1, search=False).observe(91)
+    gc.enable()
+    assert len(made) == 5
+    assert sum(one() is not None for one in made) <= 3

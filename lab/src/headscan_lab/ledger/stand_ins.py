@@ -12,6 +12,7 @@ Any other kind is a trained model itself, by its name or folder: what is said of
 `fresh:MODEL` has the same configuration and random weights; MODEL may also be one that the claims name (`fresh:gpt2`).
 """
 
+import gc
 import json
 import os
 import re
@@ -66,14 +67,13 @@ ABOUT: dict[str, StandIn] = {
             "zipf-headless": "without a head",
         }.items()
     },
-    "gpt2": StandIn(
-        f"one GPT-2 with random weights a seed, 64 wide, 3 blocks, V = {FRESH:,}",
-        "Random weights need no training; width, depth and vocabulary are smaller.",
-    ),
-    "llama": StandIn(
-        f"one Llama with random weights a seed, 64 wide, 3 blocks, V = {FRESH:,}",
-        "Random weights need no training; width, depth and vocabulary are smaller.",
-    ),
+    **{
+        kind: StandIn(
+            f"one {name} with random weights a seed, 64 wide, 3 blocks, V = {FRESH:,}",
+            "Random weights need no training; width, depth and vocabulary are smaller.",
+        )
+        for kind, name in {"gpt2": "GPT-2", "llama": "Llama"}.items()
+    },
 }
 
 
@@ -127,12 +127,14 @@ def _specimen() -> Lens:
 
 @lru_cache(maxsize=1)  # it may be large
 def _given(name: str) -> Lens:
+    gc.collect()  # the modules of a model that was let go point to one another
     return Lens.load(name)
 
 
 @lru_cache(maxsize=2)
 def _fresh(name: str, seed: int, depth: int) -> Lens:
     """Random weights in the configuration of a model that was given, or that a claim names: of it `depth` blocks at most."""
+    gc.collect()
     if name not in _facts():
         return lens_of(name).random_init(seed, first_block=depth == 1)
     facts = _facts()[name]

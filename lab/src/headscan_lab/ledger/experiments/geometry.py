@@ -270,9 +270,8 @@ class CommonestWords(Experiment):
         drawn = np.random.default_rng(seed).integers(0, max(1, len(read) - WORDS), COMMONEST_SEEDS)
         pieces = [Counter(read[start : start + WORDS]) for start in drawn]
         shares = [[one.most_common(3)[rank][1] / one.total() for one in pieces] for rank in range(3)]
-        share = partial(
-            mean_of, unit="share of words", bounds=(0.0, 1.0), tokens=COMMONEST_SEEDS * WORDS, prompts=COMMONEST_SEEDS
-        )
+        share = partial(mean_of, unit="share of words", bounds=(0.0, 1.0),
+                        tokens=COMMONEST_SEEDS * WORDS, prompts=COMMONEST_SEEDS)  # fmt: skip
         ranked = [share(f"share of word {rank + 1}", found) for rank, found in enumerate(shares)]
         return ExperimentOutcome(effect=ranked[0], beside=tuple(ranked[1:]), models=())
 
@@ -282,7 +281,6 @@ class CommonestWords(Experiment):
 REPEATS, TEXTS, CONTEXT, MASKED = 2, 4, 128, 0.15
 SMALL_ENOUGH = 50_000_000  # parameters: 45 steps of more take over five minutes
 SMALL = StandIn("a BERT with random weights, 4 x 256, V = 8,192", "It is the same architecture; its sizes are smaller.")
-
 
 FORMS: tuple[Callable[..., Tensor], ...] = (  # without a head; with one; with one on the predicted positions alone
     lambda rows, targets, table, states, labels: cwt_loss(rows, table, targets, sparse=True),
@@ -317,7 +315,8 @@ class StepCost(Experiment):
     def on(self, model: str) -> Self | None:
         table = lens_of(model).input_embeddings  # of a small vocabulary a head costs nothing: that is not what is said
         quick = self.cost == "bytes" or (lens_of(model).provenance().parameters or 0) <= SMALL_ENOUGH
-        return replace(self, model=model) if quick and len(table) >= 8192 and table.numel() <= LARGE else None
+        fits = table.numel() <= LARGE and (lens_of(model).context_length or CONTEXT) >= CONTEXT
+        return replace(self, model=model) if quick and fits and len(table) >= 8192 else None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (about(self.model) if self.model else SMALL,)
