@@ -67,7 +67,7 @@ class TokenReadout:
 
 
 NEAREST = 8  # candidates whose outputs tell what the context adds
-LEARNED = 0.1  # how much the nearness that they tell counts beside the nats of the prior
+LEARNED = 4.0  # nats that a standard deviation of the nearness that they tell counts beside the prior
 
 
 class ReadoutRanking(Ranking):
@@ -84,7 +84,7 @@ class ReadoutRanking(Ranking):
     ) -> None:
         self.readout, self.vectors, self.target = scores.readout(found), scores.cut.vectors, target
         super().__init__(scores.scores(found), allowed)
-        self.nats = scores.nats(found)
+        self.before = self.scores if scores.prior else torch.zeros_like(self.scores)
         self.first = not found and not scores.known
         self.tried: list[tuple[Tensor, Tensor]] = []  # distance to the target [n], and what F misses [n, e]
 
@@ -101,7 +101,8 @@ class ReadoutRanking(Ranking):
         self.tried.append(((outputs - self.target).norm(dim=1), self.readout.missed(self.vectors[tokens], outputs)))
         far, missed = (torch.cat(parts) for parts in zip(*self.tried, strict=True))
         shift = missed[far.topk(min(NEAREST, len(far)), largest=False).indices].mean(0)
-        self.scores = LEARNED * self.readout.nearness(self.vectors, self.target, shift) + self.nats
+        near = self.readout.nearness(self.vectors, self.target, shift)
+        self.scores = self.before + LEARNED * near / near.std().clamp_min(1e-20)
 
 
 class ReadoutSums:
@@ -300,10 +301,6 @@ class TokenScores:
         elif self.prior and self.draft[: place - begin] != found[begin:]:
             self._look(found)
         return self._scored()[place - begin]
-
-    def nats(self, found: list[int]) -> Float[Tensor, " V"] | float:
-        """The model's log-probabilities at the position after `found`, whose scores were asked for; 0 without a prior."""
-        return 0.0 if self._nats is None else self._nats[len(found) - self.begin]
 
     def readout(self, found: list[int]) -> TokenReadout:
         """The readout of the position after `found`; the first position has one of its own."""
