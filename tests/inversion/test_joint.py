@@ -26,6 +26,16 @@ def test_encoders_are_inverted_jointly(bert, ids):
         assert not any(one.within for one in found.compared)
 
 
+def test_the_texts_to_run_are_told_from_the_start(bert, ids):
+    """Those of the first fit and of the comparison; a guess that gives the outputs is not fitted again."""
+    cut, told = Slice(sites=("block.1",)).on(bert), list[tuple[str, int, int, str]]()
+    found = joint(cut, cut.run(ids[:1])[0], 6, QUICK, progress=lambda *entry: told.append(entry))
+    assert found.evaluations == 1
+    assert {entry[0] for entry in told} == {"joint search · fit 1", "joint search · candidates"}
+    assert {entry[2] for entry in told} == {512 // 6 + 6 * cut.vocabulary_size}
+    assert 0.95 * told[0][2] < told[-1][1] <= told[0][2]
+
+
 def test_hidden_tokens_are_found_from_the_outputs_after_them(gpt2, llama, ids):
     for lens in (gpt2, llama):
         cut = Slice(tokens="1:").on(lens)

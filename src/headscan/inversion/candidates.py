@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -24,16 +23,10 @@ RIVAL = 4.0  # a token is a rival of the best one if its residual is less than s
 
 
 class Ranking:
-    """Candidates by a score, the best first; none is given twice. A fixed order is a score that falls along it.
+    """Candidates by a score [V], the largest first; none is given twice. `hints`, the best first, take every other place."""
 
-    `scores` are [V], the larger the better; `apart` says how far the output of every token is predicted to be from that of one
-    token (default: minus the scores). `hints` are candidates, best first, that take every other place.
-    """
-
-    def __init__(
-        self, scores: Float[Tensor, " V"], apart: Callable[[int], Tensor] | None = None, allowed: Bool[Tensor, " V"] | None = None
-    ) -> None:
-        self.scores, self._apart = scores, apart
+    def __init__(self, scores: Float[Tensor, " V"], allowed: Bool[Tensor, " V"] | None = None) -> None:
+        self.scores = scores
         self.done = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
         if allowed is not None:
             self.done |= ~allowed
@@ -45,7 +38,7 @@ class Ranking:
 
     def apart(self, token: int) -> Float[Tensor, " V"]:
         """How far every token is predicted to be from `token`, which was tried."""
-        return self.far() if self._apart is None else self._apart(token)
+        return self.far()
 
     def learn(self, tokens: Tensor, outputs: Tensor) -> None:
         """Take note of what candidates gave: [n] tokens, [n, w'] outputs."""
@@ -180,7 +173,7 @@ class TableRanking(Ranking):
     """Candidates by the predicted distance of their output to the target [w']; the first guess `fit` is the last position's."""
 
     def __init__(self, table: FirstPositions, target: Tensor, allowed: Tensor | None, fit: Fit | None) -> None:
-        super().__init__(table.outputs[:, 0], None, allowed)
+        super().__init__(table.outputs[:, 0], allowed)
         self.table, self.target = table, target
         self.tokens = torch.empty(0, dtype=torch.int64, device=target.device)
         self.outputs = target.new_empty(0, len(target))

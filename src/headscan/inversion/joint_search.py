@@ -16,12 +16,22 @@ from torch import Tensor
 
 from headscan.inversion.continuous import Decoder, Descent, descend
 from headscan.inversion.readout import ReadoutSums, read_stories
-from headscan.inversion.reconstruction import Reconstruction, Residual, accepts, exchanges
+from headscan.inversion.reconstruction import Reconstruction, Residual, accepts, compared_each, exchanges, relative
 from headscan.model.slicing import SlicedModel
 from headscan.run import Option, Progress, Settings
 
 # Candidates a position in the first sweep (one without progress quadruples it), and states kept between sweeps.
 WIDTH, BEAM = 64, 3
+
+# A linear readout tells which tokens fit each output: a start for the search. Fitted on other texts it must see the token through
+# whatever any context adds; fitted on texts that differ from a guess in a part of their tokens, through what nearly this context
+# adds. So the guess is read, and the readout fitted again around it, some rounds: deep in an encoder that is the nearer start.
+
+# Tokens of a fit, at most and at least; between them 8 for each feature and each number of a vector.
+MOST_TOKENS, LEAST_TOKENS = 6144, 512
+# Fits at most; the share of a guess at which each text of a later fit has other tokens; half of those are drawn from so many of
+# the position's list, the others from the whole vocabulary; texts run together.
+ROUNDS, EXCHANGED, LISTED, BATCH = 4, 0.4, 64, 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,20 +77,19 @@ class _Exchange:
     ) -> None:  # fmt: skip
         self.cut, self.target, self.length, self.settings, self.known = cut, target, length, settings, known
         self.tolerance, self.allowed, self.seed, self.progress = tolerance, allowed, seed, progress
-        self.residual_of = Residual(cut, target, settings.budget)
+        self.residual_of = Residual(cut, target, settings.budget, progress)
         self.free = [place for place in range(length) if place not in known]
+        self.whole = cut.slice.pool is None and cut.kept(length) == list(range(length))  # every position's output is given
 
     def search(self) -> Reconstruction:
         few, longer = max(1, self.settings.restarts // 2), self.settings.longer
         attempts = [(self.settings.restarts, 1), *((few, times) for times in longer)]
         # A linear readout is the first start where the slice gives the output of every position.
-        whole = self.cut.slice.pool is None and self.cut.kept(self.length) == list(range(self.length))
-        found = self._exchanged(self._read(), last=False) if self.free and whole else None
+        found = self._exchanged(self._read(), last=False) if self.free and self.whole else None
         for number, (restarts, times) in enumerate(attempts, start=0 if found is None else 1):
             if found is not None and (self._fits(found.best) or self.residual_of.left <= 0 or not self.free):
                 break
-            start = self._descended(restarts, times, self.seed + 100 * number)
-            tried = self._exchanged(start, last=times == attempts[-1][1])
+            tried = self._exchanged(self._descended(restarts, times, self.seed + 100 * number), last=times == attempts[-1][1])
             if found is None or float(tried.best[0]) < float(found.best[0]):
                 found = tried
         assert found is not None
@@ -95,16 +104,48 @@ class _Exchange:
     def _fits(self, best: Tensor) -> bool:
         return accepts(float(best[0]), self.tolerance)
 
-    def _ranked(self, scores: Tensor) -> list[Tensor]:
-        order = scores.argsort(dim=-1, descending=True, stable=True)
-        return list(order if self.allowed is None else order[:, : int(self.allowed.sum())])
+    def _apart(self, state: Tensor) -> list[float]:
+        """The relative residual of each position's own output; where not all are given none tells, and each has zero."""
+        return relative(self.cut.run(state[None]), self.target[None])[0].tolist() if self.whole else [0.0] * self.length
 
+    def _ranked(self, scores: Tensor) -> list[Tensor]:
+        if self.allowed is None:
+            return list(scores.argsort(dim=-1, descending=True, stable=True))
+        masked = scores.masked_fill(~self.allowed.to(scores.device), float("-inf"))
+        return list(masked.argsort(dim=-1, descending=True, stable=True)[:, : int(self.allowed.sum())])
+
+    @torch.no_grad()
     def _read(self) -> _Start:
-        guesses, scores = read_tokens(
-            self.cut, self.target, self.length, known=self.known, allowed=self.allowed, seed=self.seed, progress=self.progress
-        )  # fmt: skip
-        states = guesses.unique(dim=0)
-        return _Start(states, self.residual_of(states), self._ranked(scores))
+        """Guess all tokens of a prompt from its outputs, until a guess gives them or is an earlier one; 4 fits at most."""
+        cut, residual_of, generator = self.cut, self.residual_of, torch.Generator().manual_seed(self.seed)
+        device, length = cut.lens.device, self.length
+        choice = torch.arange(cut.vocabulary_size) if self.allowed is None else self.allowed.cpu().nonzero()[:, 0]
+        count = max(2, min(MOST_TOKENS, max(LEAST_TOKENS, 8 * (cut.width + cut.vectors.shape[1]))) // length)
+        ids = read_stories(cut, count // 2 * length)
+        written = ids[: len(ids) // length * length].reshape(-1, length)
+        drawn = choice[torch.randint(0, len(choice), (count - len(written), length), generator=generator)]
+        rows, guesses, residuals = torch.cat([written, drawn]), list[Tensor](), list[Tensor]()
+        residual_of.planned = len(self.free) * compared_each(len(choice), len(self.free))
+        for number in range(ROUNDS):
+            for place, token in self.known.items():
+                rows[:, place] = token
+            residual_of.planned += len(rows)
+            sums = ReadoutSums(cut.width)
+            for some in rows.to(device).split(BATCH):
+                vectors = cut.embed(some)
+                outputs = cut.states(inputs_embeds=vectors).float()
+                sums.update(vectors[:, self.free].flatten(0, 1), outputs[:, self.free].flatten(0, 1))
+                residual_of.tell(len(some), f"fit {number + 1}")
+            lists = self._ranked(sums.solve(cut.vectors).scores(cut.vectors, self.target.to(device).float()))
+            guess = torch.tensor([self.known.get(place, int(names[0])) for place, names in enumerate(lists)])
+            if any(torch.equal(guess, earlier) for earlier in guesses):
+                break
+            guesses.append(guess)
+            residuals.append(residual_of(guess[None].to(device)))
+            if self._fits(residuals[-1]):
+                break
+            rows = _around(guess, torch.stack(lists)[:, :LISTED].cpu(), choice, count, generator)
+        return _Start(torch.stack(guesses).to(device), torch.cat(residuals), lists)
 
     def _descended(self, restarts: int, times: int, seed: int) -> _Start:
         cut, allowed, rows = self.cut, self.allowed, []
@@ -119,8 +160,6 @@ class _Exchange:
             ranks.scatter_(1, places, torch.arange(places.shape[1], device=places.device).float().expand_as(places))
             # Reciprocal ranks: a token that one start likes goes before one that all find middling.
             scores += 1 / (1 + ranks)
-        if allowed is not None:
-            scores = scores.masked_fill(~allowed.to(scores.device), float("-inf"))
         lists = self._ranked(scores)
         states = torch.stack([*rows, torch.stack([names[0] for names in lists])])
         for place, token in self.known.items():
@@ -138,13 +177,12 @@ class _Exchange:
         widest = vocabulary if last else min(vocabulary, 4 * WIDTH)
         while self.free and not self._fits(best) and residual_of.left > 0:
             before = float(best[0])
-            # The position whose exchange helps most is not known, so that all are tried, in turn.
-            for place in self.free:
+            # The position whose exchange helps most is not known: all are tried, the one whose own output is farthest first.
+            left = list(self.free)
+            while left and not self._fits(best) and residual_of.left > 0:
+                place = max(left, key=self._apart(states[0]).__getitem__)
+                left.remove(place)
                 states, best = _exchange(residual_of, states, best, place, lists[place][:width])
-                if self.progress:
-                    self.progress("joint search", residual_of.count, self.settings.budget, "candidates")
-                if self._fits(best) or residual_of.left <= 0:
-                    break
             if float(best[0]) > 0.999 * before:
                 if width >= widest:
                     break
@@ -156,65 +194,13 @@ def _exchange(residual_of: Residual, states: Tensor, best: Tensor, place: int, t
     tokens = tokens[: max(1, residual_of.left // len(states))]
     rows = states.repeat_interleave(len(tokens), 0)
     rows[:, place] = tokens.repeat(len(states))
+    residual_of.planned += len(rows)
     every, values = torch.cat([states, rows]), torch.cat([best, residual_of(rows)])
     unique: dict[tuple[int, ...], int] = {}
     for index in values.argsort(stable=True).tolist()[: 4 * BEAM + len(states)]:
         unique.setdefault(tuple(every[index].tolist()), index)
     kept = list(unique.values())[:BEAM]
     return every[kept], values[kept]
-
-
-# ---- Reading all tokens of a prompt at once, and again near what was read: starts for the joint search.
-#
-# A linear readout tells which tokens fit each output. Fitted on other texts it must see the token through whatever any context
-# adds; fitted on texts that differ from a guess in a part of their tokens, through what nearly this context adds. So the guess is
-# read, and the readout fitted again around it, some rounds: deep in an encoder that is the nearer start.
-
-# Tokens of a fit, at most and at least; between them 8 for each feature and each number of a vector.
-MOST_TOKENS, LEAST_TOKENS = 6144, 512
-# Fits at most; the share of a guess at which each text of a later fit has other tokens; half of those are drawn from so many of
-# the position's list, the others from the whole vocabulary; texts run together.
-ROUNDS, EXCHANGED, LISTED, BATCH = 4, 0.4, 64, 64
-
-
-@torch.no_grad()
-def read_tokens(
-    cut: SlicedModel, target: Float[Tensor, "T w"], length: int, *, known: dict[int, int] | None = None,
-    allowed: Bool[Tensor, " V"] | None = None, seed: int = 0, progress: Progress | None = None,
-) -> tuple[Int[Tensor, "n T"], Float[Tensor, "T V"]]:  # fmt: skip
-    """Guess all tokens of a prompt from its outputs: the guesses, the last one first, and the last scores; 4 fits at most."""
-    generator, device = torch.Generator().manual_seed(seed), cut.lens.device
-    goal, known = target.to(device).float(), known or {}
-    free = [place for place in range(length) if place not in known]
-    choice = torch.arange(cut.vocabulary_size) if allowed is None else allowed.cpu().nonzero()[:, 0]
-    count = max(2, min(MOST_TOKENS, max(LEAST_TOKENS, 8 * (cut.width + cut.vectors.shape[1]))) // length)
-    ids = read_stories(cut, count // 2 * length)
-    written = ids[: len(ids) // length * length].reshape(-1, length)
-    drawn = choice[torch.randint(0, len(choice), (count - len(written), length), generator=generator)]
-    rows, guesses = torch.cat([written, drawn]), list[Tensor]()
-    scores = torch.zeros(length, cut.vocabulary_size, device=device)
-    for number in range(ROUNDS):
-        for place, token in known.items():
-            rows[:, place] = token
-        sums = ReadoutSums(cut.width)
-        for some in rows.to(device).split(BATCH):
-            vectors = cut.embed(some)
-            outputs = cut.states(inputs_embeds=vectors).float()
-            sums.update(vectors[:, free].flatten(0, 1), outputs[:, free].flatten(0, 1))
-        scores = sums.solve(cut.vectors).scores(cut.vectors, goal)
-        if allowed is not None:
-            scores = scores.masked_fill(~allowed.to(device), float("-inf"))
-        guess = scores.argmax(-1).cpu()
-        for place, token in known.items():
-            guess[place] = token
-        if any(torch.equal(guess, earlier) for earlier in guesses):
-            break
-        guesses.append(guess)
-        if progress:
-            progress("reading all tokens", number + 1, ROUNDS, "fits")
-        lists = scores.topk(min(LISTED, len(choice)), -1).indices.cpu()
-        rows = _around(guess, lists, choice, count, generator)
-    return torch.stack(guesses[::-1]).to(device), scores
 
 
 def _around(guess: Tensor, lists: Tensor, choice: Tensor, count: int, generator: torch.Generator) -> Tensor:

@@ -213,7 +213,7 @@ class _LeftToRight:
         if self.readouts is not None:
             return ReadoutRanking(self.scores[index], found, target, self.allowed)
         drawn = torch.rand(self.cut.vocabulary_size, generator=self.generator).to(target.device)
-        return Ranking(drawn, None, self.allowed)
+        return Ranking(drawn, self.allowed)
 
     def _doubtful(self, prefix: Prefix, rows: list[int], tries: list[Candidates]) -> list[int]:
         """The prompts that must go on: those where a token predicted near to the one within the tolerance comes near, too."""

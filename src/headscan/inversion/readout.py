@@ -67,6 +67,7 @@ class TokenReadout:
 
 
 NEAREST = 8  # candidates whose outputs tell what the context adds
+LEARNED = 4.0  # nats that a standard deviation of the nearness that they tell counts beside the prior
 
 
 class ReadoutRanking(Ranking):
@@ -74,17 +75,21 @@ class ReadoutRanking(Ranking):
 
     What an output has of other tokens, the readout takes for noise. But every candidate that was tried, right or wrong, has the
     same of them: what the nearest tried ones have beside what F gives is taken from the target, and tokens are ranked by the
-    distance of what F gives for them to what is left. So a token is found soon that the fit never saw, or that the prior puts
-    last. The first position has no other tokens and learns nothing.
+    distance of what F gives for them to what is left, and by the prior. So a token is found soon that the fit never saw, or that
+    the prior puts last. The first position has no other tokens and learns nothing.
     """
 
     def __init__(
         self, scores: "TokenScores", found: list[int], target: Float[Tensor, " w"], allowed: Bool[Tensor, " V"] | None
     ) -> None:
-        super().__init__(scores.scores(found), lambda token: scores.apart(found, token), allowed)
         self.readout, self.vectors, self.target = scores.readout(found), scores.cut.vectors, target
+        super().__init__(scores.scores(found), allowed)
+        self.before = self.scores if scores.prior else torch.zeros_like(self.scores)
         self.first = not found and not scores.known
         self.tried: list[tuple[Tensor, Tensor]] = []  # distance to the target [n], and what F misses [n, e]
+
+    def apart(self, token: int) -> Float[Tensor, " V"]:
+        return self.readout.distances(self.vectors, torch.tensor([token]))[0]
 
     def learn(self, tokens: Tensor, outputs: Tensor) -> None:
         fine = outputs.isfinite().all(1)
@@ -96,7 +101,8 @@ class ReadoutRanking(Ranking):
         self.tried.append(((outputs - self.target).norm(dim=1), self.readout.missed(self.vectors[tokens], outputs)))
         far, missed = (torch.cat(parts) for parts in zip(*self.tried, strict=True))
         shift = missed[far.topk(min(NEAREST, len(far)), largest=False).indices].mean(0)
-        self.scores = self.readout.nearness(self.vectors, self.target, shift)
+        near = self.readout.nearness(self.vectors, self.target, shift)
+        self.scores = self.before + LEARNED * near / near.std().clamp_min(1e-20)
 
 
 class ReadoutSums:
@@ -295,10 +301,6 @@ class TokenScores:
         elif self.prior and self.draft[: place - begin] != found[begin:]:
             self._look(found)
         return self._scored()[place - begin]
-
-    def apart(self, found: list[int], token: int) -> Float[Tensor, " V"]:
-        """How far the output of every token is predicted to be from that of `token`, at the position after `found`."""
-        return self.readout(found).distances(self.cut.vectors, torch.tensor([token]))[0]
 
     def readout(self, found: list[int]) -> TokenReadout:
         """The readout of the position after `found`; the first position has one of its own."""

@@ -13,6 +13,7 @@ from torch import Tensor
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.checks import slice_noise
 from headscan.model.slicing.specification import split_on_exhaustion
+from headscan.run import Progress
 
 Why = Literal["all", "bounded", "sampled"]
 """Why so many tokens were compared and no more: there are no others, a bound proves the others farther, or a choice."""
@@ -185,37 +186,50 @@ def verdict_of(
 class Residual:
     """The root mean square over positions of ||O - O*|| / ||O*|| of whole token rows, counted against a budget."""
 
-    def __init__(self, cut: SlicedModel, target: Tensor, budget: int) -> None:
-        self.cut, self.target, self.budget = cut, target[None].float(), budget
-        self.count, self.batch = 0, 1024
+    def __init__(self, cut: SlicedModel, target: Tensor, budget: int, progress: Progress | None = None) -> None:
+        self.cut, self.target, self.budget, self.progress = cut, target[None].float(), budget, progress
+        self.count, self.batch = 0, 256
+        self.texts = self.planned = 0  # texts that were run, and those that will be as far as is known
         self.notes: list[str] = []
 
     @torch.no_grad()
     def __call__(self, rows: Int[Tensor, "N T"]) -> Float[Tensor, " N"]:
         def run(part: slice) -> Tensor:
-            return relative(self.cut.run(rows[part]), self.target).pow(2).mean(1).sqrt()
+            values = relative(self.cut.run(rows[part]), self.target).pow(2).mean(1).sqrt()
+            self.tell(len(values), "candidates")
+            return values
 
         found, self.batch, note = split_on_exhaustion(run, len(rows), self.batch)
         self.notes += [note] if note else []
         self.count += len(rows)
         return found
 
+    def tell(self, texts: int, what: str) -> None:
+        """Report so many texts more."""
+        self.texts += texts
+        if self.progress:
+            self.progress(f"joint search · {what}", self.texts, max(self.texts, self.planned), "texts")
+
     @property
     def left(self) -> int:
         return self.budget - self.count
 
 
+def compared_each(choice: int, places: int, most: int = 50_000) -> int:
+    """How many of `choice` tokens `exchanges` tries at each of so many places: all if that is at most `most` runs, else 256."""
+    return choice if choice * places <= most else min(choice, 256)
+
+
 def exchanges(
     residual_of: Residual, tokens: Int[Tensor, " T"], places: list[int], lists: list[Tensor], residual: float, *,
-    tolerance: float, most: int = 50_000,
+    tolerance: float,
 ) -> list[Evidence]:  # fmt: skip
-    """What single exchanges of a token give at `places`: of all listed tokens if that is at most `most` runs, else of 256.
-    Where more than one position is free the evidence is "sampled": prompts that differ in two tokens were not tried."""
-    whole = sum(len(lists[place]) for place in places) <= most
+    """What single exchanges of a token give at `places`, of the first `compared_each` of the listed tokens. Where more than one
+    position is free the evidence is "sampled": prompts that differ in two tokens were not tried."""
     found = [Evidence(count=1, why="sampled", residual=residual)] * len(tokens)
     for place in places:
-        token, choice = int(tokens[place]), len(lists[place]) if whole and len(places) == 1 else sys.maxsize
-        others = lists[place] if whole else lists[place][:256]
+        token, choice = int(tokens[place]), len(lists[place]) if len(places) == 1 else sys.maxsize
+        others = lists[place][: compared_each(len(lists[place]), len(places))]
         others = others[others != token]
         rows = tokens.repeat(len(others), 1)
         rows[:, place] = others
