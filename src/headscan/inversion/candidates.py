@@ -23,14 +23,13 @@ RIVAL = 4.0  # a token is a rival of the best one if its residual is less than s
 
 
 class Ranking:
-    """Candidates by a score [V], the largest first; none is given twice. `hints`, the best first, take every other place."""
+    """Candidates by a score [V], the largest first; none is given twice."""
 
     def __init__(self, scores: Float[Tensor, " V"], allowed: Bool[Tensor, " V"] | None = None) -> None:
         self.scores = scores
         self.done = torch.zeros(len(scores), dtype=torch.bool, device=scores.device)
         if allowed is not None:
             self.done |= ~allowed
-        self.hints = scores.new_empty(0, dtype=torch.int64)
 
     def far(self) -> Float[Tensor, " V"]:
         """How far every token is predicted to be from the target, up to a monotonic map."""
@@ -45,13 +44,7 @@ class Ranking:
 
     def next(self, count: int) -> Tensor:
         """The best candidates not tried yet, at most `count`; none when all were given."""
-        count, hints = min(count, int((~self.done).sum())), self.hints[:0]
-        if len(self.hints) and count:
-            fresh = self.hints[~self.done[self.hints]]
-            hints, self.hints = fresh[: count // 2 + 1], fresh[count // 2 + 1 :]
-            self.done[hints] = True
-        more = count - len(hints)
-        return torch.cat([hints, self._nearest_left(self.far(), more)]) if more else hints
+        return self._nearest_left(self.far(), min(count, int((~self.done).sum())))
 
     def near(self, token: int, count: int) -> Tensor:
         """The candidates not tried yet whose output is predicted nearest to that of `token`, which was tried."""
