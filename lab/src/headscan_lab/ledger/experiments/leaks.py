@@ -45,8 +45,8 @@ class Protection(OnModels):
     model: str = "specimen"
 
     def on(self, model: str) -> Self | None:
-        # Noise is read through by a pass of the whole vocabulary a token; exact search needs few candidates.
-        least = 8192 if isinstance(self, LittleNoise) else 65_536
+        # Noise and few bits are read through by much of the vocabulary a token; exact search needs few candidates.
+        least = 65_536 if isinstance(self, Depth) else 8192
         fits = not model.startswith(TWIN) and causal(lens := lens_of(model)) and lens.vocabulary_size <= least
         return replace(self, model=model) if fits else None
 
