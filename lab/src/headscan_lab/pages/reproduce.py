@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import plotly.graph_objects as go
@@ -55,15 +56,12 @@ def summary(found: list[StatementRecord]) -> str:
     """How many statements have which verdict, and on how many models."""
     count: Counter[str] = Counter(one.verdict for one in found)
     models = list(dict.fromkeys(each.model for one in found for each in one.models))
-    decided = [one for one in found if one.verdict in ("supported", "refuted", "confounded", "misprint", "mixed")]
-    on_two = sum(
-        sum(not each.proxy and each.verdict not in ("undecided", "not tested") for each in one.models) > 1 for one in found
-    )
+    on_two = sum(sum(not m.proxy and m.verdict not in ("undecided", "not tested") for m in one.models) > 1 for one in found)
     parts = ", ".join(f"{count[word]} {word}" for word in SIGNS if count[word])
-    many = f"{len(found)} statement{'s' * (len(found) != 1)}"
     return (
-        f"{many}, tried on {' and '.join([', '.join(models[:-1]), models[-1]] if len(models) > 1 else models)}: "
-        f"{parts}. Decided: {len(decided)}, of these on two models or more: {on_two}."
+        f"{len(found)} statement{'s' * (len(found) != 1)}, tried on "
+        f"{' and '.join([', '.join(models[:-1]), models[-1]] if len(models) > 1 else models)}: {parts}. "
+        f"Decided: {len(found) - count['undecided'] - count['not tested']}, of these on two models or more: {on_two}."
     )
 
 
@@ -88,17 +86,17 @@ def bracketed(words: str, proxy: bool) -> str:
 
 @section("reproduce", 5)
 def by_model(result: ReproduceResult) -> Section | None:
-    """One picture, statements by verdict and model, and the table behind it."""
+    """A picture a document, statements by verdict and model, and the table behind them."""
     found = result.statements
     if len(found) < 2:
         return None
     models = list(dict.fromkeys(each.model for one in found for each in one.models))
     said = {(one.id, each.model): each for one in found for each in one.models if each.cells}
 
-    def draw() -> go.Figure:
+    def draw(ids: list[str]) -> go.Figure:
         figure = empty("statement")
         for place, word in enumerate(SIGNS):
-            spots = [(key, model) for (key, model), each in said.items() if each.verdict == word]
+            spots = [(key, model) for (key, model), each in said.items() if key in ids and each.verdict == word]
             if spots:
                 figure.add_scatter(
                     x=[key for key, _ in spots], y=[literal(model) for _, model in spots], mode="text", name=word,
@@ -107,25 +105,34 @@ def by_model(result: ReproduceResult) -> Section | None:
                     hovertext=[f"{key}, {literal(model)}: {shown(said[key, model])}" for key, model in spots],
                     hoverinfo="text", showlegend=False,
                 )  # fmt: skip
-        figure.update_xaxes(type="category", categoryarray=[one.id for one in found], tickangle=-90, tickfont={"size": 10})
+        figure.update_xaxes(type="category", categoryarray=ids, tickangle=-90, dtick=1)
         figure.update_yaxes(type="category", categoryarray=[literal(one) for one in models], autorange="reversed")
         return figure
 
-    key = ", ".join(f"{SIGNS[word]} {word}" for word in SIGNS)
-    caption = f"{key}; in brackets: the statement is about a model of another family, and this only suggests."
+    signs = ", ".join(f"{SIGNS[word]} {word}" for word in SIGNS) + "; in brackets: of another family, which only suggests."
     columns = [
-        Term("statement"), Term("verdict"), *(Term(model, where="page") for model in models), Term("what is said"),
+        Term("statement"), Term("verdict"), Term("what is said"), *(Term(model, where="page") for model in models),
         Term("control", where="page"), Term("claims", where="page"),
     ]  # fmt: skip
     rows = [
-        (one.id, f"{SIGNS[one.verdict]} {one.verdict}",
-         *(shown(said[one.id, model]) if (one.id, model) in said else "" for model in models),
-         one.statement, one.controls, ", ".join(map(str, one.instances)))
+        (one.id, f"{SIGNS[one.verdict]} {one.verdict}", one.statement,
+         *(_signs(said[one.id, model]) if (one.id, model) in said else "" for model in models),
+         one.controls, ", ".join(map(str, one.instances)))
         for one in found
     ]  # fmt: skip
-    picture = Figure("statements", draw, "Verdict of each statement on each model", caption, 150 + 46 * len(models))
+    pictures = [
+        Figure(f"statements-{name}", partial(draw, [one.id for one in some]), f"{TITLES[name]}, by statement and model",
+               f"{TITLES[name]}. {signs if name == found[0].document else 'Signs as in the first.'}", 120 + 32 * len(models))
+        for name, some in groupby(found, key=lambda one: one.document)
+    ]  # fmt: skip
     lead = "A row a statement; the claims that say the same are counted once."
-    return Section("Statements", lead, [picture, Table(columns, rows, "Statements, in our words")])
+    return Section("Statements", lead, [*pictures, Table(columns, rows, "Statements, in our words")])
+
+
+def _signs(said: StatementVerdict) -> str:
+    """A model's word as a sign; where cells differ, how many have which."""
+    differ = "".join(f" {count}{SIGNS[word]}" for word, count in said.cells.items()) if said.verdict == "mixed" else ""
+    return bracketed(SIGNS[said.verdict] + differ, said.proxy)
 
 
 MANY = 12  # claims from which on a terminal shows the statements alone
