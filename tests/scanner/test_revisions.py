@@ -38,7 +38,7 @@ def series(tmp_path):
 
 
 def test_folders_of_a_run_are_read_in_the_order_of_their_steps(series, capsys):
-    options = ["--text", TEXT, "--context", "32", "--json"]
+    options = ["--text", TEXT, "--context", "32", "--json", "--out", str(series.parent / "out")]
     assert command(["scan", str(series), "--revisions", "checkpoint-*", *options]) == 0
     found = json.loads(capsys.readouterr().out)
     names = [row["name"] for row in found["models"]]
