@@ -27,7 +27,7 @@ def test_encoders_are_inverted_jointly(bert, ids):
 
 
 def test_the_texts_to_run_are_told_from_the_start(bert, ids):
-    """Those of the first fit and of the comparison; a guess that gives the outputs is not fitted again."""
+    """The total counts the texts of the first fit and of the comparison; a guess that gives the outputs ends the fits."""
     cut, told = Slice(sites=("block.1",)).on(bert), list[tuple[str, int, int, str]]()
     found = joint(cut, cut.run(ids[:1])[0], 6, QUICK, progress=lambda *entry: told.append(entry))
     assert found.evaluations == 1

@@ -85,7 +85,7 @@ class ReadoutRanking(Ranking):
     ) -> None:
         self.readout, self.vectors, self.target = scores.readout(found), scores.cut.vectors, target
         super().__init__(scores.scores(found), allowed)
-        self.before, self.ranks = self.scores, _ranks(self.scores)
+        self.before = self.scores
         self.first = not found and not scores.known
         self.tried: list[tuple[Tensor, Tensor]] = []  # distance to the target [n], and what F misses [n, e]
 
@@ -97,6 +97,8 @@ class ReadoutRanking(Ranking):
         if self.first or not bool(fine.any()):
             return
         tokens, outputs = tokens[fine], outputs[fine]
+        if not self.tried:
+            self.ranks = _ranks(self.before)
         self.tried.append(((outputs - self.target).norm(dim=1), self.readout.missed(self.vectors[tokens], outputs)))
         far, missed = (torch.cat(parts) for parts in zip(*self.tried, strict=True))
         shift = missed[far.topk(min(NEAREST, len(far)), largest=False).indices].mean(0)

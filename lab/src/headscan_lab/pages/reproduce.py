@@ -65,8 +65,8 @@ def summary(found: list[StatementRecord]) -> str:
     )
 
 
-def shown(said: StatementVerdict) -> str:
-    """A model's word, with the cells where they differ; in brackets where it only suggests.
+def shown(said: StatementVerdict, *, signs: bool = False) -> str:
+    """A model's word or its sign, with the cells where they differ; in brackets where it only suggests.
 
     >>> from headscan_lab.ledger.statements import StatementVerdict
     >>> shown(StatementVerdict(model="m", verdict="mixed", cells={"supported": 2, "refuted": 1}, proxy=True))
@@ -74,9 +74,9 @@ def shown(said: StatementVerdict) -> str:
     """
     if not said.cells:
         return ""
-    differ = said.verdict == "mixed"
-    words = said.verdict + (": " + ", ".join(f"{number} {word}" for word, number in said.cells.items()) if differ else "")
-    return bracketed(words, said.proxy)
+    name = SIGNS.__getitem__ if signs else str
+    cells = ": " + ", ".join(f"{number} {name(word)}" for word, number in said.cells.items()) if said.verdict == "mixed" else ""
+    return bracketed(name(said.verdict) + cells, said.proxy)
 
 
 def bracketed(words: str, proxy: bool) -> str:
@@ -116,7 +116,7 @@ def by_model(result: ReproduceResult) -> Section | None:
     ]  # fmt: skip
     rows = [
         (one.id, f"{SIGNS[one.verdict]} {one.verdict}", one.statement,
-         *(_signs(said[one.id, model]) if (one.id, model) in said else "" for model in models),
+         *(shown(said[one.id, model], signs=True) if (one.id, model) in said else "" for model in models),
          one.controls, ", ".join(map(str, one.instances)))
         for one in found
     ]  # fmt: skip
@@ -127,12 +127,6 @@ def by_model(result: ReproduceResult) -> Section | None:
     ]  # fmt: skip
     lead = "A row a statement; the claims that say the same are counted once."
     return Section("Statements", lead, [*pictures, Table(columns, rows, "Statements, in our words")])
-
-
-def _signs(said: StatementVerdict) -> str:
-    """A model's word as a sign; where cells differ, how many have which."""
-    differ = "".join(f" {count}{SIGNS[word]}" for word, count in said.cells.items()) if said.verdict == "mixed" else ""
-    return bracketed(SIGNS[said.verdict] + differ, said.proxy)
 
 
 MANY = 12  # claims from which on a terminal shows the statements alone

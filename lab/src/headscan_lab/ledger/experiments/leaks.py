@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import Self, TypeAlias
+from typing import ClassVar, Self, TypeAlias
 
 import numpy as np
 import torch
@@ -42,12 +42,12 @@ class Protection(OnModels):
         range=(-1.0, 1.0),
     )  # fmt: skip
 
+    most: ClassVar[int] = 8192  # tokens of a vocabulary: noise and few bits are read through by much of it at every position
+
     model: str = "specimen"
 
     def on(self, model: str) -> Self | None:
-        # Noise and few bits are read through by much of the vocabulary a token; exact search needs few candidates.
-        least = 65_536 if isinstance(self, Depth) else 8192
-        fits = not model.startswith(TWIN) and causal(lens := lens_of(model)) and lens.vocabulary_size <= least
+        fits = not model.startswith(TWIN) and causal(lens := lens_of(model)) and lens.vocabulary_size <= self.most
         return replace(self, model=model) if fits else None
 
     @abstractmethod
@@ -78,6 +78,8 @@ class Protection(OnModels):
 @EXPERIMENTS.register("depth-protects")
 class Depth(Protection):
     """States of the first block, open, and of the middle and the last, without noise; exact search."""
+
+    most = 65_536  # exact search needs few candidates
 
     def arms(self, lens: Lens, ids: Int[Tensor, "P T"], seed: int) -> Iterator[Arm]:
         for name, block in (("first", 0), ("middle", (lens.depth - 1) // 2), ("last", lens.depth - 1)):
