@@ -146,6 +146,10 @@ def test_a_head_on_every_position_keeps_the_logits_of_those_that_nobody_predicts
     assert without < gathered < everywhere - 4 * 8192 * int((labels == -100).sum())  # float32
 
 
+def test_a_step_is_not_weighed_on_a_model_that_is_too_short_for_its_texts():
+    assert geometry.StepCost(cost="bytes").on("fresh:gpt2") is None  # 64 positions
+
+
 def test_the_contexts_of_a_text_are_an_instance_as_drawn_ones_are():
     text = tuple(prompts("specimen", 0, 1, 2000)[0].tolist())
     assert np.allclose(checks.drawn(0, text).prior, 1 / checks.drawn(0, text).contexts)
