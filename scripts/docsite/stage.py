@@ -15,7 +15,18 @@ REPOSITORY = "https://github.com/headscan/headscan/blob/main/"
 TOP = ("BENCHMARKS.md", "CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md")
 START = ["01-first-scan", "notebooks/index", "gallery"]
 REFERENCE = ["commands/index", "python/index", "measures", "measures/index", "findings/index", "formats/index", "registries"]
-EVIDENCE = ["ledger", "sizes", "intervals", "coverage", "cone", "real-models", "headless-experiments", "scaling", "peers", "BENCHMARKS"]
+EVIDENCE = [
+    "ledger",
+    "sizes",
+    "intervals",
+    "coverage",
+    "cone",
+    "real-models",
+    "headless-experiments",
+    "scaling",
+    "peers",
+    "BENCHMARKS",
+]
 PROJECT = ["CONTRIBUTING", "AGENTS", "CHANGELOG"]
 UNSEARCHED = ("CHANGELOG.md", "AGENTS.md", "ledger.md", "claims/")  # their text would stand before the guides in every search
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
