@@ -1,5 +1,5 @@
 # make scan   examine the embedded models on the embedded text     make test   the whole test suite
-# make bench  run benchmarks/ and write BENCHMARKS.md's tables      make lint   ruff and mypy
+# make bench  run benchmarks/ and write BENCHMARKS.md (hours; what no clock decides runs first)     make lint   ruff and mypy
 # make ledger   run the claims of the literature on stand-ins and on the real models that are here, and write lab/docs/ledger.md (some
 #                  hours; stopped, it goes on where it was; SMALL=1 leaves real models out)
 # make reproduce   the same, and hold the bounds on leaks in 1,000 cells, all 105³ prompts of a small model enumerated

@@ -3,8 +3,10 @@
     python benchmarks/run.py [NAME ...] [--resume]
 
 Every script prints Markdown on standard output, measures its ratios in one run, and can be run alone. The sections of
-scripts that are not named stay as they are, so a single claim can be measured again. A series that was stopped goes on
-with --resume: what was measured is kept, unless a script or the processor changed.
+scripts that are not named stay as they are, so a single claim can be measured again. Scripts whose numbers no clock decides run
+first, also beside other work; the others want a machine where nothing else runs. A script that fails is named and left out. A
+series that was stopped goes on with --resume: what was measured is kept, unless the script or the processor changed. What is
+written by hand beneath a section, after a line `<!-- by hand -->`, stays.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -29,11 +32,24 @@ from headscan.run import BadInput, Run, plain, write_atomic
 
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "BENCHMARKS.md"
+BY_HAND = "<!-- by hand -->"
+UNTIMED = frozenset({
+    "another_seed_turns_no_verdict", "bits_lie_between_their_bounds_in_a_thousand_cells", "comparisons_cover",
+    "exact_inversion_recovers_every_token", "faithfulness_intervals_cover", "how_many_untrained_twins_lie_within_the_null",
+    "how_often_the_checkup_is_wrong", "intervals_cover", "intervals_of_tail_exponents_cover", "the_checkup_names_injected_faults",
+    "the_monitor_names_collapses_and_leaves_healthy_runs_alone", "the_monitor_names_ten_faults_and_leaves_healthy_runs_alone",
+    "the_text_alone_forecasts_how_contexts_lie",
+})  # fmt: skip
+"""Scripts whose numbers no clock decides."""
 HEAD = """# Benchmarks
 
 Written by `make bench`. Each section is one script of `benchmarks/`, titled by its claim; its ratios are measured in one
 run, so a busy machine slows both sides. Times are seconds of wall clock unless said otherwise.
 """
+
+
+class Failed(Exception):
+    """A script ended with an error."""
 
 
 def scripts() -> dict[str, Path]:
@@ -63,16 +79,18 @@ def sections() -> dict[str, str]:
 
 
 def measured(script: Path) -> str:
-    """A script's section of the page; empty for one that needs arguments."""
-    load = os.getloadavg()[0]
+    """A script's section of the page; empty for one that needs arguments, or lacks a library or a model."""
+    load, begun = os.getloadavg()[0], time.monotonic()
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     if done.returncode == 2:
-        print(f"{script.name} is left out, it needs arguments: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+        print(f"{script.name} is left out: {done.stderr.splitlines()[-1]}", file=sys.stderr)
         return ""
     if done.returncode:
         print(done.stderr, file=sys.stderr)
-        raise BadInput(f"{script.name} failed; continue with the same command and --resume.")
-    about = f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, load {load:.1f} at the start"
+        raise Failed(script.name)
+    took = time.monotonic() - begun
+    took_words = f"{took:.0f} s" if took < 120 else f"{took / 60:.0f} min"
+    about = f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, load {load:.1f} at the start, {took_words} in all"
     return f"## {title(script)}\n\n`python benchmarks/{script.name}`, {about}.\n\n{done.stdout.strip()}"
 
 
@@ -81,17 +99,26 @@ def series(names: Sequence[str], run: Run) -> None:
     known = scripts()
     if unknown := sorted(set(names) - set(known)):
         raise BadInput(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(known)}.")
-    wanted = [name for name in known if not names or name in names]
+    wanted = sorted((name for name in known if not names or name in names), key=lambda name: name not in UNTIMED)
     run.identify("the benchmarks", list(names))
     run.identify("the processor", processor())
-    for name in wanted:
-        run.identify(f"the script {name}", hashlib.sha256(known[name].read_bytes()).hexdigest())
+    failed = []
     for done, name in enumerate(wanted):
         run.progress(f"measuring · {name}", done, len(wanted), "benchmarks")
-        section = run.unit(name, str, partial(measured, known[name]))
-        kept = sections() | ({name: section} if section else {})
+        code = hashlib.sha256(known[name].read_bytes()).hexdigest()
+        try:
+            section = run.unit(f"{name}-{code[:12]}", str, partial(measured, known[name]))
+        except Failed:
+            failed.append(name)
+            continue
+        kept = sections()
+        if section:
+            _, mark, note = kept.get(name, "").partition(BY_HAND)
+            kept[name] = f"{section}\n\n{mark}{note}".strip()
         parts = [f"<!-- {one} -->\n{text}" for one, text in sorted(kept.items()) if one in known]
         write_atomic(PAGE, "\n\n".join([HEAD.strip(), *parts]) + "\n")
+    if failed:
+        raise BadInput(f"{', '.join(failed)} failed: mend what it says, and continue with the same command and --resume.")
     assert run.folder is not None
     write_atomic(run.folder / "protocol.json", json.dumps(plain(run.protocol()), indent=1))
     run.parts.clear()
