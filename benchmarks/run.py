@@ -33,10 +33,12 @@ from headscan.run import BadInput, Run, plain, write_atomic
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "BENCHMARKS.md"
 BY_HAND = "<!-- by hand -->"
+HOURS = frozenset({"another_seed_turns_no_verdict", "intervals_cover"})
+"""Scripts of hours, whose results have pages of their own (lab/docs/ledger.md, docs/intervals.md): they run when named."""
 UNTIMED = frozenset({
-    "another_seed_turns_no_verdict", "bits_lie_between_their_bounds_in_a_thousand_cells", "comparisons_cover",
+    "bits_lie_between_their_bounds_in_a_thousand_cells", "comparisons_cover",
     "exact_inversion_recovers_every_token", "faithfulness_intervals_cover", "how_many_untrained_twins_lie_within_the_null",
-    "how_often_the_checkup_is_wrong", "intervals_cover", "intervals_of_tail_exponents_cover", "the_checkup_names_injected_faults",
+    "how_often_the_checkup_is_wrong", "intervals_of_tail_exponents_cover", "the_checkup_names_injected_faults",
     "the_monitor_names_collapses_and_leaves_healthy_runs_alone", "the_monitor_names_ten_faults_and_leaves_healthy_runs_alone",
     "the_text_alone_forecasts_how_contexts_lie",
 })  # fmt: skip
@@ -99,7 +101,7 @@ def series(names: Sequence[str], run: Run) -> None:
     known = scripts()
     if unknown := sorted(set(names) - set(known)):
         raise BadInput(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(known)}.")
-    wanted = sorted((name for name in known if not names or name in names), key=lambda name: name not in UNTIMED)
+    wanted = sorted((name for name in known if name in (names or known.keys() - HOURS)), key=lambda name: name not in UNTIMED)
     run.identify("the benchmarks", list(names))
     run.identify("the processor", processor())
     failed = []
