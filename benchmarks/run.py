@@ -33,13 +33,15 @@ from headscan.run import BadInput, Run, plain, write_atomic
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "BENCHMARKS.md"
 BY_HAND = "<!-- by hand -->"
-HOURS = frozenset({"another_seed_turns_no_verdict", "intervals_cover"})
-"""Scripts of hours, whose results have pages of their own (lab/docs/ledger.md, docs/intervals.md): they run when named."""
+HOURS = frozenset({
+    "another_seed_turns_no_verdict", "intervals_cover", "the_monitor_names_ten_faults_and_leaves_healthy_runs_alone",
+})  # fmt: skip
+"""Scripts of an hour or more, whose numbers no clock decides: they run where they are named."""
 UNTIMED = frozenset({
     "bits_lie_between_their_bounds_in_a_thousand_cells", "comparisons_cover",
     "exact_inversion_recovers_every_token", "faithfulness_intervals_cover", "how_many_untrained_twins_lie_within_the_null",
     "how_often_the_checkup_is_wrong", "intervals_of_tail_exponents_cover", "the_checkup_names_injected_faults",
-    "the_monitor_names_collapses_and_leaves_healthy_runs_alone", "the_monitor_names_ten_faults_and_leaves_healthy_runs_alone",
+    "the_monitor_names_collapses_and_leaves_healthy_runs_alone",
     "the_text_alone_forecasts_how_contexts_lie",
 })  # fmt: skip
 """Scripts whose numbers no clock decides."""

@@ -65,19 +65,20 @@ def refuse_unordered(cut: SlicedModel) -> None:
 def exact(
     cut: SlicedModel, targets: Sequence[Float[Tensor, "T w"]], search: Search | None = None, *,
     known: Int[Tensor, "P s"] | None = None, allowed: Bool[Tensor, " V"] | None = None,
-    tolerance: float | None = None, seed: int = 0, progress: Progress | None = None,
+    tolerance: float | None = None, certain: float | None = None, seed: int = 0, progress: Progress | None = None,
 ) -> list[SearchTrace]:  # fmt: skip
     """Find the tokens of many prompts from their outputs at every position; one `SearchTrace` a prompt.
 
     `targets` are of each prompt [T, w'] (lengths may differ) the outputs of a causal slice after the `known` tokens, which come
     first and are not in the traces. `allowed` is the vocabulary searched (None: all of it), `tolerance` the largest relative
-    residual ||O - O*|| / ||O*|| that counts as found; None chooses by precision.
+    residual ||O - O*|| / ||O*|| that counts as found; None chooses by precision. The search of a position ends at a residual
+    within `certain` (None: a tolerance that is given, or what rounding makes), or at a larger one that stands alone.
 
     Memory: the model, the table (2 V w numbers) or 48 numbers a prompt and token; keys and values of a batch, at most 1 GB.
     """
     refuse_unordered(cut)
     with evaluating(cut.lens.model):  # once here, so that no forward pass has anything to switch
-        work = _LeftToRight(cut, targets, search or Search(), known, allowed, tolerance, seed, progress)
+        work = _LeftToRight(cut, targets, search or Search(), known, allowed, tolerance, certain, seed, progress)
         traces = [SearchTrace() for _ in targets]
         for index in work.forward(list(range(len(traces))), work.start, traces):
             traces[index] = work.backtrack(index, traces[index])
@@ -89,7 +90,7 @@ class _LeftToRight:
 
     def __init__(
         self, cut: SlicedModel, targets: Sequence[Tensor], search: Search, known: Tensor | None, allowed: Tensor | None,
-        tolerance: float | None, seed: int, progress: Progress | None,
+        tolerance: float | None, certain: float | None, seed: int, progress: Progress | None,
     ) -> None:  # fmt: skip
         self.cut, self.search, self.progress = cut, search, progress
         self.goals = [target.to(cut.lens.device).float() for target in targets]
@@ -103,7 +104,7 @@ class _LeftToRight:
         self.tolerance, self.floor = accepted(cut) if tolerance is None else tolerance, noise_floor(cut)
         # Tokens that were never trained have nearly equal vectors and pass the tolerance for one another: unless the
         # tolerance was set on purpose, the search goes on until a residual is as small as rounding makes it.
-        self.certain = self.tolerance if tolerance is not None else min(self.tolerance, 3 * self.floor)
+        self.certain = min(self.tolerance, certain or tolerance or 3 * self.floor)
         self.fits: dict[int, Fit] = {}  # of each prompt what its table was last fitted to
         self._done = 0
         self.scores = list[TokenScores]()  # of each prompt how well each token fits; empty without readouts

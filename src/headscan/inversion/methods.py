@@ -27,6 +27,7 @@ class Problem:
     known: list[dict[int, int]]  # of each prompt the tokens that are given, by position
     allowed: Bool[Tensor, " V"] | None = None  # the vocabulary to choose from; None: all of it
     tolerance: float | None = None  # relative residual that counts as found; None: by precision
+    certain: float | None = None  # one that ends the search of a position at once; None: a tolerance that is given
     seed: int = 0
     progress: Progress | None = None
 
@@ -89,7 +90,7 @@ class Exact(Search, Method):
         """All prompts in step, where every output after the known tokens is given."""
         traces = exact(
             problem.cut, targets, self, known=known, allowed=problem.allowed, tolerance=problem.tolerance,
-            seed=problem.seed, progress=problem.progress,
+            certain=problem.certain, seed=problem.seed, progress=problem.progress,
         )  # fmt: skip
         return [_reconstruction(trace) for trace in traces]
 

@@ -28,8 +28,8 @@ from headscan.text.prompts import Prompt
 
 # ---- Releases without noise: exact inversion, and what its certificate says.
 
-# The relative residual up to which the search itself takes a release for equal: what one code of a coarse format turns over
-# is more than that, and a neighbour might pass for it; then all candidates are run and the nearest is taken.
+# The relative residual up to which the search takes a release for equal at once: what one code of a coarse format turns over is
+# more than that, and a neighbour might pass for it; then the tokens predicted nearest are run, too, and it must stand alone.
 FINE = 2e-3
 
 
@@ -78,12 +78,12 @@ def exact_attack(
     start = time.process_time()
     problem = Problem(
         cut=cut, targets=targets, lengths=lengths, known=[{} for _ in lengths], seed=seed, progress=progress,
-        tolerance=max(accepted(cut), min(tolerance, FINE)) if mapped else None,
+        tolerance=max(accepted(cut), tolerance) if mapped else None, certain=max(accepted(cut), FINE) if mapped else None,
     )  # fmt: skip
     # With few candidates wrong prefixes are not taken back: each would cost as much again.
     found = Exact(budget=budget, backtracks=Exact.backtracks if budget is None else 0).solve(problem)
     seconds = time.process_time() - start
-    judged = replace(problem, tolerance=max(accepted(cut), tolerance) if mapped else None, progress=None)
+    judged = replace(problem, progress=None)
     entries = [
         assess(judged, number, Prompt.of_ids(cut.lens.tokenizer, row.tolist()), one)
         for number, (row, one) in enumerate(zip(windows, found, strict=True))
