@@ -193,7 +193,7 @@ class SiteStatistics(Accumulator):
         states, documents = states[:, self.skip_first :], documents[:, self.skip_first :]
         cells = self._codes(norms)
         if overflown := bool((cells >= 4).any()):  # in float32 they may overflow
-            finite = torch.isfinite(torch.linalg.vector_norm(states.double(), dim=-1))
+            finite = torch.isfinite(torch.linalg.vector_norm(states.double(), dim=-1)).cpu()
             if not bool(finite.all()):
                 window, position = (~finite).nonzero()[0].tolist()
                 raise NonFinite(windows[window], position + self.skip_first)
