@@ -1,6 +1,6 @@
 """A card that is none: tensors that say they are elsewhere, are computed here, refused what CUDA refuses, and counted.
 
-`Card.of(x)` is a copy on the card, whose device is `meta`. Inside `with Card() as card` the card's operations that are no views
+`Card.of(x)` is a copy on the card, of device `meta`. In `with Card() as card` the card's operations, not views or bare memory,
 are counted (`card.all`), and those at which the processor waits for it (`card.waits`): a number or the size of a mask is read,
 or memory is copied without `non_blocking`. With it, what comes from the card is NaN until an `Event` that was recorded later is
 awaited, which is a wait where the card has nothing else to do. Tensors of both memories in one operation are refused, as by CUDA.
@@ -90,9 +90,9 @@ def _run(function, args, kwargs, count):
         waits = here and (name in READS or masked)
         if crossing:
             waits = not ((there or name == "copy_") and kwargs.get("non_blocking"))
-        count.all += not function.is_view
+        count.all += (made := not function.is_view and name not in ("empty", "new_empty"))
         count.waits += waits
-        count.names[name + " (waits)" * waits] += not function.is_view
+        count.names[name + " (waits)" * waits] += made
     if "device" in kwargs and kwargs["device"] is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     kwargs = {**kwargs, "pin_memory": False} if kwargs.get("pin_memory") else kwargs

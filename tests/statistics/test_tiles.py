@@ -164,7 +164,7 @@ def test_a_huge_vector_is_summed_in_float64_all_the_same():
     assert np.isfinite(found.all.gram.dense().numpy()).all()
 
 
-@pytest.mark.parametrize(("dtype", "length", "most"), [(torch.float32, 10**9, 58.5), (torch.bfloat16, 50, 59.5)])
+@pytest.mark.parametrize(("dtype", "length", "most"), [(torch.float32, 10**9, 57.5), (torch.bfloat16, 50, 59.5)])
 def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_for_none(dtype, length, most, monkeypatch):
     """4,096 tokens in one tile, with sinks, at two sites behind an addition each. Every eighth tile is checked in float64."""
     states, counts, passes = torch.randn(32, 128, WIDTH).to(dtype), [], {}

@@ -60,7 +60,7 @@ class Accumulation(Accumulator):
         self._late: list[Callable[[], None]] = []
 
     def settle(self, *then: Callable[[], None]) -> None:
-        """Add what waits for a card; `then` waits next."""
+        """Add what waits for a card, which `state` knows nothing of; `then` waits next."""
         late, self._late = self._late, [*then]
         for step in late:
             step()
@@ -70,10 +70,6 @@ class Accumulation(Accumulator):
         self._late.append(lambda: self.sample.put(chosen, {n: x().float() if "." in n else x() for n, x in columns.items()}))
         if len(self._late) == 1:
             self.settle()
-
-    def state(self) -> dict[str, Tensor]:
-        self.settle()
-        return super().state()
 
     def merge(self, other: "Accumulation") -> None:
         last = max(self.next, other.next)

@@ -42,10 +42,9 @@ class Pieces:
 
     states: in any precision; documents and cells [B, T]: the number of each token's document, its place in `CELLS`; rows: the
     ordinary tokens, zeros in place of the m others, in float64, or in float32 about a centre; apart [m]: the places of the others
-    among the B·T, on the states' device; squares [B·T]: 1/‖x‖² of the tokens that are no sinks.
-
-    values [n + m, 2d + 4]: the `token_sums` of the ordinary tokens of each piece (some of none), then those of each token apart,
-    cell by cell; first and cell [n + m]: the place of the first token of each, and its cell.
+    among the B·T, on the states' device; squares [B·T]: 1/‖x‖² of the tokens that are no sinks; ordinary: the `token_sums` of the
+    ordinary tokens of each window, or `SHORT` of its tokens; values [n + m, 2d + 4]: of each piece's (some have none), then of
+    each token apart, cell by cell; first and cell [n + m]: the place of the first token of each, and its cell.
     """
 
     states: Tensor
@@ -54,6 +53,7 @@ class Pieces:
     apart: Tensor
     rows: Tensor
     squares: Tensor
+    ordinary: Tensor
     values: Tensor
     first: Tensor
     cell: Tensor
@@ -78,22 +78,27 @@ class Pieces:
         size = SHORT if cells.shape[1] % SHORT == 0 else cells.shape[1]  # a longer window would have many pieces
         own, code, norms = documents.reshape(-1, size), cells.reshape(-1, size), norms.reshape(-1, size)
         number = torch.nn.functional.pad((own[:, 1:] != own[:, :-1]).cumsum(1), (1, 0))
-        pieces = number[:, None] == torch.arange(int(number.max()) + 1)[:, None]  # [B, P, T]
-        kept, known, parts = (sent(mask, norms.device).to(norms.dtype) for mask in (code == 0, code < 2, pieces))
+        pieces = number[:, None] == torch.arange(int(number.max()) + 1)[:, None]  # [N, P, size]
+        masks = [pieces[:, :1] | True, pieces][: pieces.shape[1]]  # all sums are the same whatever the documents
+        kept, known, *parts = (sent(mask, norms.device).to(norms.dtype) for mask in (code == 0, code < 2, *masks))
         unit = norms.reciprocal().nan_to_num(posinf=0.0) * known  # 0 for what has no direction
-        weights = parts[:, :, None] * torch.stack([unit * kept, kept], dim=1)[:, None]  # [B, P, 2, T]
+        weights = [part[:, :, None] * torch.stack([unit * kept, kept], dim=1)[:, None] for part in parts]
         lengths, ones = (norms * kept).double(), kept.double()
         scalars = torch.stack([ones, ones - (unit * kept).sign(), lengths, lengths.square()], dim=-1)
-        numbers = torch.cat([weights.sum(-1, dtype=torch.float64), parts.double() @ scalars], dim=-1).flatten(0, 1)
-        numbers, single = sent(numbers, states.device), torch.cat([weights.flatten(), unit.square().flatten()])
-        every, squares = sent(single, states.device).tensor_split([weights.numel()])
-        directed = torch.bmm(every.view(len(own), -1, size), rows.view(len(own), size, -1)).view(len(numbers), 2, -1)
+        numbers = [[w.sum(-1, dtype=torch.float64), part.double() @ scalars] for w, part in zip(weights, parts, strict=True)]
+        known = sent(torch.cat([torch.cat(both, dim=-1).flatten(0, 1) for both in numbers]), states.device)
+        single = sent(torch.cat([w.flatten() for w in (*weights, unit.square())]), states.device)
+        *blocks, squares = single.split([w.numel() for w in (*weights, unit)])
+        directed, tokens = rows.new_empty(len(known), 2, rows.shape[2]), rows.view(len(own), size, -1)
+        for block, made in zip(blocks, directed.split([mask[..., 0].numel() for mask in masks]), strict=True):
+            torch.bmm(block.view(len(own), -1, size), tokens, out=made.view(len(own), -1, rows.shape[2]))
         if centre is not None:
-            directed = torch.addcmul(directed, numbers[:, :2, None], centre)
-        values = torch.cat([torch.cat([directed.flatten(1), numbers[:, 2:]], dim=1), alone])
+            directed = torch.addcmul(directed, known[:, :2, None], centre)
+        every = torch.cat([torch.cat([directed.flatten(1), known[:, 2:]], dim=1), alone])
         begins = (pieces.long().argmax(2) + size * torch.arange(len(own))[:, None]).flatten()
+        ordinary, values = every[: len(own)], every[-len(begins) - len(place) :]
         cell = torch.cat([torch.zeros_like(begins), cells.flatten()[place]])
-        return cls(states, documents, cells, apart, rows, squares, values, torch.cat([begins, place]), cell, centre)
+        return cls(states, documents, cells, apart, rows, squares, ordinary, values, torch.cat([begins, place]), cell, centre)
 
     @property
     def by_cell(self) -> Sequence[Tensor]:
@@ -105,8 +110,7 @@ class Pieces:
         """Σx²/‖x‖² of the tokens that are no sinks, by coordinate [d]."""
         rows = (self.rows if self.centre is None else self.states).flatten(0, 1)
         step = CHUNK if rows.device.type == "cpu" else len(rows)
-        pairs = zip(rows.split(step), self.squares.split(step), strict=True)
-        found = [(weights[None] @ part.to(weights.dtype).square())[0] for part, weights in pairs]
+        found = [(w[None] @ x.to(w.dtype).square())[0] for x, w in zip(rows.split(step), self.squares.split(step), strict=True)]
         if self.centre is None:  # which has zeros in place of the first ones
             found.append(self.by_cell[1][:, : rows.shape[1]].square().sum(0))
         return found[0] if len(found) == 1 else torch.stack(found).sum(0, dtype=torch.float64)

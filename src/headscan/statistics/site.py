@@ -225,12 +225,10 @@ class SiteStatistics(Accumulator):
     def _cells(self, cut: Pieces, kept: dict[str, Sums]) -> None:
         if self.tiles is not None:
             self.tiles.tokens += cut.cells.numel()
-        ordinary, *others = cut.by_cell
-        sums, gram, count = ordinary.sum(0), _gram(kept["ordinary"]), cut.cells.numel() - len(cut.apart)
+        sums, gram, count = cut.ordinary.sum(0), _gram(kept["ordinary"]), cut.cells.numel() - len(cut.apart)
         kept["ordinary"].sums += sums
         self.squared_unit += cut.squared_unit
-        if cut.centre is not None and gram.panels:
-            assert self.tiles is not None
+        if self.tiles is not None and cut.centre is not None and gram.panels:
             self.tiles.add(gram, cut)
             gram.sum.add_(sums[self.width : -4]).sub_(cut.centre, alpha=count)
             gram.count += count
@@ -239,7 +237,7 @@ class SiteStatistics(Accumulator):
         else:
             place = (cut.cells.flatten() == 0).nonzero().flatten()
             gram.add(cut.states.flatten(0, 1)[sent(place, self.device)].double())
-        for cell, alone in zip(CELLS[1:], others, strict=True):
+        for cell, alone in zip(CELLS[1:], cut.by_cell[1:], strict=True):
             if len(alone):
                 total = alone.sum(0)
                 kept[cell].sums += total

@@ -55,8 +55,8 @@ class Tiles(Accumulator):
             rows.index_fill_(0, cut.apart, 0.0)
             along = rows @ self.signs
             self.products += gram.full(products) @ self.signs - rows.T @ along
-            self.sums += cut.by_cell[0].sum(0) - exact.by_cell[0].sum(0)
-            self.checked += torch.stack([exact.by_cell[0][:, -4].sum(), along.square().sum() / SIGNS])
+            self.sums += cut.ordinary.sum(0) - exact.ordinary.sum(0)
+            self.checked += torch.stack([exact.ordinary[:, -4].sum(), along.square().sum() / SIGNS])
         self.tiles += 1
 
     def merge(self, other: "Tiles") -> None:
