@@ -1,14 +1,17 @@
 """A card that is none: tensors that say they are elsewhere, are computed here, refused what CUDA refuses, and counted.
 
-`Card.of(x)` is a copy on the card, whose device is `meta`. Inside `with Card() as card` the card's operations that are no views
+`Card.of(x)` is a copy on the card, of device `meta`. In `with Card() as card` the card's operations, not views or bare memory,
 are counted (`card.all`), and those at which the processor waits for it (`card.waits`): a number or the size of a mask is read,
-or memory is copied, but to the card with `non_blocking`. Tensors of both memories in one operation are refused, as CUDA does.
+or memory is copied without `non_blocking`. With it, what comes from the card is NaN until an `Event` that was recorded later is
+awaited, which is a wait where the card has nothing else to do. Tensors of both memories in one operation are refused, as by CUDA.
 """
 
 from collections import Counter
+from types import SimpleNamespace
 
 import numpy as np
 import torch
+import torch._dynamo  # which torch imports late, and which needs torch's own `Event`
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
@@ -40,7 +43,7 @@ class Card(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.all, self.waits, self.names = 0, 0, Counter()
+        self.all, self.waits, self.names, self.coming = 0, 0, Counter(), []
 
     def counts(self) -> np.ndarray:
         return np.array([self.all, self.waits])
@@ -51,6 +54,16 @@ class Card(TorchDispatchMode):
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         return _run(function, args, kwargs or {}, self)
+
+
+class Event(SimpleNamespace):
+    def record(self) -> None:
+        self.at, self.coming, self.card.coming = self.card.all, self.card.coming, []
+
+    def synchronize(self) -> None:
+        self.card.waits += self.card.all == self.at
+        for here, copied in self.coming:
+            here.copy_(copied)
 
 
 def _run(function, args, kwargs, count):
@@ -65,7 +78,10 @@ def _run(function, args, kwargs, count):
         raise RuntimeError(f"{name}: tensors of the card and of the processor")
     if name == "copy_":
         there, source = isinstance(args[0], OnCard), isinstance(args[1], OnCard)
-        crossing = there != source
+        crossing, kwargs = there != source, {"non_blocking": any(args[2:])} | kwargs
+        if source and not there and kwargs["non_blocking"]:
+            count.coming.append((args[0], args[1].held.clone()))
+            args = (args[0], torch.full_like(args[1].held, torch.nan))
     else:
         crossing = copies and here != there
     # A mask's size is read; places that are not on the card are copied to it.
@@ -73,10 +89,10 @@ def _run(function, args, kwargs, count):
     if count is not None and (here or there):
         waits = here and (name in READS or masked)
         if crossing:
-            waits = not (there and kwargs.get("non_blocking"))
-        count.all += not function.is_view
+            waits = not ((there or name == "copy_") and kwargs.get("non_blocking"))
+        count.all += (made := not function.is_view and name not in ("empty", "new_empty"))
         count.waits += waits
-        count.names[name + " (waits)" * waits] += not function.is_view
+        count.names[name + " (waits)" * waits] += made
     if "device" in kwargs and kwargs["device"] is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     kwargs = {**kwargs, "pin_memory": False} if kwargs.get("pin_memory") else kwargs

@@ -97,9 +97,9 @@ def test_clusters_have_the_sums_of_their_own_tokens_wherever_windows_are_cut():
 def test_series_fold_alike_in_any_order():
     values = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     whole, back, odd = Series(2, 512), Series(2, 512), Series(2, 512)
-    whole.add(values, torch.arange(3000))
+    Series.add(values, [(whole, torch.arange(3000), 0)])
     for window in reversed(range(3000)):
-        (back if window % 3 else odd).add(values[window : window + 1], torch.tensor([window]))
+        Series.add(values[window : window + 1], [(back if window % 3 else odd, torch.tensor([window]), 0)])
     odd.merge(back)
     assert (whole.size, odd.size) == (8, 8)
     assert torch.allclose(whole.table, odd.table, atol=1e-12)

@@ -1,6 +1,8 @@
 """Float32 products of tiles: every field within what is allowed of float64's, any split, bit for bit after an interruption, and
 caught where they are coarser than they were measured to be."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -10,11 +12,13 @@ from safetensors.torch import load, save
 
 import headscan
 from headscan.measures import MEASURES
+from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.examine import site_cells
 from headscan.statistics import SiteStatistics, errors, site
 from headscan.statistics.gram import Gram
 from headscan.statistics.tiles import EVERY
-from tests.card import Card
+from headscan.text import Batch
+from tests.card import Card, Event
 
 WIDTH, LENGTH, WINDOWS = 24, 32, 48
 CORE = [measure for measure in MEASURES.values() if measure.words.core]
@@ -40,10 +44,10 @@ def states(kind: str = "cone", seed: int = 0, dtype: torch.dtype = torch.float32
     return x.to(dtype)
 
 
-def made(x: torch.Tensor, batches: list[list[int]], *, bounded: bool = True) -> SiteStatistics:
+def made(x: torch.Tensor, batches: list[list[int]], *, bounded: bool = True, turned: bool = False) -> SiteStatistics:
     found = SiteStatistics(WIDTH, intervals=True, lengths=4, bounded=bounded)
     for batch in batches:
-        found.update(x[batch], batch)
+        found.update(x[batch].mT.contiguous().mT if turned else x[batch], batch)
     return found
 
 
@@ -102,7 +106,7 @@ def test_where_the_mean_has_nearly_all_of_the_energy_float64_sums():
 @pytest.mark.parametrize("kind", ["cone", "round"])
 def test_parts_with_other_centres_make_the_whole(kind):
     x, every = states(kind), batches()
-    parts = [made(x, every[k::3]) for k in range(3)]
+    parts = [made(x, every[k::3], turned=k == 1) for k in range(3)]
     assert len({tuple(part.tiles.centre.tolist()) for part in parts}) == 3
     parts[2].merge(restored(parts[0]))
     parts[2].merge(restored(parts[1]))
@@ -160,26 +164,26 @@ def test_a_huge_vector_is_summed_in_float64_all_the_same():
     assert np.isfinite(found.all.gram.dense().numpy()).all()
 
 
-def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_once():
-    """16,384 tokens in one tile, with sinks: once 10,580 operations and 482 waits. Every eighth tile is checked in float64."""
-    states = torch.randn(128, 128, WIDTH)
+@pytest.mark.parametrize(("dtype", "length", "most"), [(torch.float32, 10**9, 57.5), (torch.bfloat16, 50, 59.5)])
+def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_for_none(dtype, length, most, monkeypatch):
+    """4,096 tokens in one tile, with sinks, at two sites behind an addition each. Every eighth tile is checked in float64."""
+    states, counts, passes = torch.randn(32, 128, WIDTH).to(dtype), [], {}
     states[::2, 0] *= 30
+    numbers = np.arange(29 * 32 * 128).reshape(29, 32, 128)
+    batches = [Batch(k, x[:, 0] // 128, x, x // length) for k, x in enumerate(numbers)]
+    source = SimpleNamespace(lens=None, vocabulary=0, context=128, alone=False, pooled=lambda site: False)
     with Card() as card:
-        x, found = Card.of(states), SiteStatistics(WIDTH, intervals=True, lengths=4, bounded=True, device="meta")
-        for start in range(0, 3072, 128):
-            found.update(x, list(range(start, start + 128)))
-        before, counts = card.counts(), []
-        for start in range(3072, 5120, 128):
-            found.update(x, list(range(start, start + 128)))
-            before, counts = card.counts(), [*counts, card.counts() - before]
-        every = found.sums("all").sums
-    operations, waits = np.median(counts, 0)
-    assert (operations <= 105, waits) == (True, 1)
-    assert np.mean(counts, 0)[1] <= 2  # the sample is copied from the card now and then
-    there = SiteStatistics(WIDTH)
-    for start in range(0, 5120, 128):
-        there.update(states, list(range(start, start + 128)))
-    torch.testing.assert_close(every.held, there.sums("all").sums, rtol=1e-5, atol=0.1)
+        monkeypatch.setattr(torch, "Event", lambda device: Event(card=card))
+        for device, x in (("meta", Card.of(states)), ("cpu", states)):
+            source.visit = lambda batch, names, take, x=x: [take(name, x + 0.0) for name in names]
+            found = Accumulation({"a": WIDTH, "b": WIDTH}, 0, intervals=True, bounded=True, lengths={"b": 4}, device=device)
+            accumulate(source, batches, found, after=lambda batch: counts.append(card.counts()))
+            passes[device] = [site.sums("all").sums for site in found.sites.values()], found.sample.columns
+    each = np.diff(counts[18:29], axis=0)  # between two doublings of the text
+    assert (np.median(each[:, 0]) / 2 - 1 <= most, each[:, 1].tolist()) == (True, [0] * 10)
+    (there, sample), (here, wanted) = passes.values()
+    torch.testing.assert_close([sums.held for sums in there], here, rtol=1e-5, atol=0.1)
+    assert all(torch.equal(sample[name], column) for name, column in wanted.items())
 
 
 OPTIONS = {"max_tokens": 4096, "context": 64, "sites": "block.0,block.3,final_norm"}

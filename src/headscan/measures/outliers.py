@@ -179,8 +179,7 @@ def _massive(statistics: SiteStatistics, cloud: Cloud, count: float) -> Cells:
 def _rogue(statistics: SiteStatistics, cloud: Cloud) -> Cells:
     names = ("average_cosine_without_rogue", "top_direction_share_without_rogue", "effective_rank_without_rogue")
     cells: Cells = {"rogue_coordinates": [], "rogue_share": None, **dict.fromkeys(names)}
-    squared = (statistics.squared_unit["ordinary"] + statistics.squared_unit["first"]).cpu().numpy()
-    parts = contributions(cloud.count - cloud.zeros, cloud.unit_sum, squared)
+    parts = contributions(cloud.count - cloud.zeros, cloud.unit_sum, statistics.squared_unit.cpu().numpy())
     if parts is None or not parts.sum() > 1e-3:
         return cells
     shares = parts / parts.sum()

@@ -17,8 +17,8 @@ from headscan.run import BadInput, Row, uninterrupted
 from headscan.scanner.settings import Scanning, affordable_lengths, choose
 from headscan.states import VectorSource
 from headscan.statistics import Cloud, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
-from headscan.statistics.accumulator import Accumulator
-from headscan.statistics.reservoir import Chosen
+from headscan.statistics.accumulator import Accumulator, fetched
+from headscan.statistics.reservoir import Chosen, lengths
 from headscan.statistics.tally import BlockedCounts, FirstWindows
 from headscan.statistics.uncertainty import Cells, Floats
 from headscan.text import Batch
@@ -57,6 +57,19 @@ class Accumulation(Accumulator):
         self.extras = dict(extras or {})
         self.windows = self.next = 0
         self.whole = True  # no batch is half in
+        self._late: list[Callable[[], None]] = []
+
+    def settle(self, *then: Callable[[], None]) -> None:
+        """Add what waits for a card, which `state` knows nothing of; `then` waits next."""
+        late, self._late = self._late, [*then]
+        for step in late:
+            step()
+
+    def put(self, chosen: Chosen, columns: Mapping[str, Callable[[], Tensor]]) -> None:
+        """Enter positions into the sample, with what waits for a card or now."""
+        self._late.append(lambda: self.sample.put(chosen, {n: x().float() if "." in n else x() for n, x in columns.items()}))
+        if len(self._late) == 1:
+            self.settle()
 
     def merge(self, other: "Accumulation") -> None:
         last = max(self.next, other.next)
@@ -91,7 +104,7 @@ def accumulate(
     window at the end (a rest of stored states) is in the sums alone.
 
     `after` is called when a batch is wholly in `result`: the moment to show progress or to store the state. The states of one
-    site of one batch are alive at a time, beside the model's own.
+    site of one batch are alive at a time, beside the model's own; on a card of two, as a site is added when the next one comes.
     Raises BadInput, naming site and place, where a state is NaN or infinite; nothing of that batch is then counted.
     """
     watch, passing = watch or {}, passing or {}
@@ -104,22 +117,22 @@ def accumulate(
         ids = torch.from_numpy(np.ascontiguousarray(batch.ids))
         windows, rest = batch.indices.tolist(), batch.ids.shape[1] < source.context and not source.alone
         chosen = result.sample.offer(windows, ids.shape[1])
-        columns = {"id": chosen.of(ids), "context": _contexts(ids, chosen.rows, chosen.positions)}
+        columns = {"id": fetched(chosen.of(ids)), "context": fetched(_contexts(ids, chosen.rows, chosen.positions))}
 
         def take(
             site: str, states: Tensor, windows: list[int] = windows, ids: Tensor = ids, chosen: Chosen = chosen,
-            batch: Batch = batch, columns: dict[str, Tensor] = columns, rest: bool = rest,
+            batch: Batch = batch, columns: dict[str, Callable[[], Tensor]] = columns, rest: bool = rest,
         ) -> None:  # fmt: skip
             if source.pooled(site):  # one vector a window, of no token
                 whole = batch._replace(documents=batch.documents[:, :1])
-                return _count(source, result.sites[site], site, states, whole, None, rest=rest)
+                return _count(source, result, site, states, whole, None, rest=rest)
             if site in result.sites:
-                _count(source, result.sites[site], site, states, batch, ids if source.vocabulary else None, rest=rest)
+                _count(source, result, site, states, batch, ids if source.vocabulary else None, rest=rest)
             at_site = SiteBatch(site, states, ids, windows, skip_first=skip_first, documents=torch.from_numpy(batch.documents))
             for update in () if rest else (*passing.get(site, ()), *watch.get(site, ())):
                 update(at_site)
             if len(chosen) and (site in result.sites or site in watch):
-                columns[f"state.{site}"] = chosen.of(states).float()
+                columns[f"state.{site}"] = fetched(chosen.of(states))
 
         with uninterrupted():
             result.whole = False
@@ -129,27 +142,34 @@ def accumulate(
             for extra in () if rest else kept:
                 extra.update(ids, windows)
             if len(chosen):
-                result.sample.put(chosen, columns)
+                result.put(chosen, columns)
             result.windows += len(windows)
             result.next = windows[-1] + 1
             result.whole = True
         if after is not None:
             after(batch)
+    result.settle()
 
 
 def _count(
-    source: VectorSource, statistics: SiteStatistics, site: str, states: Tensor, batch: Batch, ids: Tensor | None, *,
-    rest: bool,
-) -> None:  # fmt: skip
-    """Add a batch to a site's statistics; BadInput where a state is NaN or infinite."""
-    try:
-        statistics.update(states, batch.indices.tolist(), torch.from_numpy(batch.documents), ids, rest=rest)
-    except NonFinite as error:
-        advice = "Try --dtype float32, or look for broken weights." if source.lens else "They are stored so."
-        raise BadInput(
-            f"{source.name} gives NaN or infinite values at site {site} (window {error.window}, position {error.position}, in "
-            f"{str(states.dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
-        ) from None
+    source: VectorSource, result: Accumulation, site: str, states: Tensor, batch: Batch, ids: Tensor | None, *, rest: bool
+) -> None:
+    """Add a batch to a site's statistics, on a card when the next site comes; BadInput where a state is NaN or infinite."""
+    statistics, documents = result.sites[site], torch.from_numpy(batch.documents)
+    states = states.detach().to(statistics.device, copy=statistics.device.type != "cpu")  # the model may go on in its memory
+    norms = fetched(lengths(states))
+
+    def add() -> None:
+        try:
+            statistics.update(states, batch.indices.tolist(), documents, ids, rest=rest, norms=norms())
+        except NonFinite as error:
+            advice = "Try --dtype float32, or look for broken weights." if source.lens else "They are stored so."
+            raise BadInput(
+                f"{source.name} gives NaN or infinite values at site {site} (window {error.window}, position {error.position}, "
+                f"in {str(states.dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
+            ) from None
+
+    return add() if statistics.device.type == "cpu" else result.settle(add)
 
 
 def _contexts(ids: Tensor, rows: Floats, positions: Floats) -> Tensor:

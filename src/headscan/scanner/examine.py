@@ -289,6 +289,7 @@ class Examiner:
         def store(*, must: bool = False) -> None:
             if self.run.folder is None or not accumulated.whole:
                 return
+            accumulated.settle()
             state = accumulated.state()
             if must or parts.affordable(sum(tensor.nbytes for tensor in state.values())):
                 parts.write(name, state, note=source.mark())

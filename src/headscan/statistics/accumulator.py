@@ -104,9 +104,24 @@ def unprefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor of the processor on a device, for which nothing waits."""
-    pinned = tensor.pin_memory() if device.type == "cuda" else tensor
+    """A tensor on a device, for which nothing waits if it was the processor's."""
+    pinned = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
     return pinned.to(device, non_blocking=True)
+
+
+def fetched(tensor: Tensor) -> Callable[[], Tensor]:
+    """A tensor for the processor, on its way from a card from now on; what is returned waits for it."""
+    if tensor.device.type == "cpu":
+        return lambda: tensor
+    here, event = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda), torch.Event(tensor.device)
+    here.copy_(tensor, non_blocking=True)
+    event.record()
+
+    def arrived() -> Tensor:
+        event.synchronize()
+        return here
+
+    return arrived
 
 
 T = TypeVar("T")

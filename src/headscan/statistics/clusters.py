@@ -5,21 +5,22 @@ text's states stands for them, the same whatever the order or the split of the t
 taken at the whole text, when all of it was read (`headscan.statistics.errors`).
 """
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, lazy, sent
+from headscan.statistics.accumulator import Accumulator, fetched, sent
 from headscan.statistics.reservoir import CELLS, Chosen, Reservoir
 
 # The sample: eight tokens a dimension and at least 4,096, but no more than 16 MiB of float32, or a fifth of a second moment.
 SAMPLE_TOKENS, SAMPLE_BYTES = 4096, 16 * 2**20
 CLUSTERS = 64  # at most, of documents and of windows; beyond that neighbours are added
 KINDS = ("documents", "windows")
+SHORT = 128  # tokens that a product with each of their pieces' weights is taken of
 CHUNK = 512  # tokens that are squared at a time: they stay near
 
 
@@ -28,114 +29,91 @@ def sample_tokens(width: int) -> int:
     return max(1, min(max(SAMPLE_TOKENS, 8 * width), max(SAMPLE_BYTES, width**2 * 4 // 5) // (4 * width)))
 
 
-def inverses(norms: Tensor) -> Tensor:
-    """1/‖x‖, and 0 for what has no direction."""
-    return norms.reciprocal().nan_to_num(posinf=0.0)
-
-
 def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
     """What each of n tokens [n, d] adds to the averages: x/‖x‖, x, 1, whether it is zero, ‖x‖, ‖x‖² [n, 2d + 4]."""
-    directed = rows * inverses(norms)[:, None]
-    scalars = torch.stack([torch.ones_like(norms), (norms == 0).double(), norms, norms.square()], dim=1)
-    return torch.cat([directed, rows, scalars], dim=1)
+    directed = rows / norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None]
+    scalars = torch.ones_like(norms), (norms == 0).double(), norms, norms.square()
+    return torch.cat([directed, rows, *(column[:, None] for column in scalars)], dim=1)
 
 
 @dataclass(frozen=True)
 class Pieces:
-    """B windows of T tokens [B, T, d], cut into the pieces of documents that they hold.
+    """B windows of T tokens [B, T, d], cut into the n pieces of documents that they, or `SHORT` of their tokens, hold.
 
-    states: in any precision; documents [B, T], the number of each token's; cells [B, T], the place in `CELLS` of each.
-
-    The tokens that are not ordinary are few, and kept apart: their `place` [m] among the B·T; `apart` [2, m], on the states'
-    device, that and the window of each; `alone` [m, 2d + 4], the `token_sums` of each; members [m], the cell of each, 2, 3, 1.
-
-    rows: the ordinary others, zeros in place of those apart, in float64, or in float32 about a centre; inverse [B, T]: their
-    1/‖x‖; ordinary [B, 2d + 4]: their `token_sums` by window.
+    states: in any precision; documents and cells [B, T]: the number of each token's document, its place in `CELLS`; rows: the
+    ordinary tokens, zeros in place of the m others, in float64, or in float32 about a centre; apart [m]: the places of the others
+    among the B·T, on the states' device; squares [B·T]: 1/‖x‖² of the tokens that are no sinks; ordinary: the `token_sums` of the
+    ordinary tokens of each window, or `SHORT` of its tokens; values [n + m, 2d + 4]: of each piece's (some have none), then of
+    each token apart, cell by cell; first and cell [n + m]: the place of the first token of each, and its cell.
     """
 
     states: Tensor
     documents: Tensor
     cells: Tensor
-    place: Tensor
     apart: Tensor
-    members: Tensor
-    alone: Tensor
     rows: Tensor
-    inverse: Tensor
-    scalars: Tensor
+    squares: Tensor
     ordinary: Tensor
+    values: Tensor
+    first: Tensor
+    cell: Tensor
     centre: Tensor | None = None
 
     @classmethod
     def of(
         cls, states: Tensor, documents: Tensor, cells: Tensor, norms: Tensor | None = None, centre: Tensor | None = None
     ) -> Self:
-        """Of the states alone, whose cells are known to the processor; with a centre [d], and `norms` [B, T], in float32."""
+        """Of the states alone, of which the processor knows all else; with a centre [d], and `norms` [B, T], in float32."""
         place = cells.flatten().nonzero().flatten()
-        place = place[((cells.flatten()[place] + 1) % 3).argsort(stable=True)]  # those of a cell, and first ones, are neighbours
-        apart = sent(torch.stack([place, place // cells.shape[1]]), states.device)
-        rare = states.flatten(0, 1)[apart[0]].double()
+        place = place[cells.flatten()[place].argsort(stable=True)]
+        apart = sent(place, states.device)
+        rare = states.flatten(0, 1)[apart].double()
         alone = token_sums(rare, torch.linalg.vector_norm(rare, dim=-1))
         if centre is None or norms is None:
             rows = states.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
             norms = torch.linalg.vector_norm(rows, dim=-1)
         else:
-            rows = states - centre.float()
-        rows.flatten(0, 1).index_fill_(0, apart[0], 0.0)
-        kept = sent((cells == 0).to(rows.dtype), states.device)
-        inverse = inverses(norms) * kept
-        weights = torch.stack([inverse, kept], dim=1)
-        directed = torch.bmm(weights, rows).double()  # in one reading of the rows
+            rows = (states - centre).contiguous()
+        rows.flatten(0, 1).index_fill_(0, apart, 0.0)
+        size = SHORT if cells.shape[1] % SHORT == 0 else cells.shape[1]  # a longer window would have many pieces
+        own, code, norms = documents.reshape(-1, size), cells.reshape(-1, size), norms.reshape(-1, size)
+        number = torch.nn.functional.pad((own[:, 1:] != own[:, :-1]).cumsum(1), (1, 0))
+        pieces = number[:, None] == torch.arange(int(number.max()) + 1)[:, None]  # [N, P, size]
+        masks = [pieces[:, :1] | True, pieces][: pieces.shape[1]]  # all sums are the same whatever the documents
+        kept, known, *parts = (sent(mask, norms.device).to(norms.dtype) for mask in (code == 0, code < 2, *masks))
+        unit = norms.reciprocal().nan_to_num(posinf=0.0) * known  # 0 for what has no direction
+        weights = [part[:, :, None] * torch.stack([unit * kept, kept], dim=1)[:, None] for part in parts]
+        lengths, ones = (norms * kept).double(), kept.double()
+        scalars = torch.stack([ones, ones - (unit * kept).sign(), lengths, lengths.square()], dim=-1)
+        numbers = [[w.sum(-1, dtype=torch.float64), part.double() @ scalars] for w, part in zip(weights, parts, strict=True)]
+        known = sent(torch.cat([torch.cat(both, dim=-1).flatten(0, 1) for both in numbers]), states.device)
+        single = sent(torch.cat([w.flatten() for w in (*weights, unit.square())]), states.device)
+        *blocks, squares = single.split([w.numel() for w in (*weights, unit)])
+        directed, tokens = rows.new_empty(len(known), 2, rows.shape[2]), rows.view(len(own), size, -1)
+        for block, made in zip(blocks, directed.split([mask[..., 0].numel() for mask in masks]), strict=True):
+            torch.bmm(block.view(len(own), -1, size), tokens, out=made.view(len(own), -1, rows.shape[2]))
         if centre is not None:
-            directed = directed.addcmul(weights.sum(-1, dtype=torch.float64)[..., None], centre)
-        lengths, kept = (norms * kept).double(), kept.double()
-        scalars = torch.stack([kept, kept - inverse.sign(), lengths, lengths.square()], dim=-1)
-        ordinary = torch.cat([directed.flatten(1), scalars.sum(1)], dim=1)
-        members = cells.flatten()[place]
-        return cls(states, documents.cpu(), cells, place, apart, members, alone, rows, inverse, scalars, ordinary, centre)
+            directed = torch.addcmul(directed, known[:, :2, None], centre)
+        every = torch.cat([torch.cat([directed.flatten(1), known[:, 2:]], dim=1), alone])
+        begins = (pieces.long().argmax(2) + size * torch.arange(len(own))[:, None]).flatten()
+        ordinary, values = every[: len(own)], every[-len(begins) - len(place) :]
+        cell = torch.cat([torch.zeros_like(begins), cells.flatten()[place]])
+        return cls(states, documents, cells, apart, rows, squares, ordinary, values, torch.cat([begins, place]), cell, centre)
 
-    def those(self, chosen: Tensor) -> Tensor:
-        """The rows of `alone` that are chosen, bool [m], neighbours, known to the processor."""
-        start = int(chosen.long().argmax()) if len(chosen) else 0
-        return self.alone[start : start + int(chosen.sum())]
-
-    @lazy
-    def sums(self) -> Tensor:
-        """`token_sums` of each window [B, 2d + 4], of all tokens."""
-        return self.ordinary.index_add(0, self.apart[1], self.alone)
-
-    @lazy
-    def starts(self) -> list[int]:
-        begins = torch.ones(self.documents.shape, dtype=torch.bool)
-        begins[:, 1:] = self.documents[:, 1:] != self.documents[:, :-1]
-        return [*begins.flatten().nonzero().flatten().tolist(), begins.numel()]
+    @property
+    def by_cell(self) -> Sequence[Tensor]:
+        """The `values` of each of `CELLS`."""
+        return list(self.values.split(self.cell.bincount(minlength=len(CELLS)).tolist()))
 
     @property
     def squared_unit(self) -> Tensor:
-        """Σx²/‖x‖² of the ordinary tokens, by coordinate [d]."""
-        rows, squares = (self.rows if self.centre is None else self.states).flatten(0, 1), self.inverse.flatten().square()
+        """Σx²/‖x‖² of the tokens that are no sinks, by coordinate [d]."""
+        rows = (self.rows if self.centre is None else self.states).flatten(0, 1)
         step = CHUNK if rows.device.type == "cpu" else len(rows)
-        pairs = zip(rows.split(step), squares.split(step), strict=True)
-        found = [(weights @ part.to(weights.dtype).square()).double() for part, weights in pairs]
-        return found[0] if len(found) == 1 else torch.stack(found).sum(0)
-
-    @property
-    def whole(self) -> bool:
-        return len(self.starts) == len(self.rows) + 1
-
-    @lazy
-    def piece_sums(self) -> Tensor:
-        """`token_sums` of the ordinary tokens of each piece [n, 2d + 4]."""
-        if self.whole:
-            return self.ordinary
-        scalars, tokens = self.scalars.flatten(0, 1), self.rows.flatten(0, 1)
-        weights = torch.stack([self.inverse.flatten().double(), scalars[:, 0]])
-        spans = list(pairwise(self.starts))
-        directed = torch.stack([weights[:, a:b].to(tokens) @ tokens[a:b] for a, b in spans]).double()
-        if self.centre is not None:
-            directed += torch.stack([weights[:, a:b].sum(1) for a, b in spans])[..., None] * self.centre
-        directed = directed.flatten(1)
-        return torch.cat([directed, torch.stack([scalars[a:b].sum(0) for a, b in spans])], dim=1)
+        found = [(w[None] @ x.to(w.dtype).square())[0] for x, w in zip(rows.split(step), self.squares.split(step), strict=True)]
+        if self.centre is None:  # which has zeros in place of the first ones
+            found.append(self.by_cell[1][:, : rows.shape[1]].square().sum(0))
+        return found[0] if len(found) == 1 else torch.stack(found).sum(0, dtype=torch.float64)
 
 
 class Series(Accumulator):
@@ -151,11 +129,14 @@ class Series(Accumulator):
         self.columns, self.limit, self.cells, self.size = columns, limit, cells, 1
         self.table = torch.from_numpy(np.zeros((cells, limit, columns))).to(device)  # numpy's takes no memory until it is used
 
-    def add(self, values: Tensor, units: Tensor, cells: Tensor | int = 0) -> None:
-        """Add the numbers [n, columns] of these units [n] of these cells; the processor knows both."""
-        self.reach(int(units.max()) // self.limit + 1)
-        place = sent(units // self.size + self.limit * cells, self.table.device)
-        self.table.flatten(0, 1).index_add_(0, place, values.double())
+    @staticmethod
+    def add(values: Tensor, every: Sequence[tuple["Series", Tensor, Tensor | int]]) -> None:
+        """Add the numbers [n, columns] to several series: of these units [n] of these cells, both known to the processor."""
+        for series, units, _ in every:
+            series.reach(int(units.max()) // series.limit + 1)
+        places = torch.stack([units // series.size + series.limit * cells for series, units, cells in every])
+        for (series, _, _), place in zip(every, sent(places, values.device), strict=True):
+            series.table.flatten(0, 1).index_add_(0, place, values)
 
     def merge(self, other: "Series") -> None:
         self.reach(other.size)
@@ -200,33 +181,26 @@ class Clusters(Accumulator):
 
     def __init__(self, width: int, device: torch.device | str = "cpu"):
         self.width, self.sample = width, Reservoir(sample_tokens(width))
-        self._late: list[tuple[Chosen, dict[str, Tensor]]] = []  # what enters the sample next: each time it is copied whole
+        self._late: list[tuple[Chosen, dict[str, Callable[[], Tensor]]]] = []  # they enter the sample, copied whole, together
         self.tables = {kind: Series(2 * width + 4, CLUSTERS, len(CELLS), device) for kind in KINDS}
 
-    def update(self, cut: Pieces, numbers: list[int]) -> None:
-        """Add the windows with these numbers in the text."""
-        length = cut.documents.shape[1]
-        first = torch.tensor(cut.starts[:-1])
-        pieces = torch.cat([torch.arange(len(first)), torch.searchsorted(first[1:], cut.place, right=True)])
-        values = torch.cat([cut.piece_sums, cut.alone])
-        cells = torch.cat([torch.zeros_like(first), cut.members])
-        units = {"documents": cut.documents.flatten()[first], "windows": torch.tensor(numbers)[first // length]}
-        for kind, own in units.items():
-            self.tables[kind].add(values, own[pieces], cells)
-        chosen = self.sample.offer(numbers, length)
-        if len(chosen):
-            columns = {"state": chosen.of(cut.states).float(), "document": chosen.of(cut.documents), "cell": chosen.of(cut.cells)}
-            self._late.append((chosen, columns))
-            if sum(len(late) for late, _ in self._late) > self.sample.size // 4:
-                self._settle()
+    def update(self, cut: Pieces, numbers: list[int]) -> list[tuple[Series, Tensor, Tensor | int]]:
+        """Let windows with these numbers in the text into the sample; the tables that their `values` are to be added to."""
+        if sum(len(late) for late, _ in self._late) > self.sample.size // 4:
+            self._settle()
+        if len(chosen := self.sample.offer(numbers, cut.cells.shape[1])):
+            columns = {"state": cut.states, "document": cut.documents, "cell": cut.cells}
+            self._late.append((chosen, {name: fetched(chosen.of(column)) for name, column in columns.items()}))
+        units = cut.documents.flatten()[cut.first], torch.tensor(numbers)[cut.first // cut.cells.shape[1]]
+        return [(self.tables[kind], own, cut.cell) for kind, own in zip(KINDS, units, strict=True)]
 
     def _settle(self) -> None:
         late, self._late = self._late, []
         if late:
             keys = np.concatenate([chosen.keys for chosen, _ in late])
             places = [place for chosen, _ in late for place in chosen.places]
-            columns = {name: torch.cat([own[name] for _, own in late]) for name in late[0][1]}
-            self.sample.put(Chosen(keys, keys, keys, places), columns)
+            columns = {name: torch.cat([own[name]() for _, own in late]) for name in late[0][1]}
+            self.sample.put(Chosen(keys, keys, keys, places), columns | {"state": columns["state"].float()})
 
     def merge(self, other: "Clusters") -> None:
         self._settle()

@@ -50,10 +50,17 @@ class Gram:
             self._open()
 
     def _open(self) -> None:
-        self.panels = [self.sum.new_zeros(b - a, self.width - a) for a, b in self._spans]
+        self._flat, self.panels = self._empty(torch.float64)
+        self._flat.zero_()
         rows, self.held = self.rows, []
         self.count = 0.0
         self.add(rows)
+
+    def _empty(self, dtype: torch.dtype) -> tuple[Tensor, list[Tensor]]:
+        """Memory for panels in one piece, and the panels in it."""
+        shapes = [(b - a, self.width - a) for a, b in self._spans]
+        flat = self.sum.new_empty(sum(m * n for m, n in shapes), dtype=dtype)
+        return flat, [part.view(m, n) for part, (m, n) in zip(flat.split([m * n for m, n in shapes]), shapes, strict=True)]
 
     @property
     def rows(self) -> Tensor:
@@ -86,10 +93,11 @@ class Gram:
             if (moved := self._from(centre, self.sum.device)) is not None:
                 self._cross(self.sum, moved, self.count, 1.0)
                 self.sum += self.count * moved
-            self._centre, self.pilot = centre, centre.clone()  # what is stored of one shares no memory with another
-        products = [rows[:, a:b].T @ rows[:, a:] for a, b in self._spans]
-        for panel, product in zip(self.panels, products, strict=True):
-            panel += product
+            self._centre, self.pilot = centre, centre.double()
+        flat, products = self._empty(rows.dtype)
+        for product, (a, b) in zip(products, self._spans, strict=True):
+            torch.mm(rows[:, a:b].T, rows[:, a:], out=product)
+        self._flat += flat
         return products
 
     def combine(self, other: "Gram", sign: float = 1.0) -> None:
@@ -178,7 +186,8 @@ class Gram:
         new = cls(len(state["sum"]), state["sum"].device)
         new.count, new.sum = float(state["count"]), state["sum"].clone()
         new.pilot = state["pilot"].clone() if "pilot" in state else None
-        new.panels = [state[str(i)].clone() for i in range(len(new.panels))]
+        for i, panel in enumerate(new.panels):
+            panel.copy_(state[str(i)])
         return new
 
 

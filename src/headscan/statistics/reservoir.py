@@ -75,14 +75,16 @@ class Chosen:
 
     def __init__(self, keys: np.ndarray, rows: np.ndarray, positions: np.ndarray, places: list[tuple[int, int]]):
         self.keys, self.rows, self.positions, self.places = keys, rows, positions, places
+        self._sent: dict[tuple[torch.device, int], Tensor] = {}
 
     def __len__(self) -> int:
         return len(self.keys)
 
     def of(self, states: Tensor) -> Tensor:
         """The chosen vectors out of a batch [B, T, ...]."""
-        place = torch.from_numpy(self.rows * states.shape[1] + self.positions)
-        return states.flatten(0, 1)[sent(place, states.device)]
+        if (at := (states.device, states.shape[1])) not in self._sent:  # once for all sites
+            self._sent[at] = sent(torch.from_numpy(self.rows * states.shape[1] + self.positions), states.device)
+        return states.flatten(0, 1)[self._sent[at]]
 
 
 # ---- Sink tokens: few tokens whose vectors are many times longer than all others', and that speak for themselves alone.

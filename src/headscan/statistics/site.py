@@ -8,7 +8,7 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, Octaves, prefixed, unprefixed
+from headscan.statistics.accumulator import Accumulator, Octaves, fetched, prefixed, sent, unprefixed
 from headscan.statistics.clusters import Clusters, Pieces, Series, token_sums
 from headscan.statistics.gram import Gram
 from headscan.statistics.reservoir import CELLS, GROUPS, Occurrences, lengths, sinks
@@ -140,9 +140,9 @@ class SiteStatistics(Accumulator):
     everything is reported of all tokens, without the first and without sinks (`GROUPS`). Each of these is a sum of
     sets; nothing is taken away, so large vectors leave no rounding behind.
 
-    Ordinary tokens have a Gram matrix; the few others are kept as they are. `fine`: sums in 64 blocks of `all` and of `first`
-    positions. `sink_positions`, `sink_tokens`: where sinks stand and which ids they are. With `intervals`, what each
-    document and stretch of windows adds is kept (`clusters`), too.
+    Ordinary tokens have a Gram matrix; the few others are kept as they are. `fine`: sums in 64 blocks of first positions and of
+    all others. `squared_unit`: Σx²/‖x‖² of what is no sink. `sink_positions`, `sink_tokens`: where sinks stand and which ids they
+    are. With `intervals`, what each document and stretch of windows adds is kept (`clusters`), too.
 
     `lead`: how many first positions are kept apart, 1 or, where a window is one vector, 0.
 
@@ -165,42 +165,35 @@ class SiteStatistics(Accumulator):
         self.fine = Series(2 * width + 4, FINE_BLOCKS, 2, self.device)
         self.octaves = Octaves(lengths, partial(CellSums, width, CELLS[:2], device=self.device))
         self.sinks = CellSums(width, CELLS[2:], device=self.device)
-        self.squared_unit = {cell: torch.zeros(width, dtype=torch.float64, device=device) for cell in CELLS}
+        self.squared_unit = torch.zeros(width, dtype=torch.float64, device=device)
         self.sink_positions, self.sink_tokens = Occurrences(), Occurrences()
         self.clusters = Clusters(width, self.device) if intervals else None
 
-    @property
-    def _lead(self) -> int:
-        return self.lead if self.skip_first == 0 else 0
-
     def _codes(self, norms: Tensor) -> Tensor:
         """The place in `CELLS` of each token [B, T], known to the processor; 4 more where its norm is not finite."""
-        norms = norms.cpu()  # the one time that a batch waits for its site
         codes = 2 * sinks(norms[..., None], norms).to(torch.int64) + 4 * (~torch.isfinite(norms)).to(torch.int64)
-        codes[:, : self._lead] += 1
+        codes[:, : 0 if self.skip_first else self.lead] += 1
         return codes
-
-    def _counted(self, states: Tensor) -> Tensor:
-        return states.detach()[:, self.skip_first :].to(self.device)
 
     def update(
         self, states: Tensor, windows: list[int], documents: Tensor | None = None, ids: Tensor | None = None, *,
-        rest: bool = False,
+        rest: bool = False, norms: Tensor | None = None,
     ) -> None:  # fmt: skip
         """Add the states [B, T, width] of the windows with the given global numbers (B of them).
 
         `documents` [B, T]: the numbers of the tokens' documents; without, all are of one. `ids` [B, T]: the tokens' own,
         remembered for sinks. The `rest` of a stream, a shorter window at its end, is in the sums and has no influence.
+        `norms`: the states' `lengths`, where the processor has them; without, a card makes it wait.
 
         Raises `NonFinite` before anything is added. Cost: .625·B·T·width² multiply-adds in float64 for the Gram matrix.
         """
-        if documents is None:
-            documents = torch.zeros(states.shape[:2], dtype=torch.int64)
-        states, documents = self._counted(states), documents[:, self.skip_first :]
-        norms = lengths(states)
+        documents = torch.zeros(states.shape[:2], dtype=torch.int64) if documents is None else documents
+        states = states.detach().to(self.device)
+        norms = (fetched(lengths(states))() if norms is None else norms)[:, self.skip_first :]
+        states, documents = states[:, self.skip_first :], documents[:, self.skip_first :]
         cells = self._codes(norms)
         if overflown := bool((cells >= 4).any()):  # in float32 they may overflow
-            finite = torch.isfinite(torch.linalg.vector_norm(states.double(), dim=-1))
+            finite = torch.isfinite(torch.linalg.vector_norm(states.double(), dim=-1)).cpu()
             if not bool(finite.all()):
                 window, position = (~finite).nonzero()[0].tolist()
                 raise NonFinite(windows[window], position + self.skip_first)
@@ -219,49 +212,35 @@ class SiteStatistics(Accumulator):
 
     def _centre(self, dtype: torch.dtype) -> Tensor | None:
         """The point about which tiles of the next tokens are multiplied; None while they are summed in float64."""
-        if self.tiles is None:
-            return None
-        if self.tiles.centre is None and self.tiles.tokens >= self.width:
-            sums = [part.cells["ordinary"] for part in self.octaves.parts()]
-            every = torch.stack([one.sums for one in sums]).sum(0)
-            if not self.tiles.begin(every[self.width : -4], every[-4:], dtype):
-                self.tiles = None
-                return None
-        return self.tiles.centre
+        if self.tiles is not None and self.tiles.centre is None and self.tiles.tokens >= self.width:
+            every = torch.stack([part.cells["ordinary"].sums for part in self.octaves.parts()]).sum(0)
+            self.tiles = self.tiles if self.tiles.begin(every[self.width : -4], every[-4:], dtype) else None
+        return None if self.tiles is None else self.tiles.centre
 
     def _add(self, cut: Pieces, octave: CellSums, windows: list[int], *, rest: bool) -> None:
-        if self.clusters is not None and not rest:
-            self.clusters.update(cut, windows)
-        first, numbers = cut.members % 2 == 1, torch.tensor(windows)
-        units = torch.cat([numbers, numbers[cut.place[first] // cut.cells.shape[1]]])
-        self.fine.add(torch.cat([cut.sums, cut.those(first)]), units, (torch.arange(len(units)) >= len(windows)).long())
+        adding = [(self.fine, torch.tensor(windows)[cut.first // cut.cells.shape[1]], cut.cell % 2)]
+        Series.add(cut.values, adding + ([] if self.clusters is None or rest else self.clusters.update(cut, windows)))
         self._cells(cut, octave.cells | self.sinks.cells)
 
     def _cells(self, cut: Pieces, kept: dict[str, Sums]) -> None:
         if self.tiles is not None:
             self.tiles.tokens += cut.cells.numel()
-        sums, gram, count = cut.ordinary.sum(0), _gram(kept["ordinary"]), cut.cells.numel() - len(cut.members)
+        sums, gram, count = cut.ordinary.sum(0), _gram(kept["ordinary"]), cut.cells.numel() - len(cut.apart)
         kept["ordinary"].sums += sums
-        self.squared_unit["ordinary"] += cut.squared_unit
-        if cut.centre is None:
-            rows = cut.rows.flatten(0, 1)
-            if gram.panels and gram.count and gram.pilot is None:  # zero rows add nothing
-                gram.add(rows, sums[self.width : -4], count=float(count))
-            else:
-                gram.add(rows[cut.scalars[..., 0].flatten() > 0])
-        elif gram.panels:
-            assert self.tiles is not None
+        self.squared_unit += cut.squared_unit
+        if self.tiles is not None and cut.centre is not None and gram.panels:
             self.tiles.add(gram, cut)
             gram.sum.add_(sums[self.width : -4]).sub_(cut.centre, alpha=count)
             gram.count += count
+        elif gram.panels and gram.count and gram.pilot is None:  # zero rows add nothing
+            gram.add(cut.rows.flatten(0, 1), sums[self.width : -4], count=float(count))
         else:
-            gram.add(cut.states.flatten(0, 1)[(cut.cells.flatten() == 0).to(cut.states.device)].double())
-        for number, cell in enumerate(CELLS[1:], start=1):
-            alone = cut.those(cut.members == number)
+            place = (cut.cells.flatten() == 0).nonzero().flatten()
+            gram.add(cut.states.flatten(0, 1)[sent(place, self.device)].double())
+        for cell, alone in zip(CELLS[1:], cut.by_cell[1:], strict=True):
             if len(alone):
                 total = alone.sum(0)
                 kept[cell].sums += total
-                self.squared_unit[cell] += alone[:, : self.width].square().sum(0)
                 _gram(kept[cell]).add(alone[:, self.width : -4], total[self.width : -4])
         self.sink_positions.update((cut.cells >= 2).nonzero()[:, 1] + self.skip_first)
 

@@ -21,7 +21,7 @@ EVERY, SIGNS, FAR = 8, 4, 0.99  # one tile of EVERY is checked, along so many ve
 class Tiles(Accumulator):
     """How a site's tiles are multiplied, and what that lost.
 
-    centre [width]: the point that products are taken about, None before there is one; float32 numbers in float64. tiles: how
+    centre [width]: the point that products are taken about, float32, None before there is one. tiles: how
     many there were; tokens: how many were read. Of the checked tiles, less what float64 makes of them: products [width, SIGNS],
     along `signs`, and sums [2·width + 4], their `token_sums`; checked [2]: their tokens, and their Σ‖x − centre‖².
     """
@@ -42,7 +42,7 @@ class Tiles(Accumulator):
         States of 16 bits keep the origin unless the mean has half of their energy: products about it are exact in float32."""
         mean = total / scalars[0].clamp_min(1)
         share = float(scalars[0] * (mean @ mean) / scalars[3].clamp_min(1e-300))
-        self.centre = torch.zeros_like(mean) if dtype.itemsize <= 2 and share <= 0.5 else mean.float().double()
+        self.centre = torch.zeros_like(mean).float() if dtype.itemsize <= 2 and share <= 0.5 else mean.float()
         return share <= FAR
 
     def add(self, gram: Gram, cut: Pieces) -> None:
@@ -52,7 +52,7 @@ class Tiles(Accumulator):
         if self.tiles % EVERY == 0:
             exact = Pieces.of(cut.states, cut.documents, cut.cells)
             rows = exact.rows.sub_(self.centre).flatten(0, 1)
-            rows.index_fill_(0, cut.apart[0], 0.0)
+            rows.index_fill_(0, cut.apart, 0.0)
             along = rows @ self.signs
             self.products += gram.full(products) @ self.signs - rows.T @ along
             self.sums += cut.ordinary.sum(0) - exact.ordinary.sum(0)
