@@ -5,20 +5,11 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from headscan.remedies import retrieval
 from headscan.remedies.data import RemedyData
 from headscan.remedies.remedy import Remedy
 from headscan.remedies.result import NONE
-from headscan.remedies.retrieval import (
-    HeldOutPairs,
-    Ids,
-    average_cosine_of,
-    gain,
-    hub_skewness,
-    paired_cosines,
-    ranks,
-    share,
-    with_interval,
-)
+from headscan.remedies.retrieval import HeldOutPairs, Ids
 from headscan.run import Finding, Row
 from headscan.statistics.uncertainty import Floats
 
@@ -33,7 +24,7 @@ def judged(data: RemedyData, remedies: Mapping[str, Remedy], *, level: float, pr
         progress(number + 1, len(remedies) + 1)
         vectors = data.vectors if remedy is None else remedy(data.vectors)
         for pairs in data.sets:
-            rank = ranks(vectors, pairs)
+            rank = retrieval.ranks(vectors, pairs)
             before.setdefault(pairs.name, rank)
             cells = {"remedy": name, "pairs": pairs.name, "queries": len(rank), "items": len(pairs.items)}
             recall = _recall(rank, before[pairs.name], pairs, level)
@@ -46,15 +37,17 @@ def judged(data: RemedyData, remedies: Mapping[str, Remedy], *, level: float, pr
 def _recall(rank: Ids, before: Ids, pairs: HeldOutPairs, level: float) -> dict[str, object]:
     cells: dict[str, object] = {}
     for cut in CUTS:
-        cells[f"recall_at_{cut}"], cells[f"recall_at_{cut}_interval"] = share(rank <= cut, pairs.groups)
+        cells[f"recall_at_{cut}"], cells[f"recall_at_{cut}_interval"] = retrieval.share(rank <= cut, pairs.groups)
     cells["interval"] = cells["recall_at_1_interval"]
     if rank is not before:
-        cells["recall_at_1_gain"], cells["recall_at_1_gain_interval"] = gain(before <= 1, rank <= 1, pairs.groups, level=level)
+        cells["recall_at_1_gain"], cells["recall_at_1_gain_interval"] = retrieval.gain(
+            before <= 1, rank <= 1, pairs.groups, level=level
+        )
     return cells
 
 
 def _shape(vectors: Floats) -> dict[str, object]:
-    cosine, hubs = average_cosine_of(vectors), hub_skewness(vectors)
+    cosine, hubs = retrieval.average_cosine_of(vectors), retrieval.hub_skewness(vectors)
     names = ("hubness", "hubness_interval", "average_cosine", "average_cosine_interval")
     return dict(zip(names, (*hubs, *cosine), strict=True))
 
@@ -64,7 +57,7 @@ def _scored(vectors: Floats, pairs: HeldOutPairs) -> dict[str, object]:
     if pairs.scored is None:
         return {}
     one, other = (vectors[pairs.scored[:, side].astype(int)] for side in (0, 1))
-    cosines, scores = paired_cosines(one, other), pairs.scored[:, 2]
+    cosines, scores = retrieval.paired_cosines(one, other), pairs.scored[:, 2]
 
     def value(taken: npt.NDArray[np.int64]) -> float | None:
         if not (np.ptp(cosines[taken]) > 0 and np.ptp(scores[taken]) > 0):
@@ -73,7 +66,7 @@ def _scored(vectors: Floats, pairs: HeldOutPairs) -> dict[str, object]:
 
         return float(spearmanr(cosines[taken], scores[taken]).statistic)
 
-    spearman, interval = with_interval(value, len(scores), (-1.0, 1.0))
+    spearman, interval = retrieval.with_interval(value, len(scores), (-1.0, 1.0))
     return {"spearman": spearman, "spearman_interval": interval}
 
 

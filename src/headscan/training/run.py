@@ -9,19 +9,10 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, cast
 
 import torch
+import transformers
 from jaxtyping import Int
 from torch import Tensor
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PrinterCallback,
-    TrainerCallback,
-    set_seed,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback, set_seed
 from transformers.trainer_utils import align_special_tokens
 
 from headscan.model.settings import quiet
@@ -83,7 +74,7 @@ def _tokenizer(plan: Recipe, asked: Given, run: Run) -> PreTrainedTokenizerBase:
         given = str(checkpoint) if checkpoint else None
     if isinstance(given, str):
         try:
-            found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(given)
+            found: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(given)
             for word in ("is_local", "local_files_only"):  # how it was found is no part of what is saved
                 found.init_kwargs.pop(word, None)
             return found
@@ -202,7 +193,7 @@ def build(plan: Recipe, objective: Objective, vocabulary: int, *, tied: bool | N
     if tied is not None:
         config.tie_word_embeddings = tied
     if not objective.headless:
-        kind: Any = AutoModelForMaskedLM if plan.masked else AutoModelForCausalLM
+        kind: Any = transformers.AutoModelForMaskedLM if plan.masked else transformers.AutoModelForCausalLM
         return cast(PreTrainedModel, kind.from_config(config))
     if is_mixer := config.model_type == "headscan_mixer":
         # Published embeddings are N(0, 1), for a head of their own. As targets their products with a normed state
@@ -210,7 +201,7 @@ def build(plan: Recipe, objective: Objective, vocabulary: int, *, tied: bool | N
         config.embedding_std = 0.2
     # A BERT's pooler would be a layer that no loss reaches.
     pooler = {"add_pooling_layer": False} if config.model_type == "bert" else {}
-    model: Any = AutoModel.from_config(config, **pooler)
+    model: Any = transformers.AutoModel.from_config(config, **pooler)
     if is_mixer and config.final_norm:
         # First logits of size sqrt(d) x .2 would still be a spike; measured best of 1, .3, .1 and .03.
         torch.nn.init.constant_(model.norm.weight, 0.3)
