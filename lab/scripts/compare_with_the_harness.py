@@ -18,7 +18,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.models.huggingface import HFLM
 
 from headscan import Lens
-from headscan.training.likelihood import bytes_of_tokens, perplexity
+from headscan.training.recovery import bytes_of_tokens, perplexity
 
 WITHIN = 1e-5
 

@@ -8,8 +8,14 @@ import torch
 from scipy.stats import false_discovery_control
 from torch import Tensor
 
-from headscan.comparison import covariance
-from headscan.comparison.covariance import MomentMeasure, RelationMeasure, SimilarityMeasure
+from headscan.comparison.covariance import (
+    CrossCovariance,
+    MomentMeasure,
+    RelationMeasure,
+    SimilarityMeasure,
+    SiteCovariance,
+    alike,
+)
 from headscan.comparison.nulls import NullModel, NullTask
 from headscan.comparison.reading import Gathering, Sampled
 from headscan.comparison.result import Alignment, NullTest, SimilarityCell
@@ -78,9 +84,9 @@ def _measured(gathered: Gathering, sums: Sums, measures: Mapping[str, MomentMeas
         part = table[rows, columns]
         return torch.nn.functional.pad(part, (0, size - part.shape[1], 0, size - part.shape[0]))
 
-    x = covariance.SiteCovariance(torch.stack([block(s, s) for s in first])[:, None], sums.count)
-    y = covariance.SiteCovariance(torch.stack([block(t, t) for t in second])[None], sums.count)
-    reduced = covariance.CrossCovariance(x, y, torch.stack([torch.stack([block(s, t) for t in second]) for s in first]))
+    x = SiteCovariance(torch.stack([block(s, s) for s in first])[:, None], sums.count)
+    y = SiteCovariance(torch.stack([block(t, t) for t in second])[None], sums.count)
+    reduced = CrossCovariance(x, y, torch.stack([torch.stack([block(s, t) for t in second]) for s in first]))
     return {name: measure.value(reduced).numpy() for name, measure in measures.items()}
 
 
@@ -114,7 +120,7 @@ def tested(name: str, null: NullModel, task: NullTask, progress: Callable[[int],
     """Every measure of every pair of sites [S][T] against one null."""
     draws: list[dict[str, Tensor]] = []  # the first is what was observed
     for x, y in null.pairs(task):
-        draws.append(covariance.alike(x, y, task.measures))
+        draws.append(alike(x, y, task.measures))
         progress(len(draws) - 1)
     if len(draws) < 2:
         return {measure: [[NullTest(null=name) for _ in task.y] for _ in task.x] for measure in task.measures}
@@ -172,24 +178,24 @@ class ComparedSources:
     text: TextRecord | None = None
     notes: list[str] = field(default_factory=list)
     redrawn: Mapping[int, Callable[[int, Sampled], list[Tensor]]] = field(default_factory=dict)
-    covariances: dict[int, covariance.SiteCovariance] = field(default_factory=dict)
+    covariances: dict[int, SiteCovariance] = field(default_factory=dict)
 
     def members(self, model: int) -> list[int]:
         return [u for u, owner in enumerate(self.gathering.models) if owner == model]
 
-    def covariance(self, u: int) -> covariance.SiteCovariance:
+    def covariance(self, u: int) -> SiteCovariance:
         if u not in self.covariances:
             moments = self.gathering.moments
-            self.covariances[u] = covariance.SiteCovariance(moments.covariance(u, u).cpu(), moments.count)
+            self.covariances[u] = SiteCovariance(moments.covariance(u, u).cpu(), moments.count)
         return self.covariances[u]
 
-    def pair(self, u: int, v: int) -> covariance.CrossCovariance:
+    def pair(self, u: int, v: int) -> CrossCovariance:
         """The covariance of two sites, with their dependence debiased."""
         moments, hsic = self.gathering.moments, None
         if moments.count > 3:
             between, x, y = (unbiased_hsic(moments.pair(*pair)).cpu() for pair in ((u, v), (u, u), (v, v)))
             hsic = between, x, y
-        return covariance.CrossCovariance(self.covariance(u), self.covariance(v), moments.covariance(u, v).cpu(), hsic)
+        return CrossCovariance(self.covariance(u), self.covariance(v), moments.covariance(u, v).cpu(), hsic)
 
     def sampled(self, model: int) -> list[Tensor]:
         """The sampled rows [windows, m, d] of each of a model's sites."""

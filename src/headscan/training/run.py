@@ -24,11 +24,10 @@ from headscan.training.checkpoints import EXTRA, check_steps, check_whole, clear
 from headscan.training.data import Masker, PackedText, check_fit, check_known, collate
 from headscan.training.heads import capped
 from headscan.training.learner import OPTIMISERS, Learner, Optimiser, optimiser_of
-from headscan.training.likelihood import perplexity
 from headscan.training.monitor import Monitor
 from headscan.training.objective import OBJECTIVES, CurvePoint, Likelihood, Objective
 from headscan.training.recipes import Recipe, fit_tokenizer, recipe_of
-from headscan.training.recovery import recover_head
+from headscan.training.recovery import perplexity, recover_head
 from headscan.training.reference import kept
 from headscan.training.result import TrainResult
 from headscan.training.settings import ASIDE, check_training, trainer_options, training_arguments

@@ -9,9 +9,9 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscan.model.lens import Lens
+from headscan.model.recording import Stack
 from headscan.model.sites import Tap, first_tensor, input_tensor
 from headscan.model.slicing.specification import SliceSpecification
-from headscan.model.structure import Stack
 from headscan.run import BadInput
 
 MIXING = ("attention", "cross_attention", "mixer")
