@@ -15,7 +15,6 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headscan.model.inputs import pooled
 from headscan.run import BadInput
 from headscan.training.heads import body_of
 from headscan_lab.evaluation import task
@@ -307,12 +306,7 @@ def _vectors(given: Evaluated, body: nn.Module, texts: list[str]) -> Tensor:
     """Sentence vectors with gradient, [n, d]."""
     special = given.pooling is not None
     rows = [given.tokenizer(text, add_special_tokens=special)["input_ids"][: given.context] or [0] for text in texts]
-    width = max(map(len, rows))
-    device = next(body.parameters()).device
-    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
-    states: Tensor = body(input_ids=ids, attention_mask=mask).last_hidden_state
-    return pooled(states, given.pooling or "mean", mask)
+    return task.pooled_states(body, rows, given.pooling or "mean")
 
 
 @torch.no_grad()

@@ -23,24 +23,11 @@ from headscan_lab.ledger.stand_ins import about, decides
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClaimEvidence:
-    """One number that was measured for a claim.
-
-    Attributes:
-        side: whether it speaks for the claim's words, against them, or stands beside them; a control that shows another cause
-            speaks against.
-        name, value, interval, unit, chance, tokens, prompts, seeds: of the measurement.
-    """
+class ClaimEvidence(Measurement):
+    """One number that was measured for a claim, and whether it speaks for the claim's words (`side`), against them, or stands
+    beside them; a control that shows another cause speaks against."""
 
     side: Literal["for", "against", "beside"]
-    name: str
-    value: float
-    interval: Interval
-    unit: str
-    chance: float | None
-    tokens: int
-    prompts: int
-    seeds: int
 
 
 @dataclass(frozen=True, kw_only=True)
