@@ -12,10 +12,9 @@ from torch import Tensor
 
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model, prepare_model
-from headscan.model.load import Preparation
+from headscan.model.load import Preparation, require_tokenizer
 from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName, choose_device
 from headscan.model.sites import match_sites, possible_sites
-from headscan.model.tokenizers import require_tokenizer
 from headscan.run import BadInput, DataFrame, Given, Result, Run, dataframe, estimates, running, uninterrupted, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
