@@ -8,20 +8,12 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from headscan.inversion import reconstruction as proof
 from headscan.inversion.candidates import SearchTrace
 from headscan.inversion.continuous import PRESETS, Decoder, Descent, Loss, Start, descend
 from headscan.inversion.left_to_right import Search, exact, refuse_unordered
 from headscan.inversion.readout import ReadoutSums, read_stories
-from headscan.inversion.reconstruction import (
-    UNCOMPARED,
-    Reconstruction,
-    Residual,
-    accepted,
-    accepts,
-    compared_each,
-    exchanges,
-    relative,
-)
+from headscan.inversion.reconstruction import Reconstruction
 from headscan.model.slicing import SlicedModel
 from headscan.run import BadInput, Named, Option, Progress, Registry, Settings
 
@@ -82,7 +74,7 @@ class _Exchange:
     ) -> None:  # fmt: skip
         self.cut, self.target, self.length, self.settings, self.known = cut, target, length, settings, known
         self.tolerance, self.allowed, self.seed, self.progress = tolerance, allowed, seed, progress
-        self.residual_of = Residual(cut, target, settings.budget, progress)
+        self.residual_of = proof.Residual(cut, target, settings.budget, progress)
         self.free = [place for place in range(length) if place not in known]
         self.whole = cut.slice.pool is None and cut.kept(length) == list(range(length))  # every position's output is given
 
@@ -101,17 +93,17 @@ class _Exchange:
         residual, tokens, compared = float(found.best[0]), found.states[0], None
         evaluations, stopped = self.residual_of.count, self.residual_of.left <= 0
         if self._fits(found.best):
-            compared = exchanges(self.residual_of, tokens, self.free, found.lists, residual, tolerance=self.tolerance)
+            compared = proof.exchanges(self.residual_of, tokens, self.free, found.lists, residual, tolerance=self.tolerance)
         return Reconstruction(
             tokens.tolist(), evaluations, compared, stopped=stopped, notes=tuple(self.residual_of.notes), residual=residual
         )  # fmt: skip
 
     def _fits(self, best: Tensor) -> bool:
-        return accepts(float(best[0]), self.tolerance)
+        return proof.accepts(float(best[0]), self.tolerance)
 
     def _apart(self, state: Tensor) -> list[float]:
         """The relative residual of each position's own output; where not all are given none tells, and each has zero."""
-        return relative(self.cut.run(state[None]), self.target[None])[0].tolist() if self.whole else [0.0] * self.length
+        return proof.relative(self.cut.run(state[None]), self.target[None])[0].tolist() if self.whole else [0.0] * self.length
 
     def _ranked(self, scores: Tensor) -> list[Tensor]:
         if self.allowed is None:
@@ -130,7 +122,7 @@ class _Exchange:
         written = ids[: len(ids) // length * length].reshape(-1, length)
         drawn = choice[torch.randint(0, len(choice), (count - len(written), length), generator=generator)]
         rows, guesses, residuals = torch.cat([written, drawn]), list[Tensor](), list[Tensor]()
-        residual_of.planned = len(self.free) * compared_each(len(choice), len(self.free))
+        residual_of.planned = len(self.free) * proof.compared_each(len(choice), len(self.free))
         for number in range(ROUNDS):
             for place, token in self.known.items():
                 rows[:, place] = token
@@ -195,7 +187,7 @@ class _Exchange:
         return _Start(states, best, lists)
 
 
-def _exchange(residual_of: Residual, states: Tensor, best: Tensor, place: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
+def _exchange(residual_of: proof.Residual, states: Tensor, best: Tensor, place: int, tokens: Tensor) -> tuple[Tensor, Tensor]:
     tokens = tokens[: max(1, residual_of.left // len(states))]
     rows = states.repeat_interleave(len(tokens), 0)
     rows[:, place] = tokens.repeat(len(states))
@@ -234,14 +226,14 @@ class Problem:
 
     def __post_init__(self) -> None:
         # Below what rounding does, equal outputs cannot be told from unequal ones: a token would look unique that is not.
-        if self.tolerance is not None and self.tolerance < (least := accepted(self.cut)):
+        if self.tolerance is not None and self.tolerance < (least := proof.accepted(self.cut)):
             raise BadInput(
                 f"--tolerance {self.tolerance:.2g} is less than rounding may do at {self.cut.slice}: the least is {least:.2g}."
             )
 
     @property
     def accepted(self) -> float:
-        return accepted(self.cut) if self.tolerance is None else self.tolerance
+        return proof.accepted(self.cut) if self.tolerance is None else self.tolerance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,10 +300,10 @@ class Exact(Search, Method):
             known = torch.tensor([before.tokens], dtype=torch.int64) if before.tokens else None
             after = self._ordered(problem, [rest], known)[0]
         absent = length - len(before.tokens) - len(after.tokens)  # what neither reaches has token 0
-        compared = [*(before.compared or [UNCOMPARED] * len(before.tokens)), *(after.compared or [])]
+        compared = [*(before.compared or [proof.UNCOMPARED] * len(before.tokens)), *(after.compared or [])]
         return replace(
             after, tokens=before.tokens + after.tokens + [0] * absent, evaluations=before.evaluations + after.evaluations,
-            compared=compared + [UNCOMPARED] * absent, per_token=None, stopped=before.stopped or after.stopped,
+            compared=compared + [proof.UNCOMPARED] * absent, per_token=None, stopped=before.stopped or after.stopped,
         )  # fmt: skip
 
 
