@@ -215,8 +215,8 @@ def check_adapter(folder: Path) -> None:
     """BadInput where a folder holds what changes another model (a LoRA adapter), and so no model that reads a text."""
     if (folder / saved.ADAPTER_CONFIG).exists():
         raise BadInput(
-            f"'{folder}' holds an adapter of another model ({saved.ADAPTER_CONFIG}): headscan weights {folder} reads what it adds; "
-            "for anything else merge it into its base (merge_and_unload of peft) and save the two as one model."
+            f"'{folder}' holds an adapter of another model ({saved.ADAPTER_CONFIG}): headscan weights {folder} reads what it "
+            "adds; for anything else merge it into its base (merge_and_unload of peft) and save the two as one model."
         )
 
 
