@@ -38,12 +38,9 @@ from headscan.training.result import RecoverResult
 
 
 @torch.no_grad()
-def token_losses(
-    model: PreTrainedModel, ids: Int[Tensor, "batch time"], *, attention_mask: Int[Tensor, "batch time"] | None = None
-) -> Float[Tensor, "batch time-1"]:
+def token_losses(model: PreTrainedModel, ids: Int[Tensor, "batch time"]) -> Float[Tensor, "batch time-1"]:
     """-log p(token t + 1 | tokens 0 ... t), nats, float32, of a causal model."""
-    extra = {} if attention_mask is None else {"attention_mask": attention_mask}
-    logits = model(input_ids=ids, **extra).logits[:, :-1].float()
+    logits = model(input_ids=ids).logits[:, :-1].float()
     losses = torch.nn.functional.cross_entropy(logits.flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
     return losses.view(len(ids), -1)
 

@@ -126,12 +126,12 @@ def balanced_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.
 
 def probe(
     train: npt.NDArray[np.floating], train_labels: npt.NDArray[np.integer], test: npt.NDArray[np.floating],
-    test_labels: npt.NDArray[np.integer], *, balanced: bool = True, decay: float = 1e-3, groups: Sequence[object] | None = None,
+    test_labels: npt.NDArray[np.integer], *, groups: Sequence[object] | None = None,
 ) -> Scores:  # fmt: skip
     """A linear probe, trained on vectors [n, d] with labels [n] and tested: accuracy and Matthews' correlation.
 
-    Multinomial logistic regression by L-BFGS on standardised features; `balanced` weighs each class alike (as the
-    published balanced cross-entropy). Deterministic. Intervals are over other test items, the probe as it is; items of one
+    Multinomial logistic regression by L-BFGS on standardised features, which weighs each class alike (as the published
+    balanced cross-entropy). Deterministic. Intervals are over other test items, the probe as it is; items of one
     of the `groups` err together.
     """
     mean, spread = train.mean(0), train.std(0) + 1e-6
@@ -143,8 +143,7 @@ def probe(
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
         logits = x @ weight[:, :-1].T + weight[:, -1]
-        value = balanced_cross_entropy(logits, y) if balanced else torch.nn.functional.cross_entropy(logits, y)
-        value = value + decay * weight[:, :-1].square().sum()
+        value = balanced_cross_entropy(logits, y) + 1e-3 * weight[:, :-1].square().sum()
         value.backward()
         return value
 
