@@ -12,8 +12,7 @@ import numpy as np
 from headscan.model.inputs import Pooling
 from headscan.model.lens import ModelLike
 from headscan.model.settings import Device, Dtype, TokenizerName
-from headscan.remedies.data import RemedyData, data_of_model, data_of_store, rows_of
-from headscan.remedies.judge import best_of, findings, judged
+from headscan.remedies.judge import RemedyData, best_of, data_of_model, data_of_store, findings, judged, rows_of
 from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
 from headscan.remedies.result import ExportedRemedy, RemedyResult, RemedySettings
 from headscan.remedies.retrieval import drift
