@@ -15,9 +15,9 @@ import torch
 from headscan_lab.theory.transformer import train_transformer
 
 import headscan
-from headscan.model.tokenizers import load_tokenizer
+from headscan.model.load import load_tokenizer
 from headscan.ntp import SoftLabels
-from headscan.text.counts import count_text
+from headscan.text.counts import count_tokens, store_text
 from headscan.text.source import Counting, Reading
 
 COLUMNS = ("direction", "SC2_words", "SC2_contexts", "SC3", "SC4", "growth")
@@ -39,7 +39,7 @@ def main() -> None:
     torch.set_num_threads(1)
     tokenizer = load_tokenizer(options.tokenizer)
     reading = Reading(documents=options.documents, max_tokens=options.max_tokens)
-    counts = count_text(options.text, tokenizer, Counting(order=options.order), reading)
+    counts = count_tokens(store_text(options.text, tokenizer, reading)[0], Counting(order=options.order))
     labels = SoftLabels.of(counts.matrix())
     checkpoints = sorted({0, *(options.steps * k // 1000 for k in (3, 10, 30, 100, 300))})
     started = time.process_time()

@@ -14,7 +14,7 @@ import time
 
 from headscan.inversion import invert
 from headscan.inversion.methods import Joint
-from headscan.leaks.beam import QueryInversion, encoder_of, recovered
+from headscan.leaks.trials import QueryInversion, encoder_of, recovered
 from headscan.model import Lens
 
 

@@ -18,7 +18,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import headscan
 from headscan.model import Lens
-from headscan.model.tokenizers import load_tokenizer
+from headscan.model.load import load_tokenizer
 from headscan.text import Windows, batches
 
 CONTEXT = 128

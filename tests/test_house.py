@@ -16,10 +16,10 @@ SOURCE = ROOT / "src" / "headscan"
 LABORATORY = ROOT / "lab" / "src" / "headscan_lab"
 FILES = sorted(SOURCE.rglob("*.py"))
 LAB_FILES = sorted(LABORATORY.rglob("*.py"))
-# The whole must fit in a head. Lines of Python of the instrument, of it and the laboratory, of the tests; files; lines of
-# styles, scripts and templates. With the third storey they were 39,860, 47,790 and 23,980; what was made true after it may
-# take a twentieth more, its attacks and tests a tenth; the total stays.
-INSTRUMENT, TOTAL, TESTS, COUNT, ASSETS = 45_130, 54_000, 29_784, 302, 2_080
+# The whole must fit in a head. Lines of Python of the instrument, of it and the laboratory with its scripts, of the tests;
+# files; lines of styles, scripts and templates. With the third storey they were 39,860, 47,790 and 23,980; what was made true
+# after it may take a twentieth more, its attacks and tests a tenth; the total stays.
+INSTRUMENT, TOTAL, TESTS, COUNT, ASSETS = 44_818, 54_310, 29_792, 278, 2_080
 
 # From below: a package may know the floors under it, and itself. Rooms on one floor do not know each other, but for those named.
 FLOORS = [
@@ -143,7 +143,7 @@ def test_the_whole_fits_in_a_head():
         path for folder in ("src", "lab/src") for path in (ROOT / folder).rglob("*") if path.suffix in (".js", ".css", ".j2")
     ]
     assert lines(FILES) <= INSTRUMENT
-    assert lines(FILES) + lines(LAB_FILES) <= TOTAL
+    assert lines(FILES) + lines(LAB_FILES) + lines((ROOT / "lab" / "scripts").glob("*.py")) <= TOTAL
     assert lines(tests) <= TESTS
     assert len(FILES) + len(LAB_FILES) <= COUNT
     assert lines(assets) <= ASSETS

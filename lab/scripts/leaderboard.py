@@ -7,66 +7,35 @@ Everything on the page is read from the saved result; of a tournament that was s
 """
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from operator import truediv
 from pathlib import Path
 
 import numpy as np
+from headscan_lab.pages.tournament import elsewhere, gradient, leaderboard, rates, words
 from headscan_lab.tournament.race import Race
 from headscan_lab.tournament.table import TournamentResult, at_loss, mean_over_seeds
 
 import headscan
-from headscan.run import Row
-
-COLUMNS = (
-    ("held-out nats at the end", "heldout_nats", 3),
-    ("nats at equal time", "heldout_nats_at_equal_seconds", 3),
-    ("thousand tokens to it", "tokens_to_matched_loss", 1),
-    ("cosine", "average_cosine_at_matched_loss", 3),
-    ("without ones", "average_cosine_without_ones_at_matched_loss", 3),
-    ("without mean", "average_cosine_without_mean_at_matched_loss", 3),
-    ("rank", "effective_rank_at_matched_loss", 1),
-    ("rank without ones", "effective_rank_without_ones_at_matched_loss", 1),
-    ("rank without mean", "effective_rank_without_mean_at_matched_loss", 1),
-)
-GRADIENT = (
-    ("kept, tokens", "kept_norm", 3),
-    ("null, leverages", "kept_norm_null", 3),
-    ("null, √(d/V)", "kept_norm_random", 3),
-    ("best d directions", "kept_norm_best", 3),
-    ("kept, batch", "kept_norm_batch", 3),
-    ("null, leverages", "kept_norm_batch_null", 3),
-    ("head's mean row", "head_mean_at_matched_loss", 3),
-)
+from headscan.report.kit import Section, Table
+from headscan.report.kit.words import number, written
 
 
-def _number(value: float | None, places: int) -> str:
-    text = "—" if value is None else f"{value:.{places}f}"
-    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
-
-
-def _cell(row: Row, name: str, places: int) -> str:
-    value, spread = row.number(name), row.interval(name)
-    if name == "tokens_to_matched_loss":
-        value = None if value is None else value / 1000
-        spread = None if spread is None else (spread[0] / 1000, spread[1] / 1000)
-    told = _number(value, places)
-    return (
-        told
-        if spread is None or spread[0] == spread[1]
-        else f"{told} [{_number(spread[0], places)}, {_number(spread[1], places)}]"
-    )
-
-
-def _table(rows: Iterable[Row], columns: Sequence[tuple[str, str, int]], *, cells: bool = False) -> list[str]:
-    before = ["arm", *(["V/d"] if cells else []), "rate", "seeds"]
-    lines = [f"| {' | '.join([*before, *(title for title, _, _ in columns)])} |", "|" + "---|" * (len(before) + len(columns))]
-    for row in rows:
-        known = [str(row["arm"]), *([f"{row['vocabulary']}/{row['width']}"] if cells else []), f"{row['rate']:g}"]
-        known += [f"{row['seeds_that_reach_it']} of {row['seeds']}" if cells else str(row["seeds"])]
-        lines.append(f"| {' | '.join([*known, *(_cell(row, name, places) for _, name, places in columns)])} |")
-    return lines
+def markdown(section: Section | None, *more: str) -> list[str]:
+    """A section of the result's page: its title, its lead, its tables, and what is told below them."""
+    if section is None:
+        return []
+    lines = [f"## {section.title}", "", *([section.lead, ""] if section.lead else [])]
+    for table in (part for part in section.parts if isinstance(part, Table)):
+        shown = table.shown("page")
+        lines += [f"| {' | '.join(head.term.title for head in shown)} |", "|" + "---|" * len(shown)]
+        for line in table.lines:
+            cells = [(line.cells[place - 1], term) for place, term, _ in shown[1:]]
+            ends = [", ".join(written(end, term) for end in cell.interval or ()) for cell, term in cells]
+            told = [written(cell.value, term) + f" [{end}]" * bool(end) for (cell, term), end in zip(cells, ends, strict=True)]
+            lines.append(f"| {' | '.join([line.label, *told])} |")
+    return [*lines, "", *more]
 
 
 # ---- what was predicted, from the first table (50 runs of another programme)
@@ -129,10 +98,10 @@ def _predictions(result: TournamentResult) -> list[str]:
             mean = mean_over_seeds(known)[0]
             if mean is None:
                 continue
-            seeds = ", ".join(_number(each, one.places) for each in known)
+            seeds = ", ".join(number(each, places=one.places) for each in known)
             every = all(map(one.holds, known))
             verdict = "yes" if every else "in the mean" if one.holds(mean) else "**no**"
-            lines.append(f"| {one.words} | {rate:g} | {seeds} | {_number(mean, one.places)} | {verdict} |")
+            lines.append(f"| {one.words} | {rate:g} | {seeds} | {number(mean, places=one.places)} | {verdict} |")
     return lines
 
 
@@ -142,39 +111,20 @@ def page(result: TournamentResult) -> str:
     wanted, source = first.settings.get("seeds"), Path(first.text.source if first.text else "a text").name
     trained = sum(race.seconds for race in result.races)
     early = f" of {wanted} that were asked for" if wanted != result.seeds else ""
-    text = [
+    lines = [
         "# The leaderboard", "",
         f"Written by `lab/scripts/leaderboard.py` from a run of `headscan tournament` ({first.started[:10]}; `{source}`): "
         f"{len(result.arms)} arms, {result.seeds} seeds{early}, {len(result.races)} runs. A GPT-2 of {plan.blocks} blocks, "
         f"d = {main.width}, V = {main.vocabulary:,}, {plan.steps} steps of {plan.batch} windows of "
-        f"{plan.context} tokens; the rates {' and '.join(f'{rate:g}' for rate in plan.rates)} for every arm, each shown at its "
-        "best by windows that are used for nothing else. The rules are in [Cures side by side](tournament.md).", "",
-        f"Shape is read where an arm's held-out loss first falls to {result.matched_loss:.2f} nats. Brackets: 95 % intervals "
-        f"over seeds. The steps took {trained / 60:.0f} minutes of one core's time in all, {trained / 120:.0f} of two cores, "
-        "without the measurements. What is told here is told of models of this size.", "",
-        "## Arms by held-out loss", "", *_table(result.arms, COLUMNS), "",
-        "*Without ones*: each state less the mean of its own coordinates, a direction that a layer norm deletes. *Without "
-        "mean*: less the mean state of other windows.", "",
-        "## In words", "",
-        *(f"- **{row['arm']}** ({row['about']}). {row['sentence']}" for row in result.arms), "",
-        "## What was predicted of it", "",
+        f"{plan.context} tokens; the rates {' and '.join(f'{rate:g}' for rate in plan.rates)} for every arm. "
+        "The rules are in [Cures side by side](tournament.md).", "",
+        f"The steps took {trained / 60:.0f} minutes of one core's time in all, {trained / 120:.0f} of two cores, "
+        "without the measurements. Brackets: 95 % intervals. What is told here is told of models of this size.", "",
+        *markdown(leaderboard(result)), *markdown(words(result)), "## What was predicted of it", "",
         "From an earlier table (one programme, 50 runs). *Holds* is asked of every seed.", "", *_predictions(result), "",
-        "## The logits' gradient through the head", "",
-        f"At {result.matched_loss:.2f} nats: the share of its norm that lies in the head's column space, for single tokens "
-        "and for the mean gradient of a batch, beside what random signs at these leverages would keep, what a random head of "
-        "that shape keeps, and what the best d directions would. Norm that is not kept is not necessarily lost learning.", "",
-        *_table(result.arms, GRADIENT), "", *_below(result), "",
+        *markdown(gradient(result), *_below(result), ""), *markdown(elsewhere(result)), *markdown(rates(result)),
     ]  # fmt: skip
-    if result.others:
-        text += [
-            "## Another vocabulary, another width",
-            "",
-            "Each arm at its rate above, read as far below its unigram law's loss.",
-            "",
-        ]
-        text += [*_table(result.others, COLUMNS, cells=True), ""]
-    text += ["## At every rate", "", *_table(result.rates, COLUMNS), ""]
-    return "\n".join(text)
+    return "\n".join(lines)
 
 
 def _below(result: TournamentResult) -> list[str]:

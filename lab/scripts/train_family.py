@@ -14,6 +14,7 @@ import math
 import time
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, islice
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ import torch.nn.functional as F
 from headscan_lab.ledger.stand_ins import Member, design, family_folder
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from headscan.model.tokenizers import ByteTokenizer
+from headscan.model.load import ByteTokenizer
 from headscan.text import documents
 from headscan.training import cwt_loss, fit_tokenizer
 
@@ -61,16 +62,7 @@ class Material:
 @cache
 def material(text: str, vocabulary: int, characters: int) -> Material:
     """The first so many characters of a text as ids."""
-    read, size = [], 0
-    for document in documents(text):
-        for part in document:
-            read.append(part)
-            size += len(read[-1])
-            if size >= characters:
-                break
-        if size >= characters:
-            break
-    whole = "".join(read)[:characters]
+    whole = "".join(islice(chain.from_iterable(part for document in documents(text) for part in document), characters))
     if vocabulary == 256:
         return Material(torch.tensor(ByteTokenizer().encode(whole)), None)
     tokenizer = fit_tokenizer([whole], vocabulary)

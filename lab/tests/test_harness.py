@@ -1,8 +1,10 @@
 """lm-evaluation-harness on a task of two items, whose data are a local file."""
 
 import json
+import math
 import sys
 
+import numpy as np
 import pytest
 import torch
 from headscan_lab.evaluation.likelihood import log_likelihood
@@ -10,7 +12,7 @@ from headscan_lab.evaluation.run import harness
 from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput
-from headscan.training import fit_tokenizer
+from headscan.training import fit_tokenizer, perplexity
 
 CONFIG = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0)
 
@@ -32,6 +34,23 @@ def test_without_the_harness_and_without_a_head_it_is_said_so(model, tokenizer, 
     monkeypatch.setitem(sys.modules, "lm_eval", None)
     with pytest.raises(BadInput, match=r"pip install 'headscan\[eval\]'"):
         harness(model, tokenizer, ["lambada_openai"])
+
+
+def test_likelihoods_and_bits_a_byte_are_the_harness_s_item_by_item(model, tokenizer, story):
+    """Also of what ends in spaces, is given nothing, or is longer than the model's context."""
+    lm = pytest.importorskip("lm_eval.models.huggingface", reason="lm-evaluation-harness is not installed (extra 'eval')")
+    from lm_eval.api.instance import Instance
+
+    theirs, words = lm.HFLM(pretrained=model, tokenizer=tokenizer, batch_size=4, max_length=64), story.split()
+    pairs = [(" ".join(words[k : k + 9]) + " " * (k % 3), " " * (k % 3 == 0) + words[k + 9]) for k in range(0, 90, 9)]
+    pairs += [("", story[:60]), (story[:900], " ba")]
+    expected = theirs.loglikelihood([Instance("loglikelihood", {}, pair, k) for k, pair in enumerate(pairs)], disable_tqdm=True)
+    scores, greedy = log_likelihood(model, tokenizer, pairs, context=64)
+    np.testing.assert_allclose(scores, [score for score, _ in expected], rtol=1e-5)
+    assert greedy.tolist() == [found for _, found in expected]
+    (rolled,) = theirs.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (story[:80],), 0)], disable_tqdm=True)
+    ids = np.array([[theirs.prefix_token_id, *theirs.tok_encode(story[:80])]])
+    assert perplexity(model, ids, tokenizer).bits_per_byte == pytest.approx(-rolled / math.log(2) / 80, rel=1e-5)
 
 
 def test_the_harness_judges_by_the_same_likelihoods(model, tokenizer, tmp_path):

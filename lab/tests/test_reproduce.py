@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from headscan_lab.ledger.claim import CLAIMS, enter
 from headscan_lab.ledger.page import ledger_page
-from headscan_lab.ledger.record import ClaimTrial
+from headscan_lab.ledger.record import ClaimTrial, statements, table
 from headscan_lab.ledger.run import ReproduceResult, all_claims, reproduce, wanted_claims
 from headscan_lab.ledger.stand_ins import lens_of
-from headscan_lab.ledger.statements import statements, table
 
 from headscan.model import specimen_path
 from headscan.run import BadInput

@@ -17,7 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BertTokenizerFast,
 from headscan import BadInput, Lens
 from headscan.model.inputs import declared_pooling
 from headscan.training import fit_tokenizer
-from headscan.training.likelihood import bytes_of_tokens, perplexity, token_losses
+from headscan.training.recovery import bytes_of_tokens, perplexity, token_losses
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +80,7 @@ def test_log_likelihood_equals_the_token_by_token_sum(model, tokenizer, story):
 
 
 def test_the_likelihoods_are_those_of_lm_evaluation_harness():
-    """Recorded from its version 0.4.13 (lab/scripts/compare_with_the_harness.py) with the specimen gpt-vanilla."""
+    """Recorded from its version 0.4.13 with the specimen gpt-vanilla; test_harness.py compares where it is installed."""
     lens = Lens.load("gpt-vanilla")
     pairs = [("Once upon a time there was a little", " girl"), ("Once upon a time  ", "there was"), ("", "The dog ran.")]
     scores, greedy = log_likelihood(lens.model, lens.tokenizer, pairs)

@@ -61,7 +61,7 @@ _RENAMED = {
     "all_claims": "headscan_lab.ledger.run", "check_kaleido": "headscan.report.kit.terminal",
     "check_original": "headscan_lab.ledger.stand_ins", "estimate_compare": "headscan.comparison.run",
     "estimate_scan": "headscan.scanner.run",
-    "estimate_states": "headscan.states.estimate", "ledger_page": "headscan_lab.ledger.page",
+    "estimate_states": "headscan.states.writing", "ledger_page": "headscan_lab.ledger.page",
     "reproduce": "headscan_lab.ledger.run", "wanted_claims": "headscan_lab.ledger.run",
 }  # fmt: skip
 # The module of each kind of result; plug-ins name theirs as entry points of this group.

@@ -10,7 +10,7 @@ import torch
 from headscan.attribution import AttributionTarget, Coalitions, Engine, TargetStep, attribute, find_units
 from headscan.attribution.engine import plan
 from headscan.attribution.faithfulness import Faithfulness, FaithfulnessCurve, RandomOrders, over_predictions
-from headscan.attribution.result import findings
+from headscan.attribution.run import findings
 from headscan.attribution.target import Unit
 from headscan.text.prompts import read_prompt
 from tests.attribution.attribution_cases import IDS, WIPERS, build, family

@@ -3,14 +3,7 @@
 import numpy as np
 import pytest
 import torch
-from transformers import (
-    BartConfig,
-    BartForConditionalGeneration,
-    GPT2Config,
-    GPT2LMHeadModel,
-    T5Config,
-    T5ForConditionalGeneration,
-)
+import transformers
 
 import headscan
 from headscan import load
@@ -24,26 +17,28 @@ IDS = [5, 17, 3, 42, 8]
 def encoder_decoder(family):
     torch.manual_seed(0)
     if family == "t5":
-        config = T5Config(
+        config = transformers.T5Config(
             vocab_size=60, d_model=16, d_kv=4, d_ff=32, num_layers=2, num_heads=4, decoder_start_token_id=0,
             pad_token_id=0, initializer_factor=1.5, feed_forward_proj="gated-gelu",
         )  # fmt: skip
-        model = T5ForConditionalGeneration(config)
+        model = transformers.T5ForConditionalGeneration(config)
     else:
-        config = BartConfig(
+        config = transformers.BartConfig(
             vocab_size=60, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
             decoder_attention_heads=4, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=64,
             decoder_start_token_id=2, scale_embedding=True, init_std=0.3,
         )  # fmt: skip
-        model = BartForConditionalGeneration(config)
+        model = transformers.BartForConditionalGeneration(config)
     return Lens(model.eval(), name=f"tiny {family}")
 
 
 @pytest.fixture(scope="module")
 def gpt2():
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=50, n_positions=32, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
-    return Lens(GPT2LMHeadModel(config).eval(), name="tiny gpt2")
+    config = transformers.GPT2Config(
+        vocab_size=50, n_positions=32, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+    )
+    return Lens(transformers.GPT2LMHeadModel(config).eval(), name="tiny gpt2")
 
 
 @pytest.mark.parametrize("name", sorted(VARIANTS))

@@ -2,16 +2,7 @@
 
 import pytest
 import torch
-from transformers import (
-    BertConfig,
-    BertModel,
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    RwkvConfig,
-    RwkvForCausalLM,
-)
+import transformers
 
 from headscan.model import Lens
 
@@ -19,17 +10,17 @@ from headscan.model import Lens
 def build(kind, vocabulary=120, width=32, depth=2, seed=0):
     torch.manual_seed(seed)
     if kind == "gpt2":
-        config = GPT2Config(
+        config = transformers.GPT2Config(
             vocab_size=vocabulary, n_positions=32, n_embd=width, n_layer=depth, n_head=2, bos_token_id=0, eos_token_id=0
         )
-        return Lens(GPT2LMHeadModel(config), name=kind)
+        return Lens(transformers.GPT2LMHeadModel(config), name=kind)
     sizes = {"vocab_size": vocabulary, "hidden_size": width, "num_hidden_layers": depth}
     if kind == "rwkv":
-        return Lens(RwkvForCausalLM(RwkvConfig(**sizes)), name=kind)
+        return Lens(transformers.RwkvForCausalLM(transformers.RwkvConfig(**sizes)), name=kind)
     sizes |= {"intermediate_size": 2 * width, "num_attention_heads": 2, "max_position_embeddings": 32}
     if kind == "llama":
-        return Lens(LlamaForCausalLM(LlamaConfig(**sizes)), name=kind)
-    return Lens(BertModel(BertConfig(**sizes)), name=kind)
+        return Lens(transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes)), name=kind)
+    return Lens(transformers.BertModel(transformers.BertConfig(**sizes)), name=kind)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from headscan.inversion.reconstruction import accepted, noise_floor
 from headscan.leaks import privacy
 from headscan.model import Lens
 from headscan.model.slicing import Slice
-from headscan.model.slicing.checks import slice_noise
+from headscan.model.slicing.prefix import slice_noise
 from headscan.run import BadInput
 
 pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: inversion of quantised models is NOT tested")

@@ -7,13 +7,11 @@ import pytest
 import torch
 
 from headscan.leaks import MECHANISMS, privacy
-from headscan.leaks.beam import QueryInversion, recovered
-from headscan.leaks.cache_attacks import longest_common
-from headscan.leaks.channels import sites_of
-from headscan.leaks.margins import collisions, nearest_of
+from headscan.leaks.channels import longest_common, sites_of
 from headscan.leaks.mechanisms import read_format
 from headscan.leaks.policy import judge, read_policy
 from headscan.leaks.run import plan_of
+from headscan.leaks.trials import QueryInversion, collisions, nearest_of, recovered
 from headscan.model import Lens
 from headscan.model.slicing.prefix import cache_slice
 from headscan.run import BadInput, Given, Run
@@ -64,7 +62,7 @@ def test_which_defence_stops_which_attack(lens):
 
 
 def test_of_a_deep_model_the_attacks_by_name_read_fewer_windows_and_say_so(lens, monkeypatch, tmp_path):
-    monkeypatch.setattr("headscan.leaks.cache_attacks.MANY", 1)
+    monkeypatch.setattr("headscan.leaks.channels.MANY", 1)
     given = {"release": "cache", "sites": "block.0", "length": 5, "noise": (0,), "draws": 2, "test": "attacks"}
     for more, windows in (({}, 2), ({"candidates": 256}, 4)):
         result = privacy(lens, TEXT, windows=4, out=tmp_path / str(windows), **given, **more)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from headscan.leaks import privacy
-from headscan.leaks.membership import Membership, advantage, area_under, true_positives
 from headscan.leaks.policy import judge, read_policy
+from headscan.leaks.trials import Membership, advantage, area_under, true_positives
 from headscan.run import BadInput, Given, Run
 from tests.command_line import headscan as cli
 from tests.leaks.test_privacy import lens

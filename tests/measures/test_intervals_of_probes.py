@@ -11,7 +11,7 @@ from headscan.measures.cone import axis_course
 from headscan.measures.outliers import agreements
 from headscan.measures.pairs import aligned
 from headscan.measures.sphere import uniformity_by_block
-from headscan.model.tokenizers import ByteTokenizer
+from headscan.model.load import ByteTokenizer
 from headscan.statistics import ClassSums, SiteStatistics
 
 TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 20, "The end of all the cones is a ball. " * 50]

@@ -10,9 +10,8 @@ import torch
 from safetensors import safe_open
 
 from headscan.model import ByteTokenizer, Lens, load
-from headscan.model.load import prepare
+from headscan.model.load import load_tokenizer, prepare
 from headscan.model.settings import Building
-from headscan.model.tokenizers import load_tokenizer
 from headscan.model.weights import read_header
 from headscan.run import BadInput
 from tests.model.tiny import ids, llama

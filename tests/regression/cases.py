@@ -123,8 +123,8 @@ def _counted(found: Any) -> Numbers:
 
 @case
 def counts() -> Numbers:
-    from headscan.model.tokenizers import load_tokenizer
-    from headscan.text.counts import count_text
+    from headscan.model.load import load_tokenizer
+    from headscan.text.counts import count_tokens, store_text
     from headscan.text.source import Counting, Reading
 
     numbers: Numbers = {}
@@ -132,9 +132,10 @@ def counts() -> Numbers:
         cutter = load_tokenizer("bytes") if name == "bytes" else lens_of(name).require_tokenizer()
         for order in (1, 2):
             for least in (1, 3):
-                found = count_text("stories", cutter, Counting(order=order, min_count=least), Reading(documents="paragraphs"))
+                store, _ = store_text("stories", cutter, Reading(documents="paragraphs"))
+                found = count_tokens(store, Counting(order=order, min_count=least))
                 numbers |= prefixed(f"{name}/order-{order}/at-least-{least}", _counted(found))
-        found = count_text("stories", cutter, Counting(order=2), Reading(max_tokens=20_000))
+        found = count_tokens(store_text("stories", cutter, Reading(max_tokens=20_000))[0], Counting(order=2))
         numbers |= prefixed(f"{name}/order-2/whole/20000-tokens", _counted(found))
     return numbers
 
@@ -160,13 +161,13 @@ def ntp() -> Numbers:
 
 @case
 def ntp_prediction() -> Numbers:
-    from headscan.model.tokenizers import load_tokenizer
+    from headscan.model.load import load_tokenizer
     from headscan.ntp import certificate, predict
-    from headscan.text.counts import count_text
+    from headscan.text.counts import count_tokens, store_text
     from headscan.text.source import Counting, Reading
 
     reading = Reading(documents="paragraphs", max_tokens=6000)
-    found = count_text("stories", load_tokenizer("bytes"), Counting(order=1), reading)
+    found = count_tokens(store_text("stories", load_tokenizer("bytes"), reading)[0], Counting(order=1))
     prediction = predict(found.matrix(), gap=1e-8)
     numbers = _solved(prediction.solution) | flat("sparse", prediction.sparse)
     numbers |= flat("spectrum", np.asarray(prediction.spectrum.sigma))

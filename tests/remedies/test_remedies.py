@@ -7,8 +7,8 @@ import torch
 
 from headscan.measures import average_cosine, isoscore
 from headscan.remedies import REMEDIES, Remedy, remedies
-from headscan.remedies.export import append_to
-from headscan.remedies.methods import AllButTheTop, Whiten
+from headscan.remedies.remedy import AllButTheTop, Whiten
+from headscan.remedies.run import append_to
 from headscan.run import BadInput
 from headscan.statistics.cloud import Cloud
 

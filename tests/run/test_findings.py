@@ -21,7 +21,7 @@ PLACES = (
     "scanner/findings.py",
     "comparison/result.py",
     "comparison/damage.py",
-    "attribution/result.py",
+    "attribution/run.py",
     "remedies/judge.py",
     "ntp/result.py",
     "flow/verbs.py",

@@ -9,7 +9,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import Lens, scan
 from headscan.measures import MEASURES, PROBES
-from headscan.model.tokenizers import ByteTokenizer
+from headscan.model.load import ByteTokenizer
 
 LONG = ["Once upon a time there was a cone, and it was very narrow. " * 8]
 

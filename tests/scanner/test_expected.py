@@ -7,7 +7,7 @@ import headscan
 from headscan import BadInput
 from headscan.comparison.run import estimate_compare
 from headscan.scanner.run import estimate_scan
-from headscan.states.estimate import estimate_states
+from headscan.states.writing import estimate_states
 from tests.cli.test_scan_command import run
 
 

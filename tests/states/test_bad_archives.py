@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headscan
-from headscan.model import tokenizers
+from headscan.model import load
 from headscan.model.inputs import _declared
 from headscan.run import BadInput
 from headscan.states.formats import arrays
@@ -53,9 +53,9 @@ def test_a_tokenizer_that_panics_is_bad_input_and_a_stop_is_none():
             raise self.fault
 
     with pytest.raises(BadInput, match="The tokenizer of 'damaged' cannot be read: index out of range"):
-        tokenizers._read(Source(PanicException("index out of range")), False)
+        load._read(Source(PanicException("index out of range")), False)
     with pytest.raises(KeyboardInterrupt):
-        tokenizers._read(Source(KeyboardInterrupt()), False)
+        load._read(Source(KeyboardInterrupt()), False)
 
 
 def test_a_parquet_file_whose_statistics_do_not_fit_its_schema_is_bad_input(tmp_path):

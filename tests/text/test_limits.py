@@ -17,7 +17,7 @@ import zstandard
 from headscan.model import ByteTokenizer
 from headscan.run import BadInput
 from headscan.text import Windows, check_text, documents
-from headscan.text.pairs import read_pairs
+from headscan.text.documents import read_pairs
 from headscan.text.reading import LONGEST, lines
 from headscan.text.tokens import WORD, tokenise
 
@@ -97,7 +97,7 @@ def test_rows_of_parquet(tmp_path):
 
 
 def test_a_word_without_end_is_refused_and_a_long_one_is_not():
-    from headscan.model.tokenizers import load_tokenizer
+    from headscan.model.load import load_tokenizer
 
     tokenizer = load_tokenizer("gpt-vanilla")
     word = sum(len(stretch.ids) for stretch in tokenise(documents(["é" * 40_000 + "\n"]), tokenizer))

@@ -12,19 +12,8 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+import transformers
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import (
-    GPT2Config,
-    GPT2LMHeadModel,
-    LlamaConfig,
-    LlamaForCausalLM,
-    MixtralConfig,
-    MixtralForCausalLM,
-    Qwen2MoeConfig,
-    Qwen2MoeForCausalLM,
-    Trainer,
-    TrainingArguments,
-)
 
 from headscan import BadInput
 from headscan.model import Lens
@@ -45,16 +34,18 @@ WIDE = SMALL | {
 
 def gpt2(**options):
     still = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
-    return GPT2LMHeadModel(GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=8, **SMALL, **still, **options))
+    return transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=8, **SMALL, **still, **options)
+    )
 
 
 MAKERS = {
     "gpt2": gpt2,
     "eager": lambda: gpt2(attn_implementation="eager"),
-    "llama": lambda: LlamaForCausalLM(LlamaConfig(**WIDE)),
-    "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**WIDE, num_local_experts=4)),
-    "qwen2-moe": lambda: Qwen2MoeForCausalLM(
-        Qwen2MoeConfig(**WIDE, num_experts=4, moe_intermediate_size=8, shared_expert_intermediate_size=8)
+    "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**WIDE)),
+    "mixtral": lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**WIDE, num_local_experts=4)),
+    "qwen2-moe": lambda: transformers.Qwen2MoeForCausalLM(
+        transformers.Qwen2MoeConfig(**WIDE, num_experts=4, moe_intermediate_size=8, shared_expert_intermediate_size=8)
     ),
 }
 
@@ -341,12 +332,14 @@ def test_two_processes_read_what_one_does(tmp_path, sharded):
 
 
 def _trainer(folder, steps=6, **options):
-    arguments = TrainingArguments(
+    arguments = transformers.TrainingArguments(
         output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, save_strategy="no", report_to=[],
         logging_steps=1, use_cpu=True, disable_tqdm=True, seed=1, **options,
     )  # fmt: skip
     rows = ROWS.numpy()
-    return Trainer(made(), arguments, train_dataset=PackedText(rows), eval_dataset=PackedText(rows[:6]), data_collator=collate)
+    return transformers.Trainer(
+        made(), arguments, train_dataset=PackedText(rows), eval_dataset=PackedText(rows[:6]), data_collator=collate
+    )
 
 
 def test_one_line_brings_all_of_it_into_the_trainers_log(tmp_path, capsys):

@@ -7,10 +7,19 @@ explained; `Engine` and `Coalitions` are the model as a function of embeddings a
 from headscan.attribution.engine import Engine
 from headscan.attribution.faithfulness import faithfulness
 from headscan.attribution.gradients import gradient_x_input, integrated_gradients
-from headscan.attribution.method import METHODS, AttributionMap, AttributionMethod, AttributionTask, Coalitions, MethodWords
-from headscan.attribution.methods import Combined, GradientXInput, IntegratedGradients, Occlusion
-from headscan.attribution.result import AttributeResult
-from headscan.attribution.run import attribute
+from headscan.attribution.method import (
+    METHODS,
+    AttributionMap,
+    AttributionMethod,
+    AttributionTask,
+    Coalitions,
+    Combined,
+    GradientXInput,
+    IntegratedGradients,
+    MethodWords,
+    Occlusion,
+)
+from headscan.attribution.run import AttributeResult, attribute
 from headscan.attribution.target import AttributionTarget, TargetStep, find_units
 
 __all__ = [

@@ -19,7 +19,7 @@ from headscan.run import BadInput, Finding, Given, Run, estimates, running, verb
 from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
 from headscan.scanner.findings import UNREAD, unread
 from headscan.states import SourcesLike, VectorSource, given_sources
-from headscan.states.estimate import Estimate, expected_reader, operations_a_second
+from headscan.states.writing import Estimate, expected_reader, operations_a_second
 from headscan.text.source import TEXT, BatchSize, Documents, FieldName, MaxTokens, TextLike
 
 SIDE_BY_SIDE = 0.4  # of the machine's memory that the models may take to be in it together

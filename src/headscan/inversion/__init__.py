@@ -8,9 +8,8 @@
 from typing import Any
 
 from headscan.inversion.continuous import Decoder, Descended, Descent, descend, preset
-from headscan.inversion.joint_search import JointSearch, joint
 from headscan.inversion.left_to_right import Search, exact
-from headscan.inversion.methods import METHODS, Direct, Exact, Indirect, Joint, Method
+from headscan.inversion.methods import METHODS, Direct, Exact, Indirect, Joint, JointSearch, Method, joint
 from headscan.inversion.observation import OBSERVATIONS
 from headscan.inversion.reconstruction import Certificate
 from headscan.inversion.result import InvertResult, PromptInversion

@@ -276,8 +276,8 @@ def _write(path: Path, readouts: Readouts) -> None:
 DRAFT = 16
 CONTEXT = 64  # tokens before a window that the model reads with it
 # How much half the square of the readout's score counts beside the nats of the prior: were outputs Gaussian, and their spread
-# known, it would be 1. And how often the model's distribution is taken to be wrong, and every token as likely: a model is sure, too,
-# where it never read what stands there. Both by trial, of .03 to 3 and with and without, on gpt-vanilla, SmolLM2-135M and
+# known, it would be 1. And how often the model's distribution is taken to be wrong, all tokens being as likely: a model is sure
+# also where it never read what stands there. Both by trial, of .03 to 3 and with and without, on gpt-vanilla, SmolLM2-135M and
 # Qwen2.5-Coder-1.5B, at middle and last blocks and a cache in int8.
 TRUST, DOUBT = 0.3, 0.1
 

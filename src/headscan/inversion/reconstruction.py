@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from headscan.model.slicing import SlicedModel
-from headscan.model.slicing.checks import slice_noise
+from headscan.model.slicing.prefix import slice_noise
 from headscan.model.slicing.specification import split_on_exhaustion
 from headscan.run import Progress
 

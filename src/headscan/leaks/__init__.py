@@ -13,8 +13,7 @@ from headscan.leaks.mechanisms import MECHANISMS, ChangedCache, NumberFormat, ap
 from headscan.leaks.policy import Policy, read_policy
 from headscan.leaks.result import PrivacyResult
 from headscan.leaks.run import CHANNELS, TESTS, LeakTest, privacy
-from headscan.model.slicing.checks import Mapped
-from headscan.model.slicing.prefix import CacheSlice, cache_slice
+from headscan.model.slicing.prefix import CacheSlice, Mapped, cache_slice
 from headscan.run.errors import renamed
 
 __all__ = [

@@ -104,30 +104,11 @@ class Code:
         return found
 
 
-# ---- Bounds on what a noisy release tells of which candidate it belongs to, from the candidates' pairwise distances.
+# ---- Bounds on what a noisy release tells of which candidate it belongs to, from the candidates' pairwise distances. With
 #
-# X has prior p over M candidates, Y = x_X + σ N(0, I_d). Then I(X; Y) = h(Y) − h(Y | X), and Y is a mixture of M equal
-# Gaussians. Kolchinsky and Tracey ("Estimating mixture entropy with pairwise distances", Entropy 19 (2017) 361) bound its
-# entropy from pairwise distances D of the components: with h(Y | X) + E_i[−log Σ_j p_j exp(−D_ij)] from above where D is the
-# Kullback-Leibler divergence, and from below where D is a Chernoff divergence. For equal Gaussians these are
+#     U(s) = Σ_i p_i · −log2 Σ_j p_j exp(−‖x_i − x_j‖² / 2s²)        U(2σ) ≤ I(X; Y) ≤ U(σ)
 #
-#     KL(i ‖ j)         = ‖x_i − x_j‖² / 2σ²
-#     Bhattacharyya     = ‖x_i − x_j‖² / 8σ²      (the Chernoff divergence of order ½, the best for equal covariances)
-#
-# so with the one curve
-#
-#     U(s) = Σ_i p_i · −log2 Σ_j p_j exp(−‖x_i − x_j‖² / 2s²)
-#
-# I(X; Y) ≤ U(σ), and since 8σ² = 2(2σ)², I(X; Y) ≥ U(2σ):
-#
-#     U(2σ) ≤ I(σ) ≤ U(σ).
-#
-# Why the upper: Jensen on the other side of the logarithm, −E_Y|i log Σ_j p_j N(Y; x_j) ≤ −log Σ_j p_j exp E_Y|i log N(Y; x_j)
-# (log-sum-exp is convex in its exponents). So certifying never costs more than twice the noise that is truly needed.
-#
-# Assumptions: the noise is Gaussian, equal and independent in every coordinate, independent of X; the prior is that of X.
-# What it does not say: nothing for σ = 0 (U(0) is H(X), less what equal points hide), nothing for other noise, and nothing of a
-# prior that is not the one given: of an attacker who knows more of the text than the prior does.
+# (Kolchinsky and Tracey 2017). docs/leaks.md derives them, and says what they assume and what they do not say.
 
 ROWS = 1 << 22  # distances that are held at once
 

@@ -74,9 +74,7 @@ class LeakTest(Settings, Named, ABC):
         """Its numbers, from the token ids of each document. Raises BadInput where model or text are not fit for it."""
 
 
-TESTS: Registry[type[LeakTest]] = Registry(
-    "test", "headscan.leaks.cache_attacks", "headscan.leaks.beam", "headscan.leaks.margins", "headscan.leaks.membership"
-)
+TESTS: Registry[type[LeakTest]] = Registry("test", "headscan.leaks.channels", "headscan.leaks.trials")
 """All tests by name."""
 
 SHARED = ("sites", "noise", "format", "defence", "stored", "prior", "windows", "length", "candidates", "draws")

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from headscan.model import Lens
 from headscan.model.branches import Norm, near
-from headscan.model.structure import Stack
+from headscan.model.recording import Stack
 from headscan.statistics import PartSums, SiteBatch
 
 

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headscan.model.lens import Lens
+    from headscan.model.load import ByteTokenizer
     from headscan.model.source import specimen_path, specimens
-    from headscan.model.tokenizers import ByteTokenizer
 
 __all__ = ["ByteTokenizer", "Lens", "specimen_path", "specimens"]
 
-_HOMES = {"ByteTokenizer": "tokenizers", "Lens": "lens", "specimen_path": "source", "specimens": "source"}
+_HOMES = {"ByteTokenizer": "load", "Lens": "lens", "specimen_path": "source", "specimens": "source"}
 
 
 def __getattr__(name: str) -> Any:

@@ -10,12 +10,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from headscan.model.inputs import IdsLike, ModelInputs, SentenceHead, context_length, sentence_head
-from headscan.model.load import Blank, Preparation, prepare
-from headscan.model.recording import Recorder, find_sites, record
+from headscan.model.load import Blank, Preparation, load_tokenizer, prepare, require_tokenizer
+from headscan.model.recording import Recorder, Stack, find_sites, record
 from headscan.model.settings import Building, Loading, Origin, TokenizerLike, model_identity
 from headscan.model.sites import Tap, match_sites
-from headscan.model.structure import Stack
-from headscan.model.tokenizers import load_tokenizer, require_tokenizer
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
 from headscan.run import BadInput, Json, ModelRecord, Run
 from headscan.text.prompts import Limits

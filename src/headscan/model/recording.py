@@ -1,19 +1,171 @@
 """Hooks that read sites while the model runs, and that leave nothing behind."""
 
-from collections import defaultdict
+import itertools
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
+from headscan.model.branches import Branch, find_branches
 from headscan.model.inputs import probe_inputs
-from headscan.model.sites import Tap, first_tensor, input_tensor, trace_calls
-from headscan.model.structure import Stack, find_head, find_stack, stack_modules
+from headscan.model.sites import Call, Tap, Trace, first_tensor, input_tensor, trace_calls
 from headscan.run import BadInput
+
+DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
+DEPTHS_OF = {"encoder.": ("encoder_layers",), "decoder.": ("decoder_layers", "num_decoder_layers"), "": ()}
+
+
+@dataclass(eq=False, repr=False)
+class Stack:
+    """One tower of blocks: the whole of a GPT or a BERT, half of a T5."""
+
+    prefix: str  # "" or, in encoder-decoders, "encoder." and "decoder."
+    module: nn.Module  # the module whose forward pass runs the blocks
+    blocks: tuple[nn.Module, ...]  # in the order in which they run (the same one several times where weights are shared)
+    taps: dict[str, Tap]  # by site, in the order of depth
+    plain: tuple[bool, ...]  # for each block, whether its output is its input plus its branches, nothing else
+    notes: list[str]  # what a reader of its numbers must know
+    # For each block, what becomes of its input, in order: the site of a branch that is added, or the norm that acts on the
+    # sum. None where that is not known.
+    steps: tuple[tuple[str | nn.Module, ...] | None, ...]
+
+    @property
+    def depth(self) -> int:
+        return len(self.blocks)
+
+    def __repr__(self) -> str:
+        return f"Stack({self.prefix!r}: {self.depth} blocks of {type(self.blocks[0]).__name__}, {len(self.taps)} sites)"
+
+
+def stack_modules(model: Any) -> dict[str, nn.Module]:
+    """The modules that hold the towers: {"": the tower}, or {"encoder.": ..., "decoder.": ...}."""
+    encoder = model.get_encoder() if hasattr(model, "get_encoder") else model
+    decoder = model.get_decoder() if hasattr(model, "get_decoder") else model
+    if getattr(model.config, "is_encoder_decoder", False) and encoder is not decoder:
+        return {"encoder.": encoder, "decoder.": decoder}
+    # In masked LMs `decoder` may be the layer that makes logits (ModernBERT), which is no tower.
+    for module in (decoder, getattr(model, "base_model", model)):
+        if any(isinstance(part, nn.ModuleList) for part in module.modules()):
+            return {"": module}
+    return {"": model}
+
+
+def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -> Stack:
+    """One tower with its sites, read from the trace; BadInput where no chain of blocks is to be seen."""
+    if not (runs := _block_calls(module, prefix, trace)):
+        raise BadInput(
+            f"{type(model).__name__} has no list of blocks that run one after another, each on the output of the one "
+            "before, so headscan cannot name its sites."
+        )
+    taps: dict[str, Tap] = {}
+    plain: list[bool] = []
+    steps: list[tuple[str | nn.Module, ...] | None] = []
+    notes: list[str] = []
+    norm = _final_norm(module, runs, trace)
+
+    def put(name: str, call: Call, where: Literal["input", "output"], values: Tensor, block: nn.Module | None = None) -> None:
+        same = [other for other in trace.calls if other.module is call.module]
+        taps[prefix + name] = Tap(
+            site=prefix + name, module=call.module, path=call.path, where=where, width=values.shape[-1], clock=module,
+            call=same.index(call), calls=len(same), shape_from=block if call.flat and where == "output" else None,
+        )  # fmt: skip
+
+    put("embedding", runs[0], "input", runs[0].inputs[0])
+    for index, run in enumerate(runs):
+        branches, is_plain, made = find_branches(run, trace.calls)
+        plain.append(is_plain)
+        used: Counter[str] = Counter()
+        names: dict[Call, str] = {}
+        for branch in branches:
+            used[branch.kind] += 1
+            name = branch.kind if used[branch.kind] == 1 else f"{branch.kind}_{used[branch.kind]}"
+            assert branch.call.output is not None
+            put(f"block.{index}.{name}", branch.call, "output", branch.call.output, run.module)
+            names[branch.call] = f"{prefix}block.{index}.{name}"
+        steps.append(
+            None if made is None
+            else tuple(names[step.call] if isinstance(step, Branch) else step.module for step in made)
+        )  # fmt: skip
+        after = runs[index + 1] if index + 1 < len(runs) else norm
+        assert run.output is not None
+        if after is None or torch.equal(after.inputs[0].to(run.output.device), run.output):
+            put(f"block.{index}", run, "output", run.output)
+        else:
+            # RWKV halves the stream between some blocks; its own hidden states are those that the next block gets.
+            put(f"block.{index}", after, "input", after.inputs[0])
+            factor = _factor(run.output, after.inputs[0])
+            notes.append(
+                f"The stream is {f'multiplied by {factor:g}' if factor else 'changed'} after {prefix}block.{index}; the site "
+                "is what the next part of the model gets, which is also the model's own hidden state."
+            )
+    if norm is not None and norm.output is not None:
+        put("final_norm", norm, "output", norm.output)
+    if (own := len({id(run.module) for run in runs})) < len(runs):
+        notes.append(f"{len(runs)} blocks share the weights of {own}: a site of one block is a pass through the same module.")
+    return Stack(prefix, module, tuple(run.module for run in runs), taps, tuple(plain), notes, tuple(steps))
+
+
+def find_head(model: nn.Module, trace: Trace) -> Tap | None:
+    keys = " ".join(trace.result.keys()) if hasattr(trace.result, "keys") else ""
+    logits = first_tensor(trace.result) if "logits" in keys else None
+    if logits is None or logits.ndim != 3 or tuple(logits.shape[:2]) != trace.shape:
+        return None
+    return Tap("head", model, "", "output", logits.shape[-1], clock=model)
+
+
+def _block_calls(stack: nn.Module, prefix: str, trace: Trace) -> list[Call]:
+    """The calls of the blocks, in order: of all module lists that form a chain, the one of the config's depth."""
+    config = getattr(stack, "config", None)
+    depths = {value for name in DEPTHS_OF[prefix] + DEPTHS if isinstance(value := getattr(config, name, None), int)}
+    chains: list[list[Call]] = []
+    for part in stack.modules():
+        if isinstance(part, nn.ModuleList):
+            members = {id(member) for member in part}
+            runs = [call for call in trace.calls if id(call.module) in members]
+            chains += [runs] if _is_chain(runs) else []
+    # The depth that the config names first, then the longest, then the outermost.
+    return max(chains, key=lambda runs: (len(runs) in depths, len(runs)), default=[])
+
+
+def _is_chain(runs: list[Call]) -> bool:
+    if not runs or any(not run.inputs or run.output is None for run in runs):
+        return False
+    if any(run.output.shape != run.inputs[0].shape for run in runs if run.output is not None):
+        return False
+    return all(first.end < second.begin and _factor(first.output, second.inputs[0]) for first, second in itertools.pairwise(runs))
+
+
+def _final_norm(stack: nn.Module, runs: list[Call], trace: Trace) -> Call | None:
+    """The first norm after the last block that is given that block's output, inside the stack."""
+    inside = {id(module) for module in stack.modules()}
+    for call in trace.calls:
+        if call.begin < runs[-1].end or id(call.module) not in inside or not call.inputs or call.output is None:
+            continue
+        is_norm = "norm" in call.name or call.path.rpartition(".")[2].startswith("ln")
+        if is_norm and call.output.shape == call.inputs[0].shape and _factor(runs[-1].output, call.inputs[0]):
+            return call
+    return None
+
+
+def _factor(before: Tensor | None, after: Tensor) -> float | None:
+    """c if after = c * before, else None."""
+    if before is None or before.shape != after.shape:
+        return None
+    a, b = before.to("cpu", torch.float64), after.to("cpu", torch.float64)
+    energy = float((a * a).sum())
+    if energy == 0 or not bool(torch.isfinite(a).all()):
+        return None
+    factor = float((a * b).sum()) / energy
+    loose = 4 * max(torch.finfo(before.dtype).eps, torch.finfo(after.dtype).eps)
+    return factor if factor and bool((b - factor * a).abs().max() <= loose * abs(factor) * a.abs().max()) else None
+
+
+# ---- Hooks that read sites while the model runs, and that leave nothing behind.
 
 
 class Stop(BaseException):

@@ -13,17 +13,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from headscan.model import weights as saved
 from headscan.model.settings import quiet
-from headscan.model.weights import (
-    ADAPTER_CONFIG,
-    BESIDE,
-    DESCRIBING,
-    Header,
-    describing_files,
-    is_gguf,
-    read_header,
-    weight_files,
-)
 from headscan.run import BadInput
 from headscan.run.errors import nearest
 from headscan.run.files import read_object
@@ -77,8 +68,8 @@ class Source:
         return self.given.removesuffix(f"@{self.revision}")
 
     @cached_property
-    def header(self) -> Header | None:
-        return None if self.gguf is None else read_header(self.gguf)
+    def header(self) -> saved.Header | None:
+        return None if self.gguf is None else saved.read_header(self.gguf)
 
     @cached_property
     def weight_files(self) -> tuple[Path, ...]:
@@ -86,13 +77,16 @@ class Source:
         if self.gguf is not None:
             return (self.gguf,)
         folder = self.folder or self.snapshot
-        return () if folder is None else tuple(weight_files(folder))
+        return () if folder is None else tuple(saved.weight_files(folder))
 
     def files(self, *, weights: bool) -> dict[str, Path]:
         """The files that the model is read from, by their names in its folder; empty for a hub model that is not in the cache."""
         if (folder := self.folder or self.snapshot) is None:
             return {}
-        read = [*describing_files(folder, BESIDE if self.gguf else DESCRIBING), *(self.weight_files if weights else ())]
+        read = [
+            *saved.describing_files(folder, saved.BESIDE if self.gguf else saved.DESCRIBING),
+            *(self.weight_files if weights else ()),
+        ]
         return {path.relative_to(folder).as_posix(): path for path in read}
 
     @property
@@ -196,7 +190,7 @@ class Source:
             files = list_repo_files(self.repository, revision=self.revision)
         except (HfHubHTTPError, OSError, ValueError):
             return None
-        packed = [file for file in files if is_gguf(Path(file))]
+        packed = [file for file in files if saved.is_gguf(Path(file))]
         if not packed or "config.json" in files:
             return None
         names = ", ".join(packed[:8]) + (", ..." if len(packed) > 8 else "")
@@ -219,10 +213,10 @@ def _check_config(file: Path) -> None:
 
 def check_adapter(folder: Path) -> None:
     """BadInput where a folder holds what changes another model (a LoRA adapter), and so no model that reads a text."""
-    if (folder / ADAPTER_CONFIG).exists():
+    if (folder / saved.ADAPTER_CONFIG).exists():
         raise BadInput(
-            f"'{folder}' holds an adapter of another model ({ADAPTER_CONFIG}): headscan weights {folder} reads what it adds; for "
-            "anything else merge it into its base (merge_and_unload of peft) and save the two as one model."
+            f"'{folder}' holds an adapter of another model ({saved.ADAPTER_CONFIG}): headscan weights {folder} reads what it "
+            "adds; for anything else merge it into its base (merge_and_unload of peft) and save the two as one model."
         )
 
 
@@ -265,7 +259,7 @@ def find_source(model: str) -> Source:
         telling = whole.name not in ("model", "models", "weights", "final")
         return Source(given, whole.name if telling else f"{whole.parent.name}/{whole.name}", held, None)
     if folder.exists():
-        if not is_gguf(folder):
+        if not saved.is_gguf(folder):
             raise BadInput(f"'{given}' is a file; a model is a folder with config.json and model.safetensors, or a .gguf file.")
         return Source(given, folder.stem, folder.parent, None, gguf=folder)
     repository, at, revision = given.rpartition("@")
@@ -273,7 +267,7 @@ def find_source(model: str) -> Source:
         raise BadInput(f"'{repository}' is on this machine and has no revisions: leave out @{revision}.")
     if at and (not repository or not re.fullmatch(r"[\w./-]+", revision) or ".." in revision):
         raise BadInput(f"'{given}' is no model: a revision is written ID@REVISION, a branch, tag or commit.")
-    if given[0] not in ".~/" and given.count("/") > 1 and is_gguf(Path(repository if at else given)):
+    if given[0] not in ".~/" and given.count("/") > 1 and saved.is_gguf(Path(repository if at else given)):
         return _hub_file(repository if at else given, revision if at else None)
     from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]

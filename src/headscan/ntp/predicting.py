@@ -9,43 +9,20 @@ from typing import Annotated, Any, Literal
 import numpy as np
 
 from headscan.model.lens import Lens, ModelsLike, open_models
+from headscan.model.load import load_tokenizer
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.model.tokenizers import load_tokenizer
+from headscan.ntp import result as results
 from headscan.ntp.entropy import BootstrapSpread, bootstrap, describe, threshold_sweep
 from headscan.ntp.labels import SoftLabels
 from headscan.ntp.observe import compare
 from headscan.ntp.prediction import Prediction, gram_cosine, predict
-from headscan.ntp.result import (
-    NtpResult,
-    SolutionNumbers,
-    SolveCost,
-    Uncertainty,
-    axis_words,
-    choose_heat,
-    cosines,
-    findings,
-    word_picture,
-)
+from headscan.ntp.result import NtpResult, SolutionNumbers, SolveCost, Uncertainty
 from headscan.ntp.svm import SvmStep, certificate, estimate_cost
 from headscan.run import BadInput, Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Run, Seed, running, verb
 from headscan.run.memory import within
-from headscan.text import display, tokenizer_identity
+from headscan.text import display, source, tokenizer_identity
 from headscan.text.counts import ContextCounts, TokenStore, count_tokens, grouped_counts, store_text
-from headscan.text.source import (
-    Counting,
-    CountingEngine,
-    CountingMemory,
-    Documents,
-    FieldName,
-    Master,
-    MaxTokens,
-    MinCount,
-    Order,
-    Reading,
-    TextLike,
-    check_text,
-    parse_bytes,
-)
+from headscan.text.source import Counting, Reading, TextLike, check_text, parse_bytes
 
 # Float64 multiplications a second of one ordinary core, and iterations of a hard solve: for the estimate told beforehand.
 _SPEED, _ITERATIONS = 1.5e10, 100
@@ -89,10 +66,10 @@ def run(
     reading: Annotated[Literal["text", "alone"], Option(
         "How models read the contexts: at their places in the text, or each context alone."
     )] = "text",
-    groups: Annotated[int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)] = 20, order: Order,
-    min_count: MinCount = 1, memory: CountingMemory = "4GiB", engine: CountingEngine = "here", master: Master = None,
-    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
+    groups: Annotated[int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)] = 20, order: source.Order,
+    min_count: source.MinCount = 1, memory: source.CountingMemory = "4GiB", engine: source.CountingEngine = "here",
+    master: source.Master = None, documents: source.Documents = "whole", field: source.FieldName = "text",
+    max_tokens: source.MaxTokens = None, tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
     ignore: Ignore = None, baseline: Baseline = None,
     out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
 ) -> NtpResult:  # fmt: skip
@@ -126,19 +103,19 @@ def run(
         counts.save(run.folder / "counts")
     labels = SoftLabels.of(counts.matrix())
     prediction, notes, cost = _predict(labels, settings, run)
-    heat, data = choose_heat(prediction, seed=settings.seed), describe(labels)
+    heat, data = results.choose_heat(prediction, seed=settings.seed), describe(labels)
 
     def spell(ids: Any) -> list[str]:
         return display(tokenizer, [int(i) for i in ids])
 
-    shown = word_picture(prediction, spell)
+    shown = results.word_picture(prediction, spell)
     words = prediction.spectrum.classes.tokens(prediction.merged_words[:, :_AXES])
     arrays = {
         "words": np.ascontiguousarray(words, dtype=np.float32),
         "word_axes": np.ascontiguousarray(words[shown.id][:, :6], dtype=np.float32),
         "sigma": np.linalg.norm(prediction.merged_words, axis=0) ** 2,
         "sigma_centred": prediction.spectrum.sigma.copy(),
-        "heat/predicted": cosines(prediction.contexts[heat.rows]),
+        "heat/predicted": results.cosines(prediction.contexts[heat.rows]),
     }
     comparisons, records = [], []
     how = tokenizer, settings.reading, settings.seed, run.progress
@@ -151,11 +128,11 @@ def run(
     solution = _solution(prediction)
     return NtpResult(
         protocol=run.protocol(text=record, device=settings.place, dtype=settings.dtype, notes=[note]), models=records,
-        findings=findings(settings.order, data, solution, comparisons), arrays=arrays, tokens=data.tokens,
+        findings=results.findings(settings.order, data, solution, comparisons), arrays=arrays, tokens=data.tokens,
         order=settings.order, contexts=data.contexts, supports=data.supports, entropy_bound=data.entropy_bound,
         single_successor_share=data.single_successor_share, data=data, cost=cost,
         certificate=None if solution is None else certificate(labels.supports),  # else an SVM beyond the budget
-        solution=solution, uncertainty=Uncertainty(threshold_sweep(labels), spread), axes=axis_words(words, spell),
+        solution=solution, uncertainty=Uncertainty(threshold_sweep(labels), spread), axes=results.axis_words(words, spell),
         words=shown, heat=heat.in_words(counts.contexts, spell), comparisons=comparisons, notes=notes,
     )  # fmt: skip
 

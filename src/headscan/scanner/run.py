@@ -23,7 +23,7 @@ from headscan.scanner.result import ProbeRecord, ScanResult
 from headscan.scanner.settings import Scanning, choose, memory_bound
 from headscan.scanner.sources import subjects
 from headscan.states import SourcesLike
-from headscan.states.estimate import Estimate, expected_reader, operations_a_second
+from headscan.states.writing import Estimate, expected_reader, operations_a_second
 from headscan.statistics import process_count, process_rank, same_everywhere
 from headscan.statistics.errors import allowed
 from headscan.text.source import TEXT, BatchSize, Context, Documents, FieldName, Master, MaxTokens, TextLike, check_text

@@ -8,10 +8,9 @@ from typing import cast
 
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, prepare_model
-from headscan.model.load import Preparation
+from headscan.model.load import Preparation, load_tokenizer, require_tokenizer
 from headscan.model.settings import Loading, special_tokens, tokenizer_identity
 from headscan.model.sites import match_sites, possible_sites
-from headscan.model.tokenizers import load_tokenizer, require_tokenizer
 from headscan.run import BadInput, Run
 from headscan.scanner.settings import Scanning, SiteReading
 from headscan.states import ModelSource, SourceLike, SourcesLike, StoredSource, VectorSource, stored_source

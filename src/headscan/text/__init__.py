@@ -5,8 +5,7 @@ Everything streams: neither the corpus nor a document is ever held whole. `Windo
 kind; `TextIdentity` says whether a text is the one that was read before; `display` makes tokens visible.
 """
 
-from headscan.text.documents import Document, documents
-from headscan.text.pairs import PairSet, read_pair_files, synonyms
+from headscan.text.documents import Document, PairSet, documents, read_pair_files, synonyms
 from headscan.text.prompts import Limits, Prompt, display, read_prompt, read_prompts
 from headscan.text.source import TextIdentity, TextLike, TextMark, check_text, embedded_names
 from headscan.text.tokens import Stretch, tokenise, tokenizer_identity

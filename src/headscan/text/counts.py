@@ -99,11 +99,10 @@ def store_tokens(documents: Iterable[Ids], vocabulary: int, work: Path | None = 
 
 
 def store_text(
-    source: TextLike, tokenizer: Any, reading: Reading, work: Path | None = None, *, vocabulary: int | None = None,
-    progress: Progress | None = None,
-) -> tuple[TokenStore, TextRecord]:  # fmt: skip
+    source: TextLike, tokenizer: Any, reading: Reading, work: Path | None = None, *, progress: Progress | None = None
+) -> tuple[TokenStore, TextRecord]:
     """Store the tokens of a text, tokenised in a stream; say which text it was."""
-    writer = _Writer(len(tokenizer) if vocabulary is None else vocabulary, work)
+    writer = _Writer(len(tokenizer), work)
     identity, limit = TextIdentity(source_name(source)), reading.max_tokens
     for stretch in tokenise(read_documents(source, documents=reading.documents, field=reading.field), tokenizer):
         identity.add(stretch.text, begins=stretch.begins)
@@ -201,13 +200,6 @@ def count(documents: Iterable[Ids], vocabulary: int, settings: Counting, *, work
     ([[0, 1], [1, 2], [2, 0]], [0, 2, 0, 1], [1, 1, 1, 1])
     """
     return count_tokens(store_tokens(documents, vocabulary, work), settings, work=work)
-
-
-def count_text(
-    source: TextLike, tokenizer: Any, settings: Counting, reading: Reading | None = None, *, work: Path | None = None
-) -> ContextCounts:
-    """Count straight from a text: `headscan.text.documents` reads it, the tokenizer cuts it, `count` does the rest."""
-    return count_tokens(store_text(source, tokenizer, reading or Reading(), work)[0], settings, work=work)
 
 
 def count_tokens(

@@ -10,8 +10,7 @@
 from typing import TYPE_CHECKING, Any
 
 from headscan.training.losses.cross_entropy import IGNORE, ce_loss, gather_rows, mask_tokens
-from headscan.training.losses.cwt import CWT_FORMS, cwt_loss, floor_of, in_batch_accuracy
-from headscan.training.losses.linear import has_fused
+from headscan.training.losses.linear import CWT_FORMS, cwt_loss, floor_of, has_fused, in_batch_accuracy
 from headscan.training.losses.shared import Pool, gather_ids, log_unigram, pool_of
 
 if TYPE_CHECKING:
@@ -19,11 +18,10 @@ if TYPE_CHECKING:
     from headscan.training.data import Masker, PackedText, collate
     from headscan.training.heads import fold_bias
     from headscan.training.learner import OPTIMISERS, Learner, Optimiser, optimiser_of
-    from headscan.training.likelihood import perplexity
     from headscan.training.monitor import ALARMS, FAMILIES, TRACKERS, Alarm, AlarmRule, Monitor, Watch
     from headscan.training.objective import OBJECTIVES, REGULARISERS, LossInputs, Objective, Readout
     from headscan.training.recipes import RECIPES, Recipe, fit_tokenizer, recipe_of
-    from headscan.training.recovery import RECOVERIES, HeadRecovery, fit_head, recover, recover_head
+    from headscan.training.recovery import RECOVERIES, HeadRecovery, fit_head, perplexity, recover, recover_head
     from headscan.training.result import RecoverResult, TrainResult
     from headscan.training.run import build, train
     from headscan.training.trainer import HeadlessTrainer, LossIsNotFinite
@@ -41,11 +39,12 @@ __all__ = [
 # Loaded when first asked for: the losses need torch alone, the rest transformers and its Trainer.
 _HOMES = {
     "checkpoints": ("last_checkpoint",), "data": ("Masker", "PackedText", "collate"), "heads": ("fold_bias",),
-    "learner": ("OPTIMISERS", "Learner", "Optimiser", "optimiser_of"), "likelihood": ("perplexity",),
+    "learner": ("OPTIMISERS", "Learner", "Optimiser", "optimiser_of"),
     "monitor": ("ALARMS", "FAMILIES", "TRACKERS", "Alarm", "AlarmRule", "Monitor", "Watch"),
     "objective": ("OBJECTIVES", "REGULARISERS", "LossInputs", "Objective", "Readout"),
     "recipes": ("RECIPES", "Recipe", "fit_tokenizer", "recipe_of"),
-    "recovery": ("RECOVERIES", "HeadRecovery", "fit_head", "recover", "recover_head"), "result": ("RecoverResult", "TrainResult"),
+    "recovery": ("RECOVERIES", "HeadRecovery", "fit_head", "perplexity", "recover", "recover_head"),
+    "result": ("RecoverResult", "TrainResult"),
     "run": ("build", "train"), "trainer": ("HeadlessTrainer", "LossIsNotFinite"), "trajectory": ("measure_sites",),
 }  # fmt: skip
 _PLACES = {name: home for home, names in _HOMES.items() for name in names}

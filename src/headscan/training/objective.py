@@ -209,12 +209,13 @@ class HeadBias(nn.Module):
         self.bias = nn.Parameter(start)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Headed(Objective):
-    """The logits of the model's head, and a bias where one is asked for.
+@OBJECTIVES.register("ce")
+class CrossEntropy(Objective):
+    """Cross-entropy over the whole vocabulary, of a model with a head, and a bias of the head where one is asked for.
 
     A head without a bias must draw the unigram law from a direction that all hidden states share: a cone. A bias that
-    starts there, or that is fast enough to get there first, takes that work off the states.
+    starts there, or that is fast enough to get there first, takes that work off the states. "full" projects the positions
+    that carry loss, "chunked" computes the logits twice in little memory, "fused" is torch's own kernel.
     """
 
     head_bias: Annotated[
@@ -224,11 +225,17 @@ class Headed(Objective):
     bias_rate: Annotated[
         float | None, Option("Peak learning rate of the head's bias. Default: that of the other parameters.", above=0)
     ] = None
+    projection: Annotated[Literal["full", "chunked", "fused"], Option("How the logits of the cross-entropy are computed.")] = (
+        "full"
+    )
+    cap: Annotated[float | None, Option("Soft cap of the logits: z becomes cap · tanh(z / cap); Gemma 2 has 30.", above=0)] = None
 
     def check(self) -> None:
         super().check()
         if self.bias_rate is not None and self.head_bias == "none":
             raise BadInput("bias_rate is not used without a bias of the head: give head_bias=zero or unigram.")
+        if self.cap is not None and self.projection != "full":
+            raise BadInput(f"cap is not used by the projection {self.projection}: it needs full.")
 
     @property
     def needs_counts(self) -> bool:
@@ -247,52 +254,30 @@ class Headed(Objective):
         return HeadBias(log_unigram(counts, 0.5).float())
 
     def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding:
-        found = head_of(model)
+        found = head_of(model)._replace(cap=self.cap)
         if not isinstance(own, HeadBias):
             return found
         return found._replace(bias=own.bias if found.bias is None else found.bias + own.bias)
 
     def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
-        if not isinstance(own, HeadBias):
-            return None
+        notes = []
+        if isinstance(own, HeadBias) and not self._settled(model, own.bias.detach()):
+            notes.append("the bias of the head is a parameter that only a model built by headscan has (lm_head.bias)")
+        if self.cap:
+            notes.append(f"the logits of the model that is kept are to be capped at {self.cap:g}")
+        return "; ".join(notes) or None
+
+    def _settled(self, model: PreTrainedModel, bias: Tensor) -> bool:
+        """Whether any code that loads the model finds the bias: in one that the head has, or folded into the last norm."""
         output = output_layer(model)
         assert output is not None
         if output.bias is not None:
-            output.bias.data.add_(own.bias.detach().to(output.bias))
-            return None
+            output.bias.data.add_(bias.to(output.bias))
+            return True
         if output.weight is model.get_input_embeddings().weight:
             output.module.weight = nn.Parameter(output.weight.detach().clone())
             model.config.tie_word_embeddings = False
-        if fold_bias(model, own.bias.detach()):
-            return None
-        return "the bias of the head is a parameter that only a model built by headscan has (lm_head.bias)"
-
-
-@OBJECTIVES.register("ce")
-class CrossEntropy(Headed):
-    """Cross-entropy over the whole vocabulary, of a model with a head.
-
-    "full" projects the positions that carry loss, "chunked" computes the logits twice in little memory, "fused" is
-    torch's own kernel.
-    """
-
-    projection: Annotated[Literal["full", "chunked", "fused"], Option("How the logits of the cross-entropy are computed.")] = (
-        "full"
-    )
-    cap: Annotated[float | None, Option("Soft cap of the logits: z becomes cap · tanh(z / cap); Gemma 2 has 30.", above=0)] = None
-
-    def check(self) -> None:
-        super().check()
-        if self.cap is not None and self.projection != "full":
-            raise BadInput(f"cap is not used by the projection {self.projection}: it needs full.")
-
-    def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding:
-        return super().head(model, own)._replace(cap=self.cap)
-
-    def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
-        notes = [super().settle(model, own)]
-        notes += [f"the logits of the model that is kept are to be capped at {self.cap:g}"] if self.cap else []
-        return "; ".join(note for note in notes if note) or None
+        return fold_bias(model, bias)
 
     def loss(self, inputs: LossInputs) -> Tensor:
         if self.projection != "full" or not len(inputs.targets):

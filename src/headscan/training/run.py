@@ -1,7 +1,9 @@
 """Train: a recipe, a text and an objective to a model, its curves and its shape."""
 
 import hashlib
+import importlib.util
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -9,39 +11,110 @@ from types import MappingProxyType
 from typing import Annotated, Any, Literal, cast
 
 import torch
+import transformers
 from jaxtyping import Int
 from torch import Tensor
-from transformers import (
-    AutoModel,
-    AutoModelForCausalLM,
-    AutoModelForMaskedLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-    PrinterCallback,
-    TrainerCallback,
-    set_seed,
-)
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PrinterCallback, TrainerCallback, TrainingArguments, set_seed
 from transformers.trainer_utils import align_special_tokens
 
 from headscan.model.settings import quiet
 from headscan.run import BadInput, Given, ModelRecord, Run, TextRecord, plain, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed32
 from headscan.text import Windows, documents
-from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
-from headscan.training.checkpoints import EXTRA, check_steps, check_whole, clear, is_write_failure, last_checkpoint
+from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text
+from headscan.training.checkpoints import EXTRA, check_afresh, check_steps, check_whole, clear, is_write_failure, last_checkpoint
 from headscan.training.data import Masker, PackedText, check_fit, check_known, collate
 from headscan.training.heads import capped
 from headscan.training.learner import OPTIMISERS, Learner, Optimiser, optimiser_of
-from headscan.training.likelihood import perplexity
 from headscan.training.monitor import Monitor
-from headscan.training.objective import OBJECTIVES, CurvePoint, Likelihood, Objective
+from headscan.training.objective import OBJECTIVES, CurvePoint, Likelihood, Objective, objective_of, parse_regularisers
 from headscan.training.recipes import Recipe, fit_tokenizer, recipe_of
-from headscan.training.recovery import recover_head
+from headscan.training.recovery import perplexity, recover_head
 from headscan.training.reference import kept
 from headscan.training.result import TrainResult
-from headscan.training.settings import ASIDE, check_training, trainer_options, training_arguments
 from headscan.training.trainer import HeadlessTrainer, ProgressCallback, StoreInTime
+
+
+def check_training(asked: Given) -> Objective:
+    """The objective of a training; BadInput where what is asked does not fit together."""
+    asked.chosen(Reading)
+    if importlib.util.find_spec("accelerate") is None:
+        raise BadInput('This needs the package accelerate: pip install "headscan[train]".')
+    if asked["out"] is None:
+        raise BadInput("Training keeps its checkpoints in a folder: give --out.")
+    if not asked["resume"]:
+        check_afresh(asked["out"])
+    parse_regularisers(asked["regulariser"])
+    aim = objective_of(asked["objective"])
+    headless, nothing = f"the objective {aim.name}, which trains without a head", asked["held_out"] == 0
+    pooled, unmeasured = asked["pool"] != "batch", nothing or asked["geometry_every"] == 0
+    for given, flag, reason in (
+        (pooled and not aim.contrastive, "--pool", f"the objective {aim.name}, which has no negatives"),
+        (asked["tied"] is not None and aim.headless, "--tied", headless),
+        (asked["vocabulary"] and asked["tokenizer"] is not None, "--vocabulary", "a run whose tokenizer is given"),
+        (asked["geometry_every"] and nothing, "--geometry-every", "a run that holds nothing out to measure on"),
+        (asked["on_alarm"] and unmeasured, "--on-alarm", "a run whose geometry is not measured"),
+    ):
+        if given:
+            raise BadInput(f"{flag} is not used by {reason}.")
+    return aim
+
+
+# Arguments of the Trainer that decide where and when something is written, and no number: a resume may change them.
+ASIDE = ("save_", "logging_", "report_to", "run_name", "disable_tqdm", "dataloader_num_workers", "push_to_hub", "hub_")
+
+
+def trainer_options(given: str | Mapping[str, object]) -> dict[str, object]:
+    """The Trainer's arguments that were asked for; a text is KEY=VALUE,... with values as JSON, or words.
+
+    >>> trainer_options("save_steps=5,bf16=true,report_to=tensorboard")
+    {'save_steps': 5, 'bf16': True, 'report_to': 'tensorboard'}
+    """
+    if not isinstance(given, str):
+        return dict(given)
+    found: dict[str, object] = {}
+    for part in filter(None, (each.strip() for each in given.split(","))):
+        key, equals, value = part.partition("=")
+        if not equals:
+            raise BadInput(f"--trainer is written KEY=VALUE,..., as in save_steps=100,bf16=true, not {part!r}.")
+        try:
+            found[key.strip()] = json.loads(value)
+        except (ValueError, RecursionError):
+            found[key.strip()] = value.strip()
+    return found
+
+
+SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
+
+
+def training_arguments(plan: Recipe, asked: Given, folder: Path) -> TrainingArguments:
+    """The Trainer's arguments; `trainer` has the last word. BadInput for sharding without an accelerator."""
+    extra = trainer_options(asked["trainer"])
+    many = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if (extra.get("fsdp") or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true") and (
+        torch.accelerator.current_accelerator() is None
+    ):
+        # accelerate would refuse some of its settings there and quietly train data-parallel with others.
+        raise BadInput("FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with torchrun alone.")
+    options: dict[str, Any] = {
+        "output_dir": str(folder), "max_steps": plan.steps, "per_device_train_batch_size": plan.batch,
+        "gradient_accumulation_steps": plan.accumulation, "learning_rate": plan.rate,
+        "warmup_steps": min(plan.warmup, plan.steps // 2), "lr_scheduler_type": SCHEDULES[plan.schedule],
+        "weight_decay": plan.weight_decay, "adam_beta1": plan.betas[0], "adam_beta2": plan.betas[1],
+        "adam_epsilon": plan.epsilon, "max_grad_norm": plan.clip, "seed": asked["seed"], "data_seed": asked["seed"],
+        "logging_steps": max(1, plan.steps // 50), "save_steps": max(1, plan.steps // 5), "save_strategy": "steps",
+        "save_total_limit": 2, "report_to": [], "remove_unused_columns": False, "disable_tqdm": True,
+        "hub_strategy": "end",  # at every checkpoint the Trainer would pickle its arguments into what it sends
+        "use_cpu": not torch.cuda.is_available(),
+        "ddp_backend": "gloo" if many and not torch.cuda.is_available() else None,
+    }  # fmt: skip
+    try:
+        return TrainingArguments(**(options | extra))
+    except (TypeError, ValueError, ImportError) as error:
+        raise BadInput(f"The Trainer does not take these arguments: {str(error).splitlines()[0]}") from None
+
+
+# ---- Train: a recipe, a text and an objective to a model, its curves and its shape.
 
 
 @dataclass(frozen=True)
@@ -83,7 +156,7 @@ def _tokenizer(plan: Recipe, asked: Given, run: Run) -> PreTrainedTokenizerBase:
         given = str(checkpoint) if checkpoint else None
     if isinstance(given, str):
         try:
-            found: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(given)
+            found: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(given)
             for word in ("is_local", "local_files_only"):  # how it was found is no part of what is saved
                 found.init_kwargs.pop(word, None)
             return found
@@ -202,7 +275,7 @@ def build(plan: Recipe, objective: Objective, vocabulary: int, *, tied: bool | N
     if tied is not None:
         config.tie_word_embeddings = tied
     if not objective.headless:
-        kind: Any = AutoModelForMaskedLM if plan.masked else AutoModelForCausalLM
+        kind: Any = transformers.AutoModelForMaskedLM if plan.masked else transformers.AutoModelForCausalLM
         return cast(PreTrainedModel, kind.from_config(config))
     if is_mixer := config.model_type == "headscan_mixer":
         # Published embeddings are N(0, 1), for a head of their own. As targets their products with a normed state
@@ -210,7 +283,7 @@ def build(plan: Recipe, objective: Objective, vocabulary: int, *, tied: bool | N
         config.embedding_std = 0.2
     # A BERT's pooler would be a layer that no loss reaches.
     pooler = {"add_pooling_layer": False} if config.model_type == "bert" else {}
-    model: Any = AutoModel.from_config(config, **pooler)
+    model: Any = transformers.AutoModel.from_config(config, **pooler)
     if is_mixer and config.final_norm:
         # First logits of size sqrt(d) x .2 would still be a spike; measured best of 1, .3, .1 and .03.
         torch.nn.init.constant_(model.norm.weight, 0.3)

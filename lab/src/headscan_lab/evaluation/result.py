@@ -1,12 +1,9 @@
-"""What `evaluate` can be asked, and what it leaves behind."""
+"""What `evaluate` leaves behind."""
 
-import os
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from headscan.model.settings import Loading
-from headscan.run import DataFrame, Result, dataframe, names_in
+from headscan.run import DataFrame, Result, dataframe
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,19 +34,3 @@ class EvaluationResult(Result):
     def __repr__(self) -> str:
         tasks = ", ".join(dict.fromkeys(score.task for score in self.scores))
         return f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page .save(folder)"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Evaluating(Loading):
-    """What a model is tried on."""
-
-    text: str | os.PathLike[str] | None
-    tasks: str | Sequence[str] | None
-    limit: int | None
-    seed: int
-    dtype: Literal["auto", "float32", "bfloat16", "float16"]
-
-    @property
-    def names(self) -> list[str] | None:
-        """The tasks that were asked for."""
-        return None if self.tasks is None else names_in(self.tasks)

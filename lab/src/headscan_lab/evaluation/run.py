@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headscan.model.inputs import declared_pooling
-from headscan.model.settings import Device, TokenizerName
-from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Resume, Seed, running, verb
+from headscan.model.settings import Device, Loading, TokenizerName
+from headscan.run import BadInput, CommandLine, Option, Out, Progressing, Resume, Seed, names_in, running, verb
 from headscan.statistics.uncertainty import normal
 from headscan.training.checkpoints import load_trained
-from headscan_lab.evaluation.result import Evaluating, EvaluationResult, Score
+from headscan_lab.evaluation.result import EvaluationResult, Score
 from headscan_lab.evaluation.task import TASKS, Evaluated, Scores, affordable_items, evaluate_task, tasks_for
 
 # ---- lm-evaluation-harness, for the tasks that headscan has no data for: `pip install 'headscan[eval]'`.
@@ -94,27 +94,26 @@ def evaluate(
     BadInput where model, sets or tasks cannot be used.
     """
     asked, run = running()
-    settings = asked.chosen(Evaluating)
-    names = settings.names
+    names = None if tasks is None else names_in(tasks)
     own = None if names is None else [name for name in names if not name.startswith(HARNESS)]
     theirs = [name.removeprefix(HARNESS) for name in names or [] if name.startswith(HARNESS)]
     for name in own or ():
         _ = TASKS[name]
-    if own != [] and settings.text is None:
+    if own != [] and text is None:
         raise BadInput("Say which folder holds the evaluation sets: --text FOLDER. Only tasks named lm-eval:NAME need none.")
-    if own != [] and not Path(settings.text or "").is_dir():
-        raise BadInput(f"There is no folder '{settings.text}' of evaluation sets.")
+    if own != [] and not Path(text or "").is_dir():
+        raise BadInput(f"There is no folder '{text}' of evaluation sets.")
     if theirs:
         check_harness()
-    trained = load_trained(model, settings, run)
+    trained = load_trained(model, asked.chosen(Loading), run)
     pooling = declared_pooling(trained.folder)
-    given = Evaluated(trained.model, trained.tokenizer, Path(settings.text or ""), settings.limit, pooling, run.seed)
+    given = Evaluated(trained.model, trained.tokenizer, Path(text or ""), limit, pooling, run.seed)
     chosen = [] if own == [] else tasks_for(given, own)
     for place in dict.fromkeys(TASKS[name].place for name in chosen if TASKS[name].place):
         run.identify(f"the set {place}", _content(given.sets / place))
-    items = {name: settings.limit or affordable_items(given, len(chosen), name) for name in chosen}
+    items = {name: limit or affordable_items(given, len(chosen), name) for name in chosen}
     notes = []
-    if settings.limit is None and min(items.values(), default=UNTOLD) < UNTOLD:
+    if limit is None and min(items.values(), default=UNTOLD) < UNTOLD:
         said = ", ".join(f"{name} {most:,}" for name, most in items.items())
         notes = [f"Of each set a sample was tried, at most: {said} (--limit)."]
         run.announce(notes[0])

@@ -60,20 +60,23 @@ def sentence_vectors(
     body = body_of(model)
     training = body.training
     body.eval()
-    device = next(body.parameters()).device
     limit = context or getattr(body.config, "max_position_embeddings", None)
     rows = [tokenizer(text, add_special_tokens=special)["input_ids"][:limit] or [0] for text in sentences]
     found = np.zeros((len(rows), body.config.hidden_size), dtype=np.float32)
     order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     for start in range(0, len(order), batch):
         chosen = order[start : start + batch]
-        width = max(len(rows[i]) for i in chosen)
-        ids = torch.tensor([rows[i] + [0] * (width - len(rows[i])) for i in chosen])
-        mask = torch.tensor([[1] * len(rows[i]) + [0] * (width - len(rows[i])) for i in chosen])
-        states = body(input_ids=ids.to(device), attention_mask=mask.to(device)).last_hidden_state.float().cpu()
-        found[chosen] = pooled(states, pooling, mask).numpy()
+        found[chosen] = pooled_states(body, [rows[i] for i in chosen], pooling).cpu().numpy()
     body.train(training)
     return found
+
+
+def pooled_states(body: torch.nn.Module, rows: list[list[int]], pooling: Pooling) -> torch.Tensor:
+    """Vectors float32 [n, d] of rows of ids, made of the last hidden states, with their gradient."""
+    width, device = max(map(len, rows)), next(body.parameters()).device
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
+    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
+    return pooled(body(input_ids=ids, attention_mask=mask).last_hidden_state.float(), pooling, mask)
 
 
 def similarity_scores(name: str, one: npt.NDArray[Any], other: npt.NDArray[Any], scores: npt.NDArray[Any]) -> Scores:
@@ -123,12 +126,12 @@ def balanced_cross_entropy(logits: torch.Tensor, labels: torch.Tensor) -> torch.
 
 def probe(
     train: npt.NDArray[np.floating], train_labels: npt.NDArray[np.integer], test: npt.NDArray[np.floating],
-    test_labels: npt.NDArray[np.integer], *, balanced: bool = True, decay: float = 1e-3, groups: Sequence[object] | None = None,
+    test_labels: npt.NDArray[np.integer], *, groups: Sequence[object] | None = None,
 ) -> Scores:  # fmt: skip
     """A linear probe, trained on vectors [n, d] with labels [n] and tested: accuracy and Matthews' correlation.
 
-    Multinomial logistic regression by L-BFGS on standardised features; `balanced` weighs each class alike (as the
-    published balanced cross-entropy). Deterministic. Intervals are over other test items, the probe as it is; items of one
+    Multinomial logistic regression by L-BFGS on standardised features, which weighs each class alike (as the published
+    balanced cross-entropy). Deterministic. Intervals are over other test items, the probe as it is; items of one
     of the `groups` err together.
     """
     mean, spread = train.mean(0), train.std(0) + 1e-6
@@ -140,8 +143,7 @@ def probe(
     def loss() -> torch.Tensor:
         optimizer.zero_grad()
         logits = x @ weight[:, :-1].T + weight[:, -1]
-        value = balanced_cross_entropy(logits, y) if balanced else torch.nn.functional.cross_entropy(logits, y)
-        value = value + decay * weight[:, :-1].square().sum()
+        value = balanced_cross_entropy(logits, y) + 1e-3 * weight[:, :-1].square().sum()
         value.backward()
         return value
 

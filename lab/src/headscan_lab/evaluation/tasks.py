@@ -15,23 +15,11 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headscan.model.inputs import pooled
 from headscan.run import BadInput
 from headscan.training.heads import body_of
+from headscan_lab.evaluation import task
 from headscan_lab.evaluation.likelihood import log_likelihood
-from headscan_lab.evaluation.task import (
-    TASKS,
-    Evaluated,
-    Labelled,
-    Scores,
-    Task,
-    balanced_cross_entropy,
-    matthews,
-    mean_of,
-    probe,
-    probe_pairs,
-    scored,
-)
+from headscan_lab.evaluation.task import TASKS, Evaluated, Labelled, Scores, Task
 
 
 def lines(path: str | Path) -> list[str]:
@@ -95,9 +83,11 @@ class Blimp(Task):
         paradigms = read_blimp(next(iter(sorted(folder.glob("*.zip"))), folder))
         pairs = {name: given.sample(each)[0] for name, each in paradigms.items()}
         hits = blimp_hits(given.model, given.tokenizer, pairs, context=given.context)
-        scores = mean_of("accuracy", [float(each.mean()) for each in hits.values()])  # pairs of a paradigm are of one template
+        scores = task.mean_of(
+            "accuracy", [float(each.mean()) for each in hits.values()]
+        )  # pairs of a paradigm are of one template
         for name, each in hits.items():
-            scores |= mean_of(f"paradigms {name}", each)
+            scores |= task.mean_of(f"paradigms {name}", each)
         return scores
 
 
@@ -128,7 +118,7 @@ class Cola(Task):
 
     def scores(self, given: Evaluated) -> Scores:
         (x, y), (z, w) = ((given.vectors(texts), labels) for texts, labels in cola(given))
-        return probe(x, y, z, w, groups=given.sample(sources(given.sets / "cola" / "in_domain_dev.tsv"))[0])
+        return task.probe(x, y, z, w, groups=given.sample(sources(given.sets / "cola" / "in_domain_dev.tsv"))[0])
 
 
 # ---- LAMBADA: the last word of a passage, which only the whole passage gives away.
@@ -159,10 +149,10 @@ def lambada(
     if not pairs:
         raise BadInput("There are no passages.")
     scores, greedy = log_likelihood(model, tokenizer, pairs, context=context)
-    nats = mean_of("nats_per_word", -np.asarray(scores), bounds=(0.0, None))
+    nats = task.mean_of("nats_per_word", -np.asarray(scores), bounds=(0.0, None))
     ends = nats["nats_per_word_interval"]
     return {
-        **mean_of("accuracy", greedy),
+        **task.mean_of("accuracy", greedy),
         "perplexity": math.exp(min(700.0, -float(scores.mean()))),
         "perplexity_interval": [math.exp(min(700.0, end)) for end in ends] if isinstance(ends, list) else None,
         **nats,
@@ -216,7 +206,7 @@ class SentencePairs(Task):
         for language in sorted({row[3] for row in test}):
             parts = (train, [row for row in test if row[3] == language])
             pairs = [([row[0] for row in rows], [row[1] for row in rows], np.array([row[2] for row in rows])) for rows in parts]
-            for name, value in probe_pairs(given.vectors, *pairs).items():
+            for name, value in task.probe_pairs(given.vectors, *pairs).items():
                 end = f" {language}".rstrip() + "_interval" * name.endswith("_interval")
                 found[name.removesuffix("_interval") + end] = value
         return found
@@ -252,7 +242,7 @@ class Sentiment(Task):
 
     def scores(self, given: Evaluated) -> Scores:
         (x, y), (z, w) = ((given.vectors(texts), labels) for texts, labels in sst2(given))
-        return probe(x, y, z, w)
+        return task.probe(x, y, z, w)
 
 
 # ---- Fine-tuning on labelled sentences: a linear layer on the sentence vector, and the whole body trained with it.
@@ -284,7 +274,7 @@ def finetuned(
             for group in optimizer.param_groups:
                 group["lr"] = rate * min(step / max(1.0, 0.1 * steps), (steps - step + 1) / max(1.0, 0.9 * steps))
             logits = layer(_vectors(given, body, [texts[i] for i in chosen]))
-            loss = balanced_cross_entropy(logits, torch.from_numpy(labels[chosen]).to(logits.device))
+            loss = task.balanced_cross_entropy(logits, torch.from_numpy(labels[chosen]).to(logits.device))
             if not bool(torch.isfinite(loss)):
                 raise BadInput(f"The loss of the fine-tuning is not finite at step {step}.")
             optimizer.zero_grad()
@@ -294,8 +284,10 @@ def finetuned(
         predicted = _predicted(given, body.eval(), layer, test[0], batch)
     largest = float(np.bincount(wanted).max() / len(wanted))
     return {
-        **mean_of("finetuned_accuracy", predicted == wanted),
-        **scored("finetuned_matthews", lambda taken: matthews(predicted[taken], wanted[taken]), len(wanted), bounds=(-1, 1)),
+        **task.mean_of("finetuned_accuracy", predicted == wanted),
+        **task.scored(
+            "finetuned_matthews", lambda taken: task.matthews(predicted[taken], wanted[taken]), len(wanted), bounds=(-1, 1)
+        ),
         "largest_class": largest,
         "finetuned_on": len(texts),
     }
@@ -314,12 +306,7 @@ def _vectors(given: Evaluated, body: nn.Module, texts: list[str]) -> Tensor:
     """Sentence vectors with gradient, [n, d]."""
     special = given.pooling is not None
     rows = [given.tokenizer(text, add_special_tokens=special)["input_ids"][: given.context] or [0] for text in texts]
-    width = max(map(len, rows))
-    device = next(body.parameters()).device
-    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows], device=device)
-    mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows], device=device)
-    states: Tensor = body(input_ids=ids, attention_mask=mask).last_hidden_state
-    return pooled(states, given.pooling or "mean", mask)
+    return task.pooled_states(body, rows, given.pooling or "mean")
 
 
 @torch.no_grad()

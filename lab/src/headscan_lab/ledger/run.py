@@ -9,10 +9,8 @@ from typing import Annotated, Literal
 from headscan.run import BadInput, DataFrame, ModelRecord, Result, dataframe, fingerprint, running, verb
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed32, Settings
 from headscan_lab.ledger.claim import CLAIMS, Claim
-from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, redrawn
-from headscan_lab.ledger.papers import paper_figure, paper_of
-from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, kept, recorded, tried
-from headscan_lab.ledger.statements import StatementRecord, statements
+from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, paper_figure, paper_of, redrawn
+from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, StatementRecord, kept, recorded, statements, tried
 
 
 @dataclass(frozen=True, repr=False)

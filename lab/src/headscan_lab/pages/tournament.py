@@ -44,6 +44,8 @@ KEPT = (
          name="kept_norm_best"),
     Term("kept, batch", "Of the mean gradient of the same tokens.", places=3, name="kept_norm_batch", where="page"),
     Term("its null, leverages", "As before, of that mean.", places=3, name="kept_norm_batch_null", where="page"),
+    Term("head's mean row", "Its norm over the mean norm of the head's rows.", places=3, name="head_mean_at_matched_loss",
+         where="page"),
 )  # fmt: skip
 
 
@@ -142,7 +144,8 @@ def _table(
     for row in rows:
         known: list[Cell | str | float | int | None] = []
         known += [int(row.number("vocabulary") or 0), int(row.number("width") or 0)] if several else []
-        known += [f"{row.number('rate'):g}", int(row.number("seeds") or 0)]
+        seeds, reach = int(row.number("seeds") or 0), row.number("seeds_that_reach_it")
+        known += [f"{row.number('rate'):g}", seeds if reach in (None, seeds) else f"{reach:.0f} of {seeds}"]
         shown.append(Line(row.text("arm"), [*known, *(_cell(row, column) for column in columns)]))
     caption = f"The matched loss is {number(matched, places=2)} nats." if matched is not None else ""
     return Table([*before, *columns], shown, title, caption, folded, where="page" if folded else "everywhere")

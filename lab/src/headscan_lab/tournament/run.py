@@ -11,17 +11,9 @@ from headscan.text import Windows, documents
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text
 from headscan.training.data import PackedText
 from headscan.training.recipes import fit_tokenizer
+from headscan_lab.tournament import table
 from headscan_lab.tournament.race import Ground, Job, Pace, Race, Start, pace, workers
-from headscan_lab.tournament.table import (
-    ArmDifference,
-    TournamentResult,
-    arm_row,
-    compare,
-    curve_rows,
-    mean_over_seeds,
-    sentence_of,
-    spent,
-)
+from headscan_lab.tournament.table import ArmDifference, TournamentResult
 from headscan_lab.tournament.variants import ARMS, SIZES, GridCell, TournamentPlan, cells_of, numbers_of
 
 # ---- What `tournament` can be asked.
@@ -186,7 +178,7 @@ def _best_rate(races: Sequence[Race]) -> float:
     means: dict[float, float] = {}
     for rate in sorted({race.rate for race in races}):
         losses = [race.tuning_nats for race in races if race.rate == rate]
-        mean = None if None in losses else mean_over_seeds(losses)[0]
+        mean = None if None in losses else table.mean_over_seeds(losses)[0]
         if mean is not None:
             means[rate] = mean
     return min(means, key=lambda rate: means[rate]) if means else min(race.rate for race in races)
@@ -199,34 +191,34 @@ def _result(
     names, main = settings.names, plan.cells[0]
     gain = grounds[main.name].unigram_nats - plan.matched_loss
     own = {arm: [race for race in races if race.arm == arm and race.rate == chosen[arm]] for arm in names}
-    seconds = min(spent(own[arm]) for arm in names)
+    seconds = min(table.spent(own[arm]) for arm in names)
     differences: list[ArmDifference] = []
     others = []
     for arm in names:
         first = next(name for name in names if ARMS[name].recipe == ARMS[arm].recipe)
         several = max(1, len(names) - 1)
         if first != arm:
-            differences += compare(own[arm], own[first], where="own rates", matched=plan.matched_loss, arms=several)
+            differences += table.compare(own[arm], own[first], where="own rates", matched=plan.matched_loss, arms=several)
             for rate in plan.rates:
                 pair = [[race for race in races if race.arm == name and race.rate == rate] for name in (arm, first)]
-                differences += compare(*pair, where=f"rate {rate:g}", matched=plan.matched_loss, arms=several)
+                differences += table.compare(*pair, where=f"rate {rate:g}", matched=plan.matched_loss, arms=several)
         for cell in plan.cells[1:]:
             there = [race for race in aside if (race.vocabulary, race.width) == (cell.vocabulary, cell.width)]
             pair = [[race for race in there if race.arm == name] for name in (arm, first)]
             matched = grounds[cell.name].unigram_nats - gain
             if pair[0]:
-                others.append(arm_row(pair[0], about=ARMS[arm].about, matched=matched, seconds=spent(pair[0])))
+                others.append(table.arm_row(pair[0], about=ARMS[arm].about, matched=matched, seconds=table.spent(pair[0])))
             if pair[0] and pair[1] and first != arm:
-                differences += compare(*pair, where=cell.name, matched=matched, arms=several)
+                differences += table.compare(*pair, where=cell.name, matched=matched, arms=several)
     rows = []
     for arm in names:
-        row = arm_row(own[arm], about=ARMS[arm].about, matched=plan.matched_loss, seconds=seconds)
+        row = table.arm_row(own[arm], about=ARMS[arm].about, matched=plan.matched_loss, seconds=seconds)
         told = [each for each in differences if each.arm == arm]
         alone = "The others of its architecture are compared with it."
-        rows.append(row | {"sentence": sentence_of(told, plan.matched_loss) if told else alone})
+        rows.append(row | {"sentence": table.sentence_of(told, plan.matched_loss) if told else alone})
     rows.sort(key=lambda row: row.number("heldout_nats") or float("inf"))
     rates = [
-        arm_row(found, about=ARMS[arm].about, matched=plan.matched_loss, seconds=seconds)
+        table.arm_row(found, about=ARMS[arm].about, matched=plan.matched_loss, seconds=seconds)
         for arm in names
         for rate in plan.rates
         if (found := [race for race in races if race.arm == arm and race.rate == rate])
@@ -235,5 +227,6 @@ def _result(
     return TournamentResult(
         protocol=run.protocol(text=record, device="cpu", dtype="float32"), plan=plan, seeds=len({r.seed for r in races}),
         matched_loss=plan.matched_loss, equal_seconds=seconds, arms=rows, rates=rates, others=others,
-        curves=[row for arm in names for row in curve_rows(own[arm], levels)], differences=differences, races=[*races, *aside],
+        curves=[row for arm in names for row in table.curve_rows(own[arm], levels)], differences=differences,
+        races=[*races, *aside],
     )  # fmt: skip

@@ -4,8 +4,7 @@ import torch
 from torch import Tensor
 
 from headscan.run import BadInput
-from headscan.training.losses.cwt import cwt_loss
-from headscan.training.losses.linear import chunked, full, fused
+from headscan.training.losses.linear import chunked, cwt_loss, full, fused
 from headscan.training.losses.shared import check, reduce
 
 CE_FORMS = ("full", "chunked", "fused")

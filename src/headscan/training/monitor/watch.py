@@ -29,8 +29,7 @@ from headscan.statistics.accumulator import agreed
 from headscan.training.learner import Learner
 from headscan.training.monitor.alarms import Alarm, AlarmRule, rules_of
 from headscan.training.monitor.families import Family
-from headscan.training.monitor.readings import Reading, Readings
-from headscan.training.monitor.trackers import Tracker, trackers_of
+from headscan.training.monitor.readings import Reading, Readings, Tracker, trackers_of
 from headscan.training.objective import GeometrySnapshot
 from headscan.training.trajectory import DEFAULT, gradient_through_head, measure_sites, snapshot_of
 

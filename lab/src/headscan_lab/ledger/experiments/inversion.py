@@ -11,18 +11,10 @@ from torch import Tensor
 from headscan.inversion import Decoder, Descent, descend, preset
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.prefix import Prefix
+from headscan_lab.ledger import measurement
 from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn
 from headscan_lab.ledger.experiments.descents import FEW, Recovered, search_shown
-from headscan_lab.ledger.measurement import (
-    DIFFERENCE_TEST,
-    PROMPTS,
-    SEEDS,
-    SHARE_TEST,
-    difference_of,
-    exactly,
-    own_seeds,
-    share_of,
-)
+from headscan_lab.ledger.measurement import DIFFERENCE_TEST, PROMPTS, SEEDS, SHARE_TEST, own_seeds
 from headscan_lab.ledger.stand_ins import ABOUT, TWIN, OnModels, about, lens_of, prompts, twin_of
 
 LENGTH = 6
@@ -75,8 +67,8 @@ class Alone(OnModels):
             prefixed.append((after == ids).double().numpy())
             names.append(ready.lens.name)
         return ExperimentOutcome(
-            effect=share_of("tokens found without the prefix", bare, chance=chance),
-            control=share_of("with the prefix committed", prefixed, chance=chance),
+            effect=measurement.share_of("tokens found without the prefix", bare, chance=chance),
+            control=measurement.share_of("with the prefix committed", prefixed, chance=chance),
             cause="the published loop has neither prefix nor position", models=tuple(names),
         )  # fmt: skip
 
@@ -119,8 +111,9 @@ class Contrast(Experiment):
         assert high.effect is not None
         assert low.effect is not None
         beside = [high.effect, low.effect, *(one.control for one in (high, low) if one.control is not None)]
+        name = f"{_name(self.high, self.low)} less {_name(self.low, self.high)}"
         return ExperimentOutcome(
-            effect=difference_of(f"{_name(self.high, self.low)} less {_name(self.low, self.high)}", high.effect, low.effect),
+            effect=measurement.difference_of(name, high.effect, low.effect),
             beside=tuple(beside), models=tuple(dict.fromkeys((*high.models, *low.models))),
         )  # fmt: skip
 
@@ -161,7 +154,7 @@ class Cliff(OnModels):
         seen = {n: replace(base, at=f"block.0[:, :, :{n}]").observe(seed) for n in range(3 * step, 16 * step + 1, step)}
         shares = {n: one.effect for n, one in seen.items() if one.effect is not None}
         falls = [
-            difference_of(f"found with {high} features less with {low}", shares[high], shares[low])
+            measurement.difference_of(f"found with {high} features less with {low}", shares[high], shares[low])
             for low, high in pairwise(shares)
         ]
         return ExperimentOutcome(effect=max(falls, key=lambda one: one.value), beside=tuple(shares.values()), models=(lens.name,))
@@ -194,8 +187,8 @@ class DecodedWith(Experiment):
             other.append((wrong.tokens == ids).double().numpy())
             same.append((descend(ready, target, 6, setting).tokens == ids).double().numpy())
         return ExperimentOutcome(
-            effect=share_of("tokens right, decoded with the model's table", other, chance=1 / lens.vocabulary_size),
-            control=share_of("decoded with the table that ran", same, chance=1 / lens.vocabulary_size),
+            effect=measurement.share_of("tokens right, decoded with the model's table", other, chance=1 / lens.vocabulary_size),
+            control=measurement.share_of("decoded with the table that ran", same, chance=1 / lens.vocabulary_size),
             cause="the source decodes with another table than it ran with", models=(lens.name,),
         )  # fmt: skip
 
@@ -233,9 +226,11 @@ class EmbeddingInverted(OnModels):
             shares.append((scores.argmax(-1) == rows).double()[:, None].numpy())
             diagonals.append(float(scores[range(len(rows)), rows].mean()) * len(table) / table.shape[1])
         return ExperimentOutcome(
-            effect=share_of("tokens taken back to themselves", shares, chance=1 / len(table)),
+            effect=measurement.share_of("tokens taken back to themselves", shares, chance=1 / len(table)),
             beside=(
-                exactly("mean of a token's own entry over d/V", sum(diagonals) / len(seeds), unit="ratio", seeds=len(seeds)),
+                measurement.exactly(
+                    "mean of a token's own entry over d/V", sum(diagonals) / len(seeds), unit="ratio", seeds=len(seeds)
+                ),
             ),
             models=tuple(lens_of(self.model, own).name for own in seeds),
         )
@@ -244,7 +239,7 @@ class EmbeddingInverted(OnModels):
         lenses = [lens_of(self.model, own) for own in (own_seeds(seed) if self.model in ABOUT else [seed])]
         ranks = [int(torch.linalg.matrix_rank(one.input_embeddings.detach().T @ one.input_embeddings.detach())) for one in lenses]
         lost = [1 - rank / one.vocabulary_size for rank, one in zip(ranks, lenses, strict=True)]
-        effect = exactly("share of R^V that the table takes to zero, the least", min(lost), unit="share", seeds=SEEDS)
+        effect = measurement.exactly("share of R^V that the table takes to zero, the least", min(lost), unit="share", seeds=SEEDS)
         return ExperimentOutcome(
             effect=replace(effect, tokens=sum(one.vocabulary_size for one in lenses)), models=tuple(one.name for one in lenses)
         )
@@ -285,12 +280,12 @@ class NearAndWrong(Experiment):
             if bool(close.any()):
                 found.append((done.tokens == ids)[close].double().numpy())
                 sought.append((search_shown(ready, target[close], None) == ids[close]).double().numpy())
-        reached = exactly("prompts that came as near", near / 40, unit="share of prompts", seeds=SEEDS)
+        reached = measurement.exactly("prompts that came as near", near / 40, unit="share of prompts", seeds=SEEDS)
         if len(found) < 2:
             note = f"Of 40 descents {near} came as near as the claim asks; more steps or another rate would be needed."
             return ExperimentOutcome(effect=None, beside=(reached,), models=(lens.name,), note=note)
         return ExperimentOutcome(
-            effect=share_of("tokens right where the output is near", found, chance=1 / lens.vocabulary_size),
-            control=share_of("by a search of the same outputs", sought),
+            effect=measurement.share_of("tokens right where the output is near", found, chance=1 / lens.vocabulary_size),
+            control=measurement.share_of("by a search of the same outputs", sought),
             cause="the optimiser failed where the information is there", beside=(reached,), models=(lens.name,),
         )  # fmt: skip
