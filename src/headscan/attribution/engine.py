@@ -1,4 +1,4 @@
-"""The forward pass behind every map: from embeddings to the logits that matter, with a shared prefix where it can be."""
+"""How a model is run for maps: many rows of one prompt packed into a pass, and embeddings to the logits that matter."""
 
 import inspect
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""From a model and a prompt to maps of which tokens the prediction rests on."""
+"""`attribute`: from a model and a prompt to maps of which tokens the prediction rests on, and the result that holds them."""
 
 import time
 from collections.abc import Sequence

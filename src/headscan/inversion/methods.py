@@ -1,4 +1,4 @@
-"""The inversion methods, which take outputs and give tokens: exact, joint, indirect, direct, and the one that chooses."""
+"""The inversion methods: exact, joint (whose search stands here), indirect, direct, and the one that chooses."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace

@@ -1,4 +1,4 @@
-"""Loading a model. Everything that can be refused is refused before any weights are read."""
+"""Loading a tokenizer and a model. Everything that can be refused is refused before any weights are read."""
 
 import copy
 import inspect

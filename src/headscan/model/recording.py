@@ -1,4 +1,4 @@
-"""Hooks that read sites while the model runs, and that leave nothing behind."""
+"""The sites of a model, found by what one tiny forward pass does, and the hooks that read them and leave nothing behind."""
 
 import itertools
 from collections import Counter, defaultdict

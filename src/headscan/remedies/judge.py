@@ -1,4 +1,4 @@
-"""The judgement of remedies: a row a remedy and set of pairs, and what the rows say in words."""
+"""What remedies are fitted on and judged by, and the judgement: a row a remedy and set of pairs, and its words."""
 
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence

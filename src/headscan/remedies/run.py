@@ -1,4 +1,4 @@
-"""`headscan remedy`: cures after the fact, fitted, judged on retrieval, exported."""
+"""`headscan remedy`: cures after the fact, fitted, judged on retrieval, and written for use."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Getting a head back, `headscan recover`: from a body trained without one to next-token probabilities.
+"""Getting a head back, `headscan recover`; and how probable a model with a head finds a text.
 
 The contrastive optimum is z_v = log p(v | context) - log p(v) + const(context): negatives come with their own
 frequency, so the model learns what the context *adds* to it. What is missing is the log of the unigram probability:

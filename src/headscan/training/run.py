@@ -1,4 +1,4 @@
-"""Train: a recipe, a text and an objective to a model, its curves and its shape."""
+"""Train: what may be asked, and a recipe, a text and an objective to a model, its curves and its shape."""
 
 import hashlib
 import importlib.util

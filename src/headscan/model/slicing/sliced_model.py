@@ -1,4 +1,4 @@
-"""Slices: a part of a model, made ready on one model and run."""
+"""Slices: a part of a model, made ready on one model and run, with parts taken out or another embedding table."""
 
 import copy
 import inspect
