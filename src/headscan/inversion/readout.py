@@ -280,7 +280,7 @@ CONTEXT = 64  # tokens before a window that the model reads with it
 # often the model's distribution is taken to be wrong, all tokens being as likely: a model is sure also of what it never read.
 # Both by trial (.03 to 3 of the square, with doubt and without) on gpt-vanilla, SmolLM2-135M and Qwen2.5-Coder-1.5B, at middle
 # and last blocks and caches in int8: .1 of it is best at a width of 1,536, .3 at 576 and 256, 3 at 128.
-INDEPENDENT, DOUBT = 150, 0.1
+INDEPENDENT, DOUBT = 100, 0.1
 
 
 class TokenScores:
