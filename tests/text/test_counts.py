@@ -7,7 +7,7 @@ from safetensors.numpy import load_file
 
 from headscan.run.errors import BadInput
 from headscan.text import counts as module
-from headscan.text.counts import count, count_text, count_tokens, grouped_counts, store_text, store_tokens
+from headscan.text.counts import count, count_tokens, grouped_counts, store_text, store_tokens
 from headscan.text.source import Counting, Reading, parse_bytes
 from tests.reference.counts import as_dictionary, dictionary
 
@@ -98,10 +98,10 @@ class Letters:
 def test_counting_a_text_keeps_documents_apart(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("abc\nabd\nxa\n")
-    found = count_text(path, Letters(), Counting(order=2), Reading(documents="lines"))
+    found = count_tokens(store_text(path, Letters(), Reading(documents="lines"))[0], Counting(order=2))
     assert as_dictionary(found) == dictionary([[0, 1, 2], [0, 1, 3], [23, 0]], 2)
     assert found.documents == 3
-    limited = count_text(path, Letters(), Counting(order=1), Reading(documents="lines", max_tokens=4))
+    limited = count_tokens(store_text(path, Letters(), Reading(documents="lines", max_tokens=4))[0], Counting(order=1))
     assert as_dictionary(limited) == dictionary([[0, 1, 2], [0]], 1)
     record = store_text(path, Letters(), Reading(documents="lines"))[1]
     assert (record.documents, record.tokens, record.characters) == (3, 8, 8)

@@ -70,7 +70,7 @@ COMMANDS = {
         after=lambda result, options: FOUND if getattr(result, "failed", None) else None,
     ),
     "states": Command(
-        verb=lambda: headscan.states.run, docs="states.md", estimate=_estimate("states.estimate", "states"),
+        verb=lambda: headscan.states.run, docs="states.md", estimate=_estimate("states.writing", "states"),
         example="gpt-vanilla --text stories --sites 'block.*' --out states",
     ),
     "ntp": Command(
