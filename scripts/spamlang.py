@@ -1,6 +1,6 @@
 """SpamLang with its coverage controlled: does a narrow head keep a model from repeating a symbol, or that it never saw it?
 
-    python lab/scripts/spamlang.py --out FOLDER [--cells 512/32 2048/32 8192/32 2048/8] [--arms ce headless] [--seeds 2]
+    python scripts/spamlang.py --out FOLDER [--cells 512/32 2048/32 8192/32 2048/8] [--arms ce headless] [--seeds 2]
 
 A text of SpamLang is one symbol, drawn uniformly, over and over; two numbers are enough to tell any number of symbols
 apart, and yet a larger vocabulary at the same width is learnt later (Godey and Artzi 2026, arXiv:2603.10145). At equal

@@ -5,8 +5,8 @@ The article says that both rise with width. Random weights, five seeds a width, 
 share's interval. A cell has its share, interval and seconds; then stands the slope per doubling with its 95 % interval. With
 --models the slope is over log2 of the parameters of trained models, at their first block; their texts and vocabularies differ.
 
-    python lab/scripts/size_slopes.py [--widths 32 64 128 256 512 1024 2048] [--few 2048]
-    python lab/scripts/size_slopes.py --models stories260K smollm2 qwen
+    python scripts/size_slopes.py [--widths 32 64 128 256 512 1024 2048] [--few 2048]
+    python scripts/size_slopes.py --models stories260K smollm2 qwen
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What gradient descent, Adam, SignGD and Muon make of free features: cone, spectrum and steps, where their losses are equal.
 
-    python lab/scripts/free_features.py [--seeds 5] [--width 32]
+    python scripts/free_features.py [--seeds 5] [--width 32]
 
 Words and contexts are trained freely on the soft labels of a text's contexts of one token (`theory.train_features`, full
 batch), at two rates each, and are read where CE - H first falls to 0.3 and to 0.03 nats. Three languages, which a seed draws
