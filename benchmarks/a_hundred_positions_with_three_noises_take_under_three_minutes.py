@@ -29,9 +29,7 @@ def positions() -> None:
     begun = time.process_time()
     found = headscan.privacy(str(ASSETS / "models" / "stories260K"), [story()], noise=NOISES)
     spent = time.process_time() - begun
-    print(
-        f"{found.rows[0].tokens} positions, {len(found.rows)} rows, {len(found.whole)} of whole texts: **{spent:.0f} s** (180)\n"
-    )
+    print(f"{found.rows[0].tokens} positions, {len(found.rows)} rows: **{spent:.0f} s** (180)\n")
     print("| site | noise | prior | at least | truth | at most | attack | ceiling | nats lost |\n|" + 9 * "---|")
     for row in found.rows:
         print(

@@ -53,6 +53,9 @@ def choices(name: str, lens: Lens) -> None:
 
 
 def main() -> None:
+    if not sys.argv[1:]:
+        print("this benchmark needs a model", file=sys.stderr)
+        sys.exit(2)
     names = sys.argv[1:]
     tries = int(names.pop(names.index("--tries") + 1)) if "--tries" in names else 10
     for name in (one for one in names if one != "--tries"):

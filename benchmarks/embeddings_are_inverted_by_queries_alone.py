@@ -19,6 +19,9 @@ from headscan.model import Lens
 
 
 def main() -> None:
+    if not sys.argv[1:]:
+        print("this benchmark needs an encoder, a language model and a file of sentences", file=sys.stderr)
+        sys.exit(2)
     name, language, file, *more = sys.argv[1:]
     count, judge, joint = int(more[0]) if more else 8, more[1] if more[1:] else name, int(more[2]) if more[2:] else 0
     with open(file, encoding="utf-8", newline="") as lines:

@@ -19,6 +19,9 @@ from headscan.model import Lens
 
 
 def main() -> None:
+    if not sys.argv[1:]:
+        print("this benchmark needs a model and a text", file=sys.stderr)
+        sys.exit(2)
     model, text, *more = sys.argv[1:]
     sites, windows, length, candidates, defences = (
         *more,
