@@ -3,7 +3,7 @@
 Positions count whose whole context lies inside their document. Counting is exact: what is grouped are the tokens themselves,
 several packed into an integer, never hashes. Tokens go to a temporary file; DuckDB groups and orders them within a limit of
 memory and keeps the rest on disk. Beyond one machine there is Spark (extra `spark`). An interrupted count begins again: it
-takes less time than reading the text (benchmarks/counting_keeps_within_twice_the_time_of_duckdb_and_polars.py).
+takes less time than reading the text (benchmarks/counting_takes_up_to_three_times_as_long_as_duckdb_and_polars.py).
 """
 
 import shutil

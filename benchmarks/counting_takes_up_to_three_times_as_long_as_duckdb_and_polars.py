@@ -1,10 +1,10 @@
-"""Counting contexts takes at most twice the time of hand-written group-bys of DuckDB and Polars, and ends in order
+"""Counting contexts takes up to three times as long as hand-written group-bys of DuckDB and Polars, and ends in order
 
 All on the same tokens in one run: `headscan.text.counts.count`, which ends with contexts, CSR arrays and counts in order,
 against group-bys over the token columns (which end with an unordered table), each by all cores. The dictionary of Python
 counts `--dict-tokens` tokens and is scaled.
 
-    python benchmarks/counting_keeps_within_twice_the_time_of_duckdb_and_polars.py [--tokens 20000000] [--repeats 2]
+    python benchmarks/counting_takes_up_to_three_times_as_long_as_duckdb_and_polars.py [--tokens 20000000] [--repeats 2]
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""200 million tokens are counted under a memory limit of 4 GiB, the rest spilt to disk
+"""200 million tokens are counted with 4 GiB for grouping, the rest of it spilt to disk; the result takes more than that
 
 The tokens lie on disk as they would after tokenising; the process's peak of resident memory (which includes the result, the
 mapped pages of that file and the libraries) is told beside the limit.
 
-    python benchmarks/counting_keeps_within_its_memory.py [--tokens 200000000] [--memory 4GiB]
+    python benchmarks/counting_200_million_tokens_spills_to_disk.py [--tokens 200000000] [--memory 4GiB]
 """
 
 from __future__ import annotations
