@@ -1,4 +1,4 @@
-"""The NTP-SVM, certified to 1e-6, is 1,000 times faster than cvxpy with SCS at 60 x 1,354 and 100 times at 104 x 404
+"""The NTP-SVM, certified to 1e-6, is 1,000 times faster than cvxpy with SCS at 60 x 1,354 and 90 times at 104 x 404
 
 Both in one run on one thread: the same supports (characters of Python's own library, two of context; its words, the 404
 most frequent contexts of two, the size of the paper). cvxpy gets the vectorised model, not the m (V - 1) scalar constraints

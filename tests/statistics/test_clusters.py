@@ -94,6 +94,10 @@ def test_clusters_have_the_sums_of_their_own_tokens_wherever_windows_are_cut():
         assert torch.equal(got.clusters, units[numbers] // got.size)
 
 
+def test_no_more_than_a_quarter_of_the_sample_waits_for_it():
+    assert made([list(range(WINDOWS))]).clusters._late == []
+
+
 def test_series_fold_alike_in_any_order():
     values = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     whole, back, odd = Series(2, 512), Series(2, 512), Series(2, 512)

@@ -186,13 +186,21 @@ class Clusters(Accumulator):
 
     def update(self, cut: Pieces, numbers: list[int]) -> list[tuple[Series, Tensor, Tensor | int]]:
         """Let windows with these numbers in the text into the sample; the tables that their `values` are to be added to."""
-        if sum(len(late) for late, _ in self._late) > self.sample.size // 4:
-            self._settle()
+        here = cut.states.device.type == "cpu"
+        if not here:  # what a card has sent for the batches before has arrived
+            self._let_in()
         if len(chosen := self.sample.offer(numbers, cut.cells.shape[1])):
             columns = {"state": cut.states, "document": cut.documents, "cell": cut.cells}
             self._late.append((chosen, {name: fetched(chosen.of(column)) for name, column in columns.items()}))
+        if here:
+            self._let_in()
         units = cut.documents.flatten()[cut.first], torch.tensor(numbers)[cut.first // cut.cells.shape[1]]
         return [(self.tables[kind], own, cut.cell) for kind, own in zip(KINDS, units, strict=True)]
+
+    def _let_in(self) -> None:
+        """Enter what waits into the sample once it is a quarter of it: every site holds as much."""
+        if sum(len(late) for late, _ in self._late) > self.sample.size // 4:
+            self._settle()
 
     def _settle(self) -> None:
         late, self._late = self._late, []
