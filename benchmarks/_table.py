@@ -1,10 +1,17 @@
-"""A Markdown table of records, as every benchmark prints it."""
+"""What every benchmark prints: a Markdown table of records, or what it lacks."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from typing import Any, NoReturn
 
-__all__ = ["show"]
+__all__ = ["needs", "show"]
+
+
+def needs(what: str) -> NoReturn:
+    """End a script that cannot measure anything; the series leaves it out."""
+    print(f"this benchmark needs {what}", file=sys.stderr)
+    sys.exit(2)
 
 
 def show(records: list[dict[str, Any]]) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import torch
+from _table import needs
 
 from headscan.leaks.bounds import Code, draws_of, leak_bounds, pairwise_bits, pairwise_curve
 from headscan.leaks.positions import cut_prior, prior_of
@@ -117,8 +118,7 @@ def main() -> None:
     """All cells, and what they show."""
     models = Path(sys.argv[1]) if len(sys.argv) > 1 else ASSETS / "models"
     if not models.is_dir():
-        print(f"this benchmark needs stories260K and babyllama-tok105 in {models}", file=sys.stderr)
-        sys.exit(2)
+        needs(f"stories260K and babyllama-tok105 in {models}")
     text = Path(sys.argv[2]) if len(sys.argv) > 2 else ASSETS / "text" / "tinystories" / "tinystories_2MiB.txt"
     count, begun = int(sys.argv[3]) if len(sys.argv) > 3 else 20, time.process_time()
     cells = positions(models, text.read_text("utf-8")[:40_000], count) + prompts(models)

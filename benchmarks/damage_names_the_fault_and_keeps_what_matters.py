@@ -11,7 +11,7 @@ that the choice was not made by, with its 95 % interval. Text: stories.
 import sys
 from pathlib import Path
 
-from _table import show
+from _table import needs, show
 
 import headscan
 from headscan.model import Lens
@@ -54,8 +54,7 @@ def choices(name: str, lens: Lens) -> None:
 
 def main() -> None:
     if not sys.argv[1:]:
-        print("this benchmark needs a model", file=sys.stderr)
-        sys.exit(2)
+        needs("a model")
     names = sys.argv[1:]
     tries = int(names.pop(names.index("--tries") + 1)) if "--tries" in names else 10
     for name in (one for one in names if one != "--tries"):

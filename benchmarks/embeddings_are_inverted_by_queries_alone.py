@@ -12,6 +12,8 @@ import csv
 import sys
 import time
 
+from _table import needs
+
 from headscan.inversion import invert
 from headscan.inversion.methods import Joint
 from headscan.leaks.trials import QueryInversion, encoder_of, recovered
@@ -19,9 +21,8 @@ from headscan.model import Lens
 
 
 def main() -> None:
-    if not sys.argv[1:]:
-        print("this benchmark needs an encoder, a language model and a file of sentences", file=sys.stderr)
-        sys.exit(2)
+    if len(sys.argv) < 4:
+        needs("an encoder, a language model and a file of sentences")
     name, language, file, *more = sys.argv[1:]
     count, judge, joint = int(more[0]) if more else 8, more[1] if more[1:] else name, int(more[2]) if more[2:] else 0
     with open(file, encoding="utf-8", newline="") as lines:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from _table import show
+from _table import needs, show
 
 from headscan.inversion import Search, exact
 from headscan.inversion.readout import readouts_of
@@ -80,8 +80,7 @@ def main() -> None:
     have = {(one["site"], one["prompt"]) for one in kept()}
     missing = [(site, prompt) for site in sites for prompt in PROMPTS if (site, prompt) not in have]
     if missing and not MODEL.is_dir():
-        print(f"this benchmark needs {MODEL}", file=sys.stderr)
-        sys.exit(2)
+        needs(f"{MODEL}")
     lens = Lens.load(str(MODEL)) if missing else None
     for site, prompt in missing:
         assert lens is not None

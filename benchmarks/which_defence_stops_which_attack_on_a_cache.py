@@ -11,6 +11,7 @@ import sys
 import time
 
 import torch
+from _table import needs
 from transformers import DynamicCache
 
 from headscan.leaks import MECHANISMS, privacy
@@ -19,9 +20,8 @@ from headscan.model import Lens
 
 
 def main() -> None:
-    if not sys.argv[1:]:
-        print("this benchmark needs a model and a text", file=sys.stderr)
-        sys.exit(2)
+    if len(sys.argv) < 3:
+        needs("a model and a text")
     model, text, *more = sys.argv[1:]
     sites, windows, length, candidates, defences = (
         *more,

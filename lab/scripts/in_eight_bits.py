@@ -7,23 +7,26 @@ head stay as they are, and so do the inputs).
     headscan reproduce CLAIM [CLAIM ...] --on MODEL --on FOLDER
 """
 
-import sys
+import argparse
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 
-def main(source: str, folder: str) -> None:
+def main(model: str, folder: str) -> None:
     """Save the model of a folder with its blocks' matrices rounded."""
-    model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32)
+    read = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     with torch.no_grad():
-        for layer in model.base_model.layers:
+        for layer in read.base_model.layers:
             for weight in (one for one in layer.parameters() if one.ndim == 2):
                 step = weight.abs().amax(1, keepdim=True).clamp_min(1e-30) / 127
                 weight.copy_((weight / step).round() * step)
-    model.save_pretrained(folder)
-    AutoTokenizer.from_pretrained(source).save_pretrained(folder)
+    read.save_pretrained(folder)
+    AutoTokenizer.from_pretrained(model).save_pretrained(folder)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model")
+    parser.add_argument("folder")
+    main(**vars(parser.parse_args()))

@@ -23,7 +23,7 @@ from headscan.report.kit.words import number, written
 
 
 def markdown(section: Section | None, *more: str) -> list[str]:
-    """A section of the result's page: its title, its lead, its tables, and what is told below them."""
+    """The lines of a section of the result's page: title, lead, tables, and `more` below them."""
     if section is None:
         return []
     lines = [f"## {section.title}", "", *([section.lead, ""] if section.lead else [])]

@@ -1,4 +1,4 @@
-"""The inversion methods: exact, joint (whose search stands here), indirect, direct, and the one that chooses."""
+"""The inversion methods exact, joint (with its search), indirect and direct, and the one that chooses among them."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
@@ -208,7 +208,7 @@ def _around(guess: Tensor, lists: Tensor, choice: Tensor, count: int, generator:
     return torch.where(torch.rand(count, length, generator=generator) < EXCHANGED, other, guess)
 
 
-# ---- The inversion methods, which take outputs and give tokens: exact, joint, indirect, direct, and the one that chooses.
+# ---- The methods take outputs and give tokens.
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ FORMATS = ("fp32", "bf16", "int8", "int4")
 
 
 def nearest_of(states: Float[Tensor, "N w"], ids: Int[Tensor, "N T"]) -> tuple[Float[Tensor, " N"], Float[Tensor, " N"]]:
-    """Of each prompt the distance to the nearest other, and the least ratio of a distance to the share of tokens that differ."""
+    """Each prompt's distance to the nearest other, and its least ratio of a distance to the share of tokens that differ."""
     away = torch.cdist(states.double(), states.double(), compute_mode="donot_use_mm_for_euclid_dist")
     apart = torch.cdist(ids.double(), ids.double(), p=0) / ids.shape[1]
     away = away.masked_fill(apart == 0, torch.inf)

@@ -113,7 +113,8 @@ def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[
     sums, counts = [], []
     for statistics in sites:
         others, first = statistics.fine.table.cpu().numpy()
-        parts, width = (others if rest else others + first)[(others + first)[:, -4] > 0], statistics.width
+        every, width = others + first, statistics.width
+        parts = (others if rest else every)[every[:, -4] > 0]
         units, sizes = parts[:, :width], parts[:, -4] - parts[:, -3]
         whole = np.vstack([units.sum(0, keepdims=True), units.sum(0) - units])  # all, then without each block
         lengths = np.linalg.norm(whole, axis=1)

@@ -67,7 +67,7 @@ class Accumulation(Accumulator):
 
     def put(self, chosen: Chosen, columns: Mapping[str, Callable[[], Tensor]]) -> None:
         """Enter positions into the sample, with what waits for a card or now."""
-        self._late.append(lambda: self.sample.put(chosen, {n: x().float() if "." in n else x() for n, x in columns.items()}))
+        self._late.append(lambda: self.sample.put(chosen, {name: column() for name, column in columns.items()}))
         if len(self._late) == 1:
             self.settle()
 
@@ -132,7 +132,7 @@ def accumulate(
             for update in () if rest else (*passing.get(site, ()), *watch.get(site, ())):
                 update(at_site)
             if len(chosen) and (site in result.sites or site in watch):
-                columns[f"state.{site}"] = fetched(chosen.of(states))
+                columns[f"state.{site}"] = fetched(chosen.of(states), torch.float32)
 
         with uninterrupted():
             result.whole = False

@@ -275,7 +275,7 @@ def estimate_states(given: Given) -> list[Estimate]:
 
 
 def operations_a_second(device: str | Mapping[str, str | int] = "cpu") -> float:
-    """Of a product in float32 on a device (of several, the first) as it is now, the best of three short tries."""
+    """How fast a device (of several, the first) multiplies in float32 as it is now: the best of three short tries."""
     place = choose_device(device if isinstance(device, str) and device != "balanced" else "auto")
     side, best = 512 if place.type == "cpu" else 8192, 0.0
     matrix = torch.ones(side, side, device=place)

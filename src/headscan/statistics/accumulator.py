@@ -109,17 +109,17 @@ def sent(tensor: Tensor, device: torch.device) -> Tensor:
     return pinned.to(device, non_blocking=True)
 
 
-def fetched(tensor: Tensor) -> Callable[[], Tensor]:
-    """A tensor for the processor, on its way from a card from now on; what is returned waits for it."""
+def fetched(tensor: Tensor, dtype: torch.dtype | None = None) -> Callable[[], Tensor]:
+    """A tensor for the processor, on its way from a card from now on; what is returned waits for it, and gives it in `dtype`."""
     if tensor.device.type == "cpu":
-        return lambda: tensor
+        return lambda: tensor.to(dtype or tensor.dtype)
     here, event = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda), torch.Event(tensor.device)
     here.copy_(tensor, non_blocking=True)
     event.record()
 
     def arrived() -> Tensor:
         event.synchronize()
-        return here
+        return here.to(dtype or here.dtype)
 
     return arrived
 

@@ -63,7 +63,7 @@ class Pieces:
     def of(
         cls, states: Tensor, documents: Tensor, cells: Tensor, norms: Tensor | None = None, centre: Tensor | None = None
     ) -> Self:
-        """Of the states alone, of which the processor knows all else; with a centre [d], and `norms` [B, T], in float32."""
+        """Cut states of which the processor knows all else; with a centre [d], and `norms` [B, T], in float32."""
         place = cells.flatten().nonzero().flatten()
         place = place[cells.flatten()[place].argsort(stable=True)]
         apart = sent(place, states.device)
@@ -190,8 +190,9 @@ class Clusters(Accumulator):
         if not here:  # what a card has sent for the batches before has arrived
             self._let_in()
         if len(chosen := self.sample.offer(numbers, cut.cells.shape[1])):
-            columns = {"state": cut.states, "document": cut.documents, "cell": cut.cells}
-            self._late.append((chosen, {name: fetched(chosen.of(column)) for name, column in columns.items()}))
+            columns = {"state": fetched(chosen.of(cut.states), torch.float32)}
+            columns |= {"document": fetched(chosen.of(cut.documents)), "cell": fetched(chosen.of(cut.cells))}
+            self._late.append((chosen, columns))
         if here:
             self._let_in()
         units = cut.documents.flatten()[cut.first], torch.tensor(numbers)[cut.first // cut.cells.shape[1]]
@@ -208,7 +209,7 @@ class Clusters(Accumulator):
             keys = np.concatenate([chosen.keys for chosen, _ in late])
             places = [place for chosen, _ in late for place in chosen.places]
             columns = {name: torch.cat([own[name]() for _, own in late]) for name in late[0][1]}
-            self.sample.put(Chosen(keys, keys, keys, places), columns | {"state": columns["state"].float()})
+            self.sample.put(Chosen(keys, keys, keys, places), columns)
 
     def merge(self, other: "Clusters") -> None:
         self._settle()

@@ -275,7 +275,9 @@ class Reading(Settings):
 
 Order = Annotated[int, Option("Tokens of a context, K.", low=1)]
 MinCount = Annotated[int, Option("Leave out contexts seen fewer times.", low=1)]
-CountingMemory = Annotated[str | int, Option("What counting may hold at once, such as 512MiB; the rest goes to disk.", low=1)]
+CountingMemory = Annotated[
+    str | int, Option("What grouping may hold, such as 512MiB; the rest goes to disk. The counts come on top.", low=1)
+]
 CountingEngine = Annotated[
     Literal["here", "spark"], Option("Engine that counts: here (on this machine, out of core) or spark (on a cluster).")
 ]

@@ -5,7 +5,8 @@ frequency, so the model learns what the context *adds* to it. What is missing is
 
     softmax(o . e_v + log p(v))
 
-is a language model, without any training. A way of recovering is one class here or in a plug-in."""
+is a language model, without any training. A way of recovering is one class here or in a plug-in.
+"""
 
 import copy
 import math
@@ -85,7 +86,7 @@ def perplexity(
 
 
 def _deviation(values: Floats, weights: Floats, begins: npt.NDArray[np.int64] | None) -> StandardError | None:
-    """Of the ratio of the sums of values and weights of tokens 1, 2, ... of each window [n, T − 1]."""
+    """The standard error of the sum of values over the sum of weights, of tokens 1, 2, ... of each window [n, T − 1]."""
     windows, length = values.shape[0], values.shape[1] + 1
     owners = np.zeros(windows * length, dtype=np.int64)
     owners[begins if begins is not None else []] = 1

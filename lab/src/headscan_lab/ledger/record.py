@@ -267,7 +267,7 @@ def statements(rows: Iterable[ClaimRecord]) -> list[StatementRecord]:
 
 
 def _said(claims: Sequence[ClaimRecord], model: str) -> StatementVerdict:
-    """Of the cells of a statement, each once; where some are decided on this model, of those alone."""
+    """The verdict on a statement: each of its cells counts once; where some are decided on this model, those alone count."""
     cells: dict[bool, dict[object, Word]] = {True: {}, False: {}}
     for row in claims:
         claim = CLAIMS[str(row.id)]
