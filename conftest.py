@@ -1,4 +1,6 @@
-"""What all tests share: the seeds, the real models and texts, where they are, and one thread per test process."""
+"""What all tests share: the seeds, the real models and texts, where they are, and one thread per
+test process.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ import zlib
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-# pytest-xdist runs one process a core; a second thread in each only makes them wait for one another.
+# pytest-xdist runs one process a core; a second thread in each only makes them wait for one
+# another.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -23,30 +26,44 @@ from hypothesis.internal.conjecture import providers
 
 ROOT = Path(__file__).resolve().parent
 ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", ROOT.parent / "shared" / "assets"))
-REAL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real") or "models of `make real`")
+REAL = Path(
+    os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real")
+    or "models of `make real`"
+)
 
 torch.set_num_threads(1)
 gc.set_threshold(100_000, 20, 100)  # as the command does: imports make objects that stay
 
-# No test cuts the power: what is written is there for every process at once, and nobody waits for a disk.
+# No test cuts the power: what is written is there for every process at once, and nobody waits for a
+# disk.
 os.fsync = lambda handle: None
 
-# A shell starts what runs in its background with Ctrl-C ignored, and every process from there on inherits that.
+# A shell starts what runs in its background with Ctrl-C ignored, and every process from there on
+# inherits that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Without HEADSCAN_SEED (or --hypothesis-seed), every run tries the same examples and draws the same random numbers. With it,
-# other examples are tried at every seed. No clock decides whether a test passes.
+# Without HEADSCAN_SEED (or --hypothesis-seed), every run tries the same examples and draws the same
+# random numbers. With it, other examples are tried at every seed. No clock decides whether a test
+# passes.
 SEED = os.environ.get("HEADSCAN_SEED") or None
-COMMON = {"deadline": None, "suppress_health_check": [hypothesis.HealthCheck.too_slow], "print_blob": True}
+COMMON = {
+    "deadline": None,
+    "suppress_health_check": [hypothesis.HealthCheck.too_slow],
+    "print_blob": True,
+}
 hypothesis.settings.register_profile("same", derandomize=True, **COMMON)
 hypothesis.settings.register_profile("random", database=None, **COMMON)
 
 
 class TorchRandom:
-    """Torch's generator, for hypothesis to seed before every example, as it does `random` and numpy by itself."""
+    """Torch's generator, for hypothesis to seed before every example, as it does `random` and numpy
+    by itself.
+    """
 
-    seed, getstate, setstate = map(staticmethod, (torch.manual_seed, torch.get_rng_state, torch.set_rng_state))
+    seed, getstate, setstate = map(
+        staticmethod, (torch.manual_seed, torch.get_rng_state, torch.set_rng_state)
+    )
 
 
 hypothesis.register_random(TorchRandom)
@@ -55,15 +72,17 @@ hypothesis.register_random(TorchRandom)
 class Seeding:
     """Seeds every random generator before each fixture and each test.
 
-    What a test draws then does not depend on the tests that its process ran before, which pytest-xdist deals out anew at
-    every run.
+    What a test draws then does not depend on the tests that its process ran before, which
+    pytest-xdist deals out anew at every run.
     """
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
 
     def restart(self, name: str) -> None:
-        seed = (self.seed + zlib.crc32(name.encode())) % 2**32  # a test does not draw what its fixtures drew
+        seed = (
+            self.seed + zlib.crc32(name.encode())
+        ) % 2**32  # a test does not draw what its fixtures drew
         random.seed(seed)
         np.random.seed(seed)
         torch.manual_seed(seed)
@@ -84,11 +103,15 @@ def pytest_configure(config):
         config.option.hypothesis_seed = str(int(SEED))
     seed = config.getoption("--hypothesis-seed")
     hypothesis.settings.load_profile("same" if seed is None else "random")
-    # Hypothesis also tries constants of the modules imported so far: other ones, where the tests before were other ones.
+    # Hypothesis also tries constants of the modules imported so far: other ones, where the tests
+    # before were other ones.
     if seed is None and hasattr(providers, "_get_local_constants"):
         providers._get_local_constants = providers.Constants
-    # By default a number of its own: many tests seed generators with 0 or 1, and would draw the same numbers twice.
-    config.pluginmanager.register(Seeding(int(seed) if str(seed).isdecimal() else 20_250_728), "seeding")
+    # By default a number of its own: many tests seed generators with 0 or 1, and would draw the
+    # same numbers twice.
+    config.pluginmanager.register(
+        Seeding(int(seed) if str(seed).isdecimal() else 20_250_728), "seeding"
+    )
 
 
 def pytest_report_header(config):
@@ -98,7 +121,9 @@ def pytest_report_header(config):
 
 
 def pytest_collection_finish():
-    """What is loaded by now is never looked through for garbage again: that took a half of a small scan's time."""
+    """What is loaded by now is never looked through for garbage again: that took a half of a small
+    scan's time.
+    """
     gc.collect()
     gc.freeze()
 
@@ -108,7 +133,9 @@ SLOW = ("real", "gpu", "spark")  # marks of tests that may take minutes
 
 @pytest.hookimpl(tryfirst=True)  # before the tests that -m leaves out are
 def pytest_collection_modifyitems(items):
-    """A test that takes the `assets` or the `real` fixture is marked as such, so that `-m 'not assets'` leaves it out."""
+    """A test that takes the `assets` or the `real` fixture is marked as such, so that `-m 'not
+    assets'` leaves it out.
+    """
     for item in items:
         for name in ("assets", "real"):
             if name in getattr(item, "fixturenames", ()):
@@ -119,7 +146,9 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture(scope="session", autouse=True)
 def _intervals_are_held():
-    """Every result of the suite, whatever the test is about: no interval leaves its range or misses its number."""
+    """Every result of the suite, whatever the test is about: no interval leaves its range or misses
+    its number.
+    """
     from tests.intervals import hold
 
     hold()
@@ -127,7 +156,9 @@ def _intervals_are_held():
 
 @pytest.fixture(scope="session")
 def asset_folder() -> Path:
-    """Where real models and real texts are, if there are any: for tests that have something else to try."""
+    """Where real models and real texts are, if there are any: for tests that have something else to
+    try.
+    """
     return ASSETS
 
 
@@ -143,7 +174,9 @@ def assets() -> Path:
 
 @pytest.fixture(scope="session")
 def real() -> Path:
-    """The folder of models of a user's size (qwen/, qwen.gguf, all-mpnet-base-v2/); skipped, loudly, where it is absent."""
+    """The folder of models of a user's size (qwen/, qwen.gguf, all-mpnet-base-v2/); skipped,
+    loudly, where it is absent.
+    """
     if not REAL.is_dir():
         message = f"{REAL} is absent: the tests on models of a user's size do NOT run"
         warnings.warn(message, stacklevel=1)
@@ -153,9 +186,13 @@ def real() -> Path:
 
 CHROMIUM = Path("/usr/bin/chromium")
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--no-first-run",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--no-first-run",
     "--process-per-site",  # pages of one context are drawn by one process
-]  # fmt: skip
+]
 SOFTWARE_GL = ["--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
 
 
@@ -186,14 +223,18 @@ def chromium(playwright):
 
 @pytest.fixture(scope="session")
 def chromium_without_webgl(playwright):
-    browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=[*FLAGS, "--disable-3d-apis"])
+    browser = playwright.chromium.launch(
+        executable_path=str(CHROMIUM), args=[*FLAGS, "--disable-3d-apis"]
+    )
     yield browser
     browser.close()
 
 
 @pytest.fixture(scope="session")
 def story() -> str:
-    """A small artificial language: 30,000 characters of made-up sentences with a Zipfian vocabulary."""
+    """A small artificial language: 30,000 characters of made-up sentences with a Zipfian
+    vocabulary.
+    """
     draw = random.Random(0)
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(120)]

@@ -1,10 +1,12 @@
-"""Faults to be injected into healthy models: by a hook or in the weights, each with the code that is to name it.
+"""Faults to be injected into healthy models: by a hook or in the weights, each with the code that
+is to name it.
 
-A rogue coordinate: one coordinate of all states from the middle block on gets 30 times the states' rms. A cone: a constant
-vector of three times their norm is added. A collapsed layer: the middle block's output is projected onto two directions
-around its mean. An untied scale: the head's weights times 4. 4-bit damage: all matrices rounded to 16 levels in groups of
-64, scaled by their largest. An untrained head: its weights drawn anew. Deaf attention: every attention gives zero.
-Checkpoints in the wrong order: the trained model, then one with noise in its weights.
+A rogue coordinate: one coordinate of all states from the middle block on gets 30 times the states'
+rms. A cone: a constant vector of three times their norm is added. A collapsed layer: the middle
+block's output is projected onto two directions around its mean. An untied scale: the head's weights
+times 4. 4-bit damage: all matrices rounded to 16 levels in groups of 64, scaled by their largest.
+An untrained head: its weights drawn anew. Deaf attention: every attention gives zero. Checkpoints
+in the wrong order: the trained model, then one with noise in its weights.
 """
 
 from __future__ import annotations
@@ -19,9 +21,16 @@ from torch import Tensor, nn
 from headscan.model import Lens
 
 EXPECTED = {
-    "none": (), "rogue coordinate": ("HS102",), "cone": ("HS101",), "collapsed layer": ("HS103",), "untied scale": ("HS202",),
-    "4-bit damage": ("HS203",), "untrained head": ("HS201",), "deaf attention": ("HS303",), "shuffled checkpoints": ("HS204",),
-}  # fmt: skip
+    "none": (),
+    "rogue coordinate": ("HS102",),
+    "cone": ("HS101",),
+    "collapsed layer": ("HS103",),
+    "untied scale": ("HS202",),
+    "4-bit damage": ("HS203",),
+    "untrained head": ("HS201",),
+    "deaf attention": ("HS303",),
+    "shuffled checkpoints": ("HS204",),
+}
 
 
 def middle(lens: Lens) -> tuple[Any, Tensor]:
@@ -49,7 +58,9 @@ def rogue(lens: Lens, dose: float = 30) -> None:
 def cone(lens: Lens, dose: float = 3) -> None:
     module, states = middle(lens)
     direction = torch.randn(states.shape[1])
-    module.register_forward_hook(hooked(lambda x: x + dose * states.norm(dim=1).mean() * direction / direction.norm()))
+    module.register_forward_hook(
+        hooked(lambda x: x + dose * states.norm(dim=1).mean() * direction / direction.norm())
+    )
 
 
 def collapsed(lens: Lens) -> None:
@@ -80,7 +91,9 @@ def rounded(lens: Lens) -> None:
         if weight.ndim == 2 and weight.shape[1] % 64 == 0:
             groups = weight.data.reshape(len(weight), -1, 64)
             step = groups.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 7.5
-            weight.data = ((groups / step - 0.5).round().clamp(-8, 7) + 0.5).mul(step).reshape(weight.shape)
+            weight.data = (
+                ((groups / step - 0.5).round().clamp(-8, 7) + 0.5).mul(step).reshape(weight.shape)
+            )
 
 
 def deaf(lens: Lens) -> None:
@@ -96,9 +109,15 @@ def noisy(lens: Lens) -> None:
 
 
 FAULTS: dict[str, Callable[..., None]] = {
-    "none": lambda lens: None, "rogue coordinate": rogue, "cone": cone, "collapsed layer": collapsed, "untied scale": scaled,
-    "4-bit damage": rounded, "untrained head": untrained, "deaf attention": deaf,
-}  # fmt: skip
+    "none": lambda lens: None,
+    "rogue coordinate": rogue,
+    "cone": cone,
+    "collapsed layer": collapsed,
+    "untied scale": scaled,
+    "4-bit damage": rounded,
+    "untrained head": untrained,
+    "deaf attention": deaf,
+}
 
 
 def sick(healthy: Lens, fault: Callable[..., None], name: str, *dose: float, seed: int = 0) -> Lens:

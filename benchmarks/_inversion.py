@@ -12,7 +12,9 @@ from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausa
 
 from headscan.model import Lens
 
-ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", Path(__file__).resolve().parents[2] / "shared" / "assets"))
+ASSETS = Path(
+    os.environ.get("HEADSCAN_ASSETS", Path(__file__).resolve().parents[2] / "shared" / "assets")
+)
 
 
 @cache
@@ -26,7 +28,9 @@ def story() -> str:
 
 @cache
 def tokenizer(size: int):
-    """A byte-level BPE of `size` tokens, trained on the same text: random models have none of their own."""
+    """A byte-level BPE of `size` tokens, trained on the same text: random models have none of their
+    own.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -34,28 +38,53 @@ def tokenizer(size: int):
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bpe.train_from_iterator([story()], trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False))
+    bpe.train_from_iterator(
+        [story()],
+        trainers.BpeTrainer(vocab_size=size, initial_alphabet=alphabet, show_progress=False),
+    )
     return PreTrainedTokenizerFast(tokenizer_object=bpe, model_max_length=10**9)
 
 
-def random_model(kind: str, vocabulary: int = 4096, width: int = 256, depth: int = 4, heads: int = 4, seed: int = 0) -> Lens:
+def random_model(
+    kind: str,
+    vocabulary: int = 4096,
+    width: int = 256,
+    depth: int = 4,
+    heads: int = 4,
+    seed: int = 0,
+) -> Lens:
     """A GPT-2 or a Llama with random weights."""
     torch.manual_seed(seed)
     if kind == "gpt2":
         model = GPT2LMHeadModel(
-            GPT2Config(vocab_size=vocabulary, n_positions=256, n_embd=width, n_layer=depth, n_head=heads,
-                       bos_token_id=0, eos_token_id=0)
-        )  # fmt: skip
+            GPT2Config(
+                vocab_size=vocabulary,
+                n_positions=256,
+                n_embd=width,
+                n_layer=depth,
+                n_head=heads,
+                bos_token_id=0,
+                eos_token_id=0,
+            )
+        )
     else:
         model = LlamaForCausalLM(
-            LlamaConfig(vocab_size=vocabulary, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=depth,
-                        num_attention_heads=heads, max_position_embeddings=256)
-        )  # fmt: skip
+            LlamaConfig(
+                vocab_size=vocabulary,
+                hidden_size=width,
+                intermediate_size=4 * width,
+                num_hidden_layers=depth,
+                num_attention_heads=heads,
+                max_position_embeddings=256,
+            )
+        )
     return Lens(model, tokenizer(vocabulary) if vocabulary <= 8192 else None, name=kind)
 
 
 def prompts_of(lens: Lens, count: int, length: int, seed: int = 1) -> torch.Tensor:
-    """Windows of the story, [count, length], at random places; random ids for a model without tokenizer."""
+    """Windows of the story, [count, length], at random places; random ids for a model without
+    tokenizer.
+    """
     generator = torch.Generator().manual_seed(seed)
     if lens.tokenizer is None:
         return torch.randint(0, lens.vocabulary_size, (count, length), generator=generator)

@@ -1,4 +1,6 @@
-"""What the benchmarks of losses share: Zipfian targets, a fair clock, peak memory of one call in its own process."""
+"""What the benchmarks of losses share: Zipfian targets, a fair clock, peak memory of one call in
+its own process.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +22,45 @@ POSITIONS_PER_TARGET = 1 / 0.15  # a masked model predicts 15 % of its positions
 
 VARIANTS: dict[str, Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "CWT unique": lambda hidden, table, targets: cwt_loss(hidden, table, targets, form="unique"),
-    "CWT unique, sparse gradient": lambda hidden, table, targets: cwt_loss(hidden, table, targets, sparse=True),
+    "CWT unique, sparse gradient": lambda hidden, table, targets: cwt_loss(
+        hidden, table, targets, sparse=True
+    ),
     "CWT chunked": lambda hidden, table, targets: cwt_loss(hidden, table, targets, form="chunked"),
     "CWT fused": lambda hidden, table, targets: cwt_loss(hidden, table, targets, form="fused"),
     "CWT dense": lambda hidden, table, targets: cwt_loss(hidden, table, targets, form="dense"),
-    "CE gathered, logits kept": lambda hidden, table, targets: ce_loss(hidden, table, targets, form="full"),
-    "CE gathered, chunked": lambda hidden, table, targets: ce_loss(hidden, table, targets, form="chunked"),
-    "CE gathered, fused": lambda hidden, table, targets: ce_loss(hidden, table, targets, form="fused"),
+    "CE gathered, logits kept": lambda hidden, table, targets: ce_loss(
+        hidden, table, targets, form="full"
+    ),
+    "CE gathered, chunked": lambda hidden, table, targets: ce_loss(
+        hidden, table, targets, form="chunked"
+    ),
+    "CE gathered, fused": lambda hidden, table, targets: ce_loss(
+        hidden, table, targets, form="fused"
+    ),
 }
 
 
-def problem(rows: int, vocabulary: int, width: int, device: str = "cpu", dtype=torch.float32, seed: int = 0):
-    """hidden [K, d], table [V, d], targets [K] drawn by Zipf and Mandelbrot's law (s = 1.05, shift 2.7)."""
+def problem(
+    rows: int, vocabulary: int, width: int, device: str = "cpu", dtype=torch.float32, seed: int = 0
+):
+    """hidden [K, d], table [V, d], targets [K] drawn by Zipf and Mandelbrot's law (s = 1.05, shift
+    2.7).
+    """
     generator = torch.Generator().manual_seed(seed)
     law = 1 / (torch.arange(1, vocabulary + 1).double() + 2.7) ** 1.05
     targets = torch.multinomial(law, rows, replacement=True, generator=generator)
     hidden = torch.randn(rows, width, generator=generator)
     table = 0.02 * torch.randn(vocabulary, width, generator=generator)
-    return (hidden.to(device, dtype).requires_grad_(), table.to(device, dtype).requires_grad_(), targets.to(device))
+    return (
+        hidden.to(device, dtype).requires_grad_(),
+        table.to(device, dtype).requires_grad_(),
+        targets.to(device),
+    )
 
 
-def full_positions(hidden: torch.Tensor, table: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+def full_positions(
+    hidden: torch.Tensor, table: torch.Tensor, targets: torch.Tensor
+) -> torch.Tensor:
     """What most masked models run: all positions projected, the unmasked ones ignored."""
     positions = round(len(targets) * POSITIONS_PER_TARGET)
     labels = torch.full((positions,), -100, device=targets.device)
@@ -49,8 +69,12 @@ def full_positions(hidden: torch.Tensor, table: torch.Tensor, targets: torch.Ten
     return projected_everywhere(everything, table, labels)
 
 
-def projected_everywhere(hidden: torch.Tensor, table: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Cross-entropy the unthrifty way: every position [..., d] is projected, and those labelled -100 are then ignored."""
+def projected_everywhere(
+    hidden: torch.Tensor, table: torch.Tensor, labels: torch.Tensor
+) -> torch.Tensor:
+    """Cross-entropy the unthrifty way: every position [..., d] is projected, and those labelled
+    -100 are then ignored.
+    """
     return torch.nn.functional.cross_entropy((hidden @ table.T).flatten(0, -2), labels.flatten())
 
 
@@ -66,12 +90,23 @@ def step(variant: Callable, hidden, table, targets) -> float:
     return time.perf_counter() - start
 
 
-def medians(names: list[str], rows: int, vocabulary: int, width: int, repeats: int, device="cpu", dtype=torch.float32):
-    """Median seconds of each variant; the variants take turns, so that another load on the machine hits all alike."""
+def medians(
+    names: list[str],
+    rows: int,
+    vocabulary: int,
+    width: int,
+    repeats: int,
+    device="cpu",
+    dtype=torch.float32,
+):
+    """Median seconds of each variant; the variants take turns, so that another load on the machine
+    hits all alike.
+    """
     arguments = problem(rows, vocabulary, width, device, dtype)
     times: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(repeats + 1):
-        # Another order each turn: what runs after a large loss finds cold caches and pays for returned memory.
+        # Another order each turn: what runs after a large loss finds cold caches and pays for
+        # returned memory.
         for name in random.Random(turn).sample(names, len(names)):
             seconds = step(variant_of(name), *arguments)
             if turn:  # the first turn warms caches and allocators
@@ -87,18 +122,21 @@ def variant_of(name: str) -> Callable:
 def with_lookup(variant: Callable) -> Callable:
     """The same loss in the least model there is: its hidden states begin as rows of the same table.
 
-    Every language model looks its tokens up, and the table's gradient from there is dense; a loss that brings a second
-    dense one needs both at once until autograd has added them up.
+    Every language model looks its tokens up, and the table's gradient from there is dense; a loss
+    that brings a second dense one needs both at once until autograd has added them up.
     """
 
     def loss(hidden: torch.Tensor, table: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return variant(hidden + torch.nn.functional.embedding(targets.flip(0), table), table, targets)
+        return variant(
+            hidden + torch.nn.functional.embedding(targets.flip(0), table), table, targets
+        )
 
     return loss
 
 
 def peak_mib(name: str, rows: int, vocabulary: int, width: int, lookup: bool = False) -> float:
-    """Peak resident memory (MiB) that loss, forward and backward, add to inputs and parameters; its own process.
+    """Peak resident memory (MiB) that loss, forward and backward, add to inputs and parameters; its
+    own process.
 
     lookup: see `with_lookup`.
     """
@@ -108,7 +146,15 @@ def peak_mib(name: str, rows: int, vocabulary: int, width: int, lookup: bool = F
         before = torch.cuda.memory_allocated()
         step(with_lookup(variant_of(name)) if lookup else variant_of(name), *arguments)
         return (torch.cuda.max_memory_allocated() - before) / 2**20
-    command = [sys.executable, str(Path(__file__)), name, str(rows), str(vocabulary), str(width), str(int(lookup))]
+    command = [
+        sys.executable,
+        str(Path(__file__)),
+        name,
+        str(rows),
+        str(vocabulary),
+        str(width),
+        str(int(lookup)),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=os.environ)
     return json.loads(done.stdout)
 
@@ -132,7 +178,10 @@ def _status(key: str) -> int:
 def machine() -> str:
     """One line on where the figures come from."""
     where = torch.cuda.get_device_name() + ", bf16" if torch.cuda.is_available() else "CPU, float32"
-    return f"torch {torch.__version__}, {where}, {torch.get_num_threads()} thread(s), load {os.getloadavg()[0]:.1f}"
+    return (
+        f"torch {torch.__version__}, {where}, {torch.get_num_threads()} thread(s), load "
+        f"{os.getloadavg()[0]:.1f}"
+    )
 
 
 if __name__ == "__main__":

@@ -15,8 +15,11 @@ from headscan.text.source import Counting
 
 
 def characters(limit: int) -> str:
-    """The first `limit` characters of the library's .py files in sorted order, tests and packages left out."""
-    parts, size = [], 0
+    """The first `limit` characters of the library's .py files in sorted order, tests and packages
+    left out.
+    """
+    parts = []
+    size = 0
     root = Path(sysconfig.get_path("stdlib"))
     for path in sorted(root.rglob("*.py")):
         if {"site-packages", "test", "tests", "idlelib"} & set(path.parts):
@@ -30,8 +33,14 @@ def characters(limit: int) -> str:
 
 
 def tokens(text: str, vocabulary: int, words: bool = False) -> np.ndarray:
-    """Characters or words as ids by falling frequency; the rarer ones beyond `vocabulary` are left out."""
-    units = np.array(re.findall(r"\w+|[^\w\s]", text)) if words else np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    """Characters or words as ids by falling frequency; the rarer ones beyond `vocabulary` are left
+    out.
+    """
+    units = (
+        np.array(re.findall(r"\w+|[^\w\s]", text))
+        if words
+        else np.frombuffer(text.encode("utf-32-le"), np.uint32)
+    )
     _, inverse, counts = np.unique(units, return_inverse=True, return_counts=True)
     rank = np.argsort(np.argsort(-counts, kind="stable"))
     ids = rank[inverse]

@@ -25,5 +25,7 @@ def show(records: list[dict[str, Any]]) -> None:
 
 def _word(value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, float):
-        return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        return (
+            f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+        )
     return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"

@@ -1,12 +1,15 @@
-"""A key-value cache gives back every token from any layer, keys alone or values alone, whatever its number format.
+"""A key-value cache gives back every token from any layer, keys alone or values alone, whatever its
+number format.
 
-    python benchmarks/a_cache_gives_back_every_token_from_any_layer.py [small|part|gpt2|real FOLDER BLOCK]
+    python benchmarks/a_cache_gives_back_every_token_from_any_layer.py [small|part|gpt2|real FOLDER
+    BLOCK]
 
-small: two prompts of 40 tokens from TinyStories at every layer of stories260K, and of a GPT-2 and a Llama of grouped queries
-with random weights; candidates are rounded as the cache was (int4 also not). part: one stored head alone. gpt2: two prompts of 8
-tokens, a model of GPT-2's size with random weights. real: 12 tokens of one block of Qwen2.5-Coder-1.5B, values, fp16 and int8
-(left out where it is absent). Without a word: all. Printed: the share of tokens recovered, and processor seconds a token of one
-thread. Rows that were measured are kept, so that a stopped series goes on.
+small: two prompts of 40 tokens from TinyStories at every layer of stories260K, and of a GPT-2 and a
+Llama of grouped queries with random weights; candidates are rounded as the cache was (int4 also
+not). part: one stored head alone. gpt2: two prompts of 8 tokens, a model of GPT-2's size with
+random weights. real: 12 tokens of one block of Qwen2.5-Coder-1.5B, values, fp16 and int8 (left out
+where it is absent). Without a word: all. Printed: the share of tokens recovered, and processor
+seconds a token of one thread. Rows that were measured are kept, so that a stopped series goes on.
 """
 
 from __future__ import annotations
@@ -33,7 +36,8 @@ from headscan.model import Lens
 
 FORMATS = ("fp16", "bf16", "fp8", "int8", "int4", "int2/8", "int2")
 TEXT = "Anna Kowalczyk met Dr. Meyer at 14:30 on Friday."
-QWEN, BLOCK = Path(os.environ.get("HEADSCAN_REAL", "~/.cache/headscan/real")).expanduser() / "qwen", 14
+QWEN = Path(os.environ.get("HEADSCAN_REAL", "~/.cache/headscan/real")).expanduser() / "qwen"
+BLOCK = 14
 Row = dict[str, Any]
 
 
@@ -54,13 +58,26 @@ def grouped() -> Lens:
     """A Llama with two stored heads for eight that ask."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=1024, hidden_size=128, intermediate_size=256, num_hidden_layers=4, num_attention_heads=8,
-        num_key_value_heads=2, max_position_embeddings=64,
-    )  # fmt: skip
+        vocab_size=1024,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        max_position_embeddings=64,
+    )
     return Lens(LlamaForCausalLM(config), tokenizer(1024), name="Llama, grouped queries")
 
 
-def attacked(lens: Lens, layer: int, part: Any, form: str, ids: torch.Tensor, heads: Any = None, **search: Any) -> ExactAttack:
+def attacked(
+    lens: Lens,
+    layer: int,
+    part: Any,
+    form: str,
+    ids: torch.Tensor,
+    heads: Any = None,
+    **search: Any,
+) -> ExactAttack:
     """Exact inversion of a cache in a number format, the candidates rounded as it was."""
     base = cache_slice(lens, [layer], part, heads)
     return exact_attack(Mapped(base, read_format(form).each(base.parts), form), ids, **search)
@@ -69,12 +86,15 @@ def attacked(lens: Lens, layer: int, part: Any, form: str, ids: torch.Tensor, he
 def every_layer(make: Callable[[], Lens], part: str, form: str) -> Row:
     """Two prompts at each layer, one after another."""
     lens = make()
-    ids, found = prompts_of(lens, 2, 40), []
+    ids = prompts_of(lens, 2, 40)
+    found = []
     for layer in range(lens.depth):
         found.append(attacked(lens, layer, part, form, ids))
     return {
         "recovered, worst layer": min(sum(one.right) / len(ids) for one in found),
-        "certified": "all" if all(one.verdict.startswith("recovered") for one in found) else "not all",
+        "certified": "all"
+        if all(one.verdict.startswith("recovered") for one in found)
+        else "not all",
         "s a token": sum(one.seconds for one in found) / len(found),
     }
 
@@ -82,7 +102,8 @@ def every_layer(make: Callable[[], Lens], part: str, form: str) -> Row:
 def as_they_are(make: Callable[[], Lens], part: str) -> Row:
     """Share recovered by the nearest candidate that was not rounded, of a cache in int4."""
     lens = make()
-    ids, found = prompts_of(lens, 2, 40), []
+    ids = prompts_of(lens, 2, 40)
+    found = []
     begun = time.process_time()
     for layer in range(lens.depth):
         base = cache_slice(lens, [layer], part)  # type: ignore[arg-type]
@@ -101,9 +122,13 @@ def small() -> None:
         for part in ("keys", "values"):
             for form in FORMATS:
                 about = {"model": name, "part": part, "format": form}
-                rows.append(about | kept(f"{name} {part} {form}", partial(every_layer, make, part, form)))
+                rows.append(
+                    about | kept(f"{name} {part} {form}", partial(every_layer, make, part, form))
+                )
             about = {"model": name, "part": part, "format": "int4, candidates not rounded"}
-            rows.append(about | kept(f"{name} {part} as they are", partial(as_they_are, make, part)))
+            rows.append(
+                about | kept(f"{name} {part} as they are", partial(as_they_are, make, part))
+            )
     show(rows)
 
 
@@ -121,10 +146,14 @@ def one_head(part: str, form: str) -> Row:
 def part() -> None:
     """One head alone."""
     print("\nstories260K, one stored head of four:\n")
-    show([
-        {"part": what, "format": form} | kept(f"head {what} {form}", partial(one_head, what, form))
-        for what in ("keys", "values") for form in ("fp16", "int8", "int4")
-    ])  # fmt: skip
+    show(
+        [
+            {"part": what, "format": form}
+            | kept(f"head {what} {form}", partial(one_head, what, form))
+            for what in ("keys", "values")
+            for form in ("fp16", "int8", "int4")
+        ]
+    )
 
 
 @cache
@@ -135,30 +164,43 @@ def large() -> Lens:
 
 def of_gpt2(layer: int, part: str, form: str) -> Row:
     """Two prompts of 8 tokens; the order of candidates is fitted once a slice, apart."""
-    lens, begun = large(), time.process_time()
+    lens = large()
+    begun = time.process_time()
     ids = prompts_of(lens, 2, 8)
     attacked(lens, layer, part, form, ids[:1, :1])
-    fitted, found = time.process_time() - begun, attacked(lens, layer, part, form, ids)
+    fitted = time.process_time() - begun
+    found = attacked(lens, layer, part, form, ids)
     return {
-        "recovered": sum(found.right) / 2, "s a token": found.seconds, "candidates a token": found.evaluations,
+        "recovered": sum(found.right) / 2,
+        "s a token": found.seconds,
+        "candidates a token": found.evaluations,
         "s for the fit": fitted,
-    }  # fmt: skip
+    }
 
 
 def gpt2() -> None:
     """Three layers of a model of GPT-2's size."""
     print("\nGPT-2's size (12 blocks, d = 768, V = 50,257), random weights:\n")
-    cases = ((5, "values", "int8"), (5, "keys", "fp16"), (11, "values", "fp16"), (11, "keys", "int8"))
-    show([
-        {"block": layer, "part": what, "format": form} | kept(f"gpt2 {layer} {what} {form}", partial(of_gpt2, layer, what, form))
-        for layer, what, form in cases
-    ])  # fmt: skip
+    cases = (
+        (5, "values", "int8"),
+        (5, "keys", "fp16"),
+        (11, "values", "fp16"),
+        (11, "keys", "int8"),
+    )
+    show(
+        [
+            {"block": layer, "part": what, "format": form}
+            | kept(f"gpt2 {layer} {what} {form}", partial(of_gpt2, layer, what, form))
+            for layer, what, form in cases
+        ]
+    )
 
 
 def of_real(folder: Path, block: int, forms: Sequence[str]) -> list[Row]:
     """Twelve tokens, the values of one block in several formats."""
     torch.set_num_threads(os.cpu_count() or 1)
-    lens, rows = Lens.load(str(folder)), []
+    lens = Lens.load(str(folder))
+    rows = []
     ids = torch.tensor([lens.require_tokenizer()(TEXT, add_special_tokens=False)["input_ids"][:12]])
     base = cache_slice(lens, [block], "values")
     cuts = [Mapped(base, read_format(form).each(base.parts), form) for form in forms]
@@ -167,11 +209,19 @@ def of_real(folder: Path, block: int, forms: Sequence[str]) -> list[Row]:
         readouts_of(cut)
         fitted = time.process_time() - begun
         found = exact_attack(cut, ids, budget=4096)
-        rows.append({
-            "block": block, "part": "values", "format": form, "recovered": found.right[0], "verdict": found.verdict,
-            "certificate": found.certificate, "s a token": found.seconds, "candidates a token": found.evaluations,
-            "s for the fit": fitted,
-        })  # fmt: skip
+        rows.append(
+            {
+                "block": block,
+                "part": "values",
+                "format": form,
+                "recovered": found.right[0],
+                "verdict": found.verdict,
+                "certificate": found.certificate,
+                "s a token": found.seconds,
+                "candidates a token": found.evaluations,
+                "s for the fit": fitted,
+            }
+        )
     return rows
 
 
@@ -181,7 +231,12 @@ def real(folder: Path = QWEN, block: int = BLOCK) -> None:
         print(f"\n{folder} is absent: no real model.")
         return
     print(f"\n{folder.name}, 12 tokens, processor seconds of {os.cpu_count()} threads:\n")
-    show(kept(f"real {folder.name} {block}", lambda: {"rows": of_real(folder, block, ("fp16", "int8"))})["rows"])
+    show(
+        kept(
+            f"real {folder.name} {block}",
+            lambda: {"rows": of_real(folder, block, ("fp16", "int8"))},
+        )["rows"]
+    )
 
 
 def main() -> None:

@@ -1,9 +1,12 @@
-"""A small transformer on TinyStories nears the entropy bound, and its geometry turns towards the predicted one
+"""A small transformer on TinyStories nears the entropy bound, and its geometry turns towards the
+predicted one
 
-Contexts of `--order` tokens of a 512-token vocabulary, counted; the geometry predicted from the counts alone; a Llama trained
-on the same contexts and held against the prediction at checkpoints. Prints a table, and writes the page with `--out`.
+Contexts of `--order` tokens of a 512-token vocabulary, counted; the geometry predicted from the
+counts alone; a Llama trained on the same contexts and held against the prediction at checkpoints.
+Prints a table, and writes the page with `--out`.
 
-    python benchmarks/a_transformer_on_tinystories_turns_towards_the_prediction.py TEXT TOKENIZER [--order 2] [--steps 3000]
+    python benchmarks/a_transformer_on_tinystories_turns_towards_the_prediction.py TEXT TOKENIZER
+    [--order 2] [--steps 3000]
 """
 
 from __future__ import annotations
@@ -39,26 +42,39 @@ def main() -> None:
     torch.set_num_threads(1)
     tokenizer = load_tokenizer(options.tokenizer)
     reading = Reading(documents=options.documents, max_tokens=options.max_tokens)
-    counts = count_tokens(store_text(options.text, tokenizer, reading)[0], Counting(order=options.order))
+    counts = count_tokens(
+        store_text(options.text, tokenizer, reading)[0], Counting(order=options.order)
+    )
     labels = SoftLabels.of(counts.matrix())
     checkpoints = sorted({0, *(options.steps * k // 1000 for k in (3, 10, 30, 100, 300))})
     started = time.process_time()
     trained = train_transformer(
-        counts.contexts, labels, width=options.width, layers=options.layers, steps=options.steps, batch=options.batch,
+        counts.contexts,
+        labels,
+        width=options.width,
+        layers=options.layers,
+        steps=options.steps,
+        batch=options.batch,
         checkpoints=checkpoints,
-    )  # fmt: skip
+    )
     seconds = time.process_time() - started
     # The transformer saw contexts of its own, without a start token: it is read as it was trained.
     tokenizer.bos_token = None
     result = headscan.ntp.run(
-        options.text, order=options.order, tokenizer=tokenizer, model=[lens for _, lens in trained], reading="alone",
-        out=options.out, **reading.part(Reading),
-    )  # fmt: skip
+        options.text,
+        order=options.order,
+        tokenizer=tokenizer,
+        model=[lens for _, lens in trained],
+        reading="alone",
+        out=options.out,
+        **reading.part(Reading),
+    )
     solution = result.solution
     assert solution is not None
     print(
         f"{result.tokens:,} positions, {result.contexts:,} contexts, {result.supports:,} supports, "
-        f"H = {result.entropy_bound:.4f} nats; L^mm of rank {solution.rank}, certified to {solution.gap:.1e}; "
+        f"H = {result.entropy_bound:.4f} nats; L^mm of rank {solution.rank}, certified to "
+        f"{solution.gap:.1e}; "
         f"trained in {seconds:.0f} CPU seconds.\n"
     )
     print("| step | CE − H | equal supports, after | " + " | ".join(COLUMNS) + " |")

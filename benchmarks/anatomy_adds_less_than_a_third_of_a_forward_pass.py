@@ -1,9 +1,10 @@
 """The anatomy of the cone adds less than a third of a bare forward pass to a scan.
 
-all-MiniLM-L6-v2 (6 blocks, d = 384, a norm after every sum) over 32,768 tokens of random ids in windows of 128, one thread.
-Forward pass, scan and scan with `--measures anatomy` run batch by batch in alternation in one process; processor time, so
-that others on the machine do not count. What comes after the pass (spectra, intervals, shares) is given apart: it does not
-grow with the text. The aim for both together is 1.35 forward passes.
+all-MiniLM-L6-v2 (6 blocks, d = 384, a norm after every sum) over 32,768 tokens of random ids in
+windows of 128, one thread. Forward pass, scan and scan with `--measures anatomy` run batch by batch
+in alternation in one process; processor time, so that others on the machine do not count. What
+comes after the pass (spectra, intervals, shares) is given apart: it does not grow with the text.
+The aim for both together is 1.35 forward passes.
 """
 
 from __future__ import annotations
@@ -31,15 +32,24 @@ def main() -> None:
     torch.set_num_threads(1)
     lens = Lens.load(options.model or model_folder())
     work = batches(options.tokens)
-    settings = VERBS["scan"].given((lens, ""), {"context": CONTEXT, "max_tokens": options.tokens}).chosen(Scanning)
+    settings = (
+        VERBS["scan"]
+        .given((lens, ""), {"context": CONTEXT, "max_tokens": options.tokens})
+        .chosen(Scanning)
+    )
     source = ModelSource(lens, "", settings, context=CONTEXT)
     source.batches = lambda **_: iter(work)  # type: ignore[method-assign]
-    sweeps, runners = {}, {}
+    sweeps = {}
+    runners = {}
     for way, given in (("scan", None), ("anatomy", "anatomy")):
         measures, probes = choose(given)
-        runners[way] = ProbeRunner(probes, source, lens.default_sites, settings, announce=lambda _: None)
+        runners[way] = ProbeRunner(
+            probes, source, lens.default_sites, settings, announce=lambda _: None
+        )
         widths = {site: lens.width(site) for site in lens.default_sites}
-        sweeps[way] = Accumulation(widths, lens.vocabulary_size, extras=runners[way].accumulators, intervals=True)
+        sweeps[way] = Accumulation(
+            widths, lens.vocabulary_size, extras=runners[way].accumulators, intervals=True
+        )
     watch = {way: (runner.watch(sweeps[way]), runner.passing()) for way, runner in runners.items()}
     times: dict[str, float] = defaultdict(float)
     bare(lens, work[:1])
@@ -54,15 +64,22 @@ def main() -> None:
             times[way] += time.process_time() - start
     start = time.process_time()
     accumulated = sweeps["anatomy"]
-    clouds = {site: site_cells(site, accumulated.sites[site], measures)[1] for site in lens.default_sites}
+    clouds = {
+        site: site_cells(site, accumulated.sites[site], measures)[1] for site in lens.default_sites
+    }
     times["measures"] = time.process_time() - start
     runners["anatomy"].rows(accumulated, clouds, {"model": "model"})
-    print("| tokens | bare forward | scan's pass | with anatomy | after: measures | after: shares | passes | added | limit |")
+    print(
+        "| tokens | bare forward | scan's pass | with anatomy | after: measures | after: shares "
+        "| passes | added | limit |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     print(
-        f"| {options.tokens:,} | {times['bare']:.1f} s | {times['scan'] / times['bare']:.2f} | {times['anatomy']:.1f} s "
+        f"| {options.tokens:,} | {times['bare']:.1f} s | {times['scan'] / times['bare']:.2f} | "
+        f"{times['anatomy']:.1f} s "
         f"| {times['measures']:.1f} s | {runners['anatomy'].seconds['anatomy']:.1f} s "
-        f"| {times['anatomy'] / times['bare']:.2f} | **{(times['anatomy'] - times['scan']) / times['bare']:.2f}** | 0.33 |"
+        f"| {times['anatomy'] / times['bare']:.2f} | "
+        f"**{(times['anatomy'] - times['scan']) / times['bare']:.2f}** | 0.33 |"
     )
 
 

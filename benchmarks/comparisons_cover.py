@@ -2,9 +2,9 @@
 
     python benchmarks/comparisons_cover.py [--texts 100]
 
-A text is 40 documents of 20 tokens; tokens of a document share a part of both sides (width 12 and 10), so they are not
-independent. The truth of measures made of covariances is that of 20,000 such documents; of measures of the sample, which depend
-on its size, the mean over all texts.
+A text is 40 documents of 20 tokens; tokens of a document share a part of both sides (width 12 and
+10), so they are not independent. The truth of measures made of covariances is that of 20,000 such
+documents; of measures of the sample, which depend on its size, the mean over all texts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def text(documents: int, seed: int) -> list[dict[str, np.ndarray]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--texts", type=int, default=100)
     texts = parser.parse_args().texts
     torch.set_num_threads(1)
@@ -38,13 +40,16 @@ def main() -> None:
     for seed in range(texts):
         for cell in headscan.compare(text(40, seed), draws=19, sample=800).cells:
             found[cell.measure].append((cell.value, *(cell.interval or (np.nan, np.nan))))
-    large = headscan.compare(text(20_000, 10**6), draws=19, sample=64, measures="cka,procrustes,svcca,linear")
+    large = headscan.compare(
+        text(20_000, 10**6), draws=19, sample=64, measures="cka,procrustes,svcca,linear"
+    )
     truth = {cell.measure: cell.value for cell in large.cells}
     print("| measure | truth | mean | covered | width |\n|---|---|---|---|---|")
     for name, rows in found.items():
         value, low, high = np.array(rows).T
         true = truth.get(name, value.mean())
-        covered, width = np.mean((low <= true) & (true <= high)), np.mean(high - low)
+        covered = np.mean((low <= true) & (true <= high))
+        width = np.mean(high - low)
         print(f"| {name} | {true:.4f} | {value.mean():.4f} | {covered:.2f} | {width:.4f} |")
 
 

@@ -1,9 +1,11 @@
-"""200 million tokens are counted with 4 GiB for grouping, the rest of it spilt to disk; the result takes more than that
+"""200 million tokens are counted with 4 GiB for grouping, the rest of it spilt to disk; the result
+takes more than that
 
-The tokens lie on disk as they would after tokenising; the process's peak of resident memory (which includes the result, the
-mapped pages of that file and the libraries) is told beside the limit.
+The tokens lie on disk as they would after tokenising; the process's peak of resident memory (which
+includes the result, the mapped pages of that file and the libraries) is told beside the limit.
 
-    python benchmarks/counting_200_million_tokens_spills_to_disk.py [--tokens 200000000] [--memory 4GiB]
+    python benchmarks/counting_200_million_tokens_spills_to_disk.py [--tokens 200000000] [--memory
+    4GiB]
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from _table import show
 from headscan.text.counts import TokenStore, count_tokens
 from headscan.text.source import Counting, parse_bytes
 
-ORDER, VOCABULARY = 3, 32_768
+ORDER = 3
+VOCABULARY = 32_768
 
 
 def main() -> None:
@@ -43,7 +46,12 @@ def main() -> None:
         counts = count_tokens(store, Counting(order=ORDER, memory=options.memory), work=folder)
         seconds = time.perf_counter() - started
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        size = counts.contexts.nbytes + counts.indptr.nbytes + counts.indices.nbytes + counts.counts.nbytes
+        size = (
+            counts.contexts.nbytes
+            + counts.indptr.nbytes
+            + counts.indices.nbytes
+            + counts.counts.nbytes
+        )
         record = {
             "tokens": len(tokens),
             "s": seconds,

@@ -1,10 +1,12 @@
-"""Counting contexts takes up to three times as long as hand-written group-bys of DuckDB and Polars, and ends in order
+"""Counting contexts takes up to three times as long as hand-written group-bys of DuckDB and Polars,
+and ends in order
 
-All on the same tokens in one run: `headscan.text.counts.count`, which ends with contexts, CSR arrays and counts in order,
-against group-bys over the token columns (which end with an unordered table), each by all cores. The dictionary of Python
-counts `--dict-tokens` tokens and is scaled.
+All on the same tokens in one run: `headscan.text.counts.count`, which ends with contexts, CSR
+arrays and counts in order, against group-bys over the token columns (which end with an unordered
+table), each by all cores. The dictionary of Python counts `--dict-tokens` tokens and is scaled.
 
-    python benchmarks/counting_takes_up_to_three_times_as_long_as_duckdb_and_polars.py [--tokens 20000000] [--repeats 2]
+    python benchmarks/counting_takes_up_to_three_times_as_long_as_duckdb_and_polars.py [--tokens
+    20000000] [--repeats 2]
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ VOCABULARY = 32_768
 
 
 def zipf(tokens: int) -> np.ndarray:
-    """Independent tokens by Zipf's law: nearly every trigram is new, the hardest case for any group-by."""
+    """Independent tokens by Zipf's law: nearly every trigram is new, the hardest case for any
+    group-by.
+    """
     rng = np.random.default_rng(0)
     return np.minimum((VOCABULARY ** rng.random(tokens) - 1).astype(np.uint16), VOCABULARY - 1)
 
@@ -36,12 +40,15 @@ def repetitive(tokens: int) -> np.ndarray:
     """A text that repeats itself as texts do: phrases of eight tokens, themselves by Zipf's law."""
     rng = np.random.default_rng(1)
     phrases = zipf(200_000 * 8).reshape(-1, 8)
-    drawn = np.minimum((len(phrases) ** rng.random(-(-tokens // 8)) - 1).astype(np.int64), len(phrases) - 1)
+    drawn = np.minimum(
+        (len(phrases) ** rng.random(-(-tokens // 8)) - 1).astype(np.int64), len(phrases) - 1
+    )
     return phrases[drawn].reshape(-1)[:tokens].copy()
 
 
 def timed(function, repeats: int) -> tuple[float, int]:
-    best, rows = float("inf"), 0
+    best = float("inf")
+    rows = 0
     for _ in range(repeats):
         started = time.perf_counter()
         rows = function()
@@ -58,7 +65,10 @@ def measure(name: str, order: int, ids: np.ndarray, repeats: int, dict_tokens: i
     def duck() -> int:
         with duckdb.connect() as connection:
             connection.register("grams", pa.table(columns()))
-            connection.execute(f"create table counted as select {', '.join(columns())}, count(*) n from grams group by all")
+            connection.execute(
+                f"create table counted as select {', '.join(columns())}, count(*) n from grams "
+                "group by all"
+            )
             return connection.execute("select count(*) from counted").fetchone()[0]
 
     def polars() -> int:
@@ -74,7 +84,9 @@ def measure(name: str, order: int, ids: np.ndarray, repeats: int, dict_tokens: i
 
     rivals = {"polars": polars, "duckdb": duck}
     seconds: dict[str, float] = {}
-    seconds["headscan"], distinct = timed(lambda: len(count([ids], VOCABULARY, Counting(order=order)).counts), repeats)
+    seconds["headscan"], distinct = timed(
+        lambda: len(count([ids], VOCABULARY, Counting(order=order)).counts), repeats
+    )
     for rival, function in rivals.items():
         seconds[rival], rows = timed(function, repeats)
         assert rows == distinct, (rival, rows, distinct)

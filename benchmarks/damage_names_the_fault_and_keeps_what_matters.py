@@ -1,11 +1,13 @@
-"""A damaged block is named first, and the recommended blocks to keep beat uniform and random choices of as many bytes.
+"""A damaged block is named first, and the recommended blocks to keep beat uniform and random
+choices of as many bytes.
 
 python benchmarks/damage_names_the_fault_and_keeps_what_matters.py MODEL [MODEL ...] [--tries 10]
 
-Faults: one block rounded to 2 bits, the values of one of its heads permuted, one of its matrices times 1.05, each beside
-a rounding of all blocks to 8 bits; named first is the block of the finding HS702. Choices: `--keep` with 45 % of the bytes that
-q4_0 and q8_0 save; `more` is the divergence of the other choice minus the recommended one's, nats a token, on windows
-that the choice was not made by, with its 95 % interval. Text: stories.
+Faults: one block rounded to 2 bits, the values of one of its heads permuted, one of its matrices
+times 1.05, each beside a rounding of all blocks to 8 bits; named first is the block of the finding
+HS702. Choices: `--keep` with 45 % of the bytes that q4_0 and q8_0 save; `more` is the divergence of
+the other choice minus the recommended one's, nats a token, on windows that the choice was not made
+by, with its 95 % interval. Text: stories.
 """
 
 import sys
@@ -25,8 +27,13 @@ from tests.comparison.test_damage import named_first, permuted_head, scaled, two
 def faults(lens: Lens, tries: int) -> None:
     rows = []
     for fault in (two_bits, permuted_head, scaled):
-        first = sum(hurt == found for hurt, found in (named_first(lens, fault, seed) for seed in range(tries)))
-        rows.append({"model": lens.name, "fault": fault.__name__, "named_first": f"{first} of {tries}"})
+        first = sum(
+            hurt == found
+            for hurt, found in (named_first(lens, fault, seed) for seed in range(tries))
+        )
+        rows.append(
+            {"model": lens.name, "fault": fault.__name__, "named_first": f"{first} of {tries}"}
+        )
     show(rows)
 
 
@@ -40,15 +47,23 @@ def choices(name: str, lens: Lens) -> None:
                 pass
         saved = whole - sum(parts.bytes[part] for part in parts.parts[1:-1])
         read = {"max_tokens": 16384, "context": 64, "sample": 4096}
-        result = headscan.compare(name, "stories", damage=True, against=rounding, keep=saved * 0.45, **read)
+        result = headscan.compare(
+            name, "stories", damage=True, against=rounding, keep=saved * 0.45, **read
+        )
         for row in result.choices:
             if row["choice"] in ("uniform", "random"):
                 ends = row.interval("more_kl")
                 inside = "none" if ends is None else f"[{ends[0]:.2g}, {ends[1]:.2g}]"
-                rows.append({
-                    "model": lens.name, "rounding": rounding, "against": row["choice"], "more": row.number("more_kl"),
-                    "interval": inside, "beaten": ends is not None and ends[0] > 0,
-                })  # fmt: skip
+                rows.append(
+                    {
+                        "model": lens.name,
+                        "rounding": rounding,
+                        "against": row["choice"],
+                        "more": row.number("more_kl"),
+                        "interval": inside,
+                        "beaten": ends is not None and ends[0] > 0,
+                    }
+                )
     show(rows)
 
 

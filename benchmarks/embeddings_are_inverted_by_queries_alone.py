@@ -1,11 +1,14 @@
-"""Embeddings of sentences are inverted by queries alone: a language model, a beam, no weights and no training.
+"""Embeddings of sentences are inverted by queries alone: a language model, a beam, no weights and
+no training.
 
-python benchmarks/embeddings_are_inverted_by_queries_alone.py ENCODER LANGUAGE SENTENCES [COUNT] [JUDGE] [JOINT]
+python benchmarks/embeddings_are_inverted_by_queries_alone.py ENCODER LANGUAGE SENTENCES [COUNT]
+[JUDGE] [JOINT]
 
-ENCODER and LANGUAGE are models (the encoder is called, never opened by the attack), SENTENCES a CSV file with one in its first
-column, of which COUNT (8) are taken evenly; JUDGE is another encoder, which says how alike the meanings are. JOINT sentences (0)
-are inverted with the weights too, by the exact joint search. Printed: tokens in any order, by the encoder's tokenizer, with 95 %
-intervals; cosines; texts encoded; processor seconds.
+ENCODER and LANGUAGE are models (the encoder is called, never opened by the attack), SENTENCES a CSV
+file with one in its first column, of which COUNT (8) are taken evenly; JUDGE is another encoder,
+which says how alike the meanings are. JOINT sentences (0) are inverted with the weights too, by the
+exact joint search. Printed: tokens in any order, by the encoder's tokenizer, with 95 % intervals;
+cosines; texts encoded; processor seconds.
 """
 
 import csv
@@ -24,30 +27,54 @@ def main() -> None:
     if len(sys.argv) < 4:
         needs("an encoder, a language model and a file of sentences")
     name, language, file, *more = sys.argv[1:]
-    count, judge, joint = int(more[0]) if more else 8, more[1] if more[1:] else name, int(more[2]) if more[2:] else 0
+    count = int(more[0]) if more else 8
+    judge = more[1] if more[1:] else name
+    joint = int(more[2]) if more[2:] else 0
     with open(file, encoding="utf-8", newline="") as lines:
-        every = list(dict.fromkeys(row[0] for row in csv.reader(lines) if row and 6 <= len(row[0].split()) <= 16))
+        every = list(
+            dict.fromkeys(
+                row[0] for row in csv.reader(lines) if row and 6 <= len(row[0].split()) <= 16
+            )
+        )
     said = every[:: max(1, len(every) // count)][:count]
     lens = Lens.load(name)
-    encode, tokenizer = encoder_of(lens), lens.require_tokenizer()
+    encode = encoder_of(lens)
+    tokenizer = lens.require_tokenizer()
     start = time.process_time()
     attack = QueryInversion(encode, Lens.load(language), length=20)
-    print(f"common words encoded: {len(attack.words):,}, {time.process_time() - start:.0f} s", flush=True)
+    print(
+        f"common words encoded: {len(attack.words):,}, {time.process_time() - start:.0f} s",
+        flush=True,
+    )
     found = []
     for text, target in zip(said, encode(said), strict=True):
-        start, before = time.process_time(), attack.queries
+        start = time.process_time()
+        before = attack.queries
         found.append(attack(target))
         seconds = time.process_time() - start
-        print(f"{text!r} -> {found[-1]!r} ({attack.queries - before:,} queries, {seconds:.0f} s)", flush=True)
+        print(
+            f"{text!r} -> {found[-1]!r} ({attack.queries - before:,} queries, {seconds:.0f} s)",
+            flush=True,
+        )
     judged = encoder_of(Lens.load(judge))
-    ids = [[tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts] for texts in (said, found)]
+    ids = [
+        [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
+        for texts in (said, found)
+    ]
     for row in recovered("beam", *ids, judged(said), judged(found), attack.queries):
-        print(f"{row.setting}: {row.quantity} {row.value:.2f} [{row.interval[0]:.2f}, {row.interval[1]:.2f}] of {row.count}")
+        print(
+            f"{row.setting}: {row.quantity} {row.value:.2f} [{row.interval[0]:.2f}, "
+            f"{row.interval[1]:.2f}] of {row.count}"
+        )
     for text in said[:joint]:
         start = time.process_time()
         result = invert(lens, text, given="embedding", method=Joint(budget=60_000))
         read = f"{result.token_accuracy:.0%} of its tokens in their places"
-        print(f"joint search, {text!r}: {read}, {result.verdict}, {time.process_time() - start:.0f} s", flush=True)
+        print(
+            f"joint search, {text!r}: {read}, {result.verdict}, "
+            f"{time.process_time() - start:.0f} s",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """The cost of exact inversion grows slowly with vocabulary, width, depth and length.
 
-Random Llamas around V = 4,096, d = 256, 4 blocks, 8 tokens, one property changed at a time. Exact search: 4 prompts together,
-candidates and milliseconds a token (processor time, one thread); the table, built once a model and slice, apart. Beside it
-the same search in random order (the first 4 tokens of one prompt) and brute force, every token of the vocabulary tried at
-the last position of one prompt. The milliseconds are drawn into docs/images (or the file given).
+Random Llamas around V = 4,096, d = 256, 4 blocks, 8 tokens, one property changed at a time. Exact
+search: 4 prompts together, candidates and milliseconds a token (processor time, one thread); the
+table, built once a model and slice, apart. Beside it the same search in random order (the first 4
+tokens of one prompt) and brute force, every token of the vocabulary tried at the last position of
+one prompt. The milliseconds are drawn into docs/images (or the file given).
 """
 
 from __future__ import annotations
@@ -31,15 +32,23 @@ SWEEPS = {
     "depth": (1, 2, 4, 8, 16),
     "length": (2, 8, 32, 128),
 }
-LINES = (("brute force", "#8a8f98"), ("random order", "#c2762b"), ("exact, with the table", "#2f7fb8"))
+LINES = (
+    ("brute force", "#8a8f98"),
+    ("random order", "#c2762b"),
+    ("exact, with the table", "#2f7fb8"),
+)
 
 
 @torch.no_grad()
 def measure(here: dict[str, int]) -> tuple[list[float], str]:
-    """Milliseconds a token of brute force, random order and the exact search, and the row's other cells."""
+    """Milliseconds a token of brute force, random order and the exact search, and the row's other
+    cells.
+    """
     lens = random_model("llama", here["vocabulary"], here["width"], here["depth"])
     lens.model.eval()
-    ids = torch.randint(0, here["vocabulary"], (4, here["length"]), generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(
+        0, here["vocabulary"], (4, here["length"]), generator=torch.Generator().manual_seed(1)
+    )
     cut = Slice(sites=(f"block.{here['depth'] - 1}",)).on(lens)
     target = cut.run(ids)
     start = time.process_time()
@@ -71,48 +80,78 @@ def measure(here: dict[str, int]) -> tuple[list[float], str]:
 def picture(results: dict[str, list[tuple[int, list[float]]]]) -> str:
     """Four panels side by side, both axes logarithmic; readable on light and dark ground."""
     values = [value for points in results.values() for _, three in points for value in three]
-    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    wide, tall, left, top = 186, 190, 72, 40
+    low = math.floor(math.log10(min(values)))
+    high = math.ceil(math.log10(max(values)))
+    wide = 186
+    tall = 190
+    left = 72
+    top = 40
 
     def up(value: float) -> float:
         return top + tall * (1 - (math.log10(value) - low) / (high - low))
 
     parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + 4 * (wide + 24)} {top + tall + 62}" role="img" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {left + 4 * (wide + 24)} '
+        f'{top + tall + 62}" role="img" '
         'font-family="system-ui, sans-serif" font-size="12" fill="#7d8590">',
         "<title>Milliseconds a token against vocabulary, width, depth and length</title>",
     ]
     for power in range(low, high + 1):
         label = f"{10**power:g} ms"
-        parts.append(f'<text x="{left - 6}" y="{up(10**power) + 4:.1f}" text-anchor="end">{label}</text>')
+        parts.append(
+            f'<text x="{left - 6}" y="{up(10**power) + 4:.1f}" text-anchor="end">{label}</text>'
+        )
     for number, (name, points) in enumerate(results.items()):
         x0 = left + number * (wide + 24)
-        first, last = math.log2(points[0][0]), math.log2(points[-1][0])
-        places = [x0 + 14 + (wide - 28) * (math.log2(value) - first) / (last - first) for value, _ in points]
-        parts.append(f'<rect x="{x0}" y="{top}" width="{wide}" height="{tall}" fill="none" stroke="#7d8590" opacity=".4"/>')
+        first = math.log2(points[0][0])
+        last = math.log2(points[-1][0])
+        places = [
+            x0 + 14 + (wide - 28) * (math.log2(value) - first) / (last - first)
+            for value, _ in points
+        ]
+        parts.append(
+            f'<rect x="{x0}" y="{top}" width="{wide}" height="{tall}" fill="none" '
+            'stroke="#7d8590" opacity=".4"/>'
+        )
         for power in range(low + 1, high):
-            parts.append(f'<path d="M{x0},{up(10**power):.1f}h{wide}" stroke="#7d8590" opacity=".2"/>')
+            parts.append(
+                f'<path d="M{x0},{up(10**power):.1f}h{wide}" stroke="#7d8590" opacity=".2"/>'
+            )
         for place, (value, _) in zip(places, points, strict=True):
             text = f"{value // 1024}k" if value >= 1024 else f"{value}"
-            parts.append(f'<text x="{place:.1f}" y="{top + tall + 16}" text-anchor="middle">{text}</text>')
-        parts.append(f'<text x="{x0 + wide / 2}" y="{top + tall + 34}" text-anchor="middle">{name}</text>')
+            parts.append(
+                f'<text x="{place:.1f}" y="{top + tall + 16}" text-anchor="middle">{text}</text>'
+            )
+        parts.append(
+            f'<text x="{x0 + wide / 2}" y="{top + tall + 34}" text-anchor="middle">{name}</text>'
+        )
         for line, (_, colour) in enumerate(LINES):
-            path = "L".join(f"{x:.1f},{up(three[line]):.1f}" for x, (_, three) in zip(places, points, strict=True))
-            parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2.5" stroke-linejoin="round"/>')
+            path = "L".join(
+                f"{x:.1f},{up(three[line]):.1f}"
+                for x, (_, three) in zip(places, points, strict=True)
+            )
+            parts.append(
+                f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2.5" '
+                'stroke-linejoin="round"/>'
+            )
             parts += [
                 f'<circle cx="{x:.1f}" cy="{up(three[line]):.1f}" r="3.2" fill="{colour}"/>'
                 for x, (_, three) in zip(places, points, strict=True)
             ]
     for line, (name, colour) in enumerate(LINES):
         x = left + 150 * line
-        parts.append(f'<path d="M{x},18h22" stroke="{colour}" stroke-width="2.5"/><text x="{x + 28}" y="22">{name}</text>')
+        parts.append(
+            f'<path d="M{x},18h22" stroke="{colour}" stroke-width="2.5"/><text x="{x + 28}" '
+            f'y="22">{name}</text>'
+        )
     return "\n".join([*parts, "</svg>"]) + "\n"
 
 
 def main() -> None:
     torch.set_num_threads(1)
     print(
-        "| changed | V | d | blocks | length | accuracy | candidates a token | most | ms a token | table "
+        "| changed | V | d | blocks | length | accuracy | candidates a token | most | ms a token "
+        "| table "
         "| random order: candidates | ms a token | brute force: ms a token |"
     )
     print("|" + "---|" * 13)
@@ -131,9 +170,14 @@ def main() -> None:
             results.setdefault(name, []).append((value, times))
     path = Path(sys.argv[1]) if len(sys.argv) > 1 else PICTURE
     path.write_text(picture(results), encoding="utf-8")
-    print("\n![Milliseconds a token against vocabulary, width, depth and length](docs/images/exact-inversion-growth.svg)")
+    print(
+        "\n![Milliseconds a token against vocabulary, width, depth and "
+        "length](docs/images/exact-inversion-growth.svg)"
+    )
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as os.environ["HEADSCAN_CACHE"]:  # the table is built, not read
+    with tempfile.TemporaryDirectory() as os.environ[
+        "HEADSCAN_CACHE"
+    ]:  # the table is built, not read
         main()

@@ -1,9 +1,11 @@
-"""Exact inversion recovers every token with a certificate, from 8 to 14 candidates a token in the mean by the table.
+"""Exact inversion recovers every token with a certificate, from 8 to 14 candidates a token in the
+mean by the table.
 
-Two trained models and two with random weights (d = 256, V = 4,096), at the first, the middle and the last block, 50 prompts
-of 8 tokens each from TinyStories; beside the cached table with its anchors, the orders "frequency" and "random" (brute
-force) on the first 10 prompts. Candidates are counted until the right token is verified; those tried afterwards for the
-certificate are in the last column. Seconds are processor seconds of one thread.
+Two trained models and two with random weights (d = 256, V = 4,096), at the first, the middle and
+the last block, 50 prompts of 8 tokens each from TinyStories; beside the cached table with its
+anchors, the orders "frequency" and "random" (brute force) on the first 10 prompts. Candidates are
+counted until the right token is verified; those tried afterwards for the certificate are in the
+last column. Seconds are processor seconds of one thread.
 """
 
 from __future__ import annotations
@@ -43,8 +45,10 @@ def row(name: str, cut, ids: torch.Tensor, search: Search) -> str:
     margin = min(step.evidence.runner_up for step in steps)
     after = sum(step.evidence.count - step.evaluations for step in steps) / ids.numel()
     return (
-        f"| {name} | {cut.sites[0]} | {search.order} | {len(ids)} | {float((tokens == ids).float().mean()):.2%} | {sole} "
-        f"| {statistics.median(tried):.0f} | {sum(tried) / len(tried):.0f} | {max(tried)} | {margin:.2f} "
+        f"| {name} | {cut.sites[0]} | {search.order} | {len(ids)} | "
+        f"{float((tokens == ids).float().mean()):.2%} | {sole} "
+        f"| {statistics.median(tried):.0f} | {sum(tried) / len(tried):.0f} | {max(tried)} | "
+        f"{margin:.2f} "
         f"| {1000 * seconds:.0f} ms | {built:.2f} s | {after:.0f} |"
     )
 
@@ -53,12 +57,17 @@ def main() -> None:
     torch.set_num_threads(1)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     print(
-        "| model | at | order | prompts | tokens recovered | no other tried fits | median | mean | most candidates "
+        "| model | at | order | prompts | tokens recovered | no other tried fits | median | mean "
+        "| most candidates "
         "| smallest margin | a prompt | table | for the certificate |"
     )
     print("|" + "---|" * 13)
     for name in ("stories260K", "babyllama-tok105", "gpt2", "llama"):
-        lens = random_model(name) if name in ("gpt2", "llama") else Lens.load(str(ASSETS / "models" / name))
+        lens = (
+            random_model(name)
+            if name in ("gpt2", "llama")
+            else Lens.load(str(ASSETS / "models" / name))
+        )
         ids = prompts_of(lens, count, LENGTH)
         shown = f"random {name}" if name in ("gpt2", "llama") else name
         for block in sorted({0, (lens.depth - 1) // 2, lens.depth - 1}):

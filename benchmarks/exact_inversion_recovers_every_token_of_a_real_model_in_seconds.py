@@ -1,11 +1,13 @@
-"""Exact inversion recovers every token of a model of 1.5 billion parameters: seconds a token at blocks 2, 13 and 27.
+"""Exact inversion recovers every token of a model of 1.5 billion parameters: seconds a token at
+blocks 2, 13 and 27.
 
-Qwen2.5-Coder-1.5B-Instruct in float32 (V = 151,936, 28 blocks), two threads; five prompts of at most 24 tokens: rare names,
-medicine, Python, German, a rare sentence. The readout of each site is fitted first, in one pass of 8,192 tokens (headscan's own
-stories, random and lone tokens), and given apart. Every prompt is inverted by itself, with its certificate. One line of
-`headscan-results/benchmarks/real_inversion.json` a prompt and site, written as soon as it is measured: run again, it goes on
-where it stopped. Without the model nothing is measured. Arguments: sites (block.2,block.13,block.27), seconds after which no
-further prompt is begun.
+Qwen2.5-Coder-1.5B-Instruct in float32 (V = 151,936, 28 blocks), two threads; five prompts of at
+most 24 tokens: rare names, medicine, Python, German, a rare sentence. The readout of each site is
+fitted first, in one pass of 8,192 tokens (headscan's own stories, random and lone tokens), and
+given apart. Every prompt is inverted by itself, with its certificate. One line of
+`headscan-results/benchmarks/real_inversion.json` a prompt and site, written as soon as it is
+measured: run again, it goes on where it stopped. Without the model nothing is measured. Arguments:
+sites (block.2,block.13,block.27), seconds after which no further prompt is begun.
 """
 
 from __future__ import annotations
@@ -27,15 +29,20 @@ from headscan.model.slicing import Slice
 from headscan.run import write_atomic
 
 MODEL = Path(os.environ.get("HEADSCAN_REAL", Path.home() / ".cache" / "headscan" / "real")) / "qwen"
-STORE = Path(__file__).resolve().parents[1] / "headscan-results" / "benchmarks" / "real_inversion.json"
+STORE = (
+    Path(__file__).resolve().parents[1] / "headscan-results" / "benchmarks" / "real_inversion.json"
+)
 SITES = ("block.2", "block.13", "block.27")
 LIMITS = {"block.2": 0.4, "block.13": 3.0, "block.27": 6.0}
 PROMPTS = {
-    "names": "My password is tulip-42 and nobody knows it but Zaphod Beeblebrox from Magrathea, who never writes it down.",
-    "medicine": "Dear Dr. Okonkwo, the biopsy of 14 March shows a grade II astrocytoma in the left temporal lobe.",
+    "names": "My password is tulip-42 and nobody knows it but Zaphod Beeblebrox from Magrathea, "
+    "who never writes it down.",
+    "medicine": "Dear Dr. Okonkwo, the biopsy of 14 March shows a grade II astrocytoma in the "
+    "left temporal lobe.",
     "Python": "def merge(a, b):\n    return sorted(set(a) | set(b), key=str.lower)  # stable order",
     "German": "Der alte Kapitän strich sein Boot hellgrün und pfiff dazu ein Lied aus Bremerhaven.",
-    "sentence": "In 1987 the Ljubljana quartet premiered Szymanowski's second, to an audience of nineteen and a dog.",
+    "sentence": "In 1987 the Ljubljana quartet premiered Szymanowski's second, to an audience of "
+    "nineteen and a dog.",
 }
 LENGTH = 24
 
@@ -48,17 +55,28 @@ def told(stage: str, done: int, total: int | None, unit: str) -> None:
 def inverted(lens: Lens, site: str, prompt: str) -> dict[str, Any]:
     """One prompt at one site: what was found, how many candidates it took, and how long."""
     cut = Slice(sites=(site,)).on(lens)
-    ids = torch.tensor(lens.tokenizer(PROMPTS[prompt], add_special_tokens=False)["input_ids"][:LENGTH])
+    ids = torch.tensor(
+        lens.tokenizer(PROMPTS[prompt], add_special_tokens=False)["input_ids"][:LENGTH]
+    )
     target = cut.run(ids[None])[0]
-    start, busy = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    busy = time.process_time()
     found = exact(cut, [target], Search(), progress=told)[0]
-    seconds, busy = time.perf_counter() - start, time.process_time() - busy
+    seconds = time.perf_counter() - start
+    busy = time.process_time() - busy
     return {
-        "site": site, "prompt": prompt, "tokens": len(ids),
-        "right": sum(a == b for a, b in zip(found.tokens, ids.tolist(), strict=True)), "failed": len(found.failed),
-        "seconds": seconds, "processor_seconds": busy, "candidates": found.evaluations, "residual": max(found.residuals),
-        "runner_up": min(step.evidence.runner_up for step in found.steps), "load": os.getloadavg()[0],
-    }  # fmt: skip
+        "site": site,
+        "prompt": prompt,
+        "tokens": len(ids),
+        "right": sum(a == b for a, b in zip(found.tokens, ids.tolist(), strict=True)),
+        "failed": len(found.failed),
+        "seconds": seconds,
+        "processor_seconds": busy,
+        "candidates": found.evaluations,
+        "residual": max(found.residuals),
+        "runner_up": min(step.evidence.runner_up for step in found.steps),
+        "load": os.getloadavg()[0],
+    }
 
 
 def kept() -> list[dict[str, Any]]:
@@ -91,24 +109,34 @@ def main() -> None:
         fitted = readouts_of(cut, progress=told).passes
         cut.once("warm", lambda cut=cut: (cut.equal_rows, cut.run([[1, 2]])))
         seconds = time.perf_counter() - start
-        keep(inverted(lens, site, prompt) | {"fit_tokens": fitted, "fit_seconds": seconds if fitted else None})
+        keep(
+            inverted(lens, site, prompt)
+            | {"fit_tokens": fitted, "fit_seconds": seconds if fitted else None}
+        )
     rows = []
     for site in SITES:
         some = [one for one in kept() if one["site"] == site]
         if some:
-            tokens, counts = sum(one["tokens"] for one in some), [n for one in some for n in one["candidates"]]
+            tokens = sum(one["tokens"] for one in some)
+            counts = [n for one in some for n in one["candidates"]]
             fits = [one["fit_seconds"] for one in some if one.get("fit_seconds")]
             rows.append(
                 {
-                    "site": site, "prompts": len(some), "tokens": tokens, "right": sum(one["right"] for one in some),
-                    "s_a_token": sum(one["seconds"] for one in some) / tokens, "limit": LIMITS[site],
+                    "site": site,
+                    "prompts": len(some),
+                    "tokens": tokens,
+                    "right": sum(one["right"] for one in some),
+                    "s_a_token": sum(one["seconds"] for one in some) / tokens,
+                    "limit": LIMITS[site],
                     "processor_s_a_token": sum(one["processor_seconds"] for one in some) / tokens,
-                    "candidates,_mean": sum(counts) / tokens, "most": max(counts),
+                    "candidates,_mean": sum(counts) / tokens,
+                    "most": max(counts),
                     "worst_residual": max(one["residual"] for one in some),
-                    "nearest_other": min(one["runner_up"] for one in some), "fit_s": fits[0] if fits else "kept",
+                    "nearest_other": min(one["runner_up"] for one in some),
+                    "fit_s": fits[0] if fits else "kept",
                     "load": max(one["load"] for one in some),
                 }
-            )  # fmt: skip
+            )
     show(rows)
 
 

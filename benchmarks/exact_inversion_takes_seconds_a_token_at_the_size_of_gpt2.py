@@ -1,9 +1,10 @@
 """Exact inversion takes at most 5 s a token at the size of GPT-2 small, after one table.
 
-Random weights, 12 blocks, d = 768, V = 50,257, random prompts of 8 tokens, two threads. The table (two passes of the
-vocabulary: alone, and after a short text) is built once a model and slice and kept on disk; its time is given apart, for 1, 6
-and 12 blocks. Wall clock, and processor seconds of all threads beside it, which a busy machine changes less. Brute force
-tries half of the vocabulary on average, a quarter of the table's work. Arguments: prompts, threads, vocabulary, depths.
+Random weights, 12 blocks, d = 768, V = 50,257, random prompts of 8 tokens, two threads. The table
+(two passes of the vocabulary: alone, and after a short text) is built once a model and slice and
+kept on disk; its time is given apart, for 1, 6 and 12 blocks. Wall clock, and processor seconds of
+all threads beside it, which a busy machine changes less. Brute force tries half of the vocabulary
+on average, a quarter of the table's work. Arguments: prompts, threads, vocabulary, depths.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ def main() -> None:
     lens = random_model("gpt2", vocabulary=vocabulary, width=768, depth=12, heads=12)
     ids = prompts_of(lens, count, LENGTH)
     print(
-        "| V | blocks | table | a token | processor s a token | accuracy | candidates a token, mean | most "
+        "| V | blocks | table | a token | processor s a token | accuracy | candidates a token, "
+        "mean | most "
         "| brute force a token, extrapolated |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
@@ -46,7 +48,8 @@ def main() -> None:
         start = time.perf_counter()
         table_of(cut, progress=told)
         built = time.perf_counter() - start
-        start, busy = time.perf_counter(), time.process_time()
+        start = time.perf_counter()
+        busy = time.process_time()
         found = exact(cut, list(target), Search())
         spent = (time.perf_counter() - start) / ids.numel()
         busy = (time.process_time() - busy) / ids.numel()
@@ -61,5 +64,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with tempfile.TemporaryDirectory() as os.environ["HEADSCAN_CACHE"]:  # the table is built, not read
+    with tempfile.TemporaryDirectory() as os.environ[
+        "HEADSCAN_CACHE"
+    ]:  # the table is built, not read
         main()

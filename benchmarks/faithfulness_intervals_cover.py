@@ -1,9 +1,11 @@
 """Intervals of faithfulness cover: of what a whole text gives, from eight of its predictions.
 
-Texts are read by a model, and the faithfulness of a map is measured at each of 24 consecutive predictions of each. The truth
-is their mean. From these are drawn: eight predictions one after another (what a short continuation is), and eight evenly
-spaced (what is taken of a long one); also eight at random from all texts, which have nothing to do with each other. A number
-counts as covered where `over_predictions` holds the mean of its text (of all texts). Nothing was chosen by this table.
+Texts are read by a model, and the faithfulness of a map is measured at each of 24 consecutive
+predictions of each. The truth is their mean. From these are drawn: eight predictions one after
+another (what a short continuation is), and eight evenly spaced (what is taken of a long one); also
+eight at random from all texts, which have nothing to do with each other. A number counts as covered
+where `over_predictions` holds the mean of its text (of all texts). Nothing was chosen by this
+table.
 
     python benchmarks/faithfulness_intervals_cover.py [TEXTS]
 """
@@ -24,14 +26,21 @@ from headscan.run import VERBS
 
 ASSETS = Path(__file__).parents[2] / "shared" / "assets"
 NAMES = ("deletion", "insertion", "gain over random orders")
-PROMPT, LONGEST = 40, 180  # characters of a prompt, and of a text
-PREDICTIONS, EIGHT = 24, 8
+# characters of a prompt, and of a text
+PROMPT = 40
+LONGEST = 180
+PREDICTIONS = 24
+EIGHT = 8
 
 
 def numbers(lens: Lens, text: str) -> np.ndarray:
     """[predictions, 3] of one text: the two areas of a gradient-x-input map, and its gain."""
     begins = text.index(" ", PROMPT)
-    options = {"continuation": text[begins:LONGEST], "method": "gradient-x-input", "substitute": "mean"}
+    options = {
+        "continuation": text[begins:LONGEST],
+        "method": "gradient-x-input",
+        "substitute": "mean",
+    }
     task = read_task(lens, VERBS["attribute"].given((lens, text[:begins]), options))
     found = METHODS["gradient-x-input"]().explain(task)
     own, null = measured_orders(task, found, list(range(PREDICTIONS)))
@@ -53,7 +62,11 @@ def main(texts: int) -> None:
     """Print how often intervals cover."""
     torch.set_num_threads(1)
     lens = Lens.load(str(ASSETS / "models" / "stories260K"))
-    stories = (ASSETS / "text" / "tinystories" / "tinystories_2MiB.txt").read_text().split("<|endoftext|>")
+    stories = (
+        (ASSETS / "text" / "tinystories" / "tinystories_2MiB.txt")
+        .read_text()
+        .split("<|endoftext|>")
+    )
     every = []
     for story in stories:
         if len(story) >= 2 * LONGEST:
@@ -64,11 +77,24 @@ def main(texts: int) -> None:
     random = np.random.default_rng(0)
     spaced = np.unique(np.linspace(0, PREDICTIONS - 1, EIGHT).round().astype(int))
     rows = {
-        "eight after another": [(one[k : k + EIGHT], one) for one in every for k in range(0, PREDICTIONS - EIGHT + 1, EIGHT)],
-        "eight evenly spaced": [(one[(spaced + k) % PREDICTIONS], one) for one in every for k in range(PREDICTIONS // EIGHT)],
-        "eight of all texts": [(np.concatenate(every)[random.permutation(PREDICTIONS * texts)[:EIGHT]], np.concatenate(every))
-                               for _ in range(400)],
-    }  # fmt: skip
+        "eight after another": [
+            (one[k : k + EIGHT], one)
+            for one in every
+            for k in range(0, PREDICTIONS - EIGHT + 1, EIGHT)
+        ],
+        "eight evenly spaced": [
+            (one[(spaced + k) % PREDICTIONS], one)
+            for one in every
+            for k in range(PREDICTIONS // EIGHT)
+        ],
+        "eight of all texts": [
+            (
+                np.concatenate(every)[random.permutation(PREDICTIONS * texts)[:EIGHT]],
+                np.concatenate(every),
+            )
+            for _ in range(400)
+        ],
+    }
     print("| predictions | draws | " + " | ".join(NAMES) + " |\n" + "|---" * (len(NAMES) + 2) + "|")
     for name, pairs in rows.items():
         found = np.mean([covered([draw], whole.mean(0)) for draw, whole in pairs], axis=0)

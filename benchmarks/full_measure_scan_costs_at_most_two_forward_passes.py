@@ -1,8 +1,9 @@
 """A scan with every measure that is not expensive costs at most twice the bare forward pass.
 
-all-MiniLM-L6-v2 (6 blocks, d = 384) over 200,000 tokens in windows of 128, `--measures all`. Forward pass and scan run
-batch by batch in alternation in one process, so the load of the machine falls on both; everything after the pass
-(spectra, intervals, neighbours, words, collapse, attention's own pass) is counted in.
+all-MiniLM-L6-v2 (6 blocks, d = 384) over 200,000 tokens in windows of 128, `--measures all`.
+Forward pass and scan run batch by batch in alternation in one process, so the load of the machine
+falls on both; everything after the pass (spectra, intervals, neighbours, words, collapse,
+attention's own pass) is counted in.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ def main() -> None:
     torch.set_num_threads(1)
     lens = Lens.load(model_folder())
     measures, probes = choose("all")
-    settings = VERBS["scan"].given((lens, ""), {"context": CONTEXT, "max_tokens": options.tokens}).chosen(Scanning)
+    settings = (
+        VERBS["scan"]
+        .given((lens, ""), {"context": CONTEXT, "max_tokens": options.tokens})
+        .chosen(Scanning)
+    )
     work = batches(options.tokens)
     source = ModelSource(lens, "", settings, context=CONTEXT)
     source.batches = lambda **_: iter(work)  # type: ignore[method-assign]
@@ -42,7 +47,8 @@ def main() -> None:
         extras=runner.accumulators,
         intervals=True,
     )
-    watch, passing = runner.watch(accumulated), runner.passing()
+    watch = runner.watch(accumulated)
+    passing = runner.passing()
     times: dict[str, float] = defaultdict(float)
     bare(lens, work[:1])
     for number, batch in enumerate(work):
@@ -54,7 +60,9 @@ def main() -> None:
                 accumulate(source, [batch], accumulated, watch=watch, passing=passing)
             times[way] += time.perf_counter() - start
     start = time.perf_counter()
-    clouds = {site: site_cells(site, accumulated.sites[site], measures)[1] for site in lens.default_sites}
+    clouds = {
+        site: site_cells(site, accumulated.sites[site], measures)[1] for site in lens.default_sites
+    }
     times["measures"] = time.perf_counter() - start
     runner.rows(accumulated, clouds, {"model": "model"})
     times["after"] = time.perf_counter() - start
@@ -62,12 +70,14 @@ def main() -> None:
     print("| tokens | bare forward | pass with all probes | after the pass | ratio | limit |")
     print("|---|---|---|---|---|---|")
     print(
-        f"| {options.tokens:,} | {times['bare']:.1f} s | {times['scan']:.1f} s | {times['after']:.1f} s "
+        f"| {options.tokens:,} | {times['bare']:.1f} s | {times['scan']:.1f} s | "
+        f"{times['after']:.1f} s "
         f"| **{total / times['bare']:.2f}** | 2 |"
     )
     slow = sorted(runner.seconds, key=lambda name: -runner.seconds[name])[:4]
     print(
-        f"\nAfter the pass: {times['measures']:.1f} s for the measures of the clouds with their intervals; of the probes, "
+        f"\nAfter the pass: {times['measures']:.1f} s for the measures of the clouds with their "
+        "intervals; of the probes, "
         + ", ".join(f"{name} {runner.seconds[name]:.1f} s" for name in slow)
         + "."
     )

@@ -1,10 +1,12 @@
-"""A whole training step of a small BERT is cheaper without a head, the more so the larger the vocabulary
+"""A whole training step of a small BERT is cheaper without a head, the more so the larger the
+vocabulary
 
-Forward, loss, backward and AdamW of a BERT-small-like model (4 layers, d = 512), batch x 128 tokens, 15 % masked; time and
-peak memory over vocabulary and over batch size. The paper reports 2.0 to 5.2 times (V = 20,000 to 200,000, one
-RTX 8000, batch 64 x 128) against a head that projects every position: that baseline is here, and the fair one beside
-it, that projects the masked positions only. Each cell is its own process, so that peak memory means something; time is
-processor time, because other work on the machine must not count.
+Forward, loss, backward and AdamW of a BERT-small-like model (4 layers, d = 512), batch x 128
+tokens, 15 % masked; time and peak memory over vocabulary and over batch size. The paper reports 2.0
+to 5.2 times (V = 20,000 to 200,000, one RTX 8000, batch 64 x 128) against a head that projects
+every position: that baseline is here, and the fair one beside it, that projects the masked
+positions only. Each cell is its own process, so that peak memory means something; time is processor
+time, because other work on the machine must not count.
 """
 
 from __future__ import annotations
@@ -39,14 +41,20 @@ def loss_of(form: str, hidden, table, labels):
 
 
 def measure(form: str, vocabulary: int, batch: int, repeats: int) -> dict:
-    """{"ms", "peak"}: milliseconds a step, and MiB that a step adds to the model, its gradients and AdamW's moments."""
+    """{"ms", "peak"}: milliseconds a step, and MiB that a step adds to the model, its gradients and
+    AdamW's moments.
+    """
     torch.set_num_threads(1)
     logging.set_verbosity_error()
     torch.manual_seed(0)
     gpu = torch.cuda.is_available()
     device, dtype = ("cuda", torch.bfloat16) if gpu else ("cpu", torch.float32)
     config = BertConfig(
-        vocab_size=vocabulary, hidden_size=512, num_hidden_layers=4, num_attention_heads=8, intermediate_size=2048
+        vocab_size=vocabulary,
+        hidden_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        intermediate_size=2048,
     )
     model = BertModel(config, add_pooling_layer=False).to(device, dtype)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
@@ -82,7 +90,9 @@ def main() -> None:
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[20_000, 50_000, 100_000])
     parser.add_argument("--batches", type=int, nargs="+", default=[4, 16])
     parser.add_argument("--repeats", type=int, default=2)
-    parser.add_argument("--one", nargs=3, metavar=("FORM", "V", "BATCH"), help="measure one cell and print JSON")
+    parser.add_argument(
+        "--one", nargs=3, metavar=("FORM", "V", "BATCH"), help="measure one cell and print JSON"
+    )
     options = parser.parse_args()
     if options.one:
         form, vocabulary, batch = options.one
@@ -90,15 +100,29 @@ def main() -> None:
         return
     print(f"{machine()}\n")
     heads = " | ".join(f"{form}: ms, MiB" for form in FORMS)
-    print(f"| V | batch | {heads} | time: gathered / headless | every / headless | memory: gathered / headless | every |")
+    print(
+        f"| V | batch | {heads} | time: gathered / headless | every / headless | memory: "
+        "gathered / headless | every |"
+    )
     print("|" + "---|" * 9)
     cells = [(vocabulary, max(options.batches)) for vocabulary in options.vocabularies]
     cells += [(50_000, batch) for batch in options.batches if (50_000, batch) not in cells]
     for vocabulary, batch in cells:
         found = []
         for form in FORMS:
-            command = [sys.executable, __file__, "--one", form, str(vocabulary), str(batch), "--repeats", str(options.repeats)]
-            done = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=True)
+            command = [
+                sys.executable,
+                __file__,
+                "--one",
+                form,
+                str(vocabulary),
+                str(batch),
+                "--repeats",
+                str(options.repeats),
+            ]
+            done = subprocess.run(
+                command, capture_output=True, text=True, env=os.environ, check=True
+            )
             found.append(json.loads(done.stdout))
         own = found[0]
         numbers = " | ".join(f"{each['ms']:.0f}, {each['peak']:.0f}" for each in found)

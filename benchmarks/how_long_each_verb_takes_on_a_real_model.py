@@ -2,9 +2,10 @@
 
     python benchmarks/how_long_each_verb_takes_on_a_real_model.py all | LINE ... [--again]
 
-Each line of the table is one command, run alone in a process of its own: its seconds and peak memory, and what came out.
-What was measured is kept (headscan-results/real), so that a series goes on where it stopped; --again measures the lines
-named once more. The models are those of `make real` (HEADSCAN_REAL), the texts HEADSCAN_TEXTS.
+Each line of the table is one command, run alone in a process of its own: its seconds and peak
+memory, and what came out. What was measured is kept (headscan-results/real), so that a series goes
+on where it stopped; --again measures the lines named once more. The models are those of `make real`
+(HEADSCAN_REAL), the texts HEADSCAN_TEXTS.
 """
 
 from __future__ import annotations
@@ -45,7 +46,9 @@ class Line:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run took. `load` is the machine's at the start: beyond a few tenths the seconds are of a busy machine."""
+    """What one run took. `load` is the machine's at the start: beyond a few tenths the seconds are
+    of a busy machine.
+    """
 
     seconds: float
     gigabytes: float
@@ -66,19 +69,24 @@ def scanned(found: Any) -> str:
     """The cosine at both ends of the blocks."""
     rows = {row["site"]: row for row in found["sites"]}
     blocks = [name for name in rows if name.startswith("block.")]
-    cosines = ", ".join(f"{name} {number(rows[name]['average_cosine'])}" for name in (blocks[2], blocks[-1]))
+    cosines = ", ".join(
+        f"{name} {number(rows[name]['average_cosine'])}" for name in (blocks[2], blocks[-1])
+    )
     return f"{len(rows)} sites; average cosine {cosines}"
 
 
 def attributed(found: Any) -> str:
     """The heaviest token, and its faithfulness beside chance."""
     best = max(range(len(found["scores"])), key=lambda i: abs(found["scores"][i]))
-    deletion, random = found["faithfulness"]["deletion"]["area"], found["faithfulness"]["random"]["deletion"]
+    deletion = found["faithfulness"]["deletion"]["area"]
+    random = found["faithfulness"]["random"]["deletion"]
     step = found["steps"][0]
     said = f"predicts '{step['token'].strip()}' ({number(step['probability'])})"
     if found["target"]["kind"] == "sentence":
         said = "its sentence vector turns most"
-    return f"{said} by '{found['tokens'][best]}'; deletion {number(deletion)}, random {number(random)}"
+    return (
+        f"{said} by '{found['tokens'][best]}'; deletion {number(deletion)}, random {number(random)}"
+    )
 
 
 def flowed(found: Any) -> str:
@@ -92,15 +100,22 @@ def flowed(found: Any) -> str:
 def channelled(found: Any) -> str:
     """The code book, and what was left out."""
     part = found["parts"][0]
-    median, left = number(part["distances"]["median"]), len(part["left_out"])
-    return f"{part['vocabulary']} code words, median distance {median} spreads; {left} things left out"
+    median = number(part["distances"]["median"])
+    left = len(part["left_out"])
+    return (
+        f"{part['vocabulary']} code words, median distance {median} spreads; {left} things left out"
+    )
 
 
 def solved(found: Any) -> str:
     """The gap that was proved."""
     solution = found["solution"]
-    certified = "no solution, a proxy" if solution is None else f"certified gap {number(solution['gap'])}"
-    return f"{found['contexts']:,} contexts, bound {number(found['entropy_bound'])} nats, {certified}"
+    certified = (
+        "no solution, a proxy" if solution is None else f"certified gap {number(solution['gap'])}"
+    )
+    return (
+        f"{found['contexts']:,} contexts, bound {number(found['entropy_bound'])} nats, {certified}"
+    )
 
 
 def inverted(found: Any) -> str:
@@ -121,18 +136,24 @@ def recovered(found: Any) -> str:
 
 def stored(found: Any) -> str:
     """What was written."""
-    return f"{len(found['sites'])} sites of {found['tokens']:,} tokens, {found['bytes'] / 1e9:.2g} GB"
+    return (
+        f"{len(found['sites'])} sites of {found['tokens']:,} tokens, {found['bytes'] / 1e9:.2g} GB"
+    )
 
 
 def evaluated(found: Any) -> str:
     """The first scores."""
-    return ", ".join(f"{row['task']} {row['number']} {number(row['value'])}" for row in found["scores"][:3])
+    return ", ".join(
+        f"{row['task']} {row['number']} {number(row['value'])}" for row in found["scores"][:3]
+    )
 
 
 def lines() -> dict[str, Line]:
     """Every line by its name, in the table's order."""
-    qwen, mpnet = str(REAL / "qwen"), str(REAL / "all-mpnet-base-v2")
-    wikitext, small = str(TEXTS / "wikitext-2" / "test.txt"), str(KEPT / "60kB.txt")
+    qwen = str(REAL / "qwen")
+    mpnet = str(REAL / "all-mpnet-base-v2")
+    wikitext = str(TEXTS / "wikitext-2" / "test.txt")
+    small = str(KEPT / "60kB.txt")
     prompt = ["--prompt", PROMPT]
     return {
         "scan": Line(["scan", qwen, "--text", wikitext, "--max-tokens", "4096"], scanned),
@@ -150,9 +171,21 @@ def lines() -> dict[str, Line]:
         "mpnet-scan": Line(["scan", mpnet, "--text", wikitext, "--max-tokens", "16384"], scanned),
         "mpnet-attribute": Line(["attribute", mpnet, *prompt], attributed),
         "mpnet-invert": Line(
-            ["invert", mpnet, "--prompt", "The cat sat on the mat.", "--at", "block.0", "--method", "joint"], inverted
+            [
+                "invert",
+                mpnet,
+                "--prompt",
+                "The cat sat on the mat.",
+                "--at",
+                "block.0",
+                "--method",
+                "joint",
+            ],
+            inverted,
         ),
-        "mpnet-evaluate": Line(["evaluate", mpnet, "--text", str(TEXTS), "--tasks", "stsb"], evaluated),
+        "mpnet-evaluate": Line(
+            ["evaluate", mpnet, "--text", str(TEXTS), "--tasks", "stsb"], evaluated
+        ),
     }
 
 
@@ -160,7 +193,8 @@ def measure(name: str, line: Line) -> Measured:
     """Run one command in a process of its own."""
     out = KEPT / name
     command = [sys.executable, "-m", "headscan", *line.command, "--out", str(out), "--overwrite"]
-    load, start = os.getloadavg()[0], time.perf_counter()
+    load = os.getloadavg()[0]
+    start = time.perf_counter()
     with open(KEPT / f"{name}.log", "w") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log)
         usage = None
@@ -190,34 +224,50 @@ def table(kept: dict[str, Measured]) -> str:
     """The section of BENCHMARKS.md."""
     every = lines()
     rows = [
-        "| line | command | seconds | processor | peak memory, GiB | what came out | date | load at the start | threads |",
+        "| line | command | seconds | processor | peak memory, GiB | what came out | date | load "
+        "at the start | threads |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, line in every.items():
         if (one := kept.get(name)) is None:
             continue
-        said = " ".join(f"'{word}'" if " " in word else Path(word).name if "/" in word else word for word in line.command)
+        said = " ".join(
+            f"'{word}'" if " " in word else Path(word).name if "/" in word else word
+            for word in line.command
+        )
         busy = " (busy)" if one.load > 1 else ""
         found = one.found.replace("|", "\\|")
         rows.append(
-            f"| {name} | `{said}` | {one.seconds:.0f}{busy} | {'' if one.processor is None else round(one.processor)} | "
+            f"| {name} | `{said}` | {one.seconds:.0f}{busy} | "
+            f"{'' if one.processor is None else round(one.processor)} | "
             f"{one.gigabytes:.1f} | {found} | {one.date} | {one.load:.1f} | {one.threads} |"
         )
     missing = [name for name in every if name not in kept]
     last = f"\n\nNot measured yet: {', '.join(missing)}." if missing else ""
     about = " · ".join(sorted({one.versions for one in kept.values()}))
     return (
-        f'## {title(HERE)}\n\n`make real`, {processor()}, {platform.system()}; {about}. Defaults everywhere; "busy" marks '
-        "seconds of a machine that had other work, which are too many; processor seconds are those of all threads. 60kB.txt is "
-        "the beginning of wikitext-2's test set. Where all other work was stopped meanwhile the load is given as 0: the system "
+        f"## {title(HERE)}\n\n`make real`, {processor()}, {platform.system()}; {about}. Defaults "
+        'everywhere; "busy" marks '
+        "seconds of a machine that had other work, which are too many; processor seconds are "
+        "those of all threads. 60kB.txt is "
+        "the beginning of wikitext-2's test set. Where all other work was stopped meanwhile the "
+        "load is given as 0: the system "
         "goes on counting stopped processes.\n\n" + "\n".join(rows) + last
     )
 
 
 def main() -> None:
     """Measure the lines named, and write the page after each."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("names", nargs="+", metavar="LINE", choices=["all", *lines()], help=", ".join(["all", *lines()]))
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "names",
+        nargs="+",
+        metavar="LINE",
+        choices=["all", *lines()],
+        help=", ".join(["all", *lines()]),
+    )
     parser.add_argument("--again", action="store_true", help="measure once more what was measured")
     given = parser.parse_args()
     if not REAL.is_dir() or not TEXTS.is_dir():
@@ -225,7 +275,11 @@ def main() -> None:
         return
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / "60kB.txt").write_bytes((TEXTS / "wikitext-2" / "test.txt").read_bytes()[:60_000])
-    kept = {name: Measured(**json.loads(place.read_text())) for name in lines() if (place := KEPT / f"{name}.json").is_file()}
+    kept = {
+        name: Measured(**json.loads(place.read_text()))
+        for name in lines()
+        if (place := KEPT / f"{name}.json").is_file()
+    }
     for name, line in lines().items():
         if "all" not in given.names and name not in given.names:
             continue
@@ -234,9 +288,16 @@ def main() -> None:
         print(f"{name}: headscan {' '.join(line.command)}", file=sys.stderr, flush=True)
         kept[name] = measure(name, line)
         write_atomic(KEPT / f"{name}.json", json.dumps(asdict(kept[name]), indent=1))
-        print(f"{name}: {kept[name].seconds:.0f} s, {kept[name].gigabytes:.1f} GiB; {kept[name].found}", file=sys.stderr)
+        print(
+            f"{name}: {kept[name].seconds:.0f} s, {kept[name].gigabytes:.1f} GiB; "
+            f"{kept[name].found}",
+            file=sys.stderr,
+        )
     others = {one: text for one, text in sections().items() if one != HERE.stem}
-    parts = [f"<!-- {one} -->\n{text}" for one, text in sorted((others | {HERE.stem: table(kept)}).items())]
+    parts = [
+        f"<!-- {one} -->\n{text}"
+        for one, text in sorted((others | {HERE.stem: table(kept)}).items())
+    ]
     write_atomic(PAGE, "\n\n".join([HEAD.strip(), *parts]) + "\n")
 
 

@@ -1,15 +1,17 @@
-"""How many faults that it was not made for the checkup finds, and how often it alarms on healthy models
+"""How many faults that it was not made for the checkup finds, and how often it alarms on healthy
+models
 
     python benchmarks/how_often_the_checkup_is_wrong.py [--tokens 2048] [--pairs 0,1,...]
         [--models gpt-vanilla,gpt-headless,stories260K,babyllama-tok105]
 
-The table of pairs and that of faults were written and committed before anything in them was tried, and no threshold rests
-on them. Leaks, remedies and random weights, which raise no alarm, are left out.
-A fault is *found* where the checkup raises an alarm, *named first* where the first alarm is a code that tells the fault's
-kind (the column `admitted`). `times` is the loss over that of the healthy model: a fault that costs nothing need not be
-found. `review` are five faults that a reviewer had tried before: conditions were
-changed in their sight. Folders of models and texts are those of HEADSCAN_ASSETS (default ../shared/assets) and HEADSCAN_REAL;
-what is absent is left out, and said.
+The table of pairs and that of faults were written and committed before anything in them was tried,
+and no threshold rests on them. Leaks, remedies and random weights, which raise no alarm, are left
+out. A fault is *found* where the checkup raises an alarm, *named first* where the first alarm is a
+code that tells the fault's kind (the column `admitted`). `times` is the loss over that of the
+healthy model: a fault that costs nothing need not be found. `review` are five faults that a
+reviewer had tried before: conditions were changed in their sight. Folders of models and texts are
+those of HEADSCAN_ASSETS (default ../shared/assets) and HEADSCAN_REAL; what is absent is left out,
+and said.
 """
 
 from __future__ import annotations
@@ -39,15 +41,20 @@ REAL = Path(os.environ.get("HEADSCAN_REAL") or Path.home() / ".cache/headscan/re
 PAIRS = (
     ("gpt-vanilla", "tinystories/tinystories_2MiB.txt", "its kind"),
     ("gpt-headless", "tinystories/tinystories_lowercase_4.19MB.txt", "its kind"),
-    ("gpt-vanilla", "lambada/lambada_test.jsonl", "another kind"), ("gpt-headless", "wikitext-2/valid.txt", "another kind"),
-    ("stories260K", "tinystories/tinystories_2MiB.txt", "its kind"), ("stories260K", "tinyshakespeare.txt", "another kind"),
+    ("gpt-vanilla", "lambada/lambada_test.jsonl", "another kind"),
+    ("gpt-headless", "wikitext-2/valid.txt", "another kind"),
+    ("stories260K", "tinystories/tinystories_2MiB.txt", "its kind"),
+    ("stories260K", "tinyshakespeare.txt", "another kind"),
     ("babyllama-tok105", "tinystories/tinystories_2MiB.txt", "its kind"),
     ("tiny-rwkv-4v0-660K", "tinyshakespeare.txt", "its kind"),
     ("tiny-rwkv-4v0-660K", "../seeds/discrete-encodings.txt", "its kind"),
     ("all-mpnet-base-v2", "wikitext-2/valid.txt", "its kind"),
-    ("qwen", "pud:zh", "its kind"), ("qwen", "../seeds/ntp-geometry.txt", "its kind"),
-)  # fmt: skip
-"""Healthy models, and a text that no threshold has seen with them: of the kind that a model was trained on, or another."""
+    ("qwen", "pud:zh", "its kind"),
+    ("qwen", "../seeds/ntp-geometry.txt", "its kind"),
+)
+"""Healthy models, and a text that no threshold has seen with them: of the kind that a model was
+trained on, or another.
+"""
 HELD_OUT = (
     ("babyllama-tok105", "tinystories/tinystories_lowercase_4.19MB.txt", "its kind"),
     ("babyllama-tok105", "tinyshakespeare.txt", "another kind"),
@@ -57,8 +64,10 @@ HELD_OUT = (
     ("SmolLM2-135M-Instruct", "pud:de", "another kind"),
     ("qwen", "pud:ar", "its kind"),
 )
-"""Pairs that were listed when the first ones had been tried, and a second set of conditions was made in their sight; with the
-ten faults in gpt-headless and babyllama-tok105 they are the held-out half."""
+"""Pairs that were listed when the first ones had been tried, and a second set of conditions was
+made in their sight; with the ten faults in gpt-headless and babyllama-tok105 they are the held-out
+half.
+"""
 
 
 BYTES = {"tiny-rwkv-4v0-660K": "bytes"}
@@ -67,20 +76,32 @@ BYTES = {"tiny-rwkv-4v0-660K": "bytes"}
 
 def norms(lens: Lens) -> list[nn.Module]:
     """Every norm, in the model's order: the last is the final norm."""
-    return [module for module in lens.model.modules() if "norm" in type(module).__name__.lower() and hasattr(module, "weight")]
+    return [
+        module
+        for module in lens.model.modules()
+        if "norm" in type(module).__name__.lower() and hasattr(module, "weight")
+    ]
 
 
 def branches(lens: Lens, kind: str) -> list[nn.Module]:
-    return [lens.tap(site).module for site in lens.sites if site.startswith("block.") and site.endswith(kind)]
+    return [
+        lens.tap(site).module
+        for site in lens.sites
+        if site.startswith("block.") and site.endswith(kind)
+    ]
 
 
 def blocks(lens: Lens) -> list[nn.Module]:
-    return [lens.tap(site).module for site in lens.default_sites if site.rsplit(".", 1)[-1].isdigit()]
+    return [
+        lens.tap(site).module for site in lens.default_sites if site.rsplit(".", 1)[-1].isdigit()
+    ]
 
 
 def after(module: nn.Module, change: Callable[[Any], Any]) -> None:
     """Change a module's first output by a hook."""
-    module.register_forward_hook(lambda _, given, out: (change(out[0]), *out[1:]) if isinstance(out, tuple) else change(out))
+    module.register_forward_hook(
+        lambda _, given, out: (change(out[0]), *out[1:]) if isinstance(out, tuple) else change(out)
+    )
 
 
 def skip(module: nn.Module) -> None:
@@ -143,7 +164,8 @@ def dead(lens: Lens) -> None:
 
 def swapped(lens: Lens) -> None:
     mine = blocks(lens)
-    one, other = mine[1].state_dict(), mine[-2].state_dict()
+    one = mine[1].state_dict()
+    other = mine[-2].state_dict()
     one, other = ({name: weight.clone() for name, weight in each.items()} for each in (one, other))
     mine[1].load_state_dict(other)
     mine[-2].load_state_dict(one)
@@ -156,31 +178,41 @@ def times_eight(norm: nn.Module) -> None:
 
 
 def shuffled(lens: Lens) -> None:
-    head, table = lens.model.get_output_embeddings(), lens.model.get_input_embeddings()
+    head = lens.model.get_output_embeddings()
+    table = lens.model.get_input_embeddings()
     order = torch.randperm(len(table.weight))
     head.weight = nn.Parameter(head.weight.detach()[order])
     table.weight = head.weight
 
 
 FAULTS: dict[str, tuple[Callable[[Lens], Any], tuple[str, ...]]] = {
-    "MLPs silent": (silent, ("HS201", "HS207")), "token table off by one row": (off_by_one, ("HS206", "HS201")),
+    "MLPs silent": (silent, ("HS201", "HS207")),
+    "token table off by one row": (off_by_one, ("HS206", "HS201")),
     "first block skipped": (lambda lens: skip(blocks(lens)[0]), ("HS201", "HS207")),
     "attention of a middle block times -1": (flipped, ("HS207", "HS201")),
     "a middle block's matrices drawn anew": (redrawn, ("HS207", "HS201")),
-    "states clipped at half their rms": (clipped, ("HS201", "HS103")), "noise in all weights": (noised, ("HS201",)),
-    "embeddings times 8": (loud, ("HS201", "HS202")), "gains of all norms lost": (plain_norms, ("HS201", "HS202")),
+    "states clipped at half their rms": (clipped, ("HS201", "HS103")),
+    "noise in all weights": (noised, ("HS201",)),
+    "embeddings times 8": (loud, ("HS201", "HS202")),
+    "gains of all norms lost": (plain_norms, ("HS201", "HS202")),
     "every second coordinate zero": (dead, ("HS201", "HS103")),
-}  # fmt: skip
-"""Ten faults, and the codes that may come first: HS206 a shuffled vocabulary, HS207 a block that does not help."""
+}
+"""Ten faults, and the codes that may come first: HS206 a shuffled vocabulary, HS207 a block that
+does not help.
+"""
 REVIEW: dict[str, tuple[Callable[[Lens], Any], tuple[str, ...]]] = {
     "review: two blocks swapped": (swapped, ("HS201", "HS207")),
-    "review: a middle block skipped": (lambda lens: skip(blocks(lens)[len(blocks(lens)) // 2]), ("HS201", "HS207")),
+    "review: a middle block skipped": (
+        lambda lens: skip(blocks(lens)[len(blocks(lens)) // 2]),
+        ("HS201", "HS207"),
+    ),
     "review: final norm times 8": (lambda lens: times_eight(norms(lens)[-1]), ("HS202",)),
     "review: norm of a middle block times 8": (
-        lambda lens: times_eight(norms(lens)[len(norms(lens)) // 2]), ("HS201", "HS202", "HS207"),
+        lambda lens: times_eight(norms(lens)[len(norms(lens)) // 2]),
+        ("HS201", "HS202", "HS207"),
     ),
     "review: vocabulary shuffled": (shuffled, ("HS206",)),
-}  # fmt: skip
+}
 
 
 def model(name: str) -> str | None:
@@ -192,11 +224,18 @@ def model(name: str) -> str | None:
 def text(name: str) -> str:
     """A file of the text's first hundred thousand characters, of which a checkup reads fewer."""
     if name.startswith("pud:"):
-        whole = "\n".join(row[name[4:]] for row in json.loads((ASSETS / "text/pud/pud_parallel_7lang.json").read_text()))
+        whole = "\n".join(
+            row[name[4:]]
+            for row in json.loads((ASSETS / "text/pud/pud_parallel_7lang.json").read_text())
+        )
     else:
         file = ASSETS / ("" if name.startswith("..") else "text") / name
         whole = file.read_text()
-        whole = "\n".join(json.loads(line)["text"] for line in whole.splitlines()) if file.suffix == ".jsonl" else whole
+        whole = (
+            "\n".join(json.loads(line)["text"] for line in whole.splitlines())
+            if file.suffix == ".jsonl"
+            else whole
+        )
     short = Path(tempfile.gettempdir()) / f"checkup-{name.replace('/', '-').replace(':', '-')}.txt"
     short.write_text(whole[:100_000])
     return str(short)
@@ -210,9 +249,15 @@ def examined(source: Any, reading: str, tokens: int, **more: Any) -> dict[str, A
         patch.object(Measurements, "cure", lambda _: None),
         patch("headscan.diagnosis.run.SAFE", float("inf")),
     ):
-        result = headscan.checkup(source, text(reading), max_tokens=tokens, context=64, budget="10m", **more)
+        result = headscan.checkup(
+            source, text(reading), max_tokens=tokens, context=64, budget="10m", **more
+        )
     loss = result.examinations[0].evidence.loss
-    numbers = {one.code: one.value for one in result.examinations[0].observations if one.code.startswith(("HS1", "HS2"))}
+    numbers = {
+        one.code: one.value
+        for one in result.examinations[0].observations
+        if one.code.startswith(("HS1", "HS2"))
+    }
     alarms = [one.code for one in result.findings if not one.known]
     return {
         "alarms": alarms,
@@ -223,7 +268,9 @@ def examined(source: Any, reading: str, tokens: int, **more: Any) -> dict[str, A
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--pairs", default=",".join(map(str, range(len(PAIRS + HELD_OUT)))))
     parser.add_argument("--models", default="gpt-vanilla,gpt-headless,stories260K,babyllama-tok105")
@@ -236,41 +283,67 @@ def main() -> None:
             continue
         row = kept(
             f"pair {name} {reading} {given.tokens}",
-            lambda s=source, r=reading, n=name: examined(s, r, given.tokens, tokenizer=BYTES.get(n)),
+            lambda s=source, r=reading, n=name: examined(
+                s, r, given.tokens, tokenizer=BYTES.get(n)
+            ),
         )
         print(name, reading, row, file=sys.stderr, flush=True)
         values = row["values"]
-        healthy.append({"model": name, "text": reading, "of": kind, "tokens": row["read"], "HS201": values.get("HS201", "-"),
-                        "alarms": ", ".join(row["alarms"]) or "-"})  # fmt: skip
+        healthy.append(
+            {
+                "model": name,
+                "text": reading,
+                "of": kind,
+                "tokens": row["read"],
+                "HS201": values.get("HS201", "-"),
+                "alarms": ", ".join(row["alarms"]) or "-",
+            }
+        )
     show(healthy)
     alarms = [row["alarms"] != "-" for row in healthy]
     print(f"\nAlarms on {sum(alarms)} of {len(healthy)} healthy pairs.\n")
-    found = [row for name in filter(None, given.models.split(",")) for row in faulty(name, given.tokens)]
+    found = [
+        row for name in filter(None, given.models.split(",")) for row in faulty(name, given.tokens)
+    ]
     if found:
         show(found)
     for title, some in (("ten faults", FAULTS), ("review", REVIEW)):
         rows = [row for row in found if row["fault"] in some]
-        counts = [sum(row["alarms"] != "-" for row in rows), sum(row["first"] == "yes" for row in rows)]
+        counts = [
+            sum(row["alarms"] != "-" for row in rows),
+            sum(row["first"] == "yes" for row in rows),
+        ]
         print(f"\n{title}: {counts[0]} of {len(rows)} found, {counts[1]} named first.")
 
 
 def faulty(name: str, tokens: int) -> list[dict[str, Any]]:
     """Every fault in one model, on a text of the model's kind."""
-    reading, source = "tinystories/tinystories_2MiB.txt", model(name)
+    reading = "tinystories/tinystories_2MiB.txt"
+    source = model(name)
     if source is None:
         print(f"{name} is absent: no fault was put into it.", file=sys.stderr)
         return []
-    lens, rows = Lens.load(source), []
+    lens = Lens.load(source)
+    rows = []
     sound = kept(f"none {name} {tokens}", lambda: examined(lens, reading, tokens))
     for fault, (inject, admitted) in (FAULTS | REVIEW).items():
-        row = kept(f"{fault} {name} {tokens}", lambda i=inject, f=fault: examined(sick(lens, i, f), reading, tokens))
+        row = kept(
+            f"{fault} {name} {tokens}",
+            lambda i=inject, f=fault: examined(sick(lens, i, f), reading, tokens),
+        )
         print(name, fault, row, file=sys.stderr, flush=True)
         alarms = row["alarms"]
-        rows.append({
-            "model": name, "fault": fault, "times": (row["loss"] or float("nan")) / sound["loss"],
-            "HS201": row["values"].get("HS201", "-"), "admitted": ", ".join(admitted), "alarms": ", ".join(alarms) or "-",
-            "first": "yes" if alarms and alarms[0] in admitted else "no",
-        })  # fmt: skip
+        rows.append(
+            {
+                "model": name,
+                "fault": fault,
+                "times": (row["loss"] or float("nan")) / sound["loss"],
+                "HS201": row["values"].get("HS201", "-"),
+                "admitted": ", ".join(admitted),
+                "alarms": ", ".join(alarms) or "-",
+                "first": "yes" if alarms and alarms[0] in admitted else "no",
+            }
+        )
     return rows
 
 

@@ -1,13 +1,14 @@
 """A scan's 95 % intervals hold the value of another text of the same length and kind.
 
-From a pool of documents, each cut to the same number of tokens, sets are drawn; every set is scanned as a text whose
-documents are known. The truth is the mean over all sets of a row, and the ideal width is the range that holds 95 % of their
-values. Sets overlap where the pool is small, which makes both look somewhat too good: the table says how large it is. Running
-text: consecutive stretches of one book, whose documents are not known. Widths above a model's own are random features
+From a pool of documents, each cut to the same number of tokens, sets are drawn; every set is
+scanned as a text whose documents are known. The truth is the mean over all sets of a row, and the
+ideal width is the range that holds 95 % of their values. Sets overlap where the pool is small,
+which makes both look somewhat too good: the table says how large it is. Running text: consecutive
+stretches of one book, whose documents are not known. Widths above a model's own are random features
 tanh(Wx) of its states.
 
-Without options all rows. States are kept (--cache) and rows as well (`_kept`): a run that was stopped goes on where it was.
-Qwen's and all-mpnet-base-v2's rows need the folder of `make real`.
+Without options all rows. States are kept (--cache) and rows as well (`_kept`): a run that was
+stopped goes on where it was. Qwen's and all-mpnet-base-v2's rows need the folder of `make real`.
 """
 
 from __future__ import annotations
@@ -36,7 +37,13 @@ from headscan.scanner.examine import site_cells
 from headscan.statistics import SiteStatistics
 from headscan.statistics.errors import Errors
 
-SHOWN = ("average_cosine", "effective_rank", "participation_ratio", "top_direction_share", "mean_norm")
+SHOWN = (
+    "average_cosine",
+    "effective_rank",
+    "participation_ratio",
+    "top_direction_share",
+    "mean_norm",
+)
 ASSETS = Path(__file__).parents[2] / "shared" / "assets"
 REAL = Path(os.environ.get("HEADSCAN_REAL") or Path.home() / ".cache/headscan/real")
 MEASURED = list(MEASURES.values())
@@ -44,15 +51,24 @@ HOME = Path(headscan.__file__).parent
 CODE = hashlib.sha256(  # rows that were measured with other code are measured again
     b"".join(
         (HOME / part).read_bytes()
-        for part in ("statistics/uncertainty.py", "statistics/errors.py", "statistics/linearisation.py",
-                     "statistics/clusters.py", "scanner/differences.py", "measures/spectrum.py", "measures/cone.py")
+        for part in (
+            "statistics/uncertainty.py",
+            "statistics/errors.py",
+            "statistics/linearisation.py",
+            "statistics/clusters.py",
+            "scanner/differences.py",
+            "measures/spectrum.py",
+            "measures/cone.py",
+        )
     )
-).hexdigest()[:12]  # fmt: skip
+).hexdigest()[:12]
 
 
 @dataclass(frozen=True)
 class Job:
-    """A row: a model's two sites on a text, sets of `documents` documents of `tokens` tokens each (one: a running text)."""
+    """A row: a model's two sites on a text, sets of `documents` documents of `tokens` tokens each
+    (one: a running text).
+    """
 
     model: str
     sites: tuple[str, str]
@@ -64,10 +80,14 @@ class Job:
 
 
 def documents(text: str) -> list[str]:
-    """The documents of a text; of `mixed`, articles, stories, sentences of seven languages, scenes and Python, in turn."""
+    """The documents of a text; of `mixed`, articles, stories, sentences of seven languages, scenes
+    and Python, in turn.
+    """
     folder = ASSETS / "text"
     if text == "wikitext-2":
-        whole = "".join((folder / "wikitext-2" / part).read_text() for part in ("test.txt", "valid.txt"))
+        whole = "".join(
+            (folder / "wikitext-2" / part).read_text() for part in ("test.txt", "valid.txt")
+        )
         return re.split(r"\n = [^=\n]+ = \n", whole)
     if text == "stories":
         return (folder / "tinystories" / "tinystories_2MiB.txt").read_text().split("<|endoftext|>")
@@ -77,22 +97,35 @@ def documents(text: str) -> list[str]:
     python = [path.read_text() for path in sorted(Path(os.__file__).parent.glob("[a-d]*.py"))[:20]]
     aligned = json.loads((folder / "pud" / "pud_parallel_7lang.json").read_text())
     codes = ("ar", "de", "en", "es", "fr", "ru", "zh")
-    languages = ["\n".join(row[code] for row in aligned[k : k + 60]) for k in (0, 60, 120) for code in codes]
+    languages = [
+        "\n".join(row[code] for row in aligned[k : k + 60]) for k in (0, 60, 120) for code in codes
+    ]
     scenes = [play[k : k + 6000] for k in range(0, 120000, 6000)]
     parts = [documents("wikitext-2"), documents("stories"), scenes, python, languages]
-    return [document for some in zip(*(part[:20] for part in parts), strict=False) for document in some if document]
+    return [
+        document
+        for some in zip(*(part[:20] for part in parts), strict=False)
+        for document in some
+        if document
+    ]
 
 
 def states(job: Job, cache: Path) -> dict[str, torch.Tensor]:
-    """States by site [pool, tokens, d] of the documents that are long enough, or of consecutive stretches of one text."""
-    folder = {"MiniLM": minilm(), "stories260K": ASSETS / "models" / "stories260K"}.get(job.model, REAL / job.model)
+    """States by site [pool, tokens, d] of the documents that are long enough, or of consecutive
+    stretches of one text.
+    """
+    folder = {"MiniLM": minilm(), "stories260K": ASSETS / "models" / "stories260K"}.get(
+        job.model, REAL / job.model
+    )
     context = min(128, job.tokens)
     file = cache / f"{job.model}-{job.text}-{job.tokens}-{'-'.join(job.sites)}.tensors"
     if not file.exists():
         lens = Lens.load(job.model if job.model.startswith("gpt-") else str(folder))
         rows: list[list[int]] = []
         for document in documents(job.text):
-            ids = lens.tokenizer.encode(document, add_special_tokens=False)[: 1 if len(document) < 20 else None]
+            ids = lens.tokenizer.encode(document, add_special_tokens=False)[
+                : 1 if len(document) < 20 else None
+            ]
             many = len(ids) // job.tokens if job.documents == 1 else min(1, len(ids) // job.tokens)
             rows += [ids[k * job.tokens : (k + 1) * job.tokens] for k in range(many)]
         rows = rows[: 4 * max(16, job.documents) if job.model == "qwen" else 120]
@@ -113,7 +146,8 @@ def minilm() -> Path:
 
 def scanned(job: Job, every: dict[str, torch.Tensor], chosen: list[int]) -> list[Estimates]:
     """What a scan of a set of documents says of both sites."""
-    made, context = [], min(128, job.tokens)
+    made = []
+    context = min(128, job.tokens)
     for site, pool in every.items():
         x = pool[chosen].flatten(0, 1)
         if job.width:
@@ -128,67 +162,115 @@ def scanned(job: Job, every: dict[str, torch.Tensor], chosen: list[int]) -> list
             numbers = list(range(k, min(k + 16, len(x))))
             statistics.update(x[numbers], numbers, owners[numbers])
         errors = Errors.of(statistics, MEASURED)
-        made.append(Estimates("model", site, site_cells(site, statistics, MEASURED, errors=errors)[0], errors))
+        made.append(
+            Estimates(
+                "model", site, site_cells(site, statistics, MEASURED, errors=errors)[0], errors
+            )
+        )
     return made
 
 
 def measured(job: Job, cache: Path) -> dict[str, object]:
-    """Of each measure the coverage and the median width over the ideal; of differences the coverage; the pool's size."""
+    """Of each measure the coverage and the median width over the ideal; of differences the
+    coverage; the pool's size.
+    """
     every = states(job, cache)
     pool = len(next(iter(every.values())))
-    sets = [random.Random(draw).sample(range(pool), job.documents) for draw in range(min(job.draws, 4 * pool))]
+    sets = [
+        random.Random(draw).sample(range(pool), job.documents)
+        for draw in range(min(job.draws, 4 * pool))
+    ]
     if job.documents == 1:
         sets = [[k] for k in range(pool)]
     values: dict[tuple[str, str], list[float]] = {}
     ends: dict[tuple[str, str], list[list[float]]] = {}
     for chosen in sets:
         made = scanned(job, every, chosen)
-        found = {(one.site, name): (one.cells[name], one.cells[f"{name}_interval"]) for one in made for name in MEASURES.names()}
-        found |= {("difference", d.measure): (d.difference, d.interval) for d in differences(made, ("",))}
+        found = {
+            (one.site, name): (one.cells[name], one.cells[f"{name}_interval"])
+            for one in made
+            for name in MEASURES.names()
+        }
+        found |= {
+            ("difference", d.measure): (d.difference, d.interval) for d in differences(made, ("",))
+        }
         for key, (value, interval) in found.items():
             if isinstance(value, float) and isinstance(interval, list):
                 values.setdefault(key, []).append(value)
                 ends.setdefault(key, []).append(interval)
     rows: dict[str, list[list[float]]] = {}
     for (site, name), own in values.items():
-        truth, ideal = np.mean(own), np.subtract(*np.quantile(own, [0.975, 0.025]))
+        truth = np.mean(own)
+        ideal = np.subtract(*np.quantile(own, [0.975, 0.025]))
         low, high = np.array(ends[site, name]).T
-        covered, wide = (float(np.mean((low <= truth) & (truth <= high))), float(np.median(high - low) / max(ideal, 1e-300)))
+        covered = float(np.mean((low <= truth) & (truth <= high)))
+        wide = float(np.median(high - low) / max(ideal, 1e-300))
         rows.setdefault("differences" if site == "difference" else name, []).append([covered, wide])
-    return {"pool": pool, "sets": len(sets), **{name: np.mean(each, axis=0).tolist() for name, each in rows.items()}}
+    return {
+        "pool": pool,
+        "sets": len(sets),
+        **{name: np.mean(each, axis=0).tolist() for name, each in rows.items()},
+    }
 
 
 def anatomy(job: Job) -> dict[str, object]:
-    """The same of the shares of `--measures anatomy` at the second site, by kind of part, of scans of the sets themselves."""
-    lens = Lens.load(job.model if job.model.startswith("gpt-") else str(ASSETS / "models" / job.model))
-    cut = [lens.tokenizer.encode(each, add_special_tokens=False)[: job.tokens] for each in documents(job.text) if len(each) > 20]
+    """The same of the shares of `--measures anatomy` at the second site, by kind of part, of scans
+    of the sets themselves.
+    """
+    lens = Lens.load(
+        job.model if job.model.startswith("gpt-") else str(ASSETS / "models" / job.model)
+    )
+    cut = [
+        lens.tokenizer.encode(each, add_special_tokens=False)[: job.tokens]
+        for each in documents(job.text)
+        if len(each) > 20
+    ]
     pool = [lens.tokenizer.decode(ids) for ids in cut if len(ids) == job.tokens][:1200]
     found: dict[tuple[str, str], list[tuple[float, list[float]]]] = {}
     for draw in range(job.draws):
         texts = random.Random(draw).sample(pool, job.documents)
-        scan = headscan.scan(lens, texts, context=min(128, job.tokens), sites=job.sites[1], measures="anatomy")
+        scan = headscan.scan(
+            lens, texts, context=min(128, job.tokens), sites=job.sites[1], measures="anatomy"
+        )
         for row in scan.tables["anatomy"]:
             if row["kind"] in ("branch", "band", "position"):
-                found.setdefault((row.text("kind"), row.text("part")), []).append((row["share"], row["interval"]))  # type: ignore[arg-type]
+                found.setdefault((row.text("kind"), row.text("part")), []).append(
+                    (row["share"], row["interval"])
+                )  # type: ignore[arg-type]
     rows: dict[str, list[list[float]]] = {}
     for (kind, _), every in found.items():
-        values, (low, high) = np.array([value for value, _ in every]), np.array([ends for _, ends in every]).T
+        values, (low, high) = (
+            np.array([value for value, _ in every]),
+            np.array([ends for _, ends in every]).T,
+        )
         ideal = max(np.subtract(*np.quantile(values, [0.975, 0.025])), 1e-300)
         covered = np.mean((low <= values.mean()) & (values.mean() <= high))
         rows.setdefault(kind, []).append([float(covered), float(np.median(high - low) / ideal)])
-    return {"pool": len(pool), "sets": job.draws, **{kind: np.mean(each, axis=0).tolist() for kind, each in rows.items()}}
+    return {
+        "pool": len(pool),
+        "sets": job.draws,
+        **{kind: np.mean(each, axis=0).tolist() for kind, each in rows.items()},
+    }
 
 
 def jobs() -> Iterator[Job]:
     """The rows of the table."""
-    small, middle = ("block.0", "block.4"), ("block.2", "block.11")
+    small = ("block.0", "block.4")
+    middle = ("block.2", "block.11")
     for model in ("stories260K", "gpt-vanilla"):
         for text in ("stories", "wikitext-2"):
-            yield Job(model, small if model == "stories260K" else ("block.0", "block.3"), text, 8, 64)
-            yield Job(model, small if model == "stories260K" else ("block.0", "block.3"), text, 20, 128)
+            yield Job(
+                model, small if model == "stories260K" else ("block.0", "block.3"), text, 8, 64
+            )
+            yield Job(
+                model, small if model == "stories260K" else ("block.0", "block.3"), text, 20, 128
+            )
     for model, sites in (("MiniLM", ("block.1", "block.5")), ("all-mpnet-base-v2", middle)):
         for text in ("wikitext-2", "mixed"):
-            yield from (Job(model, sites, text, count, tokens) for count, tokens in ((8, 64), (8, 256), (20, 256)))
+            yield from (
+                Job(model, sites, text, count, tokens)
+                for count, tokens in ((8, 64), (8, 256), (20, 256))
+            )
         yield Job(model, sites, "wikitext-2", 20, 1024, 40)
     yield Job("qwen", ("block.2", "block.26"), "wikitext-2", 8, 256, 40)
     yield Job("qwen", ("block.2", "block.26"), "mixed", 8, 256, 40)
@@ -201,21 +283,39 @@ def main() -> None:
     """Print a row for each job."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--model", help="The rows of one model.")
-    parser.add_argument("--anatomy", action="store_true", help="The shares of `--measures anatomy` instead, of the small models.")
+    parser.add_argument(
+        "--anatomy",
+        action="store_true",
+        help="The shares of `--measures anatomy` instead, of the small models.",
+    )
     parser.add_argument("--cache", type=Path, default=Path("/tmp/headscan-coverage"))
     given = parser.parse_args()
     for job in jobs() if given.anatomy else ():
-        if job.model in (given.model or "stories260K, gpt-vanilla") and job.documents > 1 and not job.width:
+        if (
+            job.model in (given.model or "stories260K, gpt-vanilla")
+            and job.documents > 1
+            and not job.width
+        ):
             row = kept(f"anatomy {CODE} {job}", lambda job=job: anatomy(job))  # type: ignore[misc]
-            kinds = ", ".join(f"{kind} {row[kind][0]:.2f}, {row[kind][1]:.2f}" for kind in ("branch", "band", "position"))
+            kinds = ", ".join(
+                f"{kind} {row[kind][0]:.2f}, {row[kind][1]:.2f}"
+                for kind in ("branch", "band", "position")
+            )
             print(
-                f"{job.model}, {job.text}, {job.documents} x {job.tokens}, {row['sets']} sets of {row['pool']}: {kinds}",
+                f"{job.model}, {job.text}, {job.documents} x {job.tokens}, {row['sets']} sets of "
+                f"{row['pool']}: {kinds}",
                 flush=True,
             )
     if given.anatomy:
         return
     heads = [name.replace("_", " ") for name in SHOWN]
-    print("| " + " | ".join(["model (width)", "text", "sets, of a pool of", *heads, "least of all", "differences"]) + " |")
+    print(
+        "| "
+        + " | ".join(
+            ["model (width)", "text", "sets, of a pool of", *heads, "least of all", "differences"]
+        )
+        + " |"
+    )
     print("|---" * (len(heads) + 5) + "|")
     for job in jobs():
         if given.model not in (None, job.model):
@@ -229,11 +329,12 @@ def main() -> None:
         cells = [*(row[each] for each in SHOWN), row[name], row["differences"]]
         shown = [f"{covered:.2f}, {wide:.2f}" for covered, wide in cells]
         shown[len(SHOWN)] += f" ({name.replace('_', ' ')})"
-        what = f"{job.documents} x {job.tokens:,}" if job.documents > 1 else f"{job.tokens:,} running"
+        what = (
+            f"{job.documents} x {job.tokens:,}" if job.documents > 1 else f"{job.tokens:,} running"
+        )
         print(
-            f"| {job.model} ({job.width or 'own'}) | {job.text}, {what} | {row['sets']}, {row['pool']} | "
-            + " | ".join(shown)
-            + " |",
+            f"| {job.model} ({job.width or 'own'}) | {job.text}, {what} | {row['sets']}, "
+            f"{row['pool']} | " + " | ".join(shown) + " |",
             flush=True,
         )
 

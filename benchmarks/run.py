@@ -2,11 +2,12 @@
 
     python benchmarks/run.py [NAME ...] [--resume]
 
-Every script prints Markdown on standard output, measures its ratios in one run, and can be run alone. The sections of
-scripts that are not named stay as they are, so a single claim can be measured again. Scripts whose numbers no clock decides run
-first, also beside other work; the others want a machine where nothing else runs. A script that fails is named and left out. A
-series that was stopped goes on with --resume: what was measured is kept, unless the script or the processor changed. What is
-written by hand beneath a section, after a line `<!-- by hand -->`, stays.
+Every script prints Markdown on standard output, measures its ratios in one run, and can be run
+alone. The sections of scripts that are not named stay as they are, so a single claim can be
+measured again. Scripts whose numbers no clock decides run first, also beside other work; the others
+want a machine where nothing else runs. A script that fails is named and left out. A series that was
+stopped goes on with --resume: what was measured is kept, unless the script or the processor
+changed. What is written by hand beneath a section, after a line `<!-- by hand -->`, stays.
 """
 
 from __future__ import annotations
@@ -33,17 +34,28 @@ from headscan.run import BadInput, Run, plain, write_atomic
 HERE = Path(__file__).parent
 PAGE = HERE.parent / "BENCHMARKS.md"
 BY_HAND = "<!-- by hand -->"
-HOURS = frozenset({
-    "another_seed_turns_no_verdict", "intervals_cover", "the_monitor_names_ten_faults_and_leaves_healthy_runs_alone",
-})  # fmt: skip
+HOURS = frozenset(
+    {
+        "another_seed_turns_no_verdict",
+        "intervals_cover",
+        "the_monitor_names_ten_faults_and_leaves_healthy_runs_alone",
+    }
+)
 """Scripts of an hour or more, whose numbers no clock decides: they run where they are named."""
-UNTIMED = frozenset({
-    "bits_lie_between_their_bounds_in_a_thousand_cells", "comparisons_cover",
-    "exact_inversion_recovers_every_token", "faithfulness_intervals_cover", "how_many_untrained_twins_lie_within_the_null",
-    "how_often_the_checkup_is_wrong", "intervals_of_tail_exponents_cover", "the_checkup_names_injected_faults",
-    "the_monitor_names_collapses_and_leaves_healthy_runs_alone",
-    "the_text_alone_forecasts_how_contexts_lie",
-})  # fmt: skip
+UNTIMED = frozenset(
+    {
+        "bits_lie_between_their_bounds_in_a_thousand_cells",
+        "comparisons_cover",
+        "exact_inversion_recovers_every_token",
+        "faithfulness_intervals_cover",
+        "how_many_untrained_twins_lie_within_the_null",
+        "how_often_the_checkup_is_wrong",
+        "intervals_of_tail_exponents_cover",
+        "the_checkup_names_injected_faults",
+        "the_monitor_names_collapses_and_leaves_healthy_runs_alone",
+        "the_text_alone_forecasts_how_contexts_lie",
+    }
+)
 """Scripts whose numbers no clock decides."""
 HEAD = """# Benchmarks
 
@@ -59,18 +71,28 @@ class Failed(Exception):
 def scripts() -> dict[str, Path]:
     """Every benchmark by its name."""
     found = sorted(HERE.glob("*.py"))
-    return {path.stem: path for path in found if path.stem != "run" and not path.stem.startswith("_")}
+    return {
+        path.stem: path for path in found if path.stem != "run" and not path.stem.startswith("_")
+    }
 
 
 def title(script: Path) -> str:
     """The first line of the script's docstring."""
-    return (ast.get_docstring(ast.parse(script.read_text())) or script.stem).splitlines()[0].rstrip(".")
+    return (
+        (ast.get_docstring(ast.parse(script.read_text())) or script.stem)
+        .splitlines()[0]
+        .rstrip(".")
+    )
 
 
 def processor() -> str:
     """Its name and number of cores."""
     information = Path("/proc/cpuinfo")
-    found = re.search(r"model name\s*:\s*(.+)", information.read_text()) if information.exists() else None
+    found = (
+        re.search(r"model name\s*:\s*(.+)", information.read_text())
+        if information.exists()
+        else None
+    )
     return f"{found.group(1) if found else platform.processor()}, {os.cpu_count()} cores"
 
 
@@ -83,8 +105,11 @@ def sections() -> dict[str, str]:
 
 
 def measured(script: Path) -> str:
-    """A script's section of the page; empty for one that needs arguments, or lacks a library or a model."""
-    load, begun = os.getloadavg()[0], time.monotonic()
+    """A script's section of the page; empty for one that needs arguments, or lacks a library or a
+    model.
+    """
+    load = os.getloadavg()[0]
+    begun = time.monotonic()
     done = subprocess.run([sys.executable, script], capture_output=True, text=True)
     if done.returncode == 2:
         print(f"{script.name} is left out: {done.stderr.splitlines()[-1]}", file=sys.stderr)
@@ -94,8 +119,14 @@ def measured(script: Path) -> str:
         raise Failed(script.name)
     took = time.monotonic() - begun
     took_words = f"{took:.0f} s" if took < 120 else f"{took / 60:.0f} min"
-    about = f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, load {load:.1f} at the start, {took_words} in all"
-    return f"## {title(script)}\n\n`python benchmarks/{script.name}`, {about}.\n\n{done.stdout.strip()}"
+    about = (
+        f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, load {load:.1f} at the start, "
+        f"{took_words} in all"
+    )
+    return (
+        f"## {title(script)}\n\n`python benchmarks/{script.name}`, "
+        f"{about}.\n\n{done.stdout.strip()}"
+    )
 
 
 def series(names: Sequence[str], run: Run) -> None:
@@ -103,7 +134,10 @@ def series(names: Sequence[str], run: Run) -> None:
     known = scripts()
     if unknown := sorted(set(names) - set(known)):
         raise BadInput(f"There is no benchmark {', '.join(unknown)}; there are {', '.join(known)}.")
-    wanted = sorted((name for name in known if name in (names or known.keys() - HOURS)), key=lambda name: name not in UNTIMED)
+    wanted = sorted(
+        (name for name in known if name in (names or known.keys() - HOURS)),
+        key=lambda name: name not in UNTIMED,
+    )
     run.identify("the benchmarks", list(names))
     run.identify("the processor", processor())
     failed = []
@@ -122,7 +156,10 @@ def series(names: Sequence[str], run: Run) -> None:
         parts = [f"<!-- {one} -->\n{text}" for one, text in sorted(kept.items()) if one in known]
         write_atomic(PAGE, "\n\n".join([HEAD.strip(), *parts]) + "\n")
     if failed:
-        raise BadInput(f"{', '.join(failed)} failed: mend what it says, and continue with the same command and --resume.")
+        raise BadInput(
+            f"{', '.join(failed)} failed: mend what it says, and continue with the same command "
+            "and --resume."
+        )
     assert run.folder is not None
     write_atomic(run.folder / "protocol.json", json.dumps(plain(run.protocol()), indent=1))
     run.parts.clear()
@@ -130,15 +167,25 @@ def series(names: Sequence[str], run: Run) -> None:
 
 def main() -> None:
     """Read the command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME")
-    parser.add_argument("--out", default=HERE.parent / "headscan-results" / "benchmarks", help="folder of the series")
-    parser.add_argument("--resume", action="store_true", help="go on with a series that was stopped")
+    parser.add_argument(
+        "--out",
+        default=HERE.parent / "headscan-results" / "benchmarks",
+        help="folder of the series",
+    )
+    parser.add_argument(
+        "--resume", action="store_true", help="go on with a series that was stopped"
+    )
     given = parser.parse_args()
     try:
         with progress_bar() as progress:
             command = shlex.join(["python", *sys.argv])
-            with Run("benchmarks", out=given.out, resume=given.resume, progress=progress, command=command) as run:
+            with Run(
+                "benchmarks", out=given.out, resume=given.resume, progress=progress, command=command
+            ) as run:
                 series(given.names, run)
     except BadInput as error:
         print(f"benchmarks: {error}", file=sys.stderr)

@@ -1,14 +1,16 @@
 """A scan of every site with every measure costs little more than the forward pass.
 
-Three ways over the same windows of real text through the same model (all-MiniLM-L6-v2: 6 blocks, d = 384), each in a
-process of its own so that its peak memory is its own:
+Three ways over the same windows of real text through the same model (all-MiniLM-L6-v2: 6 blocks, d
+= 384), each in a process of its own so that its peak memory is its own:
 
 - *bare*: the model's forward pass, nothing kept;
-- *scan*: headscan's pass with all second moments of all seven sites, and all measures with their intervals;
-- *obvious*: keep all hidden states, then scikit-learn's cosine matrix and numpy's SVD for each layer.
+- *scan*: headscan's pass with all second moments of all seven sites, and all measures with their
+  intervals;
+- *obvious*: keep all hidden states, then scikit-learn's cosine matrix and numpy's SVD for each
+  layer.
 
-Bare and scan are timed batch by batch in alternation in one process, so that the load of the machine falls on both; the
-median over rounds of the ratio is reported.
+Bare and scan are timed batch by batch in alternation in one process, so that the load of the
+machine falls on both; the median over rounds of the ratio is reported.
 """
 
 from __future__ import annotations
@@ -51,7 +53,10 @@ def batches(tokens: int, size: int = 16) -> list[Batch]:
     windows = tokens // CONTEXT
     ids = np.random.default_rng(0).integers(1000, 30000, (windows, CONTEXT))
     parts = np.split(ids, range(size, windows, size))
-    return [Batch(k, k * size + np.arange(len(part)), part, np.zeros_like(part)) for k, part in enumerate(parts)]
+    return [
+        Batch(k, k * size + np.arange(len(part)), part, np.zeros_like(part))
+        for k, part in enumerate(parts)
+    ]
 
 
 def peak() -> float:
@@ -89,13 +94,17 @@ def finished(lens: Lens, accumulated: Accumulation) -> None:
 
 
 def obvious(lens: Lens, work: list[Batch], *, both: bool = False) -> None:
-    """All hidden states in memory, then all pairs and full SVDs for each layer; `both`: without position 0, too."""
+    """All hidden states in memory, then all pairs and full SVDs for each layer; `both`: without
+    position 0, too.
+    """
     from sklearn.metrics.pairwise import cosine_similarity
 
     kept: list[list[np.ndarray]] = []
     with torch.inference_mode():
         for batch in work:
-            states = lens.model(input_ids=torch.from_numpy(batch.ids), output_hidden_states=True).hidden_states
+            states = lens.model(
+                input_ids=torch.from_numpy(batch.ids), output_hidden_states=True
+            ).hidden_states
             kept.append([state.numpy() for state in states])
     for layer in zip(*kept, strict=True):
         states = np.concatenate(layer)
@@ -146,9 +155,20 @@ def alternate(lens: Lens, tokens: int) -> dict[str, float]:
 
 def child(way: str, tokens: int, threads: int) -> dict[str, float]:
     """One way in a process of its own."""
-    command = [sys.executable, __file__, "--way", way, "--tokens", str(tokens), "--threads", str(threads)]
+    command = [
+        sys.executable,
+        __file__,
+        "--way",
+        way,
+        "--tokens",
+        str(tokens),
+        "--threads",
+        str(threads),
+    ]
     command += ["--exact"] * EXACT
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+    return json.loads(
+        subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()[-1]
+    )
 
 
 def main() -> None:
@@ -171,7 +191,10 @@ def main() -> None:
         ways[options.way](lens, work)
         print(json.dumps({"seconds": time.perf_counter() - start, "peak_mib": peak()}))
         return
-    print("| threads | tokens | bare forward | scan | ratio (median of batches) | ratio (total) | limit |")
+    print(
+        "| threads | tokens | bare forward | scan | ratio (median of batches) | ratio (total) | "
+        "limit |"
+    )
     print("|---|---|---|---|---|---|---|")
     for threads in (1, 2):
         found = child("alternate", options.tokens, threads)
@@ -186,7 +209,10 @@ def main() -> None:
         f"scan {memory['scan']['peak_mib']:.0f} MiB, ratio {ratio:.2f} (limit 1.3)."
     )
     small = {way: child(way, 20_000, 1) for way in ("bare", "scan", "obvious", "obvious_both")}
-    print("\n| at 20,000 tokens | time | peak memory | times the scan | beyond the forward pass |\n|---|---|---|---|---|")
+    print(
+        "\n| at 20,000 tokens | time | peak memory | times the scan | beyond the forward pass "
+        "|\n|---|---|---|---|---|"
+    )
     names = {
         "bare": "bare forward pass",
         "scan": "scan: every field, with and without position 0, with intervals",
@@ -197,16 +223,23 @@ def main() -> None:
         ratio = small[way]["seconds"] / small["scan"]["seconds"]
         own = [small[one]["seconds"] - small["bare"]["seconds"] for one in (way, "scan")]
         beyond = "" if way == "bare" else f"{own[0]:.1f} s, {own[0] / own[1]:.1f} times"
-        print(f"| {name} | {small[way]['seconds']:.1f} s | {small[way]['peak_mib']:.0f} MiB | {ratio:.1f} | {beyond} |")
+        print(
+            f"| {name} | {small[way]['seconds']:.1f} s | {small[way]['peak_mib']:.0f} MiB | "
+            f"{ratio:.1f} | {beyond} |"
+        )
     print(
-        "\nThe goal against the obvious way was 10 times. Both must run the model, so in total no scan can be more than "
+        "\nThe goal against the obvious way was 10 times. Both must run the model, so in total "
+        "no scan can be more than "
         f"{small['obvious']['seconds'] / small['bare']['seconds']:.1f} "
-        f"({small['obvious_both']['seconds'] / small['bare']['seconds']:.1f} for the same fields) times faster; the work "
+        f"({small['obvious_both']['seconds'] / small['bare']['seconds']:.1f} for the same "
+        "fields) times faster; the work "
         "beyond the forward pass is what differs."
     )
     print(
-        "\nOperations, counted: the blocks take 24·d² floating-point operations a token and block; a second moment takes d² "
-        "where symmetry saves half of the products, so 7 sites on 6 blocks add 7/(6·24) = 4.9 % of the blocks' operations; four "
+        "\nOperations, counted: the blocks take 24·d² floating-point operations a token and "
+        "block; a second moment takes d² "
+        "where symmetry saves half of the products, so 7 sites on 6 blocks add 7/(6·24) = 4.9 % "
+        "of the blocks' operations; four "
         "panels in place of exact symmetry make it 6 %."
     )
 

@@ -1,9 +1,11 @@
-"""Stored states are scanned in memory that does not grow with them; what that costs beside reading and one product.
+"""Stored states are scanned in memory that does not grow with them; what that costs beside reading
+and one product.
 
-A file .npy of float32 is read batch by batch, and of each batch are timed: its reading, its second moment alone in float64, and
-headscan's pass (all sums, sinks, influences for the intervals), its own reading included. CPU seconds of one thread, so that
-what else the machine does counts little; the file is in the page cache, so the disk's speed is not in them. Peak memory is that
-of a process of its own beyond what 4,096 vectors take.
+A file .npy of float32 is read batch by batch, and of each batch are timed: its reading, its second
+moment alone in float64, and headscan's pass (all sums, sinks, influences for the intervals), its
+own reading included. CPU seconds of one thread, so that what else the machine does counts little;
+the file is in the page cache, so the disk's speed is not in them. Peak memory is that of a process
+of its own beyond what 4,096 vectors take.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def take_turns(path: Path) -> dict[str, float]:
         spent[what] += time.process_time() - start
 
     for batch in source.batches():
-        clock, held = time.process_time(), dict[str, torch.Tensor]()
+        clock = time.process_time()
+        held = dict[str, torch.Tensor]()
         source.visit(batch, ("vectors",), held.__setitem__)
         timed("read", clock)
         clock = time.process_time()
@@ -61,12 +64,18 @@ def take_turns(path: Path) -> dict[str, float]:
 def peak(path: Path, tokens: int) -> float:
     """MB that a process of its own takes for so many rows beyond what its imports take."""
     code = (
-        "import resource, sys, torch, headscan; torch.set_num_threads(1); headscan.scan(sys.argv[1], max_tokens=4096);"
+        "import resource, sys, torch, headscan; torch.set_num_threads(1); "
+        "headscan.scan(sys.argv[1], max_tokens=4096);"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3);"
         "headscan.scan(sys.argv[1], max_tokens=int(sys.argv[2]));"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)"
     )
-    done = subprocess.run([sys.executable, "-c", code, str(path), str(tokens)], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(path), str(tokens)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     small, large = map(float, done.stdout.split())
     return large - small
 
@@ -88,9 +97,15 @@ def main() -> None:
     for name, seconds in (*spent.items(), ("read and product", bare)):
         print(f"| {name} | {seconds:.2f} | {options.rows / max(seconds, 1e-9):,.0f} |")
     print()
-    print(f"Read and product in float64 are **{bare / spent['scan']:.0%}** of the scan (goal 80 %). Width {options.width}.")
+    print(
+        f"Read and product in float64 are **{bare / spent['scan']:.0%}** of the scan (goal 80 "
+        f"%). Width {options.width}."
+    )
     said = ", ".join(f"{megabytes:.0f} MB for {tokens:,}" for tokens, megabytes in more.items())
-    print(f"Memory beyond that of 4,096 vectors: {said} (the larger file has {options.rows * options.width * 4 / 1e6:,.0f} MB).")
+    print(
+        f"Memory beyond that of 4,096 vectors: {said} (the larger file has "
+        f"{options.rows * options.width * 4 / 1e6:,.0f} MB)."
+    )
 
 
 if __name__ == "__main__":

@@ -1,9 +1,11 @@
-"""The tail exponents of `headscan weights` are WeightWatcher's alpha to 1e-3 on the same matrices, in less time.
+"""The tail exponents of `headscan weights` are WeightWatcher's alpha to 1e-3 on the same matrices,
+in less time.
 
-The first matrices of a folder of safetensors (24 of all-mpnet-base-v2 unless FOLDER and NUMBER are given) with 50 singular values
-at least, one thread. *headscan*: energies and the fit without its 100 samples. *WeightWatcher* (0.7.7, not among headscan's
-requirements): `analyze` of the same matrices as linear layers, its defaults. Both in one run; seconds of the processor. Interval,
-fit and controls come on top in headscan, and are timed beside.
+The first matrices of a folder of safetensors (24 of all-mpnet-base-v2 unless FOLDER and NUMBER are
+given) with 50 singular values at least, one thread. *headscan*: energies and the fit without its
+100 samples. *WeightWatcher* (0.7.7, not among headscan's requirements): `analyze` of the same
+matrices as linear layers, its defaults. Both in one run; seconds of the processor. Interval, fit
+and controls come on top in headscan, and are timed beside.
 """
 
 from __future__ import annotations
@@ -29,7 +31,9 @@ REAL = Path(os.environ.get("HEADSCAN_REAL", "~/.cache/headscan/real")).expanduse
 def main(folder: str, number: int) -> None:
     torch.set_num_threads(1)
     opened = open_weights(folder)
-    chosen = [one for one in opened.matrices if min(one.shape) >= 50 and max(one.shape) <= 15_000][:number]
+    chosen = [one for one in opened.matrices if min(one.shape) >= 50 and max(one.shape) <= 15_000][
+        :number
+    ]
     begun = time.process_time()
     mine = {one.name: power_law(one.measure(), draws=0) for one in chosen}
     fits = time.process_time() - begun
@@ -49,12 +53,28 @@ def main(folder: str, number: int) -> None:
         begun = time.process_time()
         details = weightwatcher.WeightWatcher(model=layers).analyze()
         theirs = time.process_time() - begun
-    alphas = {str(name).replace("/", "."): alpha for name, alpha in zip(details.longname, details.alpha, strict=True)}
-    apart = {name: abs(tail.exponent - alphas[name]) for name, tail in mine.items() if tail is not None and name in alphas}
-    print("| matrices | largest difference of alpha | headscan, the fits | all numbers | WeightWatcher |\n|---|---|---|---|---|")
-    print(f"| {len(apart)} of {len(chosen)} | {max(apart.values()):.1e} | {fits:.1f} s | {whole:.1f} s | {theirs:.1f} s |")
+    alphas = {
+        str(name).replace("/", "."): alpha
+        for name, alpha in zip(details.longname, details.alpha, strict=True)
+    }
+    apart = {
+        name: abs(tail.exponent - alphas[name])
+        for name, tail in mine.items()
+        if tail is not None and name in alphas
+    }
+    print(
+        "| matrices | largest difference of alpha | headscan, the fits | all numbers | "
+        "WeightWatcher |\n|---|---|---|---|---|"
+    )
+    print(
+        f"| {len(apart)} of {len(chosen)} | {max(apart.values()):.1e} | {fits:.1f} s | "
+        f"{whole:.1f} s | {theirs:.1f} s |"
+    )
     print("beyond 1e-3:", [name for name, value in apart.items() if value > 1e-3])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1] if len(sys.argv) > 1 else str(REAL / "all-mpnet-base-v2"), int(sys.argv[2]) if len(sys.argv) > 2 else 24)
+    main(
+        sys.argv[1] if len(sys.argv) > 1 else str(REAL / "all-mpnet-base-v2"),
+        int(sys.argv[2]) if len(sys.argv) > 2 else 24,
+    )

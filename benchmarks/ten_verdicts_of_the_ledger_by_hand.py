@@ -1,8 +1,9 @@
 """Ten verdicts of the ledger come out the same by code that shares nothing with it
 
-Each claim is measured once more on a folder with a real model, by a few lines of transformers and numpy alone: own texts, own
-draws, own formulas. The number is compared with the claim's bounds, which are printed beside it; what the ledger says of the
-same model is held against that (`headscan reproduce 7 15 203 204 206 216 304 305 401 403 --on MODEL`).
+Each claim is measured once more on a folder with a real model, by a few lines of transformers and
+numpy alone: own texts, own draws, own formulas. The number is compared with the claim's bounds,
+which are printed beside it; what the ledger says of the same model is held against that (`headscan
+reproduce 7 15 203 204 206 216 304 305 401 403 --on MODEL`).
 
     python benchmarks/ten_verdicts_of_the_ledger_by_hand.py MODEL TEXT
 """
@@ -18,7 +19,8 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-ROWS, WINDOW = 60, 32
+ROWS = 60
+WINDOW = 32
 
 
 def cosines(rows: np.ndarray) -> np.ndarray:
@@ -55,10 +57,14 @@ def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
     ids = tokenizer(text, return_tensors="pt").input_ids[0, 1 : 1 + ROWS * WINDOW].view(-1, WINDOW)
     hidden = model(ids, output_hidden_states=True).hidden_states
     follows = ids[:, 1:].flatten().numpy()
-    last, middle = (hidden[k][:, :-1].flatten(0, 1).double().numpy() for k in (-1, 1 + model.config.num_hidden_layers // 2))
+    last, middle = (
+        hidden[k][:, :-1].flatten(0, 1).double().numpy()
+        for k in (-1, 1 + model.config.num_hidden_layers // 2)
+    )
     table = model.get_input_embeddings().weight.double().numpy()
     head = model.get_output_embeddings().weight.double().numpy()
-    rng, found = np.random.default_rng(0), []
+    rng = np.random.default_rng(0)
+    found = []
 
     cone = off_diagonal_mean(cosines(last))
     found.append(("203 average cosine, at least .2", cone, cone >= 0.2))
@@ -67,7 +73,11 @@ def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
     pushed = float(((head @ last.T < 0).mean(1) > 0.5).mean())
     drawn = float(((rng.standard_normal(head.shape) @ last.T < 0).mean(1) > 0.5).mean())
     found.append(
-        ("206 words pushed away, at least .5, less a random head's above .1", pushed, pushed >= 0.5 and pushed - drawn > 0.1)
+        (
+            "206 words pushed away, at least .5, less a random head's above .1",
+            pushed,
+            pushed >= 0.5 and pushed - drawn > 0.1,
+        )
     )
     rows = rng.choice(len(table), min(512, len(table)), replace=False)
     back = float(((table[rows] @ np.linalg.pinv(table)).argmax(1) == rows).mean())
@@ -75,41 +85,79 @@ def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
     lost = 1 - np.linalg.matrix_rank(table) / len(table)
     found.append(("15 share of R^V that the table takes to zero, at least .01", lost, lost >= 0.01))
     common = float(1 - np.bincount(ids.flatten().numpy()).max() / ids.numel())
-    found.append(("216 positions where the commonest token is not to be predicted, at least .85", common, common >= 0.85))
+    found.append(
+        (
+            "216 positions where the commonest token is not to be predicted, at least .85",
+            common,
+            common >= 0.85,
+        )
+    )
     torch.manual_seed(0)
     fresh = AutoModelForCausalLM.from_config(model.config).eval()
-    drawn_states = fresh(ids, output_hidden_states=True).hidden_states[-1][:, :-1].flatten(0, 1).double().numpy()
-    close, chance = same_less_other(last, follows), same_less_other(drawn_states, follows)
+    drawn_states = (
+        fresh(ids, output_hidden_states=True)
+        .hidden_states[-1][:, :-1]
+        .flatten(0, 1)
+        .double()
+        .numpy()
+    )
+    close = same_less_other(last, follows)
+    chance = same_less_other(drawn_states, follows)
     found.append(
-        ("304 cosine where one token follows less others, at least .1, random weights below", close, close >= 0.1 > chance)
+        (
+            "304 cosine where one token follows less others, at least .1, random weights below",
+            close,
+            close >= 0.1 > chance,
+        )
     )
     turn = np.linalg.qr(rng.standard_normal((middle.shape[1],) * 2))[0]
-    three, turned = three_dimensions(middle), three_dimensions(middle @ turn)
-    found.append(("305 share of the cosine from three dimensions, at least .5, rotated below", three, three >= 0.5 > turned))
+    three = three_dimensions(middle)
+    turned = three_dimensions(middle @ turn)
+    found.append(
+        (
+            "305 share of the cosine from three dimensions, at least .5, rotated below",
+            three,
+            three >= 0.5 > turned,
+        )
+    )
     # 403: supports of three tokens have at most log 3 of entropy; printed: 1.6597.
     most = max(
         -sum(p * math.log(p) for p in (a, b, 1 - a - b) if p > 0)
         for a, b in itertools.product(np.arange(0.01, 0.5, 0.01), repeat=2)
     )
     found.append(("403 most entropy of three tokens, 1.6597 printed", most, most >= 1.6597))
-    # 401 at V = 6, k = 2: centred 0/1 supports of all pairs, words and contexts by the symmetric factors of their matrix.
-    supports = np.array([[float(v in pair) for v in range(6)] for pair in itertools.combinations(range(6), 2)])
+    # 401 at V = 6, k = 2: centred 0/1 supports of all pairs, words and contexts by the symmetric
+    # factors of their matrix.
+    supports = np.array(
+        [[float(v in pair) for v in range(6)] for pair in itertools.combinations(range(6), 2)]
+    )
     centred = supports - supports.mean(1, keepdims=True)
     left, sizes, right = np.linalg.svd(centred, full_matrices=False)
-    contexts, words = left * np.sqrt(sizes), right.T * np.sqrt(sizes)
+    contexts = left * np.sqrt(sizes)
+    words = right.T * np.sqrt(sizes)
     inside = float(contexts[0] @ words[0] / np.linalg.norm(contexts[0]) / np.linalg.norm(words[0]))
     printed = math.sqrt(5 / (2 * 4))
-    found.append((f"401 cosine inside a support, {printed:.4f} printed", inside, abs(inside - printed) < 1e-6))
+    found.append(
+        (
+            f"401 cosine inside a support, {printed:.4f} printed",
+            inside,
+            abs(inside - printed) < 1e-6,
+        )
+    )
     return found
 
 
 def main() -> None:
     """Print the ten."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("text", type=Path)
     options = parser.parse_args()
-    for words, value, holds in measured(options.model, options.text.read_text(encoding="utf-8")[:20000]):
+    for words, value, holds in measured(
+        options.model, options.text.read_text(encoding="utf-8")[:20000]
+    ):
         print(f"{words}: {value:.4g}, {'supported' if holds else 'refuted or confounded'}")
 
 

@@ -1,13 +1,16 @@
-"""Faults injected into healthy models are named by their codes; the same models without them raise no alarm that is not known.
+"""Faults injected into healthy models are named by their codes; the same models without them raise
+no alarm that is not known.
 
     python benchmarks/the_checkup_names_injected_faults.py [--models gpt-vanilla,FOLDER,...]
         [--runs stories:0,stories:1,FILE:0,...] [--tokens 2048] [--doses]
 
-Each fault (`_faults.py`) is put into a live model, then `headscan checkup` examines it. A row is a model and a fault, a column a
-text and a seed (of fault and checkup); a cell has all alarms in the order of the page, the fault's own code in bold, or *missed*;
-the rows of the fault "none" are false alarms. What is stated as known of many models is left out. A fault of the output head, or
-of losses, cannot be put into a model without an output head. The table below it counts. What was examined stays so: a series that
-was stopped goes on. With --doses, how weak three of the faults may be and still be named.
+Each fault (`_faults.py`) is put into a live model, then `headscan checkup` examines it. A row is a
+model and a fault, a column a text and a seed (of fault and checkup); a cell has all alarms in the
+order of the page, the fault's own code in bold, or *missed*; the rows of the fault "none" are false
+alarms. What is stated as known of many models is left out. A fault of the output head, or of
+losses, cannot be put into a model without an output head. The table below it counts. What was
+examined stays so: a series that was stopped goes on. With --doses, how weak three of the faults may
+be and still be named.
 """
 
 from __future__ import annotations
@@ -27,9 +30,10 @@ import headscan
 from headscan.model import Lens
 
 DOSES = {
-    "rogue coordinate": ("HS102", (0.3, 1, 3, 10, 30)), "cone": ("HS101", (0.1, 0.3, 1, 3)),
+    "rogue coordinate": ("HS102", (0.3, 1, 3, 10, 30)),
+    "cone": ("HS101", (0.1, 0.3, 1, 3)),
     "untied scale": ("HS202", (1.25, 1.5, 2, 3, 4)),
-}  # fmt: skip
+}
 OF_HEADS = ("untied scale", "untrained head", "shuffled checkpoints")
 """What takes a model with an output head."""
 
@@ -40,17 +44,29 @@ Condition = tuple[str, int]
 
 def codes(result: Any) -> list[str]:
     """The alarms of the last source, in the order of the page."""
-    return [one.code for one in result.findings if not one.known and one.model == result.examinations[-1].model]
+    return [
+        one.code
+        for one in result.findings
+        if not one.known and one.model == result.examinations[-1].model
+    ]
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--models", default="gpt-vanilla")
-    parser.add_argument("--runs", default="stories:0", help="texts, each with a seed (of fault and checkup) after a colon")
+    parser.add_argument(
+        "--runs",
+        default="stories:0",
+        help="texts, each with a seed (of fault and checkup) after a colon",
+    )
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--doses", action="store_true")
     given = parser.parse_args()
-    conditions = [(run.rpartition(":")[0], int(run.rpartition(":")[2])) for run in given.runs.split(",")]
+    conditions = [
+        (run.rpartition(":")[0], int(run.rpartition(":")[2])) for run in given.runs.split(",")
+    ]
     found: dict[tuple[str, str], dict[Condition, list[str]]] = {}
     models = {title_of(name): Lens.load(name) for name in given.models.split(",")}
     for condition in conditions:
@@ -64,15 +80,33 @@ def main() -> None:
     for title, healthy in models.items():
         for fault, (code, strengths) in DOSES.items() if given.doses else ():
             for dose in strengths:
-                result = examined(sick(healthy, FAULTS[fault], fault, dose), conditions[0], given.tokens)
-                value = next((one.value for one in result.examinations[0].observations if one.code == code), None)
+                result = examined(
+                    sick(healthy, FAULTS[fault], fault, dose), conditions[0], given.tokens
+                )
+                value = next(
+                    (one.value for one in result.examinations[0].observations if one.code == code),
+                    None,
+                )
                 named = "yes" if code in codes(result) else "no"
-                doses.append({"model": title, "fault": fault, "dose": dose, "code": code, "value": value, "named": named})
-    show([
-        {"model": model, "fault": fault, "expected": ", ".join(EXPECTED[fault]) or "no alarm"}
-        | {label(one): cell(EXPECTED[fault], alarms) for one, alarms in each.items()}
-        for (model, fault), each in sorted(found.items(), key=lambda one: list(models).index(one[0][0]))
-    ])  # fmt: skip
+                doses.append(
+                    {
+                        "model": title,
+                        "fault": fault,
+                        "dose": dose,
+                        "code": code,
+                        "value": value,
+                        "named": named,
+                    }
+                )
+    show(
+        [
+            {"model": model, "fault": fault, "expected": ", ".join(EXPECTED[fault]) or "no alarm"}
+            | {label(one): cell(EXPECTED[fault], alarms) for one, alarms in each.items()}
+            for (model, fault), each in sorted(
+                found.items(), key=lambda one: list(models).index(one[0][0])
+            )
+        ]
+    )
     print()
     show([counted(model, found) for model in dict.fromkeys(model for model, _ in found)])
     if doses:
@@ -110,17 +144,30 @@ def examined(source: Any, condition: Condition, tokens: int) -> Any:
     text, seed = condition
     torch.manual_seed(seed)
     return headscan.checkup(
-        source, text, max_tokens=tokens, context=64, budget="10m", seed=seed, checkpoints=isinstance(source, list)
+        source,
+        text,
+        max_tokens=tokens,
+        context=64,
+        budget="10m",
+        seed=seed,
+        checkpoints=isinstance(source, list),
     )
 
 
 def cell(expected: Sequence[str], alarms: Sequence[str]) -> str:
     missed = ["*missed*"] * (not set(expected) <= set(alarms))
-    return ", ".join([*missed, *(f"**{code}**" if code in expected else code for code in alarms)]) or "-"
+    return (
+        ", ".join([*missed, *(f"**{code}**" if code in expected else code for code in alarms)])
+        or "-"
+    )
 
 
-def counted(model: str, found: Mapping[tuple[str, str], Mapping[Condition, list[str]]]) -> dict[str, Any]:
-    """Of all texts and seeds: faults found, faults named first, alarms of the model without a fault."""
+def counted(
+    model: str, found: Mapping[tuple[str, str], Mapping[Condition, list[str]]]
+) -> dict[str, Any]:
+    """Of all texts and seeds: faults found, faults named first, alarms of the model without a
+    fault.
+    """
     ill = [
         (EXPECTED[fault], alarms)
         for (of, fault), each in found.items()
@@ -130,10 +177,14 @@ def counted(model: str, found: Mapping[tuple[str, str], Mapping[Condition, list[
     plain = list(found[model, "none"].values())
     raised = sorted({code for alarms in plain for code in alarms})
     return {
-        "model": model, "faults found": f"{sum(set(expected) <= set(alarms) for expected, alarms in ill)} of {len(ill)}",
-        "named first": f"{sum(alarms[:1] == list(expected) for expected, alarms in ill)} of {len(ill)}",
-        "healthy with an alarm": f"{sum(map(bool, plain))} of {len(plain)}" + f" ({', '.join(raised)})" * bool(raised),
-    }  # fmt: skip
+        "model": model,
+        "faults found": f"{sum(set(expected) <= set(alarms) for expected, alarms in ill)} of "
+        f"{len(ill)}",
+        "named first": f"{sum(alarms[:1] == list(expected) for expected, alarms in ill)} of "
+        f"{len(ill)}",
+        "healthy with an alarm": f"{sum(map(bool, plain))} of {len(plain)}"
+        + f" ({', '.join(raised)})" * bool(raised),
+    }
 
 
 if __name__ == "__main__":

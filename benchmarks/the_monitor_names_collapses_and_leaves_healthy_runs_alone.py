@@ -1,12 +1,15 @@
-"""How many injected collapses the monitor names within two measurements, and how often it speaks in 100 healthy runs.
+"""How many injected collapses the monitor names within two measurements, and how often it speaks in
+100 healthy runs.
 
-Small GPT-2s are trained in a plain loop: widths 16 to 64, 1 to 4 blocks, 3 rates, cross-entropy tied or not, two vocabularies
-(bytes and 512 tokens of Zipfian draws), contexts of 16 and 32, 120 steps, a measurement every 5, 10 or 15, all drawn from the
-run's number. Runs 0 to 99 are the calibration: of each rule the largest change in any of them is shown beside its limit. Runs
-1,000 to 1,099 are the test: how many raise an alarm, and which. Then every collapse (rank, cone, dead coordinates, norm, a broken
-shard of data) is put into 20 runs at step 90 (2,000 to 2,019), the shard, which two rules look for, into 40 more (3,000 to
-3,039): in how many is it named within two measurements, by the rule of its name, by any?
-Everything is resumed from `headscan-results/benchmarks/monitor.jsonl`. Argument: how many runs of each kind (100).
+Small GPT-2s are trained in a plain loop: widths 16 to 64, 1 to 4 blocks, 3 rates, cross-entropy
+tied or not, two vocabularies (bytes and 512 tokens of Zipfian draws), contexts of 16 and 32, 120
+steps, a measurement every 5, 10 or 15, all drawn from the run's number. Runs 0 to 99 are the
+calibration: of each rule the largest change in any of them is shown beside its limit. Runs 1,000 to
+1,099 are the test: how many raise an alarm, and which. Then every collapse (rank, cone, dead
+coordinates, norm, a broken shard of data) is put into 20 runs at step 90 (2,000 to 2,019), the
+shard, which two rules look for, into 40 more (3,000 to 3,039): in how many is it named within two
+measurements, by the rule of its name, by any? Everything is resumed from
+`headscan-results/benchmarks/monitor.jsonl`. Argument: how many runs of each kind (100).
 """
 
 from __future__ import annotations
@@ -27,14 +30,22 @@ from headscan.text.source import embedded
 from headscan.training import ALARMS, Watch
 
 STORE = Path(__file__).resolve().parents[1] / "headscan-results" / "benchmarks" / "monitor.jsonl"
-STEPS, BATCH, AT = 120, 16, 90
+STEPS = 120
+BATCH = 16
+AT = 90
 
 
 def rank(model: Any) -> None:
     """The last block writes along one direction."""
     weight = model.transformer.h[-1].mlp.c_proj.weight
     draw = torch.Generator().manual_seed(0)
-    weight.copy_(30 * torch.outer(torch.randn(weight.shape[0], generator=draw), torch.randn(weight.shape[1], generator=draw)))
+    weight.copy_(
+        30
+        * torch.outer(
+            torch.randn(weight.shape[0], generator=draw),
+            torch.randn(weight.shape[1], generator=draw),
+        )
+    )
 
 
 def cone(model: Any) -> None:
@@ -54,9 +65,22 @@ def norm(model: Any) -> None:
     model.transformer.h[0].mlp.c_proj.weight.mul_(1000)
 
 
-FAULTS: dict[str, Callable[[Any], None]] = {"rank": rank, "cone": cone, "dead": dead, "norm": norm, "loss": lambda _: None}
+FAULTS: dict[str, Callable[[Any], None]] = {
+    "rank": rank,
+    "cone": cone,
+    "dead": dead,
+    "norm": norm,
+    "loss": lambda _: None,
+}
 
-RULES = ("cone", "dead", "loss", "norm", "rank", "rise")  # of shape and loss; those of the families have a benchmark of their own
+RULES = (
+    "cone",
+    "dead",
+    "loss",
+    "norm",
+    "rank",
+    "rise",
+)  # of shape and loss; those of the families have a benchmark of their own
 # What training would mend at once is done again after every step.
 LASTING = ("rank", "cone", "dead")
 
@@ -67,29 +91,50 @@ def tokens_of(kind: str) -> tuple[np.ndarray, int]:
         return np.frombuffer(embedded("stories").read_bytes(), dtype=np.uint8).astype(np.int64), 256
     draws = np.random.default_rng(7)
     weights = 1 / np.arange(1, 513)
-    pairs = draws.permuted(np.tile(np.arange(512), (512, 1)), axis=1)  # each token has favourite successors
-    ids, now = [], 0
+    pairs = draws.permuted(
+        np.tile(np.arange(512), (512, 1)), axis=1
+    )  # each token has favourite successors
+    ids = []
+    now = 0
     for rank_of in draws.choice(512, size=200_000, p=weights / weights.sum()):
         now = int(pairs[now, rank_of])
         ids.append(now)
     return np.array(ids), 512
 
 
-def trained(number: int, fault: str | None, texts: dict[str, tuple[np.ndarray, int]]) -> dict[str, Any]:
+def trained(
+    number: int, fault: str | None, texts: dict[str, tuple[np.ndarray, int]]
+) -> dict[str, Any]:
     """One run: the largest change of each rule, the alarms by step, how far apart readings were."""
     draw = np.random.default_rng(number)
-    kind, context = str(draw.choice(list(texts))), int(draw.choice([16, 32]))
-    width, blocks = int(draw.choice([16, 32, 64])), int(draw.choice([1, 2, 4]))
-    rate, tied, every = float(draw.choice([3e-4, 1e-3, 3e-3])), bool(draw.integers(2)), int(draw.choice([5, 10, 15]))
+    kind = str(draw.choice(list(texts)))
+    context = int(draw.choice([16, 32]))
+    width = int(draw.choice([16, 32, 64]))
+    blocks = int(draw.choice([1, 2, 4]))
+    rate = float(draw.choice([3e-4, 1e-3, 3e-3]))
+    tied = bool(draw.integers(2))
+    every = int(draw.choice([5, 10, 15]))
     ids, vocabulary = texts[kind]
     torch.manual_seed(number)
     model = GPT2LMHeadModel(
-        GPT2Config(vocab_size=vocabulary, n_embd=width, n_layer=blocks, n_head=2, n_positions=context, tie_word_embeddings=tied)
+        GPT2Config(
+            vocab_size=vocabulary,
+            n_embd=width,
+            n_layer=blocks,
+            n_head=2,
+            n_positions=context,
+            tie_word_embeddings=tied,
+        )
     )
     optimiser = torch.optim.AdamW(model.parameters(), lr=rate)
     starts = draw.integers(0, len(ids) * 9 // 10 - context, (STEPS, BATCH))
     held = len(ids) * 9 // 10 + np.arange(12) * context
-    watch = Watch(model, np.stack([ids[start : start + context] for start in held]), alarms=",".join(RULES), families="")
+    watch = Watch(
+        model,
+        np.stack([ids[start : start + context] for start in held]),
+        alarms=",".join(RULES),
+        families="",
+    )
     noted: list[tuple[str, int]] = []
     largest = {rule.name: -math.inf for rule in watch.rules}
     for step in range(STEPS):
@@ -115,10 +160,17 @@ def trained(number: int, fault: str | None, texts: dict[str, tuple[np.ndarray, i
         noted += [(alarm.name, step) for alarm in watch.loss(step, float(loss.detach()))]
         follow(watch, largest, "loss")
     return {
-        "run": number, "fault": fault, "every": every, "alarms": noted, "loss": float(loss.detach()), "text": kind,
-        "width": width, "blocks": blocks, "rate": rate,
+        "run": number,
+        "fault": fault,
+        "every": every,
+        "alarms": noted,
+        "loss": float(loss.detach()),
+        "text": kind,
+        "width": width,
+        "blocks": blocks,
+        "rate": rate,
         "largest": {name: value for name, value in largest.items() if math.isfinite(value)},
-    }  # fmt: skip
+    }
 
 
 def follow(watch: Watch, largest: dict[str, float], what: str) -> None:
@@ -128,8 +180,14 @@ def follow(watch: Watch, largest: dict[str, float], what: str) -> None:
             continue
         sites = [None] if what == "loss" else [row["site"] for row in watch.history[-1].sites]
         for site in sites:
-            course = watch.losses if site is None else [m.site(str(site)).number(rule.quantity) for m in watch.history]
-            if (change := rule.change([math.nan if value is None else value for value in course])) is not None:
+            course = (
+                watch.losses
+                if site is None
+                else [m.site(str(site)).number(rule.quantity) for m in watch.history]
+            )
+            if (
+                change := rule.change([math.nan if value is None else value for value in course])
+            ) is not None:
                 largest[rule.name] = max(largest[rule.name], change)
 
 
@@ -141,7 +199,9 @@ def main() -> None:
     STORE.parent.mkdir(parents=True, exist_ok=True)
     have = [json.loads(line) for line in STORE.read_text().splitlines()] if STORE.exists() else []
     done = {(one["run"], one["fault"]) for one in have}
-    plan: list[tuple[int, str | None]] = [(first + k, None) for first in (0, 1000) for k in range(count)]
+    plan: list[tuple[int, str | None]] = [
+        (first + k, None) for first in (0, 1000) for k in range(count)
+    ]
     plan += [(2000 + k, fault) for fault in FAULTS for k in range(max(1, count // 5))]
     plan += [(3000 + k, "loss") for k in range(2 * max(1, count // 5))]
     with STORE.open("a") as kept:
@@ -152,7 +212,9 @@ def main() -> None:
                 print(f"\r{len(have)}/{len(plan)} runs   ", end="", file=sys.stderr, flush=True)
     rules = {name: ALARMS.build(name) for name in RULES}
 
-    def within(alarm: str, step: int, every: int) -> bool:  # step 90 is measured before what is injected
+    def within(
+        alarm: str, step: int, every: int
+    ) -> bool:  # step 90 is measured before what is injected
         return AT + (rules[alarm].quantity != "loss") <= step <= AT + 2 * every
 
     def alarmed(one: dict[str, Any]) -> bool:
@@ -164,20 +226,33 @@ def main() -> None:
     for name, rule in rules.items():
         hurt = [one for one in have if one["fault"] == ("loss" if name == "rise" else name)]
         named = [
-            sum(any(AT <= step <= AT + 2 * one["every"] and alarm in wanted for alarm, step in one["alarms"]) for one in hurt)
+            sum(
+                any(
+                    AT <= step <= AT + 2 * one["every"] and alarm in wanted
+                    for alarm, step in one["alarms"]
+                )
+                for one in hurt
+            )
             for wanted in ({name}, set(rules))
         ]
         rows.append(
             {
-                "rule": name, "limit": rule.limit, "largest_healthy": max(one["largest"].get(name, -9) for one in calibration),
+                "rule": name,
+                "limit": rule.limit,
+                "largest_healthy": max(one["largest"].get(name, -9) for one in calibration),
                 "largest_in_the_test": max(one["largest"].get(name, -9) for one in test),
-                "false_alarms": sum(one["largest"].get(name, -9) > rule.limit for one in test), "of": len(test),
-                "injected": len(hurt), "named_within_two": named[0], "any_rule": named[1],
+                "false_alarms": sum(one["largest"].get(name, -9) > rule.limit for one in test),
+                "of": len(test),
+                "injected": len(hurt),
+                "named_within_two": named[0],
+                "any_rule": named[1],
             }
-        )  # fmt: skip
+        )
     show(rows)
-    print(f"healthy runs with any alarm: {sum(map(alarmed, test))} of {len(test)} in the test, "
-          f"{sum(map(alarmed, calibration))} of {len(calibration)} in the calibration")  # fmt: skip
+    print(
+        f"healthy runs with any alarm: {sum(map(alarmed, test))} of {len(test)} in the test, "
+        f"{sum(map(alarmed, calibration))} of {len(calibration)} in the calibration"
+    )
 
 
 if __name__ == "__main__":

@@ -1,17 +1,21 @@
-"""How many of ten injected faults the monitor names within two measurements, and how often it speaks in healthy runs.
+"""How many of ten injected faults the monitor names within two measurements, and how often it
+speaks in healthy runs.
 
-Small models of three kinds (GPT-2; Llama with grouped queries; Mixtral, four experts) are trained in a plain loop of 56 steps:
-widths 16 to 48, 1 to 3 blocks, rates 3e-4 to 3e-3, tied or not, two vocabularies (bytes, and 512 tokens of Zipfian draws),
-contexts of 16 and 32, a measurement every 4 or 8 steps, all drawn from the run's number. The families of the monitor are read
-as often.
+Small models of three kinds (GPT-2; Llama with grouped queries; Mixtral, four experts) are trained
+in a plain loop of 56 steps: widths 16 to 48, 1 to 3 blocks, rates 3e-4 to 3e-3, tied or not, two
+vocabularies (bytes, and 512 tokens of Zipfian draws), contexts of 16 and 32, a measurement every 4
+or 8 steps, all drawn from the run's number. The families of the monitor are read as often.
 
-Each fault is put into runs of the kinds that can have it, at step 40 or at the beginning (no warm-up): in how many is it named
-within two measurements, by a rule of its own, by any, and by plain detection of loss spikes (a loss that is no number, or five
-deviations of the last 30 above their mean)? Rules and limits may be changed with a look at the calibration: healthy runs 0 to
-299, 100 of each kind, and faults in runs from 20,000 on. The confirmation is made afterwards, on runs that nobody has looked at:
-healthy ones from FIRST on, their kinds in turn, and faults from FIRST + 10,000 on. Everything is resumed from the file STORE
-(`headscan-results/benchmarks/monitor-faults.jsonl`); delete it where a rule was changed.
-Arguments: healthy runs of a kind (100), runs of a fault (12), which part (calibration, confirmation; both), FIRST (40000).
+Each fault is put into runs of the kinds that can have it, at step 40 or at the beginning (no
+warm-up): in how many is it named within two measurements, by a rule of its own, by any, and by
+plain detection of loss spikes (a loss that is no number, or five deviations of the last 30 above
+their mean)? Rules and limits may be changed with a look at the calibration: healthy runs 0 to 299,
+100 of each kind, and faults in runs from 20,000 on. The confirmation is made afterwards, on runs
+that nobody has looked at: healthy ones from FIRST on, their kinds in turn, and faults from FIRST +
+10,000 on. Everything is resumed from the file STORE
+(`headscan-results/benchmarks/monitor-faults.jsonl`); delete it where a rule was changed. Arguments:
+healthy runs of a kind (100), runs of a fault (12), which part (calibration, confirmation; both),
+FIRST (40000).
 """
 
 from __future__ import annotations
@@ -28,15 +32,26 @@ from typing import Any
 import numpy as np
 import torch
 from _table import show
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, MixtralConfig, MixtralForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+)
 
 from headscan.statistics import NonFinite
 from headscan.statistics.uncertainty import wilson
 from headscan.text.source import embedded
 from headscan.training import ALARMS, Watch
 
-STORE = Path(__file__).resolve().parents[1] / "headscan-results" / "benchmarks" / "monitor-faults.jsonl"
-STEPS, BATCH, AT = 56, 8, 40
+STORE = (
+    Path(__file__).resolve().parents[1] / "headscan-results" / "benchmarks" / "monitor-faults.jsonl"
+)
+STEPS = 56
+BATCH = 8
+AT = 40
 KINDS = ("gpt2", "llama", "mixtral")
 SPECIAL = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 
@@ -54,7 +69,11 @@ class Run:
     @property
     def blocks(self) -> Any:
         """The blocks."""
-        return self.model.transformer.h if hasattr(self.model, "transformer") else self.model.model.layers
+        return (
+            self.model.transformer.h
+            if hasattr(self.model, "transformer")
+            else self.model.model.layers
+        )
 
 
 def spread(run: Run) -> None:
@@ -94,16 +113,21 @@ def _queries_and_keys(run: Run) -> list[torch.Tensor]:
 
 
 def collapse(run: Run) -> None:
-    """The first head of the last block looks at one place: its queries are scaled until scores of white states deviate by 30."""
+    """The first head of the last block looks at one place: its queries are scaled until scores of
+    white states deviate by 30.
+    """
     if run.steps:
         return
     block = run.blocks[-1]
     if hasattr(block, "attn"):
-        size, width = block.attn.head_dim, block.attn.embed_dim
-        query, key = block.attn.c_attn.weight[:, :size], block.attn.c_attn.weight[:, width : width + size]
+        size = block.attn.head_dim
+        width = block.attn.embed_dim
+        query = block.attn.c_attn.weight[:, :size]
+        key = block.attn.c_attn.weight[:, width : width + size]
     else:
         size = block.self_attn.head_dim
-        query, key = block.self_attn.q_proj.weight[:size].T, block.self_attn.k_proj.weight[:size].T
+        query = block.self_attn.q_proj.weight[:size].T
+        key = block.self_attn.k_proj.weight[:size].T
     query.mul_(30 * size**0.5 / (query @ key.T).norm())
 
 
@@ -152,8 +176,11 @@ def tokens_of(kind: str, seed: int = 7) -> tuple[np.ndarray, int]:
         return np.frombuffer(embedded("stories").read_bytes(), dtype=np.uint8).astype(np.int64), 256
     draws = np.random.default_rng(seed)
     weights = 1 / np.arange(1, 513)
-    pairs = draws.permuted(np.tile(np.arange(512), (512, 1)), axis=1)  # each token has favourite successors
-    ids, now = [], 0
+    pairs = draws.permuted(
+        np.tile(np.arange(512), (512, 1)), axis=1
+    )  # each token has favourite successors
+    ids = []
+    now = 0
     for rank_of in draws.choice(512, size=100_000, p=weights / weights.sum()):
         now = int(pairs[now, rank_of])
         ids.append(now)
@@ -162,27 +189,53 @@ def tokens_of(kind: str, seed: int = 7) -> tuple[np.ndarray, int]:
 
 def model_of(kind: str, vocabulary: int, context: int, draw: np.random.Generator) -> Any:
     """A fresh model."""
-    width, blocks, tied = int(draw.choice([16, 32, 48])), int(draw.integers(1, 4)), bool(draw.integers(2))
+    width = int(draw.choice([16, 32, 48]))
+    blocks = int(draw.integers(1, 4))
+    tied = bool(draw.integers(2))
     if kind == "gpt2":
         return GPT2LMHeadModel(
-            GPT2Config(vocab_size=vocabulary, n_embd=width, n_layer=blocks, n_head=2, n_positions=context,
-                       tie_word_embeddings=tied, **SPECIAL)
-        )  # fmt: skip
+            GPT2Config(
+                vocab_size=vocabulary,
+                n_embd=width,
+                n_layer=blocks,
+                n_head=2,
+                n_positions=context,
+                tie_word_embeddings=tied,
+                **SPECIAL,
+            )
+        )
     options = {
-        "vocab_size": vocabulary, "hidden_size": width, "intermediate_size": 2 * width, "num_hidden_layers": blocks,
-        "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": context, "tie_word_embeddings": tied,
-    } | SPECIAL  # fmt: skip
+        "vocab_size": vocabulary,
+        "hidden_size": width,
+        "intermediate_size": 2 * width,
+        "num_hidden_layers": blocks,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": context,
+        "tie_word_embeddings": tied,
+    } | SPECIAL
     if kind == "llama":
         return LlamaForCausalLM(LlamaConfig(**options))
-    options |= {"num_local_experts": 4, "num_experts_per_tok": 2, "output_router_logits": True, "router_aux_loss_coef": 0.02}
+    options |= {
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "output_router_logits": True,
+        "router_aux_loss_coef": 0.02,
+    }
     return MixtralForCausalLM(MixtralConfig(**options))
 
 
-def trained(number: int, kind: str, fault: str | None, texts: dict[str, tuple[np.ndarray, int]]) -> dict[str, Any]:
-    """One run: the largest change of each rule, the alarms by step, how far apart readings were, when the peer spoke."""
+def trained(
+    number: int, kind: str, fault: str | None, texts: dict[str, tuple[np.ndarray, int]]
+) -> dict[str, Any]:
+    """One run: the largest change of each rule, the alarms by step, how far apart readings were,
+    when the peer spoke.
+    """
     draw = np.random.default_rng(number)
     ids, vocabulary = texts[str(draw.choice(["bytes", "zipf"]))]
-    context, every, rate = int(draw.choice([16, 32])), int(draw.choice([4, 8])), float(draw.choice([3e-4, 1e-3, 3e-3]))
+    context = int(draw.choice([16, 32]))
+    every = int(draw.choice([4, 8]))
+    rate = float(draw.choice([3e-4, 1e-3, 3e-3]))
     torch.manual_seed(number)
     model = model_of(kind, vocabulary, context, draw).train()
     if fault == "no warm-up":
@@ -208,7 +261,10 @@ def trained(number: int, kind: str, fault: str | None, texts: dict[str, tuple[np
             run.steps += 1
         for group in run.optimiser.param_groups:
             group["lr"] = rate * run.rate * (1 if fault == "no warm-up" else min(1, step / 15))
-        with watch.step(step, run.optimiser), torch.autocast("cpu", torch.bfloat16, enabled=fault == "bf16 overflow"):
+        with (
+            watch.step(step, run.optimiser),
+            torch.autocast("cpu", torch.bfloat16, enabled=fault == "bf16 overflow"),
+        ):
             loss = model(input_ids=rows, labels=rows).loss
             loss.backward()
             torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -223,16 +279,24 @@ def trained(number: int, kind: str, fault: str | None, texts: dict[str, tuple[np
                 watch.measure(step)
     watch.harvest()
     return {
-        "run": number, "kind": kind, "fault": fault, "every": every, "rate": rate, "loss": value, "spiked": spiked,
+        "run": number,
+        "kind": kind,
+        "fault": fault,
+        "every": every,
+        "rate": rate,
+        "loss": value,
+        "spiked": spiked,
         "alarms": [(alarm.name, alarm.step) for alarm in watch.raised],
         "largest": {name: value for name, value in largest.items() if math.isfinite(value)},
-    }  # fmt: skip
+    }
 
 
 def spikes(losses: list[float], now: float) -> bool:
     """The peer: five deviations of the last 30 losses above their mean, or no number."""
     lately = losses[-30:]
-    return not math.isfinite(now) or (len(lately) == 30 and now > np.mean(lately) + 5 * np.std(lately, ddof=1))
+    return not math.isfinite(now) or (
+        len(lately) == 30 and now > np.mean(lately) + 5 * np.std(lately, ddof=1)
+    )
 
 
 def follow(watch: Watch, largest: dict[str, float]) -> None:
@@ -262,9 +326,16 @@ def main() -> None:
     plan: list[tuple[int, str, str | None]] = []
     for part in parts:
         start = 20_000 if part == "calibration" else first + 10_000
-        plan += [(start + k, kinds[k % len(kinds)], name) for k in range(hurt) for name, (_, _, kinds) in FAULTS.items()]
+        plan += [
+            (start + k, kinds[k % len(kinds)], name)
+            for k in range(hurt)
+            for name, (_, _, kinds) in FAULTS.items()
+        ]
         start = 0 if part == "calibration" else first
-        plan += [(start + k, KINDS[k // count] if part == "calibration" else KINDS[k % 3], None) for k in range(3 * count)]
+        plan += [
+            (start + k, KINDS[k // count] if part == "calibration" else KINDS[k % 3], None)
+            for k in range(3 * count)
+        ]
     with STORE.open("a") as kept:
         for place, (number, kind, fault) in enumerate(plan):
             if (number, fault) not in done:
@@ -274,7 +345,14 @@ def main() -> None:
     wanted = {(number, fault) for number, _, fault in plan}
     for part in parts:
         print(f"\n{part}\n")
-        tables([one for one in have if (one["run"], one["fault"]) in wanted and (one["run"] < 30_000) == (part == "calibration")])
+        tables(
+            [
+                one
+                for one in have
+                if (one["run"], one["fault"]) in wanted
+                and (one["run"] < 30_000) == (part == "calibration")
+            ]
+        )
 
 
 def tables(have: list[dict[str, Any]]) -> None:
@@ -285,14 +363,21 @@ def tables(have: list[dict[str, Any]]) -> None:
     def over(one: dict[str, Any], name: str) -> bool:
         return bool(one["largest"].get(name, -9) > rules[name].limit)
 
-    show([
-        {
-            "rule": name, "code": rule.code, "limit": rule.limit,
-            "largest_healthy": max((one["largest"].get(name, -9) for one in healthy), default=math.nan),
-            "false_alarms": sum(over(one, name) for one in healthy), "of": len(healthy),
-        }
-        for name, rule in rules.items()
-    ])  # fmt: skip
+    show(
+        [
+            {
+                "rule": name,
+                "code": rule.code,
+                "limit": rule.limit,
+                "largest_healthy": max(
+                    (one["largest"].get(name, -9) for one in healthy), default=math.nan
+                ),
+                "false_alarms": sum(over(one, name) for one in healthy),
+                "of": len(healthy),
+            }
+            for name, rule in rules.items()
+        ]
+    )
     rows = []
     for fault, (_, own, _) in FAULTS.items():
         some = [one for one in have if one["fault"] == fault]
@@ -303,21 +388,36 @@ def tables(have: list[dict[str, Any]]) -> None:
             return min(steps) - first if steps else None
 
         within = [
-            sum((d := delay(one, names)) is not None and d < 2 * one["every"] for one in some) for names in (own, set(rules))
+            sum((d := delay(one, names)) is not None and d < 2 * one["every"] for one in some)
+            for names in (own, set(rules))
         ]
         delays = [d / one["every"] for one in some if (d := delay(one, own)) is not None]
-        peer = sum(any(first <= step < first + 2 * one["every"] for step in one["spiked"]) for one in some)
-        early = sum(any(step < first for _, step in one["alarms"]) for one in some)  # false ones, too
-        rows.append({
-            "fault": fault, "runs": len(some), "by_its_rules": within[0], "by_any": within[1], "loss_spike": peer,
-            "median_delay_in_measurements": float(np.median(delays)) if delays else math.nan, "spoke_before": early,
-        })  # fmt: skip
+        peer = sum(
+            any(first <= step < first + 2 * one["every"] for step in one["spiked"]) for one in some
+        )
+        early = sum(
+            any(step < first for _, step in one["alarms"]) for one in some
+        )  # false ones, too
+        rows.append(
+            {
+                "fault": fault,
+                "runs": len(some),
+                "by_its_rules": within[0],
+                "by_any": within[1],
+                "loss_spike": peer,
+                "median_delay_in_measurements": float(np.median(delays)) if delays else math.nan,
+                "spoke_before": early,
+            }
+        )
     show(rows)
     for kind in (*KINDS, "all"):
         runs = [one for one in healthy if kind in (one["kind"], "all")]
         spoke, spiked = (sum(bool(one[what]) for one in runs) for what in ("alarms", "spiked"))
         ends = " to ".join(f"{end:.3f}" for end in wilson(spoke, max(1, len(runs))))
-        print(f"{kind}: {spoke} of {len(runs)} healthy runs with any alarm (95 %: {ends}); with a loss spike: {spiked}")
+        print(
+            f"{kind}: {spoke} of {len(runs)} healthy runs with any alarm (95 %: {ends}); with a "
+            f"loss spike: {spiked}"
+        )
 
 
 if __name__ == "__main__":

@@ -1,20 +1,25 @@
-"""The text alone forecasts how a trained model's contexts lie: how far, over ten texts whose tokens are more and less uneven.
+"""The text alone forecasts how a trained model's contexts lie: how far, over ten texts whose tokens
+are more and less uneven.
 
-    python benchmarks/the_text_alone_forecasts_how_contexts_lie.py [--runs 10] [--steps 60] [--folder FOLDER]
+    python benchmarks/the_text_alone_forecasts_how_contexts_lie.py [--runs 10] [--steps 60]
+    [--folder FOLDER]
 
-Each text is 20,000 tokens of a Markov chain over 40 tokens, whose successors are drawn by a Zipf law (exponents 0 to 1.8). From
-its counts alone two forecasts of the cosines of all pairs of contexts are made along the regularisation path min CE + λ‖L‖_* of
-next-token prediction: with every context counted once, and with every occurrence of it (`frequency-weighted`: the norm of a
-context costs as often as it occurs). All forecasts are written to FOLDER, with a hash, before any model is built. Then a GPT-2
-(d = 32, one block) is trained on the text; its loss picks the point of the path with the same loss, which is all that is read of
-the model. Whatever is finished stays in FOLDER: a run that was stopped goes on from there.
+Each text is 20,000 tokens of a Markov chain over 40 tokens, whose successors are drawn by a Zipf
+law (exponents 0 to 1.8). From its counts alone two forecasts of the cosines of all pairs of
+contexts are made along the regularisation path min CE + λ‖L‖_* of next-token prediction: with every
+context counted once, and with every occurrence of it (`frequency-weighted`: the norm of a context
+costs as often as it occurs). All forecasts are written to FOLDER, with a hash, before any model is
+built. Then a GPT-2 (d = 32, one block) is trained on the text; its loss picks the point of the path
+with the same loss, which is all that is read of the model. Whatever is finished stays in FOLDER: a
+run that was stopped goes on from there.
 
-Compared are the cosines between mean final states of contexts: R² is the squared correlation over pairs, each weighted by how
-often its two contexts occur; intervals leave contexts out one at a time, and that of all texts is Student's over them.
+Compared are the cosines between mean final states of contexts: R² is the squared correlation over
+pairs, each weighted by how often its two contexts occur; intervals leave contexts out one at a
+time, and that of all texts is Student's over them.
 
-Nulls: the same model's contexts with their names permuted (95 % of draws); the forecast of another text with the same exponent,
-contexts matched by rank; the model before training. Last, the forecast of the cone: the average cosine of contexts by frequency,
-forecast against measured over all texts.
+Nulls: the same model's contexts with their names permuted (95 % of draws); the forecast of another
+text with the same exponent, contexts matched by rank; the model before training. Last, the forecast
+of the cone: the average cosine of contexts by frequency, forecast against measured over all texts.
 """
 
 from __future__ import annotations
@@ -36,14 +41,20 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan.ntp import SoftLabels
 
-VOCABULARY, TOKENS, WINDOW, OCCURRENCES, POINTS = 40, 20_000, 16, 400, 10
+VOCABULARY = 40
+TOKENS = 20_000
+WINDOW = 16
+OCCURRENCES = 400
+POINTS = 10
 T = TypeVar("T")
 Forecast = list[tuple[float, np.ndarray]]
 KINDS = ("each context once", "frequency-weighted")
 
 
 def text(exponent: float, seed: int) -> np.ndarray:
-    """A chain: every token has 1 to 6 successors, drawn by a Zipf law, with probabilities from a Dirichlet."""
+    """A chain: every token has 1 to 6 successors, drawn by a Zipf law, with probabilities from a
+    Dirichlet.
+    """
     rng = np.random.default_rng(seed)
     law = np.arange(1, VOCABULARY + 1) ** -exponent
     after = np.zeros((VOCABULARY, VOCABULARY))
@@ -51,7 +62,9 @@ def text(exponent: float, seed: int) -> np.ndarray:
         support = rng.choice(VOCABULARY, rng.integers(1, 7), replace=False, p=law / law.sum())
         row[support] = rng.dirichlet(np.ones(len(support)))
     found = [0]
-    for _ in range(TOKENS - 1):  # one token in twenty is drawn anew, so that no part of the chain is left for good
+    for _ in range(
+        TOKENS - 1
+    ):  # one token in twenty is drawn anew, so that no part of the chain is left for good
         p = after[found[-1]] if rng.random() > 0.05 else law / law.sum()
         found.append(int(rng.choice(VOCABULARY, p=p)))
     return np.array(found)
@@ -70,12 +83,16 @@ def cosines(rows: np.ndarray) -> np.ndarray:
     return unit @ unit.T
 
 
-def forecast(counts: np.ndarray, kinds: tuple[str, ...] = KINDS) -> dict[str, list[tuple[float, np.ndarray]]]:
+def forecast(
+    counts: np.ndarray, kinds: tuple[str, ...] = KINDS
+) -> dict[str, list[tuple[float, np.ndarray]]]:
     """By kind: (excess over the entropy in nats, cosines of contexts [m, m]) along the path.
 
-    A minimiser has W and H balanced: with A = D·L, D² how often a context counts, HHᵀ is (AAᵀ)^½ with each side over D.
+    A minimiser has W and H balanced: with A = D·L, D² how often a context counts, HHᵀ is (AAᵀ)^½
+    with each side over D.
     """
-    p, often = counts / counts.sum(1, keepdims=True), counts.sum(1)
+    p = counts / counts.sum(1, keepdims=True)
+    often = counts.sum(1)
     repeats = np.maximum(1, np.rint(OCCURRENCES * often / often.sum()).astype(int))
     found = {}
     for kind, labels, times in (
@@ -86,7 +103,9 @@ def forecast(counts: np.ndarray, kinds: tuple[str, ...] = KINDS) -> dict[str, li
             continue
         first = np.cumsum(times) - times
         largest = largest_penalty(labels)
-        path = regularisation_path(labels, largest * np.geomspace(0.7, 1e-4, POINTS), gap=1e-3, max_iterations=200)
+        path = regularisation_path(
+            labels, largest * np.geomspace(0.7, 1e-4, POINTS), gap=1e-3, max_iterations=200
+        )
         found[kind] = []
         for point in path:
             scaled = point.logits[first] * np.sqrt(times)[:, None]
@@ -120,10 +139,20 @@ def trained(ids: np.ndarray, steps: int, seed: int) -> tuple[GPT2LMHeadModel, GP
     """A model before and after training on the text."""
     torch.manual_seed(seed)
     config = GPT2Config(
-        vocab_size=VOCABULARY, n_positions=WINDOW, n_embd=32, n_layer=1, n_head=2, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0,
-        tie_word_embeddings=False, bos_token_id=None, eos_token_id=None,
-    )  # fmt: skip
-    before, model = GPT2LMHeadModel(config), GPT2LMHeadModel(config)
+        vocab_size=VOCABULARY,
+        n_positions=WINDOW,
+        n_embd=32,
+        n_layer=1,
+        n_head=2,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+        tie_word_embeddings=False,
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    before = GPT2LMHeadModel(config)
+    model = GPT2LMHeadModel(config)
     before.load_state_dict(model.state_dict())
     windows = torch.from_numpy(ids[: len(ids) // WINDOW * WINDOW].reshape(-1, WINDOW))
     optimiser = torch.optim.AdamW(model.parameters(), lr=3e-3, weight_decay=0.1)
@@ -137,17 +166,21 @@ def trained(ids: np.ndarray, steps: int, seed: int) -> tuple[GPT2LMHeadModel, GP
 
 
 def r_squared(a: np.ndarray, b: np.ndarray, often: np.ndarray) -> float:
-    """The squared correlation of the entries off the diagonal, weighted by both contexts' frequency."""
+    """The squared correlation of the entries off the diagonal, weighted by both contexts'
+    frequency.
+    """
     i, j = np.triu_indices(len(a), 1)
     w = often[i] * often[j]
     w = w / w.sum()
-    x, y = a[i, j] - w @ a[i, j], b[i, j] - w @ b[i, j]
+    x = a[i, j] - w @ a[i, j]
+    y = b[i, j] - w @ b[i, j]
     return float((w @ (x * y)) ** 2 / ((w @ x**2) * (w @ y**2)))
 
 
 def jackknife(a: np.ndarray, b: np.ndarray, often: np.ndarray) -> tuple[float, float]:
     """The 95 % interval of R² from leaving contexts out one at a time."""
-    value, n = r_squared(a, b, often), len(a)
+    value = r_squared(a, b, often)
+    n = len(a)
     left = []
     for k in range(n):
         rest = np.delete(np.arange(n), k)
@@ -178,7 +211,10 @@ def kept(path: Path, make: Callable[[], T]) -> T:
 
 
 def as_lists(forecasts: dict[str, Forecast]) -> dict[str, list[tuple[float, list[list[float]]]]]:
-    return {kind: [(excess, table.tolist()) for excess, table in path] for kind, path in forecasts.items()}
+    return {
+        kind: [(excess, table.tolist()) for excess, table in path]
+        for kind, path in forecasts.items()
+    }
 
 
 def run(z: float, seed: int, path: dict[str, Forecast], steps: int) -> dict[str, Any]:
@@ -190,26 +226,33 @@ def run(z: float, seed: int, path: dict[str, Forecast], steps: int) -> dict[str,
     entropy = -float((counts * np.log(np.where(counts > 0, p, 1))).sum() / counts.sum())
     before, model = trained(ids, steps, seed)
     states, loss = measured(model, ids, seen)
-    own, excess = cosines(states), loss - entropy
+    own = cosines(states)
+    excess = loss - entropy
     row: dict[str, Any] = {"zipf": z, "excess": excess}
     for kind in KINDS:
         expected = at_loss(path[kind], excess)
         row[kind] = [r_squared(own, expected, often), *jackknife(own, expected, often)]
     rng = np.random.default_rng(seed)
     orders = [rng.permutation(len(own)) for _ in range(200)]
-    row["permuted"] = float(np.quantile([r_squared(own, expected[np.ix_(o, o)], often) for o in orders], 0.95))
+    row["permuted"] = float(
+        np.quantile([r_squared(own, expected[np.ix_(o, o)], often) for o in orders], 0.95)
+    )
     # Another text's contexts, the most frequent held against the most frequent.
     _, other_counts = counted(text(z, 1000 + seed))
     size = min(len(own), len(other_counts))
     ranks = np.argsort(-often)[:size], np.argsort(-other_counts.sum(1))[:size]
     theirs = at_loss(forecast(other_counts, KINDS[1:])[KINDS[1]], excess)
-    row["another"] = r_squared(own[np.ix_(ranks[0], ranks[0])], theirs[np.ix_(ranks[1], ranks[1])], often[ranks[0]])
+    row["another"] = r_squared(
+        own[np.ix_(ranks[0], ranks[0])], theirs[np.ix_(ranks[1], ranks[1])], often[ranks[0]]
+    )
     row["untrained"] = r_squared(cosines(measured(before, ids, seen)[0]), expected, often)
     return row | {"cone": cone(own, often), "cone forecast": cone(expected, often)}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--folder", type=Path, default=Path("forecasts"))
@@ -222,24 +265,48 @@ def main() -> None:
     paths = []
     for seed, (z, file) in enumerate(zip(exponents, files, strict=True)):
         lists = kept(file, lambda z=z, seed=seed: as_lists(forecast(counted(text(z, seed))[1])))  # type: ignore[misc]
-        paths.append({kind: [(excess, np.array(table)) for excess, table in path] for kind, path in lists.items()})
+        paths.append(
+            {
+                kind: [(excess, np.array(table)) for excess, table in path]
+                for kind, path in lists.items()
+            }
+        )
     together = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
     print(f"forecasts written: sha256 {together}\n", flush=True)
-    print(f"| Zipf | nats above entropy | {' | '.join(KINDS)} | permuted (95 %) | another text | untrained | cone | forecast |")
+    print(
+        f"| Zipf | nats above entropy | {' | '.join(KINDS)} | permuted (95 %) | another text | "
+        "untrained | cone | forecast |"
+    )
     print("|---|---|---|---|---|---|---|---|---|")
     rows = []
     for seed, (z, path) in enumerate(zip(exponents, paths, strict=True)):
-        row = kept(options.folder / f"run-{z}-{options.steps}.json", lambda: run(z, seed, path, options.steps))  # noqa: B023
+        row = kept(
+            options.folder / f"run-{z}-{options.steps}.json",
+            lambda: run(z, seed, path, options.steps),
+        )  # noqa: B023
         rows.append(row)
         cells = [f"{row[kind][0]:.2f} [{row[kind][1]:.2f}, {row[kind][2]:.2f}]" for kind in KINDS]
         cells += [f"{row[name]:.2f}" for name in ("permuted", "another", "untrained")]
-        print(f"| {z} | {row['excess']:.3f} | {' | '.join(cells)} | {row['cone']:.3f} | {row['cone forecast']:.3f} |", flush=True)
+        print(
+            f"| {z} | {row['excess']:.3f} | {' | '.join(cells)} | {row['cone']:.3f} | "
+            f"{row['cone forecast']:.3f} |",
+            flush=True,
+        )
     scores = {kind: of_all([row[kind][0] for row in rows]) for kind in KINDS}
-    print(f"\nR² over {options.runs} texts: " + "; ".join(f"{kind} {said}" for kind, said in scores.items()))
-    print(f"the second less the first: {of_all([row[KINDS[1]][0] - row[KINDS[0]][0] for row in rows])}")
+    print(
+        f"\nR² over {options.runs} texts: "
+        + "; ".join(f"{kind} {said}" for kind, said in scores.items())
+    )
+    print(
+        "the second less the first: "
+        f"{of_all([row[KINDS[1]][0] - row[KINDS[0]][0] for row in rows])}"
+    )
     pairs = np.array([(row["cone"], row["cone forecast"]) for row in rows])
     rng = np.random.default_rng(0)
-    draws = [np.corrcoef(pairs[rng.integers(0, len(pairs), len(pairs))].T)[0, 1] ** 2 for _ in range(2000)]
+    draws = [
+        np.corrcoef(pairs[rng.integers(0, len(pairs), len(pairs))].T)[0, 1] ** 2
+        for _ in range(2000)
+    ]
     print(
         f"R² of the cone over texts: {np.corrcoef(pairs.T)[0, 1] ** 2:.2f} "
         f"[{np.nanquantile(draws, 0.025):.2f}, {np.nanquantile(draws, 0.975):.2f}] (bootstrap)"

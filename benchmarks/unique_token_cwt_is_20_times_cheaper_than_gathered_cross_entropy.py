@@ -1,11 +1,13 @@
 """Loss, forward and backward: unique-token CWT is over 20 times cheaper than gathered cross-entropy
 
-At V = 100,000, K = 1,280, d = 512. The baseline is the fair one: only the K masked rows are projected, by each of three
-implementations, torch's fused linear cross-entropy among them. The dense [V, d] gradient of the table
-is counted on both sides, in time and in memory; the sparse variant gives the same gradient as U rows.
-The last columns add what every language model has: the hidden states begin as rows of the same table, whose gradient
-from there is dense anyway. The sparse rows join it; a second dense gradient does not fit into the first one's place.
-Run: python benchmarks/unique_token_cwt_is_20_times_cheaper_than_gathered_cross_entropy.py [--repeats 2] [--threads 1]
+At V = 100,000, K = 1,280, d = 512. The baseline is the fair one: only the K masked rows are
+projected, by each of three implementations, torch's fused linear cross-entropy among them. The
+dense [V, d] gradient of the table is counted on both sides, in time and in memory; the sparse
+variant gives the same gradient as U rows. The last columns add what every language model has: the
+hidden states begin as rows of the same table, whose gradient from there is dense anyway. The sparse
+rows join it; a second dense gradient does not fit into the first one's place. Run: python
+benchmarks/unique_token_cwt_is_20_times_cheaper_than_gathered_cross_entropy.py [--repeats 2]
+[--threads 1]
 """
 
 from __future__ import annotations
@@ -29,25 +31,39 @@ def main() -> None:
     torch.set_num_threads(options.threads)
     gpu = torch.cuda.is_available()
     size = (options.rows, options.vocabulary, options.width)
-    seconds = medians(list(VARIANTS), *size, options.repeats, "cuda" if gpu else "cpu", torch.bfloat16 if gpu else torch.float32)
+    seconds = medians(
+        list(VARIANTS),
+        *size,
+        options.repeats,
+        "cuda" if gpu else "cpu",
+        torch.bfloat16 if gpu else torch.float32,
+    )
     peak = {name: peak_mib(name, *size) for name in VARIANTS}
     whole = {name: peak_mib(name, *size, lookup=True) for name in VARIANTS}
     unique = len(pool_of(problem(*size)[2]).ids)
-    print(f"K = {size[0]:,} rows, U = {unique:,} unique, V = {size[1]:,}, d = {size[2]}; {machine()}")
+    print(
+        f"K = {size[0]:,} rows, U = {unique:,} unique, V = {size[1]:,}, d = {size[2]}; {machine()}"
+    )
     dense = size[1] * size[2] * (2 if gpu else 4) / 2**20
     print(f"one dense gradient of the table is {dense:.0f} MiB\n")
-    print("| loss | ms | unique is faster by | peak MiB | unique is smaller by | with lookup, MiB | sparse is smaller by |")
+    print(
+        "| loss | ms | unique is faster by | peak MiB | unique is smaller by | with lookup, MiB "
+        "| sparse is smaller by |"
+    )
     print("|---|---|---|---|---|---|---|")
     own = "CWT unique, sparse gradient"
     for name in VARIANTS:
-        faster, smaller = seconds[name] / seconds["CWT unique"], peak[name] / peak["CWT unique"]
+        faster = seconds[name] / seconds["CWT unique"]
+        smaller = peak[name] / peak["CWT unique"]
         print(
-            f"| {name} | {1000 * seconds[name]:.1f} | {faster:.1f} x | {peak[name]:.0f} | {smaller:.1f} x "
+            f"| {name} | {1000 * seconds[name]:.1f} | {faster:.1f} x | {peak[name]:.0f} | "
+            f"{smaller:.1f} x "
             f"| {whole[name]:.0f} | {whole[name] / whole[own]:.1f} x |"
         )
     best = min(peak[name] for name in VARIANTS if name.startswith("CE"))
     print(
-        f"\nNo contrastive loss that hands over a dense gradient can need less than that gradient, {dense:.0f} MiB: against the "
+        "\nNo contrastive loss that hands over a dense gradient can need less than that "
+        f"gradient, {dense:.0f} MiB: against the "
         f"thriftiest cross-entropy ({best:.0f} MiB) the ratio is {best / dense:.1f} at most."
     )
 

@@ -1,11 +1,14 @@
-"""What a GPU makes of it: the scan beside its forward pass, split float32 beside float64, losses side by side, exact inversion
+"""What a GPU makes of it: the scan beside its forward pass, split float32 beside float64, losses
+side by side, exact inversion
 
-Four tables, each of ratios within one run. Models are Llamas of 1 and of 8 billion parameters with random weights in bf16, which
-cost what trained ones do; texts are drawn bytes. Without a GPU the same is run at tiny sizes on the CPU, so that the script
-is known to work: those figures say nothing of a GPU, and the first line says so.
+Four tables, each of ratios within one run. Models are Llamas of 1 and of 8 billion parameters with
+random weights in bf16, which cost what trained ones do; texts are drawn bytes. Without a GPU the
+same is run at tiny sizes on the CPU, so that the script is known to work: those figures say nothing
+of a GPU, and the first line says so.
 
     make gpu
-    python benchmarks/what_a_gpu_makes_of_scan_losses_and_inversion.py [--tokens 65536] [--parts scan,moments,losses,inversion]
+    python benchmarks/what_a_gpu_makes_of_scan_losses_and_inversion.py [--tokens 65536] [--parts
+    scan,moments,losses,inversion]
 """
 
 from __future__ import annotations
@@ -55,9 +58,14 @@ def built(shape: Shape) -> Lens:
     """A model of that shape on the device, random weights."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        hidden_size=shape.width, intermediate_size=shape.inner, num_hidden_layers=shape.blocks, vocab_size=shape.vocabulary,
-        num_attention_heads=shape.heads, num_key_value_heads=shape.groups, max_position_embeddings=2 * CONTEXT,
-    )  # fmt: skip
+        hidden_size=shape.width,
+        intermediate_size=shape.inner,
+        num_hidden_layers=shape.blocks,
+        vocab_size=shape.vocabulary,
+        num_attention_heads=shape.heads,
+        num_key_value_heads=shape.groups,
+        max_position_embeddings=2 * CONTEXT,
+    )
     kept = torch.get_default_dtype()
     torch.set_default_dtype(DTYPE)
     try:
@@ -85,8 +93,12 @@ def scan(tokens: int) -> None:
     for name, shape in SHAPES.items():
         lens = built(shape)
         drawn = torch.Generator().manual_seed(0)
-        text = [bytes(torch.randint(32, 127, (tokens + CONTEXT,), generator=drawn).tolist()).decode()]
-        work = list(batches(Windows(text, lens.require_tokenizer(), CONTEXT, max_tokens=tokens), BATCH))
+        text = [
+            bytes(torch.randint(32, 127, (tokens + CONTEXT,), generator=drawn).tolist()).decode()
+        ]
+        work = list(
+            batches(Windows(text, lens.require_tokenizer(), CONTEXT, max_tokens=tokens), BATCH)
+        )
         last = lens.default_sites[-1:]
 
         def bare(lens: Lens = lens, work: list[Any] = work, last: Sequence[str] = last) -> None:
@@ -107,11 +119,17 @@ def scan(tokens: int) -> None:
         ratios = [one / other for one, other in zip(times["whole"], times["bare"], strict=True)]
         rows.append(
             {
-                "model": name, "sites": len(lens.default_sites), "tokens": tokens, "forward_s": median(times["bare"]),
-                "scan_s": median(times["whole"]), "scan_over_forward": median(ratios),
-                "beside_the_model_GB": (torch.cuda.max_memory_allocated() - before) / 1e9 if GPU else "",
+                "model": name,
+                "sites": len(lens.default_sites),
+                "tokens": tokens,
+                "forward_s": median(times["bare"]),
+                "scan_s": median(times["whole"]),
+                "scan_over_forward": median(ratios),
+                "beside_the_model_GB": (torch.cuda.max_memory_allocated() - before) / 1e9
+                if GPU
+                else "",
             }
-        )  # fmt: skip
+        )
         del lens, bare, whole
         if GPU:
             torch.cuda.empty_cache()
@@ -119,16 +137,19 @@ def scan(tokens: int) -> None:
 
 
 def moments() -> None:
-    """One second moment: float64, float32 split in 3 slices of 8 bits (docs/states.md has the bound), plain float32."""
+    """One second moment: float64, float32 split in 3 slices of 8 bits (docs/states.md has the
+    bound), plain float32.
+    """
     from second_moments_from_split_float32_are_slower_than_float64_on_a_cpu import moment
 
     rows = []
     for width in (2048, 4096) if GPU else (64,):
         x = torch.randn(16_384 if GPU else 512, width, device=DEVICE)
         ways = {
-            "float64": lambda x=x: x.double().T @ x.double(), "3 slices": lambda x=x: moment(x, 3),
+            "float64": lambda x=x: x.double().T @ x.double(),
+            "3 slices": lambda x=x: moment(x, 3),
             "float32": lambda x=x: x.T @ x,
-        }  # fmt: skip
+        }
         exact = ways["float64"]()
         for way in ways.values():
             way()
@@ -136,7 +157,15 @@ def moments() -> None:
         for name, way in ways.items():
             error = float((way().double() - exact).abs().max() / exact.diagonal().max())
             times_64 = times[name] / times["float64"]
-            rows.append({"d": width, "products": name, "ms": 1e3 * times[name], "times_float64": times_64, "error": error})
+            rows.append(
+                {
+                    "d": width,
+                    "products": name,
+                    "ms": 1e3 * times[name],
+                    "times_float64": times_64,
+                    "error": error,
+                }
+            )
     show(rows)
 
 
@@ -170,24 +199,38 @@ def inversion() -> None:
     show(
         [
             {
-                "model": name, "site": site, "tokens": length, "recovered": float(result.token_accuracy),
-                "s_a_token": seconds / length, "verdict": str(result.prompts[0].verdict),
+                "model": name,
+                "site": site,
+                "tokens": length,
+                "recovered": float(result.token_accuracy),
+                "s_a_token": seconds / length,
+                "verdict": str(result.prompts[0].verdict),
             }
         ]
-    )  # fmt: skip
+    )
     print("\nThe readout's fit is counted in.")
 
 
 def main() -> None:
     """Every part."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--tokens", type=int, default=65_536 if GPU else 512)
     parser.add_argument("--parts", default="scan,moments,losses,inversion")
     options = parser.parse_args()
     if not GPU:
-        print("**There is no GPU here: tiny sizes on the CPU, which say only that the script works.**\n")
+        print(
+            "**There is no GPU here: tiny sizes on the CPU, which say only that the script "
+            "works.**\n"
+        )
     print(machine())
-    parts = {"scan": lambda: scan(options.tokens), "moments": moments, "losses": losses, "inversion": inversion}
+    parts = {
+        "scan": lambda: scan(options.tokens),
+        "moments": moments,
+        "losses": losses,
+        "inversion": inversion,
+    }
     for name in options.parts.split(","):
         print(f"\n{(parts[name].__doc__ or globals()[name].__doc__).strip()}\n")
         parts[name]()

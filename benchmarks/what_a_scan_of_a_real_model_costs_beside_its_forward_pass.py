@@ -1,16 +1,19 @@
 """What a scan of a real model costs beside its forward pass.
 
-Qwen2.5-Coder-1.5B (28 blocks, d = 1,536, float32, mapped from its files) and all-mpnet-base-v2 (12 blocks, d = 768), in
-windows of 128 tokens of wikitext-2, mpnet's of 384, every default site and measure. Three ways over the same windows, each in
-a process of its own, in turns:
+Qwen2.5-Coder-1.5B (28 blocks, d = 1,536, float32, mapped from its files) and all-mpnet-base-v2 (12
+blocks, d = 768), in windows of 128 tokens of wikitext-2, mpnet's of 384, every default site and
+measure. Three ways over the same windows, each in a process of its own, in turns:
 
 - *bare*: the forward pass, without the head, nothing kept;
 - *scan*: `headscan scan` with its intervals, sinks, page and stored state;
-- *obvious*: all hidden states kept, then one Gram matrix in float64, its eigenvalues and the mean cosine for each site.
+- *obvious*: all hidden states kept, then one Gram matrix in float64, its eigenvalues and the mean
+  cosine for each site.
 
-Loading is not in the times: nor is hashing the weights' files, which every way would need to say which model it was.
+Loading is not in the times: nor is hashing the weights' files, which every way would need to say
+which model it was.
 
-    python benchmarks/what_a_scan_of_a_real_model_costs_beside_its_forward_pass.py [--tokens 4096] [--rounds 3] [--models M]
+    python benchmarks/what_a_scan_of_a_real_model_costs_beside_its_forward_pass.py [--tokens 4096]
+    [--rounds 3] [--models M]
 
 A run that was stopped goes on where it was: every finished line stands in `--lines`.
 """
@@ -33,7 +36,11 @@ from statistics import median
 import torch
 
 REAL = Path(os.environ.get("HEADSCAN_REAL", "~/.cache/headscan/real")).expanduser()
-TEXTS = Path(os.environ.get("HEADSCAN_TEXTS", Path(__file__).resolve().parents[2] / "shared" / "assets" / "text"))
+TEXTS = Path(
+    os.environ.get(
+        "HEADSCAN_TEXTS", Path(__file__).resolve().parents[2] / "shared" / "assets" / "text"
+    )
+)
 TEXT = str(TEXTS / "wikitext-2" / "test.txt")
 NAMES = {"qwen": "Qwen2.5-Coder-1.5B", "all-mpnet-base-v2": "all-mpnet-base-v2"}
 CONTEXT = 128
@@ -46,8 +53,11 @@ def status(name: str) -> float:
 
 
 def watched(work: Callable[[], object]) -> dict[str, float]:
-    """Seconds, those of all threads, GB of the largest private memory meanwhile, and GB written to the disk."""
-    most, done = [status("RssAnon")], threading.Event()
+    """Seconds, those of all threads, GB of the largest private memory meanwhile, and GB written to
+    the disk.
+    """
+    most = [status("RssAnon")]
+    done = threading.Event()
 
     def watch() -> None:
         while not done.wait(0.02):
@@ -55,9 +65,11 @@ def watched(work: Callable[[], object]) -> dict[str, float]:
 
     thread = threading.Thread(target=watch)
     thread.start()
-    start, cpu = time.perf_counter(), time.process_time()
+    start = time.perf_counter()
+    cpu = time.process_time()
     work()
-    seconds, cpu = time.perf_counter() - start, time.process_time() - cpu
+    seconds = time.perf_counter() - start
+    cpu = time.process_time() - cpu
     done.set()
     thread.join()
     written = int(Path("/proc/self/io").read_text().split("wchar:")[1].split()[0]) / 1e9
@@ -75,7 +87,8 @@ def way(name: str, model: str, text: str, tokens: int) -> dict[str, float]:
     weights = sum(p.numel() * p.element_size() for p in lens.model.parameters()) / 1e9
     before = status("RssAnon")
     sites = list(lens.default_sites)
-    # The scan's own windows: those of a sentence encoder are as long as it was trained with, whatever the default.
+    # The scan's own windows: those of a sentence encoder are as long as it was trained with,
+    # whatever the default.
     work = list(ModelSource(lens, text, Reading(max_tokens=tokens), context=CONTEXT).batches())
     kept: dict[str, list[torch.Tensor]] = {site: [] for site in sites}
 
@@ -89,7 +102,11 @@ def way(name: str, model: str, text: str, tokens: int) -> dict[str, float]:
 
     def obvious() -> None:
         for batch in work:
-            lens.run(torch.from_numpy(batch.ids), sites=sites, each=lambda site, x: kept[site].append(x.clone()))
+            lens.run(
+                torch.from_numpy(batch.ids),
+                sites=sites,
+                each=lambda site, x: kept[site].append(x.clone()),
+            )
         for states in kept.values():
             x = torch.cat(states).flatten(0, 1).double()
             covariance = x.T @ x / len(x)
@@ -97,11 +114,19 @@ def way(name: str, model: str, text: str, tokens: int) -> dict[str, float]:
             shares = shares / shares.sum()
             unit = (x / x.norm(dim=1, keepdim=True)).sum(0)
             (unit @ unit - len(x)) / (len(x) * (len(x) - 1))
-            torch.exp(-(shares * shares.log()).sum()), covariance.trace() ** 2 / covariance.square().sum()
+            (
+                torch.exp(-(shares * shares.log()).sum()),
+                covariance.trace() ** 2 / covariance.square().sum(),
+            )
 
     found = watched({"bare": bare, "scan": scan, "obvious": obvious}[name])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return found | {"peak": peak, "weights": weights, "loaded": before, "positions": sum(b.ids.size for b in work)}
+    return found | {
+        "peak": peak,
+        "weights": weights,
+        "loaded": before,
+        "positions": sum(b.ids.size for b in work),
+    }
 
 
 def lines(file: Path) -> dict[str, dict[str, float]]:
@@ -111,12 +136,23 @@ def lines(file: Path) -> dict[str, dict[str, float]]:
     return {row["key"]: row for row in map(json.loads, file.read_text().splitlines())}
 
 
-def measured(file: Path, model: str, name: str, round_: int, options: argparse.Namespace) -> dict[str, float]:
+def measured(
+    file: Path, model: str, name: str, round_: int, options: argparse.Namespace
+) -> dict[str, float]:
     """One way in a process of its own, or what stands in the file of it."""
     key = f"{model} {name} {options.tokens} {options.threads} {round_}"
     known = lines(file)
     if key not in known:
-        command = [sys.executable, __file__, "--way", name, "--models", model, "--tokens", str(options.tokens)]
+        command = [
+            sys.executable,
+            __file__,
+            "--way",
+            name,
+            "--models",
+            model,
+            "--tokens",
+            str(options.tokens),
+        ]
         command += ["--threads", str(options.threads), "--text", options.text]
         done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
         known[key] = {"key": key} | json.loads(done.stdout.splitlines()[-1])
@@ -129,8 +165,14 @@ def measured(file: Path, model: str, name: str, round_: int, options: argparse.N
 
 def table(model: str, runs: dict[str, list[dict[str, float]]], tokens: int) -> None:
     """The lines of one model."""
-    print(f"\n{NAMES.get(model, model)}, {runs['bare'][0]['positions']:,.0f} tokens, {len(runs['bare'])} rounds:\n")
-    print("| way | seconds (median; all) | of the forward pass | peak memory | beside the model | private | written |")
+    print(
+        f"\n{NAMES.get(model, model)}, {runs['bare'][0]['positions']:,.0f} tokens, "
+        f"{len(runs['bare'])} rounds:\n"
+    )
+    print(
+        "| way | seconds (median; all) | of the forward pass | peak memory | beside the model | "
+        "private | written |"
+    )
     print("|---|---|---|---|---|---|---|")
     bare = median(run["seconds"] for run in runs["bare"])
     for name, own in runs.items():
@@ -146,10 +188,12 @@ def table(model: str, runs: dict[str, list[dict[str, float]]], tokens: int) -> N
     paired = [a["seconds"] / b["seconds"] for a, b in zip(runs["scan"], runs["bare"], strict=False)]
     limit = LIMITS.get(tokens)
     print(
-        f"\nScan over bare, round by round: {', '.join(f'{ratio:.3f}' for ratio in paired)}; median {median(paired):.3f}"
+        f"\nScan over bare, round by round: {', '.join(f'{ratio:.3f}' for ratio in paired)}; "
+        f"median {median(paired):.3f}"
         + (f" (limit {limit})" if limit else "")
         + f". Memory beside the model (weights {runs['scan'][0]['weights']:.2f} GB; limit 1.5 GB): "
-        f"{max(run['peak'] for run in runs['scan']) - runs['scan'][0]['weights']:.2f} GB, with the libraries' own."
+        f"{max(run['peak'] for run in runs['scan']) - runs['scan'][0]['weights']:.2f} GB, with "
+        "the libraries' own."
     )
 
 

@@ -1,10 +1,13 @@
-"""What comparing all layers of two models costs beside their two forward passes: the goal is 1.6 times these.
+"""What comparing all layers of two models costs beside their two forward passes: the goal is 1.6
+times these.
 
-    python benchmarks/what_comparing_all_layers_costs_beside_the_passes.py [--tokens 65536] [--cases '7 x 7']
+    python benchmarks/what_comparing_all_layers_costs_beside_the_passes.py [--tokens 65536] [--cases
+    '7 x 7']
 
-Seven sites by seven: gpt-vanilla and gpt-headless (d = 128, 5 blocks), as they ship. Twelve by twelve: two GPT-2s of 12 blocks,
-d = 256, random weights. Processor time of one thread: the two models run on the text alone, then `headscan compare` on it,
-all measures, intervals and 99 permutations; of what it takes beyond the passes a part does not grow with the text, which is given
+Seven sites by seven: gpt-vanilla and gpt-headless (d = 128, 5 blocks), as they ship. Twelve by
+twelve: two GPT-2s of 12 blocks, d = 256, random weights. Processor time of one thread: the two
+models run on the text alone, then `headscan compare` on it, all measures, intervals and 99
+permutations; of what it takes beyond the passes a part does not grow with the text, which is given
 by a second run on a quarter of it.
 """
 
@@ -51,26 +54,44 @@ def twelve() -> list[Lens]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", required=True, help="a text of enough tokens")
     parser.add_argument("--tokens", type=int, default=65536)
-    parser.add_argument("--cases", default="7 x 7,12 x 12", help="which of the two, comma-separated")
+    parser.add_argument(
+        "--cases", default="7 x 7,12 x 12", help="which of the two, comma-separated"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     cases = {
-        "7 x 7": ([Lens.load(name) for name in ("gpt-vanilla", "gpt-headless")], "embedding,block.?,final_norm"),
+        "7 x 7": (
+            [Lens.load(name) for name in ("gpt-vanilla", "gpt-headless")],
+            "embedding,block.?,final_norm",
+        ),
         "12 x 12": (twelve(), "block.?,block.1?"),
     }
     print("| sites | tokens | two passes, s | compare, s | ratio | of it whatever the length, s |")
     print("|---|---|---|---|---|---|")
-    for name, (lenses, sites) in ((name, case) for name, case in cases.items() if name in options.cases):
+    for name, (lenses, sites) in (
+        (name, case) for name, case in cases.items() if name in options.cases
+    ):
         few = options.tokens // 4
         alone(lenses, options.text, 2048, sites)
-        small = [alone(lenses, options.text, few, sites), compared(lenses, options.text, few, sites)]
-        large = [alone(lenses, options.text, options.tokens, sites), compared(lenses, options.text, options.tokens, sites)]
+        small = [
+            alone(lenses, options.text, few, sites),
+            compared(lenses, options.text, few, sites),
+        ]
+        large = [
+            alone(lenses, options.text, options.tokens, sites),
+            compared(lenses, options.text, options.tokens, sites),
+        ]
         beyond = [small[1] - small[0], large[1] - large[0]]
         fixed = beyond[0] - (beyond[1] - beyond[0]) / 3
-        print(f"| {name} | {options.tokens:,} | {large[0]:.1f} | {large[1]:.1f} | {large[1] / large[0]:.2f} | {fixed:.1f} |")
+        print(
+            f"| {name} | {options.tokens:,} | {large[0]:.1f} | {large[1]:.1f} | "
+            f"{large[1] / large[0]:.2f} | {fixed:.1f} |"
+        )
 
 
 if __name__ == "__main__":

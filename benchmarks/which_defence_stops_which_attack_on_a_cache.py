@@ -1,10 +1,13 @@
-"""Which defence stops which attack on a key-value cache, and what KV-Cloak costs beside a forward pass.
+"""Which defence stops which attack on a key-value cache, and what KV-Cloak costs beside a forward
+pass.
 
-python benchmarks/which_defence_stops_which_attack_on_a_cache.py MODEL TEXT [SITES] [WINDOWS] [LENGTH] [CANDIDATES] [DEFENCES]
+python benchmarks/which_defence_stops_which_attack_on_a_cache.py MODEL TEXT [SITES] [WINDOWS]
+[LENGTH] [CANDIDATES] [DEFENCES]
 
-Inversion, collision and injection (arXiv:2508.09442) on what lies in memory behind each defence, its secrets unknown, and exact
-search, which has KV-Cloak's secrets: share of tokens read with 95 % intervals. Cost is processor time to store the whole cache of
-one window and to take it back, of the forward pass that made it; in PyTorch, not fused into the weights as its authors do.
+Inversion, collision and injection (arXiv:2508.09442) on what lies in memory behind each defence,
+its secrets unknown, and exact search, which has KV-Cloak's secrets: share of tokens read with 95 %
+intervals. Cost is processor time to store the whole cache of one window and to take it back, of the
+forward pass that made it; in PyTorch, not fused into the weights as its authors do.
 """
 
 import sys
@@ -30,29 +33,50 @@ def main() -> None:
     lens = Lens.load(model)
     start = time.process_time()
     result = privacy(
-        lens, text, release="cache", sites=sites, windows=int(windows), length=int(length), candidates=int(candidates),
-        noise=(0.0,), max_tokens=4000, defence=defences, test="attacks",
-    )  # fmt: skip
+        lens,
+        text,
+        release="cache",
+        sites=sites,
+        windows=int(windows),
+        length=int(length),
+        candidates=int(candidates),
+        noise=(0.0,),
+        max_tokens=4000,
+        defence=defences,
+        test="attacks",
+    )
     for row in [*result.rows, *result.trials]:
         exact = isinstance(row, LeakRow)
-        value, ends = (row.text_accuracy, row.text_accuracy_interval) if exact else (row.value, row.interval)
+        value, ends = (
+            (row.text_accuracy, row.text_accuracy_interval) if exact else (row.value, row.interval)
+        )
         how = f"exact search ({row.verdict})" if exact else row.setting
         print(f"{row.defence:12} {row.site:12} {value:.2f} [{ends[0]:.2f}, {ends[1]:.2f}] {how}")
     print(f"processor time: {time.process_time() - start:.0f} s")
     heads = lens.model.config.get_text_config()
     width = getattr(heads, "head_dim", None) or heads.hidden_size // heads.num_attention_heads
-    defence, ids, best = MECHANISMS["kv-cloak"](width=width), torch.randint(0, lens.vocabulary_size, (1, 128)), []
+    defence = MECHANISMS["kv-cloak"](width=width)
+    ids = torch.randint(0, lens.vocabulary_size, (1, 128))
+    best = []
     for _ in range(3):
         with torch.no_grad():
-            begun, cache = time.process_time(), DynamicCache()
+            begun = time.process_time()
+            cache = DynamicCache()
             lens.model(input_ids=ids, past_key_values=cache, use_cache=True)
-            forward, begun = time.process_time() - begun, time.process_time()
+            forward = time.process_time() - begun
+            begun = time.process_time()
             for layer in cache.layers:
                 for plain in (layer.keys, layer.values):
-                    stored, back = defence.cloaked(plain[0].transpose(0, 1).flatten(1).float(), torch.Generator().manual_seed(0))
+                    stored, back = defence.cloaked(
+                        plain[0].transpose(0, 1).flatten(1).float(),
+                        torch.Generator().manual_seed(0),
+                    )
                     back(stored)
         best.append((time.process_time() - begun) / forward)
-    print(f"KV-Cloak, stored and taken back, 128 tokens: {min(best):.2f} to {max(best):.2f} forward passes")
+    print(
+        f"KV-Cloak, stored and taken back, 128 tokens: {min(best):.2f} to {max(best):.2f} "
+        "forward passes"
+    )
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
-"""Headless against vanilla: the same body, data, order and seed under two objectives, for the scripts beside this file.
+"""Headless against vanilla: the same body, data, order and seed under two objectives, for the
+scripts beside this file.
 
-Both are compared at equal tokens (steps) and at equal processor time. Time is that of the process, measurements left
-out: another load on the machine slows the clock on the wall, not this one.
+Both are compared at equal tokens (steps) and at equal processor time. Time is that of the process,
+measurements left out: another load on the machine slows the clock on the wall, not this one.
 """
 
 from __future__ import annotations
@@ -31,9 +32,10 @@ __all__ = ["BIASED", "HEADLESS_ARM", "TIED", "VANILLA", "Arm", "run_arm", "summa
 
 @dataclass(frozen=True)
 class Arm:
-    """One side of the comparison: a name, an objective, whether a head is tied to the input table, and whether it has a
-    bias, started at the log of the unigram probabilities (which a head without one must draw from the hidden states),
-    and what is added to the loss."""
+    """One side of the comparison: a name, an objective, whether a head is tied to the input table,
+    and whether it has a bias, started at the log of the unigram probabilities (which a head without
+    one must draw from the hidden states), and what is added to the loss.
+    """
 
     name: str
     objective: str
@@ -62,11 +64,13 @@ def run_arm(
     finetune: int = 0,
     keep: list[Any] | None = None,
 ) -> list[dict[str, Any]]:
-    """Train one arm; one point every `every` steps: step, seconds, nats (by way of reading out), bits_per_byte, sites.
+    """Train one arm; one point every `every` steps: step, seconds, nats (by way of reading out),
+    bits_per_byte, sites.
 
-    seconds: go on past the recipe's steps until so much processor time is used (equal time); the learning rate is
-    constant after its warm-up, so that every point is a fair end. finetune: steps of head recovery by cross-entropy,
-    at the end. keep: a list that the trained model is appended to.
+    seconds: go on past the recipe's steps until so much processor time is used (equal time); the
+    learning rate is constant after its warm-up, so that every point is a fair end. finetune: steps
+    of head recovery by cross-entropy, at the end. keep: a list that the trained model is appended
+    to.
     """
     set_seed(seed)
     counts = data.counts(len(words))
@@ -97,7 +101,9 @@ def run_arm(
         disable_tqdm=True,
         use_cpu=not torch.cuda.is_available(),
     )
-    trainer = HeadlessTrainer(learner, arguments, train_dataset=data, data_collator=collate, callbacks=[watcher])
+    trainer = HeadlessTrainer(
+        learner, arguments, train_dataset=data, data_collator=collate, callbacks=[watcher]
+    )
     trainer.remove_callback(PrinterCallback)
     trainer.train()
     if finetune and model.get_output_embeddings() is None:
@@ -113,8 +119,13 @@ class _Watch(TrainerCallback):
     """The clock, which stands still while the model is measured, and the points."""
 
     def __init__(self, model, held_out, words, counts, every, steps, seconds):
-        self.model, self.held_out, self.words, self.counts = model, held_out, words, counts
-        self.every, self.steps, self.seconds = every, steps, seconds
+        self.model = model
+        self.held_out = held_out
+        self.words = words
+        self.counts = counts
+        self.every = every
+        self.steps = steps
+        self.seconds = seconds
         self.points: list[dict[str, Any]] = []
         self.used = 0.0
 
@@ -127,7 +138,9 @@ class _Watch(TrainerCallback):
         due = state.global_step % self.every == 0 or state.global_step == self.steps
         if due or over:
             self.used = now
-            self.points.append({"step": state.global_step, "seconds": round(now, 2), **self._measure()})
+            self.points.append(
+                {"step": state.global_step, "seconds": round(now, 2), **self._measure()}
+            )
             self.mark = time.process_time()
         if over:
             control.should_training_stop = True
@@ -138,7 +151,11 @@ class _Watch(TrainerCallback):
                 readings = {"head": perplexity(self.model, self.held_out, self.words)}
             else:
                 readings = {
-                    mode: perplexity(recover_head(self.model, mode, counts=self.counts), self.held_out, self.words)
+                    mode: perplexity(
+                        recover_head(self.model, mode, counts=self.counts),
+                        self.held_out,
+                        self.words,
+                    )
                     for mode in ("tied", "bias")
                 }
             sites = measure_sites(Lens(self.model, name="twin"), self.held_out[:24])
@@ -162,4 +179,8 @@ def summary(values: Iterable[float]) -> dict[str, Any]:
     if len(found) < 2:
         return {"mean": mean, "interval": None, "n": len(found)}
     half = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found)))
-    return {"mean": mean, "interval": [round(mean - half, 4), round(mean + half, 4)], "n": len(found)}
+    return {
+        "mean": mean,
+        "interval": [round(mean - half, 4), round(mean + half, 4)],
+        "n": len(found),
+    }

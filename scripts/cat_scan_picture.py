@@ -1,10 +1,13 @@
-"""Draw the README's first picture from a scan: each layer of a model as a slice, above the same with random weights.
+"""Draw the README's first picture from a scan: each layer of a model as a slice, above the same
+with random weights.
 
     headscan scan MODEL --text TEXT --max-tokens 4096 --null --out DIR [--sites GLOBS]
-    python scripts/cat_scan_picture.py DIR/result.json docs/images/layers.svg --name "Qwen2.5-Coder-1.5B-Instruct"
+    python scripts/cat_scan_picture.py DIR/result.json docs/images/layers.svg --name
+    "Qwen2.5-Coder-1.5B-Instruct"
 
-A slice shows the half-angle of the cone that a layer's tokens lie in, seen from the origin: arccos √c, with c the average
-cosine of two tokens (sink tokens set aside). Below, c itself with its 95 % interval. Every number is read from the result.
+A slice shows the half-angle of the cone that a layer's tokens lie in, seen from the origin: arccos
+√c, with c the average cosine of two tokens (sink tokens set aside). Below, c itself with its 95 %
+interval. Every number is read from the result.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ import math
 from dataclasses import dataclass
 from pathlib import Path
 
-WIDTH, LEFT, RIGHT, DEEP = 960, 66, 16, 130
+WIDTH = 960
+LEFT = 66
+RIGHT = 16
+DEEP = 130
 FIELD = "average_cosine_without_sinks"
 STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1f2328 } .small { font-size: 12px; fill: #59636e }
@@ -42,12 +48,18 @@ class Course:
         """Of a model's rows, in the order of the result."""
         own = [row for row in rows if row["model"] == model and isinstance(row.get(FIELD), float)]
         ends = [row[f"{FIELD}_interval"] or [row[FIELD], row[FIELD]] for row in own]
-        return cls([str(row["site"]) for row in own], [row[FIELD] for row in own], *map(list, zip(*ends, strict=True)))  # type: ignore
+        return cls(
+            [str(row["site"]) for row in own],
+            [row[FIELD] for row in own],
+            *map(list, zip(*ends, strict=True)),
+        )  # type: ignore
 
 
 def main() -> None:
     """Read the result, write the picture."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("result", type=Path)
     parser.add_argument("picture", type=Path)
     parser.add_argument("--name", help="what the model is called; default: its name in the result")
@@ -66,8 +78,12 @@ def draw(trained: Course, random: Course, name: str) -> str:
     step = (WIDTH - LEFT - RIGHT) / len(trained.sites)
     across = [LEFT + step * (index + 0.5) for index in range(len(trained.sites))]
     radius = min(38.0, 0.44 * step)
-    first, second = 28 + radius, 62 + 3 * radius
-    both = (("trained", trained, first, name), ("random", random, second, f"{name}, random weights"))
+    first = 28 + radius
+    second = 62 + 3 * radius
+    both = (
+        ("trained", trained, first, name),
+        ("random", random, second, f"{name}, random weights"),
+    )
     top = second + radius + 24
     bottom = top + DEEP
 
@@ -79,32 +95,55 @@ def draw(trained: Course, random: Course, name: str) -> str:
 
     parts = []
     for kind, course, middle, said in both:
-        parts.append(f'<text class="name {kind}" x="{LEFT}" y="{middle - radius - 10:.1f}">{said}</text>')
-        parts += [part for x, c in zip(across, course.values, strict=True) for part in section(kind, x, middle, radius, c)]
+        parts.append(
+            f'<text class="name {kind}" x="{LEFT}" y="{middle - radius - 10:.1f}">{said}</text>'
+        )
+        parts += [
+            part
+            for x, c in zip(across, course.values, strict=True)
+            for part in section(kind, x, middle, radius, c)
+        ]
     for level in (0.0, 0.25, 0.5, 0.75, 1.0):
         y = height(level)
-        parts.append(f'<path class="{"axis" if level == 0 else "grid"}" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>')
-        parts.append(f'<text class="small" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{level:g}</text>')
+        parts.append(
+            f'<path class="{"axis" if level == 0 else "grid"}" d="M{LEFT} '
+            f'{y:.1f}H{WIDTH - RIGHT}"/>'
+        )
+        parts.append(
+            f'<text class="small" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{level:g}</text>'
+        )
     parts.append(
-        f'<text class="small" transform="translate(20 {(top + bottom) / 2:.0f}) rotate(-90)" text-anchor="middle">'
+        f'<text class="small" transform="translate(20 {(top + bottom) / 2:.0f}) rotate(-90)" '
+        'text-anchor="middle">'
         "average cosine</text>"
     )
     for kind, course, _, _ in both:
-        band = [*zip(across, course.high, strict=True), *reversed([*zip(across, course.low, strict=True)])]
+        band = [
+            *zip(across, course.high, strict=True),
+            *reversed([*zip(across, course.low, strict=True)]),
+        ]
         parts.append(f'<path class="{kind} band" d="{path(band)}Z"/>')
-        parts.append(f'<path class="{kind} line" d="{path([*zip(across, course.values, strict=True)])}"/>')
+        parts.append(
+            f'<path class="{kind} line" d="{path([*zip(across, course.values, strict=True)])}"/>'
+        )
     every = math.ceil(60 / step)  # a label takes so many pixels
     for index, site in enumerate(trained.sites):
         if index % every == 0:
             shown = site.replace("block.", "block " if every == 1 else "").replace("_", " ")
-            parts.append(f'<text class="small" x="{across[index]:.1f}" y="{bottom + 18:.1f}" text-anchor="middle">{shown}</text>')
+            parts.append(
+                f'<text class="small" x="{across[index]:.1f}" y="{bottom + 18:.1f}" '
+                f'text-anchor="middle">{shown}</text>'
+            )
     alt = "; ".join(
-        f"{said}: {min(course.values):.2f} to {max(course.values):.2f}, at the end {course.values[-1]:.2f}"
+        f"{said}: {min(course.values):.2f} to {max(course.values):.2f}, at the end "
+        f"{course.values[-1]:.2f}"
         for _, course, _, said in both
     )
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 28:.0f}" role="img" aria-labelledby="t d">'
-        f'<title id="t">The cone of every layer</title><desc id="d">Average cosine by layer. {alt}.</desc>'
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {bottom + 28:.0f}" '
+        'role="img" aria-labelledby="t d">'
+        '<title id="t">The cone of every layer</title><desc id="d">Average cosine by layer. '
+        f"{alt}.</desc>"
         f"<style>{STYLE}</style>{''.join(parts)}</svg>"
     )
 
@@ -112,8 +151,12 @@ def draw(trained: Course, random: Course, name: str) -> str:
 def section(kind: str, x: float, y: float, radius: float, cosine: float) -> list[str]:
     """One slice: a circle for all directions, and the sector that the tokens lie in."""
     angle = math.acos(math.sqrt(min(max(cosine, 0.0), 1.0)))
-    dx, dy = radius * math.sin(angle), radius * math.cos(angle)
-    sector = f"M{x:.1f} {y:.1f}L{x - dx:.1f} {y - dy:.1f}A{radius:.1f} {radius:.1f} 0 0 1 {x + dx:.1f} {y - dy:.1f}Z"
+    dx = radius * math.sin(angle)
+    dy = radius * math.cos(angle)
+    sector = (
+        f"M{x:.1f} {y:.1f}L{x - dx:.1f} {y - dy:.1f}A{radius:.1f} {radius:.1f} 0 0 1 "
+        f"{x + dx:.1f} {y - dy:.1f}Z"
+    )
     title = f"<title>{math.degrees(angle):.0f}°, average cosine {cosine:.2f}</title>"
     ball = f'<circle class="ball" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"/>'
     return [ball, f'<path class="{kind}" d="{sector}">{title}</path>']

@@ -1,6 +1,8 @@
-"""Vanilla against headless on a text, several seeds, at equal tokens and at equal time; runs as JSON.
+"""Vanilla against headless on a text, several seeds, at equal tokens and at equal time; runs as
+JSON.
 
-    python scripts/compare_headless.py TEXT --out FOLDER [--recipe gpt] [--seeds 3] [--steps 400] [--vocabulary 4096] [--tied]
+    python scripts/compare_headless.py TEXT --out FOLDER [--recipe gpt] [--seeds 3] [--steps 400]
+    [--vocabulary 4096] [--tied]
 
 Interrupted, it goes on where it was: runs that are in FOLDER/runs.json are not done again.
 """
@@ -24,7 +26,9 @@ from headscan.training import PackedText, fit_tokenizer, recipe_of
 
 def main() -> None:
     """Run what is missing, then print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("text")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
@@ -39,36 +43,65 @@ def main() -> None:
     path = options.out / "runs.json"
     runs = json.loads(path.read_text()) if path.exists() else {}
     plan = recipe_of(options.recipe).but(
-        steps=options.steps, batch=options.batch, vocabulary=options.vocabulary, warmup=options.steps // 10, rate=1e-3
+        steps=options.steps,
+        batch=options.batch,
+        vocabulary=options.vocabulary,
+        warmup=options.steps // 10,
+        rate=1e-3,
     )
     words = fit_tokenizer(documents(options.text), plan.vocabulary, context=plan.context)
     data, kept = PackedText.of(Windows(options.text, words, plan.context)).split(0.05)
     held_out = kept.rows[:128]
-    print(f"V = {len(words):,}, {data.rows.size:,} training tokens, {held_out.size:,} held out", flush=True)
+    print(
+        f"V = {len(words):,}, {data.rows.size:,} training tokens, {held_out.size:,} held out",
+        flush=True,
+    )
     for seed in range(options.seeds):
         for arm in (VANILLA, HEADLESS_ARM, *([TIED] if options.tied else [])):
             name = f"{arm.name}/{seed}"
             if name in runs:
                 continue
-            # Headless goes on until it has had vanilla's time; its point at `steps` is the one of equal tokens.
+            # Headless goes on until it has had vanilla's time; its point at `steps` is the one of
+            # equal tokens.
             time = runs[f"{VANILLA.name}/{seed}"][-1]["seconds"] if arm is HEADLESS_ARM else None
             runs[name] = run_arm(
-                arm, plan, data, held_out, words, seed=seed, folder=str(options.out / "trainer"),
-                every=max(1, options.steps // 5), seconds=time, finetune=options.steps // 20,
-            )  # fmt: skip
+                arm,
+                plan,
+                data,
+                held_out,
+                words,
+                seed=seed,
+                folder=str(options.out / "trainer"),
+                every=max(1, options.steps // 5),
+                seconds=time,
+                finetune=options.steps // 20,
+            )
             aside = path.with_suffix(".new")
             aside.write_text(json.dumps(runs, indent=1))
             aside.replace(path)
             last = runs[name][-1]
-            print(f"{name}: {last['step']} steps, {last['seconds']} s, {last['nats']}, load {os.getloadavg()[0]:.1f}", flush=True)
-    last = [site["site"] for site in next(iter(runs.values()))[-1]["sites"] if site["site"].startswith("block.")][-1]
+            print(
+                f"{name}: {last['step']} steps, {last['seconds']} s, {last['nats']}, load "
+                f"{os.getloadavg()[0]:.1f}",
+                flush=True,
+            )
+    last = [
+        site["site"]
+        for site in next(iter(runs.values()))[-1]["sites"]
+        if site["site"].startswith("block.")
+    ][-1]
     table = Table("arm", "at", "held-out nats", f"cosine, {last}", "cosine, final norm", "seeds")
     for arm in dict.fromkeys(name.rpartition("/")[0] for name in runs):
         own = [points for name, points in runs.items() if name.rpartition("/")[0] == arm]
         equal = [next(point for point in points if point["step"] == plan.steps) for points in own]
-        for label, points in (("equal tokens", equal), ("equal time", [points[-1] for points in own])):
+        for label, points in (
+            ("equal tokens", equal),
+            ("equal time", [points[-1] for points in own]),
+        ):
             nats = summary(point["nats"].get("bias", point["nats"].get("head")) for point in points)
-            cosines = [summary(cosine(point, site) for point in points) for site in (last, "final_norm")]
+            cosines = [
+                summary(cosine(point, site) for point in points) for site in (last, "final_norm")
+            ]
             table.add_row(arm, label, *map(cell, (nats, *cosines)), str(nats["n"]))
     Console().print(table)
 

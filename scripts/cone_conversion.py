@@ -1,11 +1,13 @@
-"""A trained head without a bias, given one: what becomes of its cone at once, and in a short fine-tuning.
+"""A trained head without a bias, given one: what becomes of its cone at once, and in a short
+fine-tuning.
 
-    python scripts/cone_conversion.py TEXT [--model gpt-vanilla-early] [--steps 60] [--rates 1e-4 1e-3] [--seeds 3]
+    python scripts/cone_conversion.py TEXT [--model gpt-vanilla-early] [--steps 60] [--rates 1e-4
+    1e-3] [--seeds 3]
 
-Three starts: the model as it is; with a bias of zero; *deconed*, with the bias that takes the mean of what the head reads
-(`headscan.decone`: the same logits). Told: held-out nats, and the average cosine of
-what the head reads and of the last block, before and after as many steps on the same windows. Mean over seeds, the lowest
-and the highest in brackets.
+Three starts: the model as it is; with a bias of zero; *deconed*, with the bias that takes the mean
+of what the head reads (`headscan.decone`: the same logits). Told: held-out nats, and the average
+cosine of what the head reads and of the last block, before and after as many steps on the same
+windows. Mean over seeds, the lowest and the highest in brackets.
 """
 
 from __future__ import annotations
@@ -23,7 +25,9 @@ from headscan.text import Windows
 from headscan.training import PackedText, fit_head, perplexity
 from headscan.training.heads import body_of, final_norm_of
 
-CONTEXT, BATCH, HELD = 64, 8, 64
+CONTEXT = 64
+BATCH = 8
+HELD = 64
 
 
 def with_bias(model: PreTrainedModel) -> PreTrainedModel:
@@ -36,17 +40,25 @@ def with_bias(model: PreTrainedModel) -> PreTrainedModel:
 @torch.no_grad()
 def told(model: PreTrainedModel, held: torch.Tensor) -> list[float]:
     """Held-out nats, cosine of what the head reads, cosine of the last block."""
-    body, seen = body_of(model), []
-    hook = final_norm_of(body).register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    body = body_of(model)
+    seen = []
+    hook = final_norm_of(body).register_forward_pre_hook(
+        lambda module, given: seen.append(given[0])
+    )
     read = body(held).last_hidden_state
     hook.remove()
     nats = perplexity(model, held.numpy()).nats_per_token
-    return [nats, *(average_cosine(each.flatten(0, 1).double().numpy()) for each in (read, seen[0]))]
+    return [
+        nats,
+        *(average_cosine(each.flatten(0, 1).double().numpy()) for each in (read, seen[0])),
+    ]
 
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("text")
     parser.add_argument("--model", default="gpt-vanilla-early")
     parser.add_argument("--steps", type=int, default=60)
@@ -61,9 +73,16 @@ def main() -> None:
     starts: dict[str, Callable[[], PreTrainedModel]] = {
         "as it is": lambda: copy.deepcopy(lens.model),
         "a bias of zero": lambda: with_bias(copy.deepcopy(lens.model)),
-        "deconed": lambda: decone(copy.deepcopy(lens.model), torch.from_numpy(data.rows[:HELD]).long()),
+        "deconed": lambda: decone(
+            copy.deepcopy(lens.model), torch.from_numpy(data.rows[:HELD]).long()
+        ),
     }
-    print("| start | rate | steps | held-out nats | cosine, head's input | cosine, last block |\n" + "|---" * 6 + "|", flush=True)
+    print(
+        "| start | rate | steps | held-out nats | cosine, head's input | cosine, last block |\n"
+        + "|---" * 6
+        + "|",
+        flush=True,
+    )
     for name, make in starts.items():
         _row(name, "—", 0, [told(make(), held)])
         for rate in options.rates:
@@ -81,7 +100,11 @@ def _row(name: str, rate: str, steps: int, found: list[list[float]]) -> None:
     cells = []
     for values in zip(*found, strict=True):
         mean = sum(values) / len(values)
-        cells.append(f"{mean:.3f} [{min(values):.3f}, {max(values):.3f}]" if len(values) > 1 else f"{mean:.3f}")
+        cells.append(
+            f"{mean:.3f} [{min(values):.3f}, {max(values):.3f}]"
+            if len(values) > 1
+            else f"{mean:.3f}"
+        )
     print(f"| {name} | {rate} | {steps} | {' | '.join(cells)} |", flush=True)
 
 

@@ -1,9 +1,10 @@
 """The pictures of docs/gallery.md: chosen figures of a saved result, as SVG.
 
-    headscan scan gpt-vanilla-early --text TEXT --measures anatomy,common_direction --max-tokens 8192 --out DIR
-    python scripts/gallery.py DIR FIGURE [FIGURE ...]
+    headscan scan gpt-vanilla-early --text TEXT --measures anatomy,common_direction --max-tokens
+    8192 --out DIR python scripts/gallery.py DIR FIGURE [FIGURE ...]
 
-FIGURE is a figure's name on the page (`anatomy-0`). Needs `headscan[figures]`; `headscan figures` writes all of a page.
+FIGURE is a figure's name on the page (`anatomy-0`). Needs `headscan[figures]`; `headscan figures`
+writes all of a page.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""The lowest versions that pyproject.toml declares, as constraints for pip: `make lowest` runs the tests under them.
+"""The lowest versions that pyproject.toml declares, as constraints for pip: `make lowest` runs the
+tests under them.
 
     python scripts/lowest.py [NAME==VERSION ...] > lowest.txt
 
-What is needed and every extra for users count, not what only the tests need. A version given replaces the declared one.
+What is needed and every extra for users count, not what only the tests need. A version given
+replaces the declared one.
 """
 
 from __future__ import annotations
@@ -24,13 +26,18 @@ def lowest(project: dict[str, object]) -> dict[str, str]:
     """
     extras = project["optional-dependencies"]
     assert isinstance(extras, dict)
-    wanted = [project["dependencies"], *(needed for name, needed in extras.items() if name not in OWN)]
+    wanted = [
+        project["dependencies"],
+        *(needed for name, needed in extras.items() if name not in OWN),
+    ]
     bounds: dict[str, str] = {}
     for requirement in (one for group in wanted for one in group):
         found = re.match(r"([\w.-]+)>=([\w.]+)", requirement)
         if found:
             name, version = found.groups()
-            bounds[name] = max(bounds.get(name, version), version, key=lambda v: [int(p) for p in v.split(".")])
+            bounds[name] = max(
+                bounds.get(name, version), version, key=lambda v: [int(p) for p in v.split(".")]
+            )
     return bounds
 
 

@@ -1,4 +1,5 @@
-"""Write docs/measures.md from the measures themselves: formula, range, cost and source stand in one place only.
+"""Write docs/measures.md from the measures themselves: formula, range, cost and source stand in one
+place only.
 
 python scripts/measures.py [--check]
 """
@@ -18,7 +19,10 @@ PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures.md"
 def span(measure: Measure) -> str:
     """The range of a measure with its unit."""
     words = measure.words
-    low, high = (end if bound is None else f"{bound:g}" for bound, end in zip(words.range, ("−∞", "∞"), strict=True))
+    low, high = (
+        end if bound is None else f"{bound:g}"
+        for bound, end in zip(words.range, ("−∞", "∞"), strict=True)
+    )
     return f"{low} to {high}" + (f" {words.unit}" if words.unit else "")
 
 
@@ -27,7 +31,8 @@ def entry(measure: Measure) -> str:
     words = measure.words
     details = inspect.cleandoc(measure.function.__doc__ or "").split(">>>")[0].strip()
     return (
-        f"### `{measure.name}`: {words.title}\n\n{words.sentence}\n\n    {words.formula}\n\n{details}\n\n"
+        f"### `{measure.name}`: {words.title}\n\n{words.sentence}\n\n    "
+        f"{words.formula}\n\n{details}\n\n"
         f"Range {span(measure)}. Cost {words.cost}. Undefined for {words.undefined}. "
         f"Source: {words.source}.\n"
     )
@@ -35,7 +40,10 @@ def entry(measure: Measure) -> str:
 
 def page() -> str:
     """The whole page as Markdown."""
-    parts = ["# Measures\n\nWritten by `scripts/measures.py` from the code; a test fails when it is out of date.\n"]
+    parts = [
+        "# Measures\n\nWritten by `scripts/measures.py` from the code; a test fails when it is "
+        "out of date.\n"
+    ]
     measures = ordered_measures()
     for group in dict.fromkeys(measure.words.group for measure in measures):
         parts.append(f"## {group.capitalize()}\n")
@@ -47,6 +55,10 @@ if __name__ == "__main__":
     if "--print" in sys.argv:
         print(page())
     elif "--check" in sys.argv:
-        sys.exit(0 if PAGE.read_text() == page() else f"{PAGE.name} is out of date: run python scripts/measures.py")
+        sys.exit(
+            0
+            if PAGE.read_text() == page()
+            else f"{PAGE.name} is out of date: run python scripts/measures.py"
+        )
     else:
         PAGE.write_text(page())

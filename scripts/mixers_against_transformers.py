@@ -1,13 +1,15 @@
-"""Masked mixers against transformers on a text: loss, retrieval by InfoNCE and recall of hidden tokens, several seeds.
+"""Masked mixers against transformers on a text: loss, retrieval by InfoNCE and recall of hidden
+tokens, several seeds.
 
-    python scripts/mixers_against_transformers.py TEXT --out FOLDER [--seeds 3] [--steps 400] [--mixings flat]
+    python scripts/mixers_against_transformers.py TEXT --out FOLDER [--seeds 3] [--steps 400]
+    [--mixings flat]
 
-Both sides have the same width, depth, tokenizer, batches and optimizer, each its own best of four learning rates (one
-seed, a quarter of the steps). The slower side's processor time is what both get in the comparison at equal time. The
-bodies at equal tokens are then asked two things: which second half of a story belongs to a first half, after a short
-InfoNCE training (the best of three rates by its loss, each model its own); and what their outputs still hold of a token
-whose own output is hidden.
-Interrupted, it goes on where it was: runs that are in FOLDER/runs.json are not done again.
+Both sides have the same width, depth, tokenizer, batches and optimizer, each its own best of four
+learning rates (one seed, a quarter of the steps). The slower side's processor time is what both get
+in the comparison at equal time. The bodies at equal tokens are then asked two things: which second
+half of a story belongs to a first half, after a short InfoNCE training (the best of three rates by
+its loss, each model its own); and what their outputs still hold of a token whose own output is
+hidden. Interrupted, it goes on where it was: runs that are in FOLDER/runs.json are not done again.
 """
 
 from __future__ import annotations
@@ -32,21 +34,28 @@ from headscan.training.heads import body_of
 
 RATES = (1e-3, 2e-3, 4e-3, 8e-3)
 RETRIEVAL_RATES = (1e-4, 3e-4, 1e-3)
-WIDTH, BLOCKS = 128, 4
+WIDTH = 128
+BLOCKS = 4
 TRANSFORMER = "transformer"
 
 
 def plan_of(kind: str, steps: int, rate: float) -> Recipe:
     """The run of one side: "transformer" (GPT-NeoX) or a mixer by its mixing."""
-    plan = recipe_of("gpt").but(steps=steps, rate=rate, warmup=max(1, steps // 10), context=128, batch=8)
+    plan = recipe_of("gpt").but(
+        steps=steps, rate=rate, warmup=max(1, steps // 10), context=128, batch=8
+    )
     if kind == TRANSFORMER:
         return plan
 
     def architecture(vocabulary: int, context: int) -> PreTrainedConfig:
         return MixerConfig(
-            vocab_size=vocabulary, hidden_size=WIDTH, num_hidden_layers=BLOCKS, max_position_embeddings=context,
-            mixing=kind, final_norm=True,
-        )  # fmt: skip
+            vocab_size=vocabulary,
+            hidden_size=WIDTH,
+            num_hidden_layers=BLOCKS,
+            max_position_embeddings=context,
+            mixing=kind,
+            final_norm=True,
+        )
 
     return replace(plan, name="mixer", architecture=architecture)
 
@@ -58,21 +67,34 @@ def asked(model: Any, data: PackedText, kept: PackedText, seed: int) -> dict[str
     tried = []
     for rate in RETRIEVAL_RATES:
         searcher = copy.deepcopy(model)
-        losses = train_retrieval(searcher, *halves(data.rows), steps=100, batch=32, rate=rate, seed=seed)
-        tried.append((sum(losses[-10:]) / 10, rate, retrieval_accuracy(searcher, *halves(kept.rows))))
+        losses = train_retrieval(
+            searcher, *halves(data.rows), steps=100, batch=32, rate=rate, seed=seed
+        )
+        tried.append(
+            (sum(losses[-10:]) / 10, rate, retrieval_accuracy(searcher, *halves(kept.rows)))
+        )
     loss, rate, accuracy = min(tried)
-    return {"recall": found.numbers(), "retrieval": accuracy, "infonce": loss, "retrieval_rate": rate}
+    return {
+        "recall": found.numbers(),
+        "retrieval": accuracy,
+        "infonce": loss,
+        "retrieval_rate": rate,
+    }
 
 
 def main() -> None:
     """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("text")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--vocabulary", type=int, default=4096)
-    parser.add_argument("--mixings", nargs="+", default=["flat"], help="flat, expanded, parallel, heads")
+    parser.add_argument(
+        "--mixings", nargs="+", default=["flat"], help="flat, expanded, parallel, heads"
+    )
     options = parser.parse_args()
     torch.set_num_threads(1)
     options.out.mkdir(parents=True, exist_ok=True)
@@ -98,7 +120,9 @@ def main() -> None:
             plan = plan_of(kind, options.steps // 4, rate)
             points = run(
                 f"rate/{kind}/{rate}",
-                lambda plan=plan: run_arm(VANILLA, plan, data, held_out, words, seed=0, every=plan.steps, **common),
+                lambda plan=plan: run_arm(
+                    VANILLA, plan, data, held_out, words, seed=0, every=plan.steps, **common
+                ),
             )
             tried[rate] = points[-1]["nats"]["head"]
         rates[kind] = min(tried, key=tried.__getitem__)
@@ -108,7 +132,17 @@ def main() -> None:
 
             def make(plan: Recipe = plan, seed: int = seed) -> dict[str, Any]:
                 models: list[Any] = []
-                points = run_arm(VANILLA, plan, data, held_out, words, seed=seed, every=plan.steps // 4, keep=models, **common)
+                points = run_arm(
+                    VANILLA,
+                    plan,
+                    data,
+                    held_out,
+                    words,
+                    seed=seed,
+                    every=plan.steps // 4,
+                    keep=models,
+                    **common,
+                )
                 return {"points": points, "asked": asked(models[0], data, kept, seed)}
 
             run(f"tokens/{kind}/{seed}", make)
@@ -122,7 +156,15 @@ def main() -> None:
                 run(
                     f"time/{kind}/{seed}",
                     lambda plan=plan, seed=seed, slowest=slowest: run_arm(
-                        VANILLA, plan, data, held_out, words, seed=seed, every=10**9, seconds=slowest, **common
+                        VANILLA,
+                        plan,
+                        data,
+                        held_out,
+                        words,
+                        seed=seed,
+                        every=10**9,
+                        seconds=slowest,
+                        **common,
                     ),
                 )
 
@@ -155,7 +197,10 @@ def main() -> None:
         "hidden first token by gradient": recalled("hidden"),
         "hidden first token by search": recalled("exact"),
     }
-    print(f"\n{len(words):,} tokens, {data.rows.size:,} training, {held_out.size:,} held out; rates {rates}\n")
+    print(
+        f"\n{len(words):,} tokens, {data.rows.size:,} training, {held_out.size:,} held out; "
+        f"rates {rates}\n"
+    )
     print(f"| | {' | '.join(kinds)} |\n|---|{'---|' * len(kinds)}")
     for name, value in rows.items():
         print(f"| {name} | {' | '.join(over_seeds(kind, value) for kind in kinds)} |")

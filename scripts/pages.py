@@ -2,9 +2,10 @@
 
     python scripts/pages.py FOLDER [--only scan,invert]
 
-Writes FOLDER/KIND/report.html and, with Chromium and playwright, pictures 1200 and 390 pixels wide, light and dark, and in
-print. Says of each page what it weighs, whether an error was logged, whether it is wider than the screen, and what axe-core
-finds against it. The tests open the same pages (tests/report/test_accessible.py).
+Writes FOLDER/KIND/report.html and, with Chromium and playwright, pictures 1200 and 390 pixels wide,
+light and dark, and in print. Says of each page what it weighs, whether an error was logged, whether
+it is wider than the screen, and what axe-core finds against it. The tests open the same pages
+(tests/report/test_accessible.py).
 """
 
 from __future__ import annotations
@@ -21,46 +22,59 @@ from unittest import mock
 
 CHROMIUM = Path("/usr/bin/chromium")
 VIEWS = [(1200, "light"), (1200, "dark"), (390, "light"), (390, "dark")]
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-3d-apis",
-         "--disable-background-networking"]  # fmt: skip
+FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-3d-apis", "--disable-background-networking"]
 PROMPT = "'Once upon a time there was a little girl named Lily.'"
 EXAMPLES = {
     "checkup": "checkup gpt-vanilla --text stories --context 32 --max-tokens 320",
     "scan": "scan gpt-vanilla --text stories --context 32 --max-tokens 960 --null --sample 100 "
     "--sites embedding,block.4 --measures rogue",
-    "states": "states gpt-vanilla --text stories --context 32 --max-tokens 320 --sites block.0,block.1",
-    "compare": "compare gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 --sites embedding,block.* "
+    "states": "states gpt-vanilla --text stories --context 32 --max-tokens 320 --sites "
+    "block.0,block.1",
+    "compare": "compare gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 "
+    "--sites embedding,block.* "
     "--draws 19",
-    "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla --gap 1e-3",
+    "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla "
+    "--gap 1e-3",
     "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
-    "privacy": "privacy gpt-vanilla --text stories --sites block.1 --noise 0,1.6 --windows 2 --length 6 --candidates 128",
+    "privacy": "privacy gpt-vanilla --text stories --sites block.1 --noise 0,1.6 --windows 2 "
+    "--length 6 --candidates 128",
     "attribute": f"attribute gpt-vanilla --prompt {PROMPT} --method gradient-x-input",
     "flow": "flow gpt-vanilla --prompt 'Once upon a time there was' --at block.1 --no-recover",
     "channel": "channel gpt-vanilla --prompt 'Once upon' --at block.1 --noise 1",
     "weights": "weights gpt-vanilla",
-    "damage": "compare gpt-vanilla --damage --against q4_0 --text stories --context 32 --max-tokens 960 --sample 96",
-    "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4 --geometry-every 10",
+    "damage": "compare gpt-vanilla --damage --against q4_0 --text stories --context 32 "
+    "--max-tokens 960 --sample 96",
+    "train": "train gpt --text stories --steps 20 --size tiny --context 32 --batch 4 "
+    "--geometry-every 10",
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
-    "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 2 --cells 300/8 --rates 0.01,0.03 "
+    "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 2 --cells "
+    "300/8 --rates 0.01,0.03 "
     "--matched-loss 5.5 --processes 1",
-    "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 --formats dense,column",
+    "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 "
+    "--formats dense,column",
     "evaluation": "evaluate gpt-vanilla --text {sets} --tasks blimp,synonyms",
     "reproduce": "reproduce 7 15 403 422",
 }
-"""A command a kind, short enough for a test; those of `reproduce` end in three different verdicts."""
+"""A command a kind, short enough for a test; those of `reproduce` end in three different verdicts.
+"""
 PAIRS = {
     "number": [
         ("The dogs run home.", "The dogs runs home."),
         ("A girl sings.", "A girl sing."),
         ("They were sad.", "They was sad."),
     ],
-    "order": [("He saw a big tree.", "He saw big a tree."), ("She went to the park.", "She went the to park.")],
+    "order": [
+        ("He saw a big tree.", "He saw big a tree."),
+        ("She went to the park.", "She went the to park."),
+    ],
 }
 """Minimal pairs of two paradigms: the first of each is right."""
 
 
 def materials(folder: Path) -> dict[str, str]:
-    """Two columns of vectors whose rows belong together, about a far mean; and a folder of minimal pairs."""
+    """Two columns of vectors whose rows belong together, about a far mean; and a folder of minimal
+    pairs.
+    """
     import numpy as np
 
     (folder / "sets" / "blimp").mkdir(parents=True, exist_ok=True)
@@ -72,7 +86,10 @@ def materials(folder: Path) -> dict[str, str]:
     rows = draw.standard_normal((600, 8))
     paths = {name: folder / f"{name}.npy" for name in ("column", "partners")}
     for path in paths.values():
-        np.save(path, (rows + 0.5 * draw.standard_normal(rows.shape) + 20 * np.eye(8)[0]).astype(np.float32))
+        np.save(
+            path,
+            (rows + 0.5 * draw.standard_normal(rows.shape) + 20 * np.eye(8)[0]).astype(np.float32),
+        )
     return {name: str(path) for name, path in paths.items()} | {"sets": str(folder / "sets")}
 
 
@@ -82,7 +99,9 @@ def _command(kind: str, folder: Path) -> str:
 
 
 def make(kind: str, folder: Path) -> Path:
-    """Run the command of a kind, in this process (another one takes seconds to start); the page it wrote."""
+    """Run the command of a kind, in this process (another one takes seconds to start); the page it
+    wrote.
+    """
     from headscan.cli import main
 
     said = io.StringIO()
@@ -107,7 +126,8 @@ def axe() -> str | None:
 def violations(page: object) -> list[str]:
     """What axe-core finds against an open page, with everything unfolded.
 
-    Of what it finds in order only one example is described: describing thousands of marks takes longer than all its rules.
+    Of what it finds in order only one example is described: describing thousands of marks takes
+    longer than all its rules.
     """
     page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")  # type: ignore[attr-defined]
     if page.evaluate("!window.axe"):  # type: ignore[attr-defined]
@@ -123,7 +143,9 @@ def look(browser: object, path: Path) -> None:
     for width, scheme in VIEWS:
         page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)  # type: ignore[attr-defined]
         faults: list[str] = []
-        page.on("console", lambda m, faults=faults: faults.append(m.text) if m.type == "error" else None)
+        page.on(
+            "console", lambda m, faults=faults: faults.append(m.text) if m.type == "error" else None
+        )
         page.on("pageerror", lambda e, faults=faults: faults.append(str(e)))
         page.goto(path.resolve().as_uri())
         page.wait_for_selector("html[data-ready=true]", timeout=60_000)

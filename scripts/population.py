@@ -1,12 +1,14 @@
-"""Write src/headscan/diagnosis/population.json: what the conditions' numbers are in the reference models; then its page.
+"""Write src/headscan/diagnosis/population.json: what the conditions' numbers are in the reference
+models; then its page.
 
-    python scripts/population.py --text stories --max-tokens 4096 'gpt-vanilla=healthy: 4,000 steps on spamlang' ...
-    python scripts/population.py --faults FOLDER --text stories --max-tokens 4096        each fault of benchmarks/_faults.py
-    python scripts/population.py --add FILE --kind healthy --about 'GPT-2, 1 B'    what checkup --contribute wrote
-    python scripts/population.py                                                         only the pages anew
+    python scripts/population.py --text stories --max-tokens 4096 'gpt-vanilla=healthy: 4,000 steps
+    on spamlang' ... python scripts/population.py --faults FOLDER --text stories --max-tokens 4096
+    each fault of benchmarks/_faults.py python scripts/population.py --add FILE --kind healthy
+    --about 'GPT-2, 1 B'    what checkup --contribute wrote python scripts/population.py
+    only the pages anew
 
-A model is NAME@SOURCE=KIND: ABOUT, or SOURCE=KIND: ABOUT where the source is its name. It is examined anew and its row
-replaced; the others' rows stay.
+A model is NAME@SOURCE=KIND: ABOUT, or SOURCE=KIND: ABOUT where the source is its name. It is
+examined anew and its row replaced; the others' rows stay.
 """
 
 from __future__ import annotations
@@ -23,7 +25,14 @@ from pydantic import TypeAdapter
 import headscan
 from headscan.diagnosis import CONDITIONS
 from headscan.diagnosis.registry import alarming
-from headscan.diagnosis.result import LEAST, Reference, edition, population, reference, trained_values
+from headscan.diagnosis.result import (
+    LEAST,
+    Reference,
+    edition,
+    population,
+    reference,
+    trained_values,
+)
 from headscan.model import Lens
 
 ROOT = Path(__file__).parent.parent
@@ -31,9 +40,17 @@ FILE = ROOT / "src" / "headscan" / "diagnosis" / "population.json"
 MARKS = ("<!-- population -->", "<!-- /population -->")
 
 
-def examined(name: str, source: str | Lens, kind: str, about: str, given: argparse.Namespace) -> Reference:
+def examined(
+    name: str, source: str | Lens, kind: str, about: str, given: argparse.Namespace
+) -> Reference:
     """One model's row."""
-    found = headscan.checkup(source, given.text, budget=given.budget, max_tokens=given.max_tokens, tokenizer=given.tokenizer)
+    found = headscan.checkup(
+        source,
+        given.text,
+        budget=given.budget,
+        max_tokens=given.max_tokens,
+        tokenizer=given.tokenizer,
+    )
     return replace(reference(found, 0), model=name, kind=kind, about=about)  # type: ignore[arg-type]
 
 
@@ -45,16 +62,22 @@ def write(rows: list[Reference]) -> None:
 
 
 def table(rows: list[Reference], codes: list[str]) -> str:
-    """The leaderboard: a line a model, healthy ones first, the roundest (least average cosine) at the top."""
+    """The leaderboard: a line a model, healthy ones first, the roundest (least average cosine) at
+    the top.
+    """
     heads = [CONDITIONS[code].unit.split(" (")[0] for code in codes]
     lines = [
-        "| model | what it is | " + " | ".join(f"{code} {head}" for code, head in zip(codes, heads, strict=True)) + " | alarms |",
+        "| model | what it is | "
+        + " | ".join(f"{code} {head}" for code, head in zip(codes, heads, strict=True))
+        + " | alarms |",
         "|---|---|" + "---|" * (len(codes) + 1),
     ]
     for one in sorted(rows, key=lambda one: (one.kind != "healthy", one.values.get("HS101", 2.0))):
         alarms = alarming(one.values)
         cells = [f"{one.values[code]:.3g}" if code in one.values else "-" for code in codes]
-        lines.append(f"| {one.model} | {one.about} | {' | '.join(cells)} | {', '.join(alarms) or 'none'} |")
+        lines.append(
+            f"| {one.model} | {one.about} | {' | '.join(cells)} | {', '.join(alarms) or 'none'} |"
+        )
     return "\n".join(lines)
 
 
@@ -62,21 +85,29 @@ def ranges(codes: list[str]) -> str:
     """The percentiles of each number over the trained models, and where the healthy ones lie."""
     shares = (0, 10, 25, 50, 75, 90, 100)
     lines = [
-        "| number | models | lowest | 10 % | 25 % | median | 75 % | 90 % | highest | healthy ones | alarm |",
+        "| number | models | lowest | 10 % | 25 % | median | 75 % | 90 % | highest | healthy "
+        "ones | alarm |",
         "|---|" + "---|" * 10,
     ]
     for code in codes:
-        known, one = trained_values(code), CONDITIONS[code]
-        healthy = [row.values[code] for row in population() if row.kind == "healthy" and code in row.values]
+        known = trained_values(code)
+        one = CONDITIONS[code]
+        healthy = [
+            row.values[code] for row in population() if row.kind == "healthy" and code in row.values
+        ]
         values = np.percentile(known, shares) if len(known) >= LEAST else [None] * len(shares)
         cells = ["-" if value is None else f"{value:.3g}" for value in values]
         limit = (
             "none by itself"
             if one.known
-            else f"{'≥' if one.least else '≤'} {one.threshold if one.alarm is None else one.alarm:g}"
+            else f"{'≥' if one.least else '≤'} "
+            f"{one.threshold if one.alarm is None else one.alarm:g}"
         )
         spread = f"{min(healthy):.3g} to {max(healthy):.3g} ({len(healthy)})" if healthy else "-"
-        lines.append(f"| {code} {one.unit.split(' (')[0]} | {len(known)} | {' | '.join(cells)} | {spread} | {limit} |")
+        lines.append(
+            f"| {code} {one.unit.split(' (')[0]} | {len(known)} | {' | '.join(cells)} | {spread} "
+            f"| {limit} |"
+        )
     return "\n".join(lines)
 
 
@@ -99,18 +130,29 @@ def pages() -> dict[Path, str]:
     parts = [
         "# The reference population",
         "<!-- written by scripts/population.py from src/headscan/diagnosis/population.json -->",
-        f"{len(healthy)} models that are trained and healthy, and {ill} that are known to be ill, examined by `headscan checkup` "
-        f"on one text: {' or '.join(texts)}. A checkup says beside each number how the model stands among the healthy ones; of "
-        f"fewer than {LEAST} it says that they are too few. So few models make no percentile of all there are, and most are "
-        "small: a number that stands apart is a reason to look, no diagnosis. A number moves with the text, too.",
-        "`headscan checkup MODEL --text stories --max-tokens 4096 --budget 10m --contribute FILE` writes a model's row: its "
-        "name, numbers and protocol, nothing of its weights or text. In a pull request, `python scripts/population.py --add FILE "
+        f"{len(healthy)} models that are trained and healthy, and {ill} that are known to be "
+        "ill, examined by `headscan checkup` "
+        f"on one text: {' or '.join(texts)}. A checkup says beside each number how the model "
+        "stands among the healthy ones; of "
+        f"fewer than {LEAST} it says that they are too few. So few models make no percentile of "
+        "all there are, and most are "
+        "small: a number that stands apart is a reason to look, no diagnosis. A number moves "
+        "with the text, too.",
+        "`headscan checkup MODEL --text stories --max-tokens 4096 --budget 10m --contribute "
+        "FILE` writes a model's row: its "
+        "name, numbers and protocol, nothing of its weights or text. In a pull request, `python "
+        "scripts/population.py --add FILE "
         "--kind healthy --about WORDS` takes it in and writes these tables anew.",
-        f"## Percentiles\n\nEdition {edition()}, windows of {' or '.join(sorted({str(one.context) for one in rows}))} tokens; "
-        f"the edition changes with any row. Percentiles are of the {sum(one.trained for one in rows)} models that are as they "
-        "were trained, healthy or not; models into which a fault was put are left out, for they are copies of one. The "
-        "percentile of a value is the share of these models below it, equal ones by half. With ten models it is uncertain: "
-        "half of them below means 24 to 76 % (95 % interval, Wilson). Quote the edition and the number of models with it.",
+        f"## Percentiles\n\nEdition {edition()}, windows of "
+        f"{' or '.join(sorted({str(one.context) for one in rows}))} tokens; "
+        "the edition changes with any row. Percentiles are of the "
+        f"{sum(one.trained for one in rows)} models that are as they "
+        "were trained, healthy or not; models into which a fault was put are left out, for they "
+        "are copies of one. The "
+        "percentile of a value is the share of these models below it, equal ones by half. With "
+        "ten models it is uncertain: "
+        "half of them below means 24 to 76 % (95 % interval, Wilson). Quote the edition and the "
+        "number of models with it.",
         ranges(known),
     ]
     for title, codes in zip(("Shape", "Cause", "Leak", "Cure"), by_question, strict=True):
@@ -120,7 +162,9 @@ def pages() -> dict[Path, str]:
 
 def main() -> None:
     """Examine and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("models", nargs="*", metavar="[NAME@]SOURCE=KIND: ABOUT")
     parser.add_argument("--text", default="stories")
     parser.add_argument("--budget", default="2m")
@@ -138,7 +182,9 @@ def main() -> None:
         kind, _, about = words.partition(":")
         work.append((name or source, source, kind.strip(), about.strip()))
     for each in given.faults:
-        sys.path.insert(0, str(ROOT / "benchmarks"))  # only here: as a module this page's writer leaves imports alone
+        sys.path.insert(
+            0, str(ROOT / "benchmarks")
+        )  # only here: as a module this page's writer leaves imports alone
         from _faults import FAULTS, sick
 
         name, _, source = each.rpartition("@")

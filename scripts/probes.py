@@ -1,4 +1,5 @@
-"""Write docs/measures/README.md from the probes' own words: every field with formula, range, unit and source.
+"""Write docs/measures/README.md from the probes' own words: every field with formula, range, unit
+and source.
 
 python scripts/probes.py [--check]
 """
@@ -40,10 +41,15 @@ def page() -> str:
         for probe in (one for one in probes if one.group == group):
             cost = " Expensive: it says its time and memory first." if probe.expensive else ""
             parts.append(
-                f"### `{probe.name}`: {probe.title}\n\n{probe.sentence}{cost} [Explained]({probe.docs}). "
-                f"Code: `{probe.function}`. Source: {probe.literature}.\n\nPosition 0: {probe.position}\n"
+                f"### `{probe.name}`: {probe.title}\n\n{probe.sentence}{cost} "
+                f"[Explained]({probe.docs}). "
+                f"Code: `{probe.function}`. Source: {probe.literature}.\n\nPosition 0: "
+                f"{probe.position}\n"
             )
-            parts.append("| field | what it is | formula | range | undefined | 95 % interval |\n|---|---|---|---|---|---|")
+            parts.append(
+                "| field | what it is | formula | range | undefined | 95 % interval "
+                "|\n|---|---|---|---|---|---|"
+            )
             for name, field in probe.fields.items():
                 low, high = ("" if end is None else f"{end:g}" for end in field.range)
                 span = f"{low} to {high}".strip() if low or high else ""
@@ -53,9 +59,15 @@ def page() -> str:
                     field.formula and f"`{field.formula}`",
                     f"{span} {field.unit}",
                     field.undefined,
-                    f"none: {field.interval}" if field.interval else "" if not low and not high else "yes",
+                    f"none: {field.interval}"
+                    if field.interval
+                    else ""
+                    if not low and not high
+                    else "yes",
                 ]
-                parts.append("| " + " | ".join(cell.strip().replace("|", "\\|") for cell in cells) + " |")
+                parts.append(
+                    "| " + " | ".join(cell.strip().replace("|", "\\|") for cell in cells) + " |"
+                )
             parts.append("")
     return "\n".join(parts) + "\n"
 
@@ -78,7 +90,8 @@ def gaussian_page() -> str:
     """The known values as Markdown."""
     shape = Shape()
     words = (
-        f"n = {shape.n:,}, d = {shape.d}, windows of {shape.window}, {shape.classes} classes, tables of {shape.rows:,} rows "
+        f"n = {shape.n:,}, d = {shape.d}, windows of {shape.window}, {shape.classes} classes, "
+        f"tables of {shape.rows:,} rows "
         f"of scale {shape.scale}, samples of {shape.sample:,}"
     )
     lines = []

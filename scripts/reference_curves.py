@@ -1,13 +1,17 @@
-"""Write src/headscan/training/reference.json: bands of numbers over training, of healthy runs of the small recipes.
+"""Write src/headscan/training/reference.json: bands of numbers over training, of healthy runs of
+the small recipes.
 
-    python scripts/reference_curves.py FOLDER --text pydoc=pydoc --text stories=FILE ...    train what is missing, write the bands
-    python scripts/reference_curves.py FOLDER --text ... --unseen NAME=FILE --check         how often healthy runs lie within
+    python scripts/reference_curves.py FOLDER --text pydoc=pydoc --text stories=FILE ...    train
+    what is missing, write the bands python scripts/reference_curves.py FOLDER --text ... --unseen
+    NAME=FILE --check         how often healthy runs lie within
 
-Of each design (a recipe and an objective) every text is trained at every rate (`keys_of`); RECIPE:NAME=TEXT is a text of that
-recipe alone. A run is a folder in FOLDER; one that is finished is read. A band at a step is mean ± t s √(1 + 1/n) of the
-numbers of n runs (of their logarithms, where a number has no upper end) and half a hundredth, for it is written with three
-digits, inside of the number's range: 95 % of further runs lie within where they are normal.
-`--check` counts: each run in the bands of the others, and of the runs on other texts; fresh seeds; texts that no run has learned.
+Of each design (a recipe and an objective) every text is trained at every rate (`keys_of`);
+RECIPE:NAME=TEXT is a text of that recipe alone. A run is a folder in FOLDER; one that is finished
+is read. A band at a step is mean ± t s √(1 + 1/n) of the numbers of n runs (of their logarithms,
+where a number has no upper end) and half a hundredth, for it is written with three digits, inside
+of the number's range: 95 % of further runs lie within where they are normal. `--check` counts: each
+run in the bands of the others, and of the runs on other texts; fresh seeds; texts that no run has
+learned.
 """
 
 from __future__ import annotations
@@ -36,15 +40,39 @@ from headscan.training.reference import ReferenceRuns, curves_of
 from headscan.training.result import TrainResult
 
 FILE = Path(__file__).resolve().parents[1] / "src" / "headscan" / "training" / "reference.json"
-RATES, FRESH = (1e-3, 2e-3), 100
-DESIGNS = [(recipe, objective) for objective in ("ce", "cwt") for recipe in ("gpt", "bert", "mixer", "multilingual")]
-OWN_SEEDS, SECOND = {("gpt", "cwt"), ("bert", "cwt"), ("mixer", "cwt")}, {("gpt", "ce")}
-EARLY, LAST = 50, 200  # seeds from which a run ends after so many steps; FRESH ones do not
-READ = {0, 10, 30, 60, 100, 150, 200, 300, 450, 600, 800, 1000}  # steps after which everything is measured
-POINTS, OF_SPECTRA = 12, 7  # of a curve; of one of a matrix
+RATES = (1e-3, 2e-3)
+FRESH = 100
+DESIGNS = [
+    (recipe, objective)
+    for objective in ("ce", "cwt")
+    for recipe in ("gpt", "bert", "mixer", "multilingual")
+]
+OWN_SEEDS = {("gpt", "cwt"), ("bert", "cwt"), ("mixer", "cwt")}
+SECOND = {("gpt", "ce")}
+# seeds from which a run ends after so many steps; FRESH ones do not
+EARLY = 50
+LAST = 200
+READ = {
+    0,
+    10,
+    30,
+    60,
+    100,
+    150,
+    200,
+    300,
+    450,
+    600,
+    800,
+    1000,
+}  # steps after which everything is measured
+# of a curve; of one of a matrix
+POINTS = 12
+OF_SPECTRA = 7
 BOUNDED = ("average_cosine", "share", "entropy", "tail")
 PROTOCOL = (
-    "headscan train RECIPE --objective OBJECTIVE --rate RATE, all else at its default (size tiny), measured after the steps "
+    "headscan train RECIPE --objective OBJECTIVE --rate RATE, all else at its default (size "
+    "tiny), measured after the steps "
     f"{', '.join(map(str, sorted(READ)))}; the band is mean ± t s √(1 + 1/n) over n runs."
 )
 Bands = dict[str, list[tuple[float, float, float]]]
@@ -54,21 +82,30 @@ Key = tuple[tuple[str, str], float, int]  # (name and text), rate, seed
 class Stop(TrainerCallback):
     """The end of a run, whose schedule is that of the whole recipe."""
 
-    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+    def on_step_end(
+        self, args: Any, state: TrainerState, control: TrainerControl, **_: Any
+    ) -> None:
         control.should_training_stop = state.global_step >= LAST
 
 
 class Often(Monitor):
-    """A monitor that measures the geometry and reads its families after the steps of READ, and no others."""
+    """A monitor that measures the geometry and reads its families after the steps of READ, and no
+    others.
+    """
 
     def _regular(self, step: int) -> bool:
         return step in READ
 
-    def on_step_begin(self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any) -> None:
-        step, reader = state.global_step + 1, self._watching(model).reader
+    def on_step_begin(
+        self, args: Any, state: TrainerState, control: TrainerControl, model: Any = None, **_: Any
+    ) -> None:
+        step = state.global_step + 1
+        reader = self._watching(model).reader
         if step == 1:
             self.every_family = [type(one)(every=1) for one in reader.families]
-        reader.families[:] = [one for one in self.every_family if step in READ | {1} or one.name == "repeated"]
+        reader.families[:] = [
+            one for one in self.every_family if step in READ | {1} or one.name == "repeated"
+        ]
         super().on_step_begin(args, state, control, model)
 
 
@@ -81,11 +118,20 @@ def trained(folder: Path, design: tuple[str, str], key: Key) -> TrainResult:
         begun = time.process_time()
         with patch.object(import_module("headscan.training.run"), "Monitor", Often):
             result = headscan.train(
-                recipe_of(design[0]).but(rate=rate), text, objective=design[1], seed=seed, out=out,
-                trainer={"save_strategy": "no"}, callbacks=[Stop()] if EARLY <= seed < FRESH else [],
-            )  # fmt: skip
+                recipe_of(design[0]).but(rate=rate),
+                text,
+                objective=design[1],
+                seed=seed,
+                out=out,
+                trainer={"save_strategy": "no"},
+                callbacks=[Stop()] if EARLY <= seed < FRESH else [],
+            )
         spoke = ", ".join(alarm.name for alarm in result.alarms)
-        print(f"{out.name}: {time.process_time() - begun:.0f} s of the processor; alarms: {spoke or 'none'}", flush=True)
+        print(
+            f"{out.name}: {time.process_time() - begun:.0f} s of the processor; alarms: "
+            f"{spoke or 'none'}",
+            flush=True,
+        )
     loaded = headscan.load(out)
     assert isinstance(loaded, TrainResult)
     return loaded
@@ -93,18 +139,35 @@ def trained(folder: Path, design: tuple[str, str], key: Key) -> TrainResult:
 
 def bands_of(results: list[TrainResult]) -> Bands:
     """The bands of every curve that all runs have."""
-    curves = [{name: dict(points) for name, points in curves_of(one.scan, one.readings, one.curve).items()} for one in results]
-    a_step, whole = results[0].tokens // results[0].steps, sum(one.steps > LAST for one in results)
+    curves = [
+        {
+            name: dict(points)
+            for name, points in curves_of(one.scan, one.readings, one.curve).items()
+        }
+        for one in results
+    ]
+    a_step = results[0].tokens // results[0].steps
+    whole = sum(one.steps > LAST for one in results)
     found: Bands = {}
     for name in sorted(set.intersection(*map(set, curves))):
         if name.startswith("embedding/"):
-            continue  # before the first block states are the text's tokens, and tell little of the run
+            # before the first block states are the text's tokens, and tell little of the run
+            continue
         counts = Counter(step for one in curves for step in one[name])
         steps = sorted(step for step, count in counts.items() if count >= whole)
-        points, shares = OF_SPECTRA if "weight" in name else POINTS, name.endswith(BOUNDED)
+        points = OF_SPECTRA if "weight" in name else POINTS
+        shares = name.endswith(BOUNDED)
         least = -math.inf if not shares else -1.0 if name.endswith("cosine") else 0.0
-        most = 1.0 if shares else float(results[0].models[0].width or 0) if name.endswith("rank") else math.inf
-        for step in dict.fromkeys(steps[round((len(steps) - 1) * (k / (points - 1)) ** 2)] for k in range(points)):
+        most = (
+            1.0
+            if shares
+            else float(results[0].models[0].width or 0)
+            if name.endswith("rank")
+            else math.inf
+        )
+        for step in dict.fromkeys(
+            steps[round((len(steps) - 1) * (k / (points - 1)) ** 2)] for k in range(points)
+        ):
             values = np.array([one[name][step] for one in curves if step in one[name]])
             reach = student_quantile(len(values) - 1) * (1 + 1 / len(values)) ** 0.5
             logs = not shares and bool((values > 0).all())
@@ -112,36 +175,60 @@ def bands_of(results: list[TrainResult]) -> Bands:
             rounded = 0.005 if logs else 0.005 * abs(values.mean())
             ends = values.mean() + (reach * values.std(ddof=1) + rounded) * np.array([-1, 1])
             low, high = np.clip(np.exp(ends) if logs else ends, least, most)
-            found.setdefault(name, []).append((step * a_step, float(f"{low:.3g}"), float(f"{high:.3g}")))
+            found.setdefault(name, []).append(
+                (step * a_step, float(f"{low:.3g}"), float(f"{high:.3g}"))
+            )
     return found
 
 
-def reference(design: tuple[str, str], results: list[TrainResult], texts: list[str]) -> ReferenceRuns:
+def reference(
+    design: tuple[str, str], results: list[TrainResult], texts: list[str]
+) -> ReferenceRuns:
     """What is written of a design."""
-    model, one = results[0].models[0], results[0]
-    sizes: dict[str, Any] = {name: getattr(model, name) for name in ("model_class", "depth", "width", "vocabulary")}
+    model = results[0].models[0]
+    one = results[0]
+    sizes: dict[str, Any] = {
+        name: getattr(model, name) for name in ("model_class", "depth", "width", "vocabulary")
+    }
     a_step = one.tokens // one.steps
     whole = sum(one.steps > LAST for one in results)
-    more = f" and {len(results) - whole} over their first {LAST} steps" if len(results) > whole else ""
-    about = f"Compared are {whole} runs of headscan train {design[0]} --objective {design[1]}{more}: {model.width} wide, "
+    more = (
+        f" and {len(results) - whole} over their first {LAST} steps" if len(results) > whole else ""
+    )
+    about = (
+        f"Compared are {whole} runs of headscan train {design[0]} --objective "
+        f"{design[1]}{more}: {model.width} wide, "
+    )
     about += f"{model.depth} blocks, V {model.vocabulary:,}, {a_step:,} tokens a step, "
     about += f"rates {' and '.join(map(str, RATES))}, texts {', '.join(texts)}"
-    sizes |= {"objective": design[1], "tokens_a_step": a_step, "planned_steps": one.recipe.steps, "runs": whole}
+    sizes |= {
+        "objective": design[1],
+        "tokens_a_step": a_step,
+        "planned_steps": one.recipe.steps,
+        "runs": whole,
+    }
     return ReferenceRuns(about=about, bands=bands_of(results), **sizes)
 
 
 def within(result: TrainResult, known: ReferenceRuns) -> float:
     """The share of a run's numbers that lie in their bands."""
-    a_step, held = result.tokens / result.steps, []
+    a_step = result.tokens / result.steps
+    held = []
     for name, curve in curves_of(result.scan, result.readings, result.curve).items():
         bands = known.band(name, [step * a_step for step, _ in curve])
-        held += [band[0] <= value <= band[1] for (_, value), band in zip(curve, bands, strict=True) if band]
+        held += [
+            band[0] <= value <= band[1]
+            for (_, value), band in zip(curve, bands, strict=True)
+            if band
+        ]
     return float(np.mean(held))
 
 
 def main() -> None:
     """Train what is missing, and write or check."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--text", action="append", default=[], metavar="NAME=TEXT")
     parser.add_argument("--unseen", action="append", default=[], metavar="NAME=TEXT")
@@ -149,32 +236,46 @@ def main() -> None:
     given = parser.parse_args()
     written = []
     for design in DESIGNS:
-        texts, unseen = texts_of(given.text, design[0]), texts_of(given.unseen, design[0])
+        texts = texts_of(given.text, design[0])
+        unseen = texts_of(given.unseen, design[0])
         results = {key: trained(given.folder, design, key) for key in keys_of(design, texts)}
         known = reference(design, list(results.values()), [name for name, _ in texts])
         written.append(asdict(known) | {"bands": packed(known.bands)})
         if given.check:
             check(given.folder, design, results, known, unseen)
     if not given.check:
-        FILE.write_text(json.dumps({"protocol": PROTOCOL, "runs": written}, separators=(",", ":")) + "\n", encoding="utf-8")
+        FILE.write_text(
+            json.dumps({"protocol": PROTOCOL, "runs": written}, separators=(",", ":")) + "\n",
+            encoding="utf-8",
+        )
         print(f"{FILE.name}: {FILE.stat().st_size:,} bytes", file=sys.stderr)
 
 
 def keys_of(design: tuple[str, str], texts: list[tuple[str, str]]) -> list[Key]:
-    """Every text at every rate, some from one seed and some each from its own; of some a second run over the first steps."""
+    """Every text at every rate, some from one seed and some each from its own; of some a second run
+    over the first steps.
+    """
     pairs = [(text, rate) for text in texts for rate in RATES]
-    whole: list[Key] = [(*pair, seed if design in OWN_SEEDS else 0) for seed, pair in enumerate(pairs)]
+    whole: list[Key] = [
+        (*pair, seed if design in OWN_SEEDS else 0) for seed, pair in enumerate(pairs)
+    ]
     return whole + [(*pair, EARLY + seed) for seed, pair in enumerate(pairs) if design in SECOND]
 
 
 def texts_of(given: list[str], recipe: str) -> list[tuple[str, str]]:
     """The texts of a recipe: those named NAME=TEXT, and its own, RECIPE:NAME=TEXT."""
     split = [one.partition("=") for one in given]
-    return [(name.rpartition(":")[2], text) for name, _, text in split if name.rpartition(":")[0] in ("", recipe)]
+    return [
+        (name.rpartition(":")[2], text)
+        for name, _, text in split
+        if name.rpartition(":")[0] in ("", recipe)
+    ]
 
 
 def packed(bands: Bands) -> list[tuple[list[float], dict[str, dict[str, list[float]]]]]:
-    """Bands as they are written: curves of the same points together, by place and number, of each point low and high."""
+    """Bands as they are written: curves of the same points together, by place and number, of each
+    point low and high.
+    """
     found: dict[tuple[float, ...], dict[str, dict[str, list[float]]]] = {}
     for name, points in bands.items():
         where, _, what = name.rpartition("/")
@@ -184,25 +285,42 @@ def packed(bands: Bands) -> list[tuple[list[float], dict[str, dict[str, list[flo
 
 
 def check(
-    folder: Path, design: tuple[str, str], results: dict[Key, TrainResult], known: ReferenceRuns, unseen: list[tuple[str, str]]
+    folder: Path,
+    design: tuple[str, str],
+    results: dict[Key, TrainResult],
+    known: ReferenceRuns,
+    unseen: list[tuple[str, str]],
 ) -> None:
     """Print how much of healthy runs lies within."""
 
     def among(key: Key, place: int) -> float:
         """A run in the bands of those that differ in the text (place 0), or of all others (2)."""
-        others = [one for other, one in results.items() if other[place] != key[place] or (place == 2 and other[:2] != key[:2])]
+        others = [
+            one
+            for other, one in results.items()
+            if other[place] != key[place] or (place == 2 and other[:2] != key[:2])
+        ]
         return within(results[key], replace(known, bands=bands_of(others)))
 
     texts = list(dict.fromkeys(text for text, _, _ in results))
     shares = {
         "left out": [among(key, 2) for key in results],
         "text left out": [among(key, 0) for key in results],
-        "fresh seed": [within(trained(folder, design, (one, RATES[k % 2], FRESH)), known) for k, one in enumerate(texts)],
-        "unseen text": [within(trained(folder, design, (one, RATES[k % 2], FRESH)), known) for k, one in enumerate(unseen)],
+        "fresh seed": [
+            within(trained(folder, design, (one, RATES[k % 2], FRESH)), known)
+            for k, one in enumerate(texts)
+        ],
+        "unseen text": [
+            within(trained(folder, design, (one, RATES[k % 2], FRESH)), known)
+            for k, one in enumerate(unseen)
+        ],
     }
     for title, found in shares.items():
         if found:
-            print(f"{' '.join(design)}, {title}: {len(found)} runs, mean {np.mean(found):.3f}, least {min(found):.3f} within")
+            print(
+                f"{' '.join(design)}, {title}: {len(found)} runs, mean {np.mean(found):.3f}, "
+                f"least {min(found):.3f} within"
+            )
 
 
 if __name__ == "__main__":

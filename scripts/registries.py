@@ -1,4 +1,5 @@
-"""Write docs/registries.md (everything that is registered, with its parameters) and docs/findings.md (every code), from the code.
+"""Write docs/registries.md (everything that is registered, with its parameters) and
+docs/findings.md (every code), from the code.
 
 python scripts/registries.py [--check | --print]
 """
@@ -33,8 +34,16 @@ from headscan.training.recovery import RECOVERIES
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"
 CODES = PAGE.with_name("findings.md")
 SECTIONS: list[tuple[str, str, Registry[object]]] = [
-    ("Formats of stored states", "`headscan scan PATH`, `headscan invert MODEL --states PATH`", FORMATS),
-    ("Probes", "`headscan scan --measures NAME`; `collapse` and `zipf` come with headscan-lab", PROBES),
+    (
+        "Formats of stored states",
+        "`headscan scan PATH`, `headscan invert MODEL --states PATH`",
+        FORMATS,
+    ),
+    (
+        "Probes",
+        "`headscan scan --measures NAME`; `collapse` and `zipf` come with headscan-lab",
+        PROBES,
+    ),
     ("Measures of similarity", "`headscan compare --measures NAME`", SIMILARITIES),
     ("Nulls of a comparison", "`headscan compare --nulls NAME`", NULLS),
     ("Attribution methods", "`headscan attribute --method NAME`", ATTRIBUTION),
@@ -44,14 +53,22 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
     ("Defences", "`headscan privacy --defence NAME`", MECHANISMS),
     ("Tests of a release", "`headscan privacy --test NAME`", TESTS),
     ("Training objectives", "`headscan train --objective NAME`", OBJECTIVES),
-    ("Regularisers", "`headscan train --regulariser NAME:STRENGTH`; they come with headscan-lab", REGULARISERS),
+    (
+        "Regularisers",
+        "`headscan train --regulariser NAME:STRENGTH`; they come with headscan-lab",
+        REGULARISERS,
+    ),
     ("Optimisers", "`headscan train --optimiser NAME`", OPTIMISERS),
     ("Families of the monitor", "`headscan.training.Monitor(families=...)`", FAMILIES),
     ("Trackers", "`headscan.training.Monitor(to=...)`", TRACKERS),
     ("Alarms of the monitor", "`headscan.training.Monitor(alarms=...)`", ALARMS),
     ("Head recoveries", "`headscan recover --mode NAME`", RECOVERIES),
     ("Evaluation tasks", "`headscan evaluate --tasks NAME`", TASKS),
-    ("Conditions of a checkup", "`headscan checkup --fail-on CODES`; see [checkup](checkup.md)", CONDITIONS),
+    (
+        "Conditions of a checkup",
+        "`headscan checkup --fail-on CODES`; see [checkup](checkup.md)",
+        CONDITIONS,
+    ),
     ("Remedies", "`headscan remedy --remedies NAME`", REMEDIES),
     ("Experiments of the ledger", "the tables of `headscan_lab.ledger`", EXPERIMENTS),
 ]  # type: ignore[list-item]
@@ -59,7 +76,11 @@ SECTIONS: list[tuple[str, str, Registry[object]]] = [
 
 def sentence(name: str, item: object) -> str:
     """The first sentence of an item's own words or docstring; SystemExit where it has none."""
-    held = [getattr(getattr(item, "words", None), "sentence", ""), getattr(item, "sentence", ""), getattr(item, "about", "")]
+    held = [
+        getattr(getattr(item, "words", None), "sentence", ""),
+        getattr(item, "sentence", ""),
+        getattr(item, "about", ""),
+    ]
     if inspect.isroutine(item) or isinstance(item, type):
         held.append(inspect.getdoc(item) or "")
     text = next((text for text in held if isinstance(text, str) and text), "")
@@ -71,44 +92,72 @@ def sentence(name: str, item: object) -> str:
 def codes() -> str:
     """docs/findings.md: every code of every verb."""
     lines = [
-        "# Findings by code", "",
-        "Written by `scripts/registries.py` from `headscan/run/findings.py` and the conditions of a checkup; a test fails when",
-        "it is out of date. HS1: shape, HS2: cause, HS3: leak, HS4: cure, HS5: a run, HS6: weights; a phenomenon has one code.",
-        "`--ignore HS101,SINK` (codes or names, with `*`) takes findings out of what counts: they stay on the page, marked.",
-        "`--baseline last.json` does so with those that an earlier result of the same verb has at the same model and site, and",
-        "ends with status 3 where an alarm is new. `checkup --fail-on CODES` ends with status 3 where one of these was found",
-        "and counts. A scan's DRIFT, SPIKE and FLAT are told (level `good`, `+`) where the number is short of its limit by less",
-        "than a tenth, too: windows or texts of another length may be on the other side of it. Where the interval of CONE, SPIKE",
-        "or FLAT holds the limit, the finding says so and is no alarm.", "",
-    ]  # fmt: skip
+        "# Findings by code",
+        "",
+        "Written by `scripts/registries.py` from `headscan/run/findings.py` and the conditions "
+        "of a checkup; a test fails when",
+        "it is out of date. HS1: shape, HS2: cause, HS3: leak, HS4: cure, HS5: a run, HS6: "
+        "weights; a phenomenon has one code.",
+        "`--ignore HS101,SINK` (codes or names, with `*`) takes findings out of what counts: "
+        "they stay on the page, marked.",
+        "`--baseline last.json` does so with those that an earlier result of the same verb has "
+        "at the same model and site, and",
+        "ends with status 3 where an alarm is new. `checkup --fail-on CODES` ends with status 3 "
+        "where one of these was found",
+        "and counts. A scan's DRIFT, SPIKE and FLAT are told (level `good`, `+`) where the "
+        "number is short of its limit by less",
+        "than a tenth, too: windows or texts of another length may be on the other side of it. "
+        "Where the interval of CONE, SPIKE",
+        "or FLAT holds the limit, the finding says so and is no alarm.",
+        "",
+    ]
     conditions = dict(CONDITIONS.items())
     for code in sorted({*conditions, *(kind.code for kind in KINDS)}):
-        kinds, one = [kind for kind in KINDS if kind.code == code], conditions.get(code)
+        kinds = [kind for kind in KINDS if kind.code == code]
+        one = conditions.get(code)
         title = ", ".join(filter(None, [one.title if one else "", *(kind.name for kind in kinds)]))
         lines += [f"## {code} {title}", ""]
         for kind in kinds:
-            lines += [f"`{kind.verb}`: {kind.meaning} Threshold: {kind.threshold} ({kind.ground}). False: {kind.wrong}.", ""]
-        if one is not None:
-            beyond = f", an alarm at {'least' if one.least else 'most'} {one.alarm:g}" if one.alarm is not None else ""
             lines += [
-                f"`checkup`: {one.meaning} {one.sentence} Threshold: at {'least' if one.least else 'most'} {one.threshold:g} "
-                f"({one.unit}){beyond}; source: {one.source.rstrip('.')}. {one.todo} *Limits:* {one.limits} The reference models "
-                "that it was set beside, and how often it was false: [checkup](checkup.md).", "",
-            ]  # fmt: skip
+                f"`{kind.verb}`: {kind.meaning} Threshold: {kind.threshold} ({kind.ground}). "
+                f"False: {kind.wrong}.",
+                "",
+            ]
+        if one is not None:
+            beyond = (
+                f", an alarm at {'least' if one.least else 'most'} {one.alarm:g}"
+                if one.alarm is not None
+                else ""
+            )
+            lines += [
+                f"`checkup`: {one.meaning} {one.sentence} Threshold: at "
+                f"{'least' if one.least else 'most'} {one.threshold:g} "
+                f"({one.unit}){beyond}; source: {one.source.rstrip('.')}. {one.todo} *Limits:* "
+                f"{one.limits} The reference models "
+                "that it was set beside, and how often it was false: [checkup](checkup.md).",
+                "",
+            ]
     return "\n".join(lines).rstrip() + "\n"
 
 
 def page() -> str:
     """The whole page as Markdown."""
-    parts = ["# What is registered\n\nWritten by `scripts/registries.py`; a test fails when it is out of date. Measures have", ""]
+    parts = [
+        "# What is registered\n\nWritten by `scripts/registries.py`; a test fails when it is out "
+        "of date. Measures have",
+        "",
+    ]
     parts[0] += (
-        " a page of their own, [measures](measures.md).\n[CONTRIBUTING](../CONTRIBUTING.md) shows how to add one, in one file.\n"
+        " a page of their own, [measures](measures.md).\n[CONTRIBUTING](../CONTRIBUTING.md) "
+        "shows how to add one, in one file.\n"
     )
     for title, use, registry in SECTIONS:
         parts.append(f"## {title}\n\n{use}\n\n| name | what it is | parameters |\n|---|---|---|")
         for name, item in registry.items():
             options = options_of(item) if isinstance(item, type) else ()
-            shown = "; ".join(f"`{one.name}` {one.option.help}" for one in options).replace("|", "\\|")
+            shown = "; ".join(f"`{one.name}` {one.option.help}" for one in options).replace(
+                "|", "\\|"
+            )
             parts.append(f"| `{name}` | {sentence(name, item)} | {shown} |")
         parts.append("")
     return "\n".join(parts).rstrip() + "\n"

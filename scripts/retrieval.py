@@ -16,7 +16,8 @@ __all__ = ["halves", "retrieval_accuracy", "text_vectors", "train_retrieval"]
 
 
 def halves(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Windows int [n, T] to their first and second halves, [n, T // 2] each: pairs that belong together.
+    """Windows int [n, T] to their first and second halves, [n, T // 2] each: pairs that belong
+    together.
 
     >>> [part.tolist() for part in halves(np.arange(8).reshape(2, 4))]
     [[[0, 1], [4, 5]], [[2, 3], [6, 7]]]
@@ -28,32 +29,51 @@ def halves(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def text_vectors(model: Any, ids: Tensor, position: int = -1) -> Tensor:
-    """[B, d]: the last hidden state at one position of texts int [B, T] (the published mixers take the last but one)."""
+    """[B, d]: the last hidden state at one position of texts int [B, T] (the published mixers take
+    the last but one).
+    """
     return body_of(model)(input_ids=ids.to(model.device)).last_hidden_state[:, position]
 
 
 def train_retrieval(
-    model: Any, queries: np.ndarray, candidates: np.ndarray, *, steps: int = 200, batch: int = 32, rate: float = 3e-4,
-    temperature: float = 0.02, position: int = -1, seed: int = 0,
-) -> list[float]:  # fmt: skip
-    """Fine-tune a body by InfoNCE on pairs of texts int [n, T]; returns the loss of each step. In place, AdamW.
+    model: Any,
+    queries: np.ndarray,
+    candidates: np.ndarray,
+    *,
+    steps: int = 200,
+    batch: int = 32,
+    rate: float = 3e-4,
+    temperature: float = 0.02,
+    position: int = -1,
+    seed: int = 0,
+) -> list[float]:
+    """Fine-tune a body by InfoNCE on pairs of texts int [n, T]; returns the loss of each step. In
+    place, AdamW.
 
     batch: one positive and batch - 1 negatives a query (32 as published).
     """
     if len(queries) != len(candidates) or len(queries) < 2:
-        raise BadInput(f"Retrieval needs at least two pairs, not {len(queries)} queries and {len(candidates)} candidates.")
+        raise BadInput(
+            f"Retrieval needs at least two pairs, not {len(queries)} queries and "
+            f"{len(candidates)} candidates."
+        )
     generator = torch.Generator().manual_seed(seed)
     body = body_of(model)
     optimizer = torch.optim.AdamW(body.parameters(), lr=rate)
-    one, other = torch.from_numpy(queries).long(), torch.from_numpy(candidates).long()
+    one = torch.from_numpy(queries).long()
+    other = torch.from_numpy(candidates).long()
     losses = []
     body.train()
     for step in range(1, steps + 1):
         for group in optimizer.param_groups:
             group["lr"] = rate * min(1.0, 10 * step / steps)
         chosen = torch.randperm(len(one), generator=generator)[:batch]
-        queries, answers = (F.normalize(text_vectors(model, rows[chosen], position), dim=1) for rows in (one, other))
-        loss = F.cross_entropy(queries @ answers.T / temperature, torch.arange(len(queries)))  # InfoNCE
+        queries, answers = (
+            F.normalize(text_vectors(model, rows[chosen], position), dim=1) for rows in (one, other)
+        )
+        loss = F.cross_entropy(
+            queries @ answers.T / temperature, torch.arange(len(queries))
+        )  # InfoNCE
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(body.parameters(), 1.0)
@@ -64,8 +84,11 @@ def train_retrieval(
 
 
 @torch.no_grad()
-def retrieval_accuracy(model: Any, queries: np.ndarray, candidates: np.ndarray, *, among: int = 32, position: int = -1) -> float:
-    """Share of queries whose nearest candidate (cosine), among consecutive groups of `among`, is their own.
+def retrieval_accuracy(
+    model: Any, queries: np.ndarray, candidates: np.ndarray, *, among: int = 32, position: int = -1
+) -> float:
+    """Share of queries whose nearest candidate (cosine), among consecutive groups of `among`, is
+    their own.
 
     Chance is 1 / among. A last group that is smaller is left out.
     """
@@ -76,7 +99,9 @@ def retrieval_accuracy(model: Any, queries: np.ndarray, candidates: np.ndarray, 
     for group in range(groups):
         part = slice(group * among, (group + 1) * among)
         vectors = [
-            torch.nn.functional.normalize(text_vectors(model, torch.from_numpy(rows[part]).long(), position), dim=1)
+            torch.nn.functional.normalize(
+                text_vectors(model, torch.from_numpy(rows[part]).long(), position), dim=1
+            )
             for rows in (queries, candidates)
         ]
         found = (vectors[0] @ vectors[1].T).argmax(1).cpu()

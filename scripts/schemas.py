@@ -14,18 +14,31 @@ from headscan.run import Result
 
 FOLDER = Path(__file__).resolve().parents[1] / "docs" / "schemas"
 MODULES = (
-    "headscan.attribution", "headscan.comparison", "headscan.diagnosis", "headscan.flow", "headscan.inversion", "headscan.leaks",
-    "headscan.ntp", "headscan.remedies.result", "headscan.scanner", "headscan.states", "headscan.training.result",
+    "headscan.attribution",
+    "headscan.comparison",
+    "headscan.diagnosis",
+    "headscan.flow",
+    "headscan.inversion",
+    "headscan.leaks",
+    "headscan.ntp",
+    "headscan.remedies.result",
+    "headscan.scanner",
+    "headscan.states",
+    "headscan.training.result",
     "headscan.weights",
-    "headscan_lab.evaluation.result", "headscan_lab.ledger.run", "headscan_lab.tournament.table",
-)  # fmt: skip
+    "headscan_lab.evaluation.result",
+    "headscan_lab.ledger.run",
+    "headscan_lab.tournament.table",
+)
 
 
 def schemas() -> dict[Path, str]:
     """The text of each file."""
     for name in MODULES:
         import_module(name)
-    kinds = {kind: made for kind, made in Result.kinds.items() if made.__module__.startswith("headscan")}
+    kinds = {
+        kind: made for kind, made in Result.kinds.items() if made.__module__.startswith("headscan")
+    }
     return {
         FOLDER / f"{kind}.json": json.dumps(made.json_schema(), indent=1, ensure_ascii=False) + "\n"
         for kind, made in sorted(kinds.items())
@@ -35,7 +48,11 @@ def schemas() -> dict[Path, str]:
 if __name__ == "__main__":
     wanted = schemas()
     if "--check" in sys.argv:
-        stale = [path.name for path, text in wanted.items() if not path.is_file() or path.read_text("utf-8") != text]
+        stale = [
+            path.name
+            for path, text in wanted.items()
+            if not path.is_file() or path.read_text("utf-8") != text
+        ]
         stale += [path.name for path in FOLDER.glob("*.json") if path not in wanted]
         sys.exit(f"{', '.join(stale)} out of date: run python scripts/schemas.py" if stale else 0)
     FOLDER.mkdir(exist_ok=True)

@@ -1,9 +1,12 @@
-"""Slopes over width of what a descent finds in one untrained Llama block: all tokens, and a token whose output is hidden.
+"""Slopes over width of what a descent finds in one untrained Llama block: all tokens, and a token
+whose output is hidden.
 
-The article says that both rise with width. Random weights, five seeds a width, 20 prompts or more a seed (7 at the widths of
---few; always so many that 40 tokens a seed are scored); weighted least squares on log2 of the width, the weights from each
-share's interval. A cell has its share, interval and seconds; then stands the slope per doubling with its 95 % interval. With
---models the slope is over log2 of the parameters of trained models, at their first block; their texts and vocabularies differ.
+The article says that both rise with width. Random weights, five seeds a width, 20 prompts or more a
+seed (7 at the widths of --few; always so many that 40 tokens a seed are scored); weighted least
+squares on log2 of the width, the weights from each share's interval. A cell has its share, interval
+and seconds; then stands the slope per doubling with its 95 % interval. With --models the slope is
+over log2 of the parameters of trained models, at their first block; their texts and vocabularies
+differ.
 
     python scripts/size_slopes.py [--widths 32 64 128 256 512 1024 2048] [--few 2048]
     python scripts/size_slopes.py --models stories260K smollm2 qwen
@@ -24,22 +27,41 @@ from headscan_lab.ledger.stand_ins import ABOUT, lens_of
 
 from headscan.statistics.uncertainty import student_quantile
 
-TRAINED = {"all tokens, L1 (68)": Recovered(search=False), "all tokens, cosine (63)": Recovered(search=False, loss="cosine")}
+TRAINED = {
+    "all tokens, L1 (68)": Recovered(search=False),
+    "all tokens, cosine (63)": Recovered(search=False, loss="cosine"),
+}
 ASKED = {
     "all tokens, L1 (68)": Recovered(model="llama", depth=1, search=False),
     "all tokens, cosine (63)": Recovered(model="llama", depth=1, search=False, loss="cosine"),
     "hidden first token, L2 (104)": Recovered(
-        model="llama", depth=1, at="block.0[:, 1:, :]", length=5, scored="hidden", loss="l2", search=False
+        model="llama",
+        depth=1,
+        at="block.0[:, 1:, :]",
+        length=5,
+        scored="hidden",
+        loss="l2",
+        search=False,
     ),
     "words of hidden places among the answer, L2 (97)": Recovered(
-        model="llama", depth=1, at="block.0[:, 3:, :]", length=6, scored="set", loss="l2", search=False
+        model="llama",
+        depth=1,
+        at="block.0[:, 3:, :]",
+        length=6,
+        scored="set",
+        loss="l2",
+        search=False,
     ),
 }
 
 
 def slope(sizes: list[int], values: list[float], errors: list[float]) -> tuple[float, float]:
-    """Per doubling, and half its interval: weighted least squares, the residuals' own scale where it is above the errors'."""
-    x, y, w = np.log2(sizes), np.array(values), 1 / np.square(np.maximum(errors, 1e-3))
+    """Per doubling, and half its interval: weighted least squares, the residuals' own scale where
+    it is above the errors'.
+    """
+    x = np.log2(sizes)
+    y = np.array(values)
+    w = 1 / np.square(np.maximum(errors, 1e-3))
     centre = (w * x).sum() / w.sum()
     spread = (w * (x - centre) ** 2).sum()
     found = float((w * (x - centre) * y).sum() / spread)
@@ -49,7 +71,9 @@ def slope(sizes: list[int], values: list[float], errors: list[float]) -> tuple[f
 
 
 def measured(name: str, asked: Recovered, folder: Path) -> list[float]:
-    """Share, ends of its interval, prompts of all seeds, processor seconds; read back where it is kept."""
+    """Share, ends of its interval, prompts of all seeds, processor seconds; read back where it is
+    kept.
+    """
     of = Path(asked.model).name if asked.model not in ABOUT else f"{asked.width}-{asked.least}"
     file = folder / f"{of}-{name.split('(')[1][:-1]}.json"
     if not file.is_file():
@@ -57,22 +81,41 @@ def measured(name: str, asked: Recovered, folder: Path) -> list[float]:
         seen = asked.observe(0).effect
         assert seen is not None
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(json.dumps([seen.value, *seen.interval, seen.prompts, time.process_time() - start]))
+        file.write_text(
+            json.dumps([seen.value, *seen.interval, seen.prompts, time.process_time() - start])
+        )
     return list(json.loads(file.read_text()))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--widths", type=int, nargs="+", default=[32, 64, 128, 256, 512])
-    parser.add_argument("--few", type=int, nargs="*", default=[], help="Widths at which a seed has 7 prompts in place of 20.")
-    parser.add_argument("--models", nargs="*", default=[], help="Folders of trained models, in place of widths.")
+    parser.add_argument(
+        "--few",
+        type=int,
+        nargs="*",
+        default=[],
+        help="Widths at which a seed has 7 prompts in place of 20.",
+    )
+    parser.add_argument(
+        "--models", nargs="*", default=[], help="Folders of trained models, in place of widths."
+    )
     parser.add_argument("--only", default="", help="Part of a row's name.")
     parser.add_argument("--kept", type=Path, default=Path("headscan-results/size-slopes"))
     options = parser.parse_args()
-    widths, found = options.widths, options.kept
+    widths = options.widths
+    found = options.kept
     torch.set_num_threads(1)
-    sizes = [sum(one.numel() for one in lens_of(model).model.parameters()) for model in options.models] or widths
-    print("| what a descent finds (claim) | " + " | ".join(map("{:,}".format, sizes)) + " | slope per doubling | seconds |")
+    sizes = [
+        sum(one.numel() for one in lens_of(model).model.parameters()) for model in options.models
+    ] or widths
+    print(
+        "| what a descent finds (claim) | "
+        + " | ".join(map("{:,}".format, sizes))
+        + " | slope per doubling | seconds |"
+    )
     print("|---" * (len(sizes) + 3) + "|")
     for name, one in (TRAINED if options.models else ASKED).items():
         if options.only not in name:
@@ -82,9 +125,15 @@ def main() -> None:
         ]
         rows = [measured(name, each, found) for each in asked if each is not None]
         if len(rows) < len(sizes):
-            parser.error("one of the models is not causal, or its first block cannot be asked for alone")
-        each, reach = slope(sizes, [row[0] for row in rows], [(row[2] - row[1]) / 3.92 for row in rows])
-        cells = " | ".join(f"{row[0]:.3f} [{row[1]:.3f}, {row[2]:.3f}] ({row[3]:.0f})" for row in rows)
+            parser.error(
+                "one of the models is not causal, or its first block cannot be asked for alone"
+            )
+        each, reach = slope(
+            sizes, [row[0] for row in rows], [(row[2] - row[1]) / 3.92 for row in rows]
+        )
+        cells = " | ".join(
+            f"{row[0]:.3f} [{row[1]:.3f}, {row[2]:.3f}] ({row[3]:.0f})" for row in rows
+        )
         last = f"{each:+.3f} [{each - reach:+.3f}, {each + reach:+.3f}]"
         print(f"| {name} | {cells} | {last} | {sum(row[4] for row in rows):.0f} |", flush=True)
 

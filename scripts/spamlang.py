@@ -1,13 +1,16 @@
-"""SpamLang with its coverage controlled: does a narrow head keep a model from repeating a symbol, or that it never saw it?
+"""SpamLang with its coverage controlled: does a narrow head keep a model from repeating a symbol,
+or that it never saw it?
 
-    python scripts/spamlang.py --out FOLDER [--cells 512/32 2048/32 8192/32 2048/8] [--arms ce headless] [--seeds 2]
+    python scripts/spamlang.py --out FOLDER [--cells 512/32 2048/32 8192/32 2048/8] [--arms ce
+    headless] [--seeds 2]
 
-A text of SpamLang is one symbol, drawn uniformly, over and over; two numbers are enough to tell any number of symbols
-apart, and yet a larger vocabulary at the same width is learnt later (Godey and Artzi 2026, arXiv:2603.10145). At equal
-steps it has also seen fewer of its symbols. Here each is told: the accuracy on symbols that the training had seen and on
-those it had not, at equal *sightings* a symbol; "in turn" shows every symbol once before any comes again, so that none is
-unseen. Beside it what the head keeps of the logits' gradient over what its leverages would. Every cell at every rate with
-every seed; the best rate is told.
+A text of SpamLang is one symbol, drawn uniformly, over and over; two numbers are enough to tell any
+number of symbols apart, and yet a larger vocabulary at the same width is learnt later (Godey and
+Artzi 2026, arXiv:2603.10145). At equal steps it has also seen fewer of its symbols. Here each is
+told: the accuracy on symbols that the training had seen and on those it had not, at equal
+*sightings* a symbol; "in turn" shows every symbol once before any comes again, so that none is
+unseen. Beside it what the head keeps of the logits' gradient over what its leverages would. Every
+cell at every rate with every seed; the best rate is told.
 """
 
 import argparse
@@ -23,16 +26,27 @@ from transformers import GPT2Config, GPT2LMHeadModel, GPT2Model
 from headscan.measures.kept_gradient import GradientThroughHead
 from headscan.training import Learner
 
-LENGTH, BATCH, SIGHTINGS = 4, 64, (0.5, 1, 2, 4, 8, 16)
+LENGTH = 4
+BATCH = 64
+SIGHTINGS = (0.5, 1, 2, 4, 8, 16)
 RATES = (3e-3, 1e-2)
 
 
 def model_of(arm: str, vocabulary: int, width: int) -> Learner:
     """One block, no dropout."""
     config = GPT2Config(
-        vocab_size=vocabulary, n_embd=width, n_layer=1, n_head=2, n_positions=LENGTH, resid_pdrop=0.0, embd_pdrop=0.0,
-        attn_pdrop=0.0, bos_token_id=0, eos_token_id=0, tie_word_embeddings=False,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        n_embd=width,
+        n_layer=1,
+        n_head=2,
+        n_positions=LENGTH,
+        resid_pdrop=0.0,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        bos_token_id=0,
+        eos_token_id=0,
+        tie_word_embeddings=False,
+    )
     body = (GPT2Model if ARMS[arm].objective.headless else GPT2LMHeadModel)(config)
     return ARMS[arm].learner(body, torch.ones(vocabulary, dtype=torch.int64))
 
@@ -48,10 +62,13 @@ def symbols(vocabulary: int, draw: torch.Generator, *, in_turn: bool) -> Iterato
 
 @torch.no_grad()
 def tried(learner: Learner, seen: torch.Tensor) -> dict[str, float | None]:
-    """Accuracy on seen and unseen symbols, the seen share, and the kept norm over its null at the last position."""
+    """Accuracy on seen and unseen symbols, the seen share, and the kept norm over its null at the
+    last position.
+    """
     vocabulary = len(seen)
     head = learner.readout(torch.ones(vocabulary, dtype=torch.int64))
-    right, through = (torch.zeros(vocabulary, dtype=torch.bool), GradientThroughHead(head.rows, bias=head.bias, best=False))
+    right = torch.zeros(vocabulary, dtype=torch.bool)
+    through = GradientThroughHead(head.rows, bias=head.bias, best=False)
     for some in torch.arange(vocabulary).split(1024):
         states = learner.model.base_model(some[:, None].repeat(1, LENGTH)).last_hidden_state[:, -1]
         right[some] = head.logits(states).argmax(1) == some
@@ -74,8 +91,10 @@ def run(arm: str, vocabulary: int, width: int, rate: float, seed: int, *, in_tur
     learner = model_of(arm, vocabulary, width)
     steps = [max(1, round(vocabulary * each / BATCH)) for each in SIGHTINGS]
     moved = torch.optim.AdamW(learner.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.0)
-    seen, found = torch.zeros(vocabulary, dtype=torch.bool), {}
-    batches, begun = symbols(vocabulary, torch.Generator().manual_seed(seed), in_turn=in_turn), time.process_time()
+    seen = torch.zeros(vocabulary, dtype=torch.bool)
+    found = {}
+    batches = symbols(vocabulary, torch.Generator().manual_seed(seed), in_turn=in_turn)
+    begun = time.process_time()
     for step in range(1, steps[-1] + 1):
         chosen = next(batches)
         seen[chosen] = True
@@ -92,9 +111,13 @@ def run(arm: str, vocabulary: int, width: int, rate: float, seed: int, *, in_tur
 
 def main() -> None:
     """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--cells", nargs="+", default=["512/32", "2048/32", "8192/32", "2048/8"], metavar="V/d")
+    parser.add_argument(
+        "--cells", nargs="+", default=["512/32", "2048/32", "8192/32", "2048/8"], metavar="V/d"
+    )
     parser.add_argument("--arms", nargs="+", default=["ce", "headless"])
     parser.add_argument("--seeds", type=int, default=2)
     options = parser.parse_args()
@@ -103,7 +126,8 @@ def main() -> None:
     path = options.out / "spamlang.json"
     done = json.loads(path.read_text()) if path.exists() else {}
     print(
-        "| arm | V | d | drawn | sightings | steps | coverage | accuracy | on seen | on unseen | kept / null |\n|" + "---|" * 11
+        "| arm | V | d | drawn | sightings | steps | coverage | accuracy | on seen | on unseen | "
+        "kept / null |\n|" + "---|" * 11
     )
     for arm in options.arms:
         for cell in options.cells:
@@ -116,17 +140,29 @@ def main() -> None:
                         if name not in done:
                             done[name] = run(arm, vocabulary, width, rate, seed, in_turn=in_turn)
                             path.write_text(json.dumps(done))
-                        runs.setdefault(rate, []).append({float(k): v for k, v in done[name]["tried"].items()})
+                        runs.setdefault(rate, []).append(
+                            {float(k): v for k, v in done[name]["tried"].items()}
+                        )
                 _tell(arm, vocabulary, width, "in turn" if in_turn else "uniform", runs)
 
 
 def _tell(arm: str, vocabulary: int, width: int, drawn: str, runs: dict[float, list[dict]]) -> None:
-    """The rows of a cell, at the rate with the best accuracy over all rows; lowest to highest over seeds."""
-    best = max(runs, key=lambda rate: sum(row["accuracy"] for each in runs[rate] for row in each.values()))
+    """The rows of a cell, at the rate with the best accuracy over all rows; lowest to highest over
+    seeds.
+    """
+    best = max(
+        runs, key=lambda rate: sum(row["accuracy"] for each in runs[rate] for row in each.values())
+    )
     for sightings in SIGHTINGS:
         rows = [each[sightings] for each in runs[best]]
-        cells = [_range([row[key] for row in rows]) for key in ("coverage", "accuracy", "seen", "unseen", "kept")]
-        before = f"{arm} ({best:g}) | {vocabulary:,} | {width} | {drawn} | {sightings:g} | {rows[0]['step']:,}"
+        cells = [
+            _range([row[key] for row in rows])
+            for key in ("coverage", "accuracy", "seen", "unseen", "kept")
+        ]
+        before = (
+            f"{arm} ({best:g}) | {vocabulary:,} | {width} | {drawn} | {sightings:g} | "
+            f"{rows[0]['step']:,}"
+        )
         print(f"| {before} | {' | '.join(cells)} |", flush=True)
 
 
@@ -134,7 +170,11 @@ def _range(values: list[float | None]) -> str:
     known = sorted(value for value in values if value is not None)
     if not known:
         return "—"
-    return f"{known[0]:.2f}" if f"{known[0]:.2f}" == f"{known[-1]:.2f}" else f"{known[0]:.2f} to {known[-1]:.2f}"
+    return (
+        f"{known[0]:.2f}"
+        if f"{known[0]:.2f}" == f"{known[-1]:.2f}"
+        else f"{known[0]:.2f} to {known[-1]:.2f}"
+    )
 
 
 if __name__ == "__main__":

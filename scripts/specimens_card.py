@@ -1,4 +1,6 @@
-"""A trained specimen as a folder that any transformers program loads: weights in float16, tokenizer, card."""
+"""A trained specimen as a folder that any transformers program loads: weights in float16,
+tokenizer, card.
+"""
 
 from __future__ import annotations
 
@@ -83,19 +85,23 @@ Seed 0, temperature 0.8{sample_note}:
 
 FINISHED = {
     "skill": "that writes little stories",
-    "limits": "It knows the words of children's stories, makes mistakes of sense in most of them, and is good for being "
+    "limits": "It knows the words of children's stories, makes mistakes of sense in most of "
+    "them, and is good for being "
     "studied only.",
 }
 EARLY = {
     "skill": "at the end of a\nvery short training",
-    "limits": "It has seen half of a small text once and writes no sentence. It is here for its shape, and stands for no\n"
+    "limits": "It has seen half of a small text once and writes no sentence. It is here for its "
+    "shape, and stands for no\n"
     "finished model.",
 }
 
 OBJECTIVES = {
     "vanilla": "next-token cross-entropy over the whole vocabulary, head {head}.",
-    "headless": "contrastive weight tying (Godey et al. 2024): each target's own input embedding against those of all\n"
-    "  other targets of the batch, as cross-entropy over the batch's unique tokens with a bias of their log-counts;\n"
+    "headless": "contrastive weight tying (Godey et al. 2024): each target's own input embedding "
+    "against those of all\n"
+    "  other targets of the batch, as cross-entropy over the batch's unique tokens with a bias "
+    "of their log-counts;\n"
     "  gradient into both sides.",
 }
 UNIGRAM_NOTE = """
@@ -105,8 +111,17 @@ to hold the rest. So the logits of this folder are h·e_v alone; add `log_unigra
 """
 
 
-def export(name: str, model: GPT2LMHeadModel, history: dict, corpus: Corpus, folder: Path, finding: str = "") -> None:
-    """Write the folder aside and rename it into place; measure the stored weights and put the figures into the card."""
+def export(
+    name: str,
+    model: GPT2LMHeadModel,
+    history: dict,
+    corpus: Corpus,
+    folder: Path,
+    finding: str = "",
+) -> None:
+    """Write the folder aside and rename it into place; measure the stored weights and put the
+    figures into the card.
+    """
     recipe = history["recipe"]
     headless = recipe["objective"] == "headless"
     aside = folder.with_name(folder.name + ".new")
@@ -115,18 +130,27 @@ def export(name: str, model: GPT2LMHeadModel, history: dict, corpus: Corpus, fol
     model.generation_config.pad_token_id = corpus.tokenizer.eos_token_id
     model.save_pretrained(aside)
     weights = load_file(aside / "model.safetensors")
-    save_file({k: v.half().contiguous() for k, v in weights.items()}, aside / "model.safetensors", metadata={"format": "pt"})
+    save_file(
+        {k: v.half().contiguous() for k, v in weights.items()},
+        aside / "model.safetensors",
+        metadata={"format": "pt"},
+    )
     corpus.tokenizer.save_pretrained(aside)
-    corpus.tokenizer.backend_tokenizer.save(str(aside / "tokenizer.json"), pretty=False)  # half the size
+    corpus.tokenizer.backend_tokenizer.save(
+        str(aside / "tokenizer.json"), pretty=False
+    )  # half the size
     settings = json.loads((aside / "tokenizer_config.json").read_text())
     settings.pop("backend", None)
-    settings["tokenizer_class"] = "PreTrainedTokenizerFast"  # the name that transformers 4 knows, too
+    settings["tokenizer_class"] = (
+        "PreTrainedTokenizerFast"  # the name that transformers 4 knows, too
+    )
     (aside / "tokenizer_config.json").write_text(json.dumps(settings, indent=2) + "\n")
     if headless:
         save_file({"log_unigram": corpus.log_unigram}, aside / "unigram.safetensors")
 
     stored = GPT2LMHeadModel.from_pretrained(aside).eval()
-    losses, cosines = held_out_loss(stored, corpus), cosine_by_site(stored, corpus)
+    losses = held_out_loss(stored, corpus)
+    cosines = cosine_by_site(stored, corpus)
     last = history["points"][-1]
     early = name.endswith("-early")
     twin = ("gpt-vanilla" if headless else "gpt-headless") + ("-early" if early else "")
@@ -134,14 +158,22 @@ def export(name: str, model: GPT2LMHeadModel, history: dict, corpus: Corpus, fol
     block = f"block.{recipe['blocks'] - 1}"
     every = max(1, len(history["points"]) // 10)
     points = [p for i, p in enumerate(history["points"]) if (i + 1) % every == 0 or p is last]
-    sample = sample_stories(stored, corpus.tokenizer, 4, seed=0, log_unigram=corpus.log_unigram if headless else None)
+    sample = sample_stories(
+        stored, corpus.tokenizer, 4, seed=0, log_unigram=corpus.log_unigram if headless else None
+    )
     card = CARD.format(
-        **recipe | {"objective": OBJECTIVES[recipe["objective"]].format(head="tied" if recipe["tied"] else "untied")},
+        **recipe
+        | {
+            "objective": OBJECTIVES[recipe["objective"]].format(
+                head="tied" if recipe["tied"] else "untied"
+            )
+        },
         **losses,
         **(EARLY if early else FINISHED),
         name=name,
         parameters=sum(p.numel() for p in stored.parameters()),
-        story=f"It was trained {'without a prediction head' if headless else 'the usual way'}; its twin is `{twin}`.",
+        story=f"It was trained {'without a prediction head' if headless else 'the usual way'}; "
+        f"its twin is `{twin}`.",
         unigram_note=UNIGRAM_NOTE.format(**recipe) if headless else "",
         stories=len(corpus.train_stories),
         tokens=recipe["steps"] * recipe["rows"] * recipe["context"],
@@ -177,6 +209,8 @@ def resume_for_export(model: GPT2LMHeadModel, checkpoint: Path) -> tuple[GPT2LMH
     """The weights and the history of a finished run."""
     saved = torch.load(checkpoint, weights_only=True)
     if saved["step"] < saved["history"]["recipe"]["steps"]:
-        raise SystemExit(f"{checkpoint} is at step {saved['step']}: run `train` again to finish it.")
+        raise SystemExit(
+            f"{checkpoint} is at step {saved['step']}: run `train` again to finish it."
+        )
     model.load_state_dict(saved["model"])
     return model.eval(), saved["history"]

@@ -1,4 +1,6 @@
-"""The text behind the specimens: stories, their split, the tokenizer fitted on them, and batches of tokens."""
+"""The text behind the specimens: stories, their split, the tokenizer fitted on them, and batches of
+tokens.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,19 @@ END = "<|endoftext|>"
 
 
 def read_stories(path: Path) -> list[str]:
-    """The stories of a text, each ended by `<|endoftext|>`. What follows the last mark was cut off and is dropped."""
+    """The stories of a text, each ended by `<|endoftext|>`. What follows the last mark was cut off
+    and is dropped.
+    """
     stories = path.read_text(encoding="utf-8").split(END)[:-1]
     return [story.strip() for story in stories if story.strip()]
 
 
-def split_stories(stories: list[str], seed: int, held_out: float = 0.05) -> tuple[list[str], list[str]]:
-    """(training, held-out) stories: a seeded draw, so that neighbours in the file fall on both sides alike."""
+def split_stories(
+    stories: list[str], seed: int, held_out: float = 0.05
+) -> tuple[list[str], list[str]]:
+    """(training, held-out) stories: a seeded draw, so that neighbours in the file fall on both
+    sides alike.
+    """
     order = list(range(len(stories)))
     random.Random(seed).shuffle(order)
     cut = round(len(stories) * held_out)
@@ -29,7 +37,9 @@ def split_stories(stories: list[str], seed: int, held_out: float = 0.05) -> tupl
 
 
 def fit_tokenizer(stories: list[str], vocabulary: int, context: int) -> PreTrainedTokenizerFast:
-    """A byte-level BPE of `vocabulary` tokens, fitted on the training stories alone; `<|endoftext|>` is token 0."""
+    """A byte-level BPE of `vocabulary` tokens, fitted on the training stories alone;
+    `<|endoftext|>` is token 0.
+    """
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
@@ -55,7 +65,9 @@ def fit_tokenizer(stories: list[str], vocabulary: int, context: int) -> PreTrain
 
 @dataclass(frozen=True)
 class Corpus:
-    """Two streams of token ids (every story followed by `<|endoftext|>`) and what is needed to count in bytes."""
+    """Two streams of token ids (every story followed by `<|endoftext|>`) and what is needed to
+    count in bytes.
+    """
 
     tokenizer: PreTrainedTokenizerFast
     train_stories: list[str]
@@ -65,7 +77,9 @@ class Corpus:
 
     @property
     def log_unigram(self) -> torch.Tensor:
-        """Log of the tokens' frequencies in the training stream, float32 [V]; half a count for tokens never seen."""
+        """Log of the tokens' frequencies in the training stream, float32 [V]; half a count for
+        tokens never seen.
+        """
         counts = np.bincount(self.train, minlength=len(self.tokenizer)).astype(np.float64)
         counts = np.maximum(counts, 0.5)
         return torch.from_numpy(np.log(counts / counts.sum()).astype(np.float32))
@@ -78,17 +92,20 @@ def load_corpus(path: Path, vocabulary: int, context: int, seed: int) -> Corpus:
 
     def stream(stories: list[str]) -> np.ndarray:
         rows = tokenizer.backend_tokenizer.encode_batch(stories)
-        return np.concatenate([np.array([*row.ids, tokenizer.eos_token_id], dtype=np.int64) for row in rows])
+        return np.concatenate(
+            [np.array([*row.ids, tokenizer.eos_token_id], dtype=np.int64) for row in rows]
+        )
 
     held_out_bytes = sum(len(story.encode()) for story in held_out)
     return Corpus(tokenizer, train, stream(train), stream(held_out), held_out_bytes)
 
 
 def batch_at(stream: np.ndarray, step: int, rows: int, context: int, seed: int) -> torch.Tensor:
-    """Batch number `step`, int64 [rows, context + 1]: a function of its arguments alone, so a run resumes anywhere.
+    """Batch number `step`, int64 [rows, context + 1]: a function of its arguments alone, so a run
+    resumes anywhere.
 
-    Each pass over the text cuts the stream into windows at another offset and shuffles them; no token is seen twice in
-    a pass.
+    Each pass over the text cuts the stream into windows at another offset and shuffles them; no
+    token is seen twice in a pass.
     """
     windows = (len(stream) - 1 - context) // context
     batches = windows // rows
@@ -96,4 +113,6 @@ def batch_at(stream: np.ndarray, step: int, rows: int, context: int, seed: int) 
     draw = np.random.default_rng([seed, epoch])
     offset = int(draw.integers(context))
     chosen = draw.permutation(windows)[batch * rows : (batch + 1) * rows]
-    return torch.from_numpy(np.stack([stream[offset + w * context :][: context + 1] for w in chosen]))
+    return torch.from_numpy(
+        np.stack([stream[offset + w * context :][: context + 1] for w in chosen])
+    )

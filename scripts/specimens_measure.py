@@ -11,25 +11,35 @@ from transformers import GPT2LMHeadModel
 
 
 def windows_of(stream: np.ndarray, context: int) -> torch.Tensor:
-    """Consecutive windows, int64 [n, context + 1]; overlapping by one: each token but the first is predicted."""
+    """Consecutive windows, int64 [n, context + 1]; overlapping by one: each token but the first is
+    predicted.
+    """
     count = (len(stream) - 1) // context
-    return torch.from_numpy(np.stack([stream[i * context : (i + 1) * context + 1] for i in range(count)]))
+    return torch.from_numpy(
+        np.stack([stream[i * context : (i + 1) * context + 1] for i in range(count)])
+    )
 
 
 @torch.no_grad()
 def held_out_loss(model: GPT2LMHeadModel, corpus: Corpus) -> dict[str, float]:
-    """Held-out loss in nats a token and bits a byte, with the logits as they are and with the log-unigram added.
+    """Held-out loss in nats a token and bits a byte, with the logits as they are and with the
+    log-unigram added.
 
-    The second is what a model trained by contrast lacks, and what one trained by cross-entropy has learned already.
-    Bits a byte: nats a token, times the tokens of the held-out text (end marks among them), over its bytes and log 2.
+    The second is what a model trained by contrast lacks, and what one trained by cross-entropy has
+    learned already. Bits a byte: nats a token, times the tokens of the held-out text (end marks
+    among them), over its bytes and log 2.
     """
     model.eval()
     unigram = corpus.log_unigram
-    sums, count = np.zeros(2), 0
+    sums = np.zeros(2)
+    count = 0
     for rows in windows_of(corpus.held_out, model.config.n_positions).split(8):
         logits = model(rows[:, :-1]).logits.flatten(0, 1)
         targets = rows[:, 1:].flatten()
-        sums += [torch.nn.functional.cross_entropy(z, targets, reduction="sum").item() for z in (logits, logits + unigram)]
+        sums += [
+            torch.nn.functional.cross_entropy(z, targets, reduction="sum").item()
+            for z in (logits, logits + unigram)
+        ]
         count += len(targets)
     nats = sums / count
     bits = nats * len(corpus.held_out) / corpus.held_out_bytes / math.log(2)
@@ -52,10 +62,16 @@ def cosine_by_site(model: GPT2LMHeadModel, corpus: Corpus, rows: int = 8) -> dic
         counts[name] = counts.get(name, 0) + len(unit)
 
     def watch(name: str):
-        return lambda _module, _inputs, output: add(name, output[0] if isinstance(output, tuple) else output)
+        return lambda _module, _inputs, output: add(
+            name, output[0] if isinstance(output, tuple) else output
+        )
 
     body = model.transformer
-    named = {"embedding": body.drop, **{f"block.{i}": b for i, b in enumerate(body.h)}, "final_norm": body.ln_f}
+    named = {
+        "embedding": body.drop,
+        **{f"block.{i}": b for i, b in enumerate(body.h)},
+        "final_norm": body.ln_f,
+    }
     handles = [module.register_forward_hook(watch(name)) for name, module in named.items()]
     try:
         for batch in windows_of(corpus.held_out, model.config.n_positions).split(rows):
@@ -65,4 +81,7 @@ def cosine_by_site(model: GPT2LMHeadModel, corpus: Corpus, rows: int = 8) -> dic
             handle.remove()
     add("input embedding rows", model.transformer.wte.weight)
     add("head rows", model.lm_head.weight)
-    return {n: round(float((s.square().sum() - counts[n]) / (counts[n] * (counts[n] - 1))), 4) for n, s in sums.items()}
+    return {
+        n: round(float((s.square().sum() - counts[n]) / (counts[n] * (counts[n] - 1))), 4)
+        for n, s in sums.items()
+    }

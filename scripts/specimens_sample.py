@@ -1,4 +1,6 @@
-"""Stories sampled from a specimen, and the guard that they are its own: what overlaps its training text is left out."""
+"""Stories sampled from a specimen, and the guard that they are its own: what overlaps its training
+text is left out.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +26,22 @@ class AddLogUnigram(LogitsProcessor):
 
 
 def sample_stories(
-    model, tokenizer, count: int, seed: int, temperature: float = 0.8, log_unigram: torch.Tensor | None = None
+    model,
+    tokenizer,
+    count: int,
+    seed: int,
+    temperature: float = 0.8,
+    log_unigram: torch.Tensor | None = None,
 ) -> list[str]:
     """`count` continuations of the end mark; those that do not end within one context are left out."""
     torch.manual_seed(seed)
     length = model.config.n_positions
     start = torch.full((count, 1), tokenizer.eos_token_id)
-    bias = LogitsProcessorList() if log_unigram is None else LogitsProcessorList([AddLogUnigram(log_unigram)])
+    bias = (
+        LogitsProcessorList()
+        if log_unigram is None
+        else LogitsProcessorList([AddLogUnigram(log_unigram)])
+    )
     rows = model.generate(
         start,
         attention_mask=torch.ones_like(start),
@@ -42,11 +53,16 @@ def sample_stories(
         pad_token_id=tokenizer.eos_token_id,
     )
     ended = [row[1:] for row in rows.tolist() if tokenizer.eos_token_id in row[1:]]
-    return [re.sub(r"\s*\n\s*", "\n", tokenizer.decode(row, skip_special_tokens=True).strip()) for row in ended]
+    return [
+        re.sub(r"\s*\n\s*", "\n", tokenizer.decode(row, skip_special_tokens=True).strip())
+        for row in ended
+    ]
 
 
 class Source:
-    """Every piece of `span` characters of a text, for looking up what a story repeats of it verbatim."""
+    """Every piece of `span` characters of a text, for looking up what a story repeats of it
+    verbatim.
+    """
 
     def __init__(self, text: str, span: int = 50) -> None:
         """Cost: one hash a character, about 80 bytes each."""
@@ -55,8 +71,16 @@ class Source:
         self.words = {" ".join(w) for w in _grams(text)}
 
     def spans(self, story: str) -> np.ndarray:
-        """For each piece of the story, whether it occurs in the source: bool [max(0, length - span + 1)]."""
-        return np.array([hash(story[i : i + self.span]) in self.pieces for i in range(len(story) - self.span + 1)], dtype=bool)
+        """For each piece of the story, whether it occurs in the source: bool [max(0, length - span
+        + 1)].
+        """
+        return np.array(
+            [
+                hash(story[i : i + self.span]) in self.pieces
+                for i in range(len(story) - self.span + 1)
+            ],
+            dtype=bool,
+        )
 
     def longest(self, story: str) -> int:
         """The longest verbatim overlap in characters (0 where it is below `span`)."""
@@ -91,9 +115,19 @@ class Report:
 
 
 def write_text(
-    specimen: Path, source: Source, out: Path, *, size: int, seed: int, temperature: float, limit: int, batch: int = 64
+    specimen: Path,
+    source: Source,
+    out: Path,
+    *,
+    size: int,
+    seed: int,
+    temperature: float,
+    limit: int,
+    batch: int = 64,
 ) -> Report:
-    """Draw stories until `size` bytes are kept; none repeats over `limit` characters of the source or comes twice."""
+    """Draw stories until `size` bytes are kept; none repeats over `limit` characters of the source
+    or comes twice.
+    """
     model = AutoModelForCausalLM.from_pretrained(specimen).eval()
     tokenizer = AutoTokenizer.from_pretrained(specimen)
     drawn: list[str] = []
@@ -103,9 +137,17 @@ def write_text(
         stories = sample_stories(model, tokenizer, batch, seed + turn, temperature)
         turn += 1
         drawn += stories
-        whole = [s for s in stories if len(s) > 200 and s[-1] in '.!?"' and "\ufffd" not in s and s.count('"') % 2 == 0]
+        whole = [
+            s
+            for s in stories
+            if len(s) > 200 and s[-1] in '.!?"' and "\ufffd" not in s and s.count('"') % 2 == 0
+        ]
         for story in whole:
-            if source.longest(story) <= limit and story not in kept and len("\n\n".join(kept).encode()) < size:
+            if (
+                source.longest(story) <= limit
+                and story not in kept
+                and len("\n\n".join(kept).encode()) < size
+            ):
                 kept.append(story)
         print(f"{len(drawn)} drawn, {len(kept)} kept, {sum(map(len, kept))} characters", flush=True)
     out.parent.mkdir(parents=True, exist_ok=True)

@@ -35,7 +35,9 @@ class Recipe:
 
 
 def build(recipe: Recipe) -> GPT2LMHeadModel:
-    """A fresh model. The body's initial weights depend on the seed and the shape alone, not on the objective."""
+    """A fresh model. The body's initial weights depend on the seed and the shape alone, not on the
+    objective.
+    """
     torch.manual_seed(recipe.seed)
     config = GPT2Config(
         vocab_size=recipe.vocabulary,
@@ -58,12 +60,16 @@ def cross_entropy(hidden: torch.Tensor, head: torch.Tensor, targets: torch.Tenso
     return F.cross_entropy(hidden @ head.T, targets)
 
 
-def contrastive(hidden: torch.Tensor, embeddings: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Contrastive weight tying: the target's own input embedding against those of all other targets in the batch.
+def contrastive(
+    hidden: torch.Tensor, embeddings: torch.Tensor, targets: torch.Tensor
+) -> torch.Tensor:
+    """Contrastive weight tying: the target's own input embedding against those of all other targets
+    in the batch.
 
-    A target that occurs c times is c equal terms of the sum, hence one term with a bias of log c over the unique
-    targets: K x U instead of K x K, with the same gradient. The value is that of the K x K form less the mean of
-    log c_target, the floor below which that form cannot fall; so batches of any size compare.
+    A target that occurs c times is c equal terms of the sum, hence one term with a bias of log c
+    over the unique targets: K x U instead of K x K, with the same gradient. The value is that of
+    the K x K form less the mean of log c_target, the floor below which that form cannot fall; so
+    batches of any size compare.
     """
     unique, place, counts = targets.unique(return_inverse=True, return_counts=True)
     return F.cross_entropy(hidden @ embeddings[unique].T + counts.log(), place)
@@ -81,12 +87,19 @@ def optimizer_of(model: GPT2LMHeadModel, recipe: Recipe) -> torch.optim.AdamW:
     """AdamW; gains and biases are not decayed."""
     weights = [p for p in model.parameters() if p.dim() >= 2]
     others = [p for p in model.parameters() if p.dim() < 2]
-    groups = [{"params": weights, "weight_decay": recipe.decay}, {"params": others, "weight_decay": 0.0}]
+    groups = [
+        {"params": weights, "weight_decay": recipe.decay},
+        {"params": others, "weight_decay": 0.0},
+    ]
     return torch.optim.AdamW(groups, lr=recipe.rate, betas=(0.9, 0.98))
 
 
-def train(recipe: Recipe, corpus: Corpus, work: Path, *, every: int = 250, bf16: bool = False) -> tuple[GPT2LMHeadModel, dict]:
-    """Train, or go on from `work/checkpoint.pt`. Returns the model and its history (also in `work/history.json`)."""
+def train(
+    recipe: Recipe, corpus: Corpus, work: Path, *, every: int = 250, bf16: bool = False
+) -> tuple[GPT2LMHeadModel, dict]:
+    """Train, or go on from `work/checkpoint.pt`. Returns the model and its history (also in
+    `work/history.json`).
+    """
     work.mkdir(parents=True, exist_ok=True)
     checkpoint = work / "checkpoint.pt"
     model = build(recipe)
@@ -98,10 +111,13 @@ def train(recipe: Recipe, corpus: Corpus, work: Path, *, every: int = 250, bf16:
     if checkpoint.is_file():
         saved = torch.load(checkpoint, weights_only=True)
         if saved["history"]["recipe"] != asdict(recipe):
-            raise SystemExit(f"{checkpoint} was made by another recipe: give another --work folder.")
+            raise SystemExit(
+                f"{checkpoint} was made by another recipe: give another --work folder."
+            )
         model.load_state_dict(saved["model"])
         optimizer.load_state_dict(saved["optimizer"])
-        history, first = saved["history"], saved["step"]
+        history = saved["history"]
+        first = saved["step"]
     before = history["seconds"]
     start = time.process_time()
     losses: list[float] = []
@@ -123,14 +139,22 @@ def train(recipe: Recipe, corpus: Corpus, work: Path, *, every: int = 250, bf16:
             raise SystemExit(f"The loss is not finite at step {step}: lower --rate.")
         if (step + 1) % every == 0 or step + 1 == recipe.steps:
             history["seconds"] = before + time.process_time() - start
-            point = {"step": step + 1, "seconds": round(history["seconds"]), "train": sum(losses) / len(losses)}
+            point = {
+                "step": step + 1,
+                "seconds": round(history["seconds"]),
+                "train": sum(losses) / len(losses),
+            }
             point |= held_out_loss(model, corpus) | {"cosine": cosine_by_site(model, corpus)}
             history["points"].append(point)
             losses.clear()
             left = (recipe.steps - step - 1) * history["seconds"] / (step + 1)
             clock = f"{history['seconds']:.0f} s, {left:.0f} s left"
             print(f"{step + 1}/{recipe.steps} {clock}, {json.dumps(point)}", flush=True)
-            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "history": history}
+            state = {
+                "model": model.state_dict(),
+                "optimizer": optimizer.state_dict(),
+                "history": history,
+            }
             torch.save(state | {"step": step + 1}, checkpoint.with_suffix(".new"))
             checkpoint.with_suffix(".new").replace(checkpoint)
             (work / "history.json").write_text(json.dumps(history, indent=1))

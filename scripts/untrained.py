@@ -1,4 +1,5 @@
-"""How often `headscan weights` calls fresh weights untrained, and trained ones: the table of docs/weights.md.
+"""How often `headscan weights` calls fresh weights untrained, and trained ones: the table of
+docs/weights.md.
 
 python scripts/untrained.py [SEEDS] [TRAINED MODEL ...]
 """
@@ -11,18 +12,44 @@ import transformers
 
 from headscan import specimens, weights
 
-HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 3, "hidden_size": 96, "intermediate_size": 256}
-ENCODER = {"num_attention_heads": 4, "num_hidden_layers": 3, "hidden_size": 96, "intermediate_size": 256}
+HEADS = {
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 3,
+    "hidden_size": 96,
+    "intermediate_size": 256,
+}
+ENCODER = {
+    "num_attention_heads": 4,
+    "num_hidden_layers": 3,
+    "hidden_size": 96,
+    "intermediate_size": 256,
+}
 FAMILIES = {
-    "GPT2": {"n_embd": 96, "n_layer": 3, "n_head": 4}, "Llama": HEADS, "Qwen2": HEADS, "Mistral": HEADS,
-    "Gemma": HEADS | {"head_dim": 24}, "GPTNeoX": ENCODER, "OPT": ENCODER | {"ffn_dim": 256, "word_embed_proj_dim": 96},
-    "Bert": ENCODER, "Roberta": ENCODER, "MPNet": ENCODER, "Electra": ENCODER | {"embedding_size": 96},
+    "GPT2": {"n_embd": 96, "n_layer": 3, "n_head": 4},
+    "Llama": HEADS,
+    "Qwen2": HEADS,
+    "Mistral": HEADS,
+    "Gemma": HEADS | {"head_dim": 24},
+    "GPTNeoX": ENCODER,
+    "OPT": ENCODER | {"ffn_dim": 256, "word_embed_proj_dim": 96},
+    "Bert": ENCODER,
+    "Roberta": ENCODER,
+    "MPNet": ENCODER,
+    "Electra": ENCODER | {"embedding_size": 96},
     "T5": {"d_model": 96, "d_ff": 256, "num_layers": 3, "num_heads": 4, "d_kv": 24},
-    "Bart": {"d_model": 96, "encoder_layers": 2, "decoder_layers": 2, "encoder_ffn_dim": 256, "decoder_ffn_dim": 256},
+    "Bart": {
+        "d_model": 96,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_ffn_dim": 256,
+        "decoder_ffn_dim": 256,
+    },
     "Bloom": {"hidden_size": 96, "n_layer": 3, "n_head": 4},
     "Falcon": {"hidden_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4},
-    "Phi": HEADS, "Mixtral": HEADS | {"num_local_experts": 4},
-}  # fmt: skip
+    "Phi": HEADS,
+    "Mixtral": HEADS | {"num_local_experts": 4},
+}
 
 
 def fresh(family: str, seed: int) -> torch.nn.Module:
@@ -32,7 +59,9 @@ def fresh(family: str, seed: int) -> torch.nn.Module:
 
 
 def main(seeds: int, trained: list[str]) -> None:
-    """A line a family: models called untrained, the least share of matrices that look random; a line a trained model."""
+    """A line a family: models called untrained, the least share of matrices that look random; a
+    line a trained model.
+    """
     warnings.simplefilter("ignore")
     print("| fresh weights | called untrained | least share that looks random |\n|---|---|---|")
     for family in FAMILIES:
@@ -45,7 +74,11 @@ def main(seeds: int, trained: list[str]) -> None:
         one = weights.run(name)
         called = any(finding.name == "UNTRAINED" for finding in one.findings)
         random = sum(row.random for row in one.matrices)
-        print(f"| {one.models[0].name} | {len(one.matrices)} | {random} | {'yes' if called else 'no'} |", flush=True)
+        print(
+            f"| {one.models[0].name} | {len(one.matrices)} | {random} | "
+            f"{'yes' if called else 'no'} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""What makes the cone strong? Average cosine of the last block early and later in training, by vocabulary and by head.
+"""What makes the cone strong? Average cosine of the last block early and later in training, by
+vocabulary and by head.
 
-    python scripts/what_makes_the_cone.py TEXT --out FOLDER [--vocabularies 1024 4096 16384] [--steps 160]
-        [--regularisers cosine:1 cosine-states:1 isoscore:1]
+    python scripts/what_makes_the_cone.py TEXT --out FOLDER [--vocabularies 1024 4096 16384]
+        [--steps 160] [--regularisers cosine:1 cosine-states:1 isoscore:1]
 
-Three arms a vocabulary: vanilla (untied head), vanilla whose head has a bias started at the log-unigram, headless.
-If the cone is where a head without a bias keeps the unigram distribution, the second arm has none either.
-Each regulariser adds an arm: vanilla with that term in its loss.
+Three arms a vocabulary: vanilla (untied head), vanilla whose head has a bias started at the
+log-unigram, headless. If the cone is where a head without a bias keeps the unigram distribution,
+the second arm has none either. Each regulariser adds an arm: vanilla with that term in its loss.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ from headscan.training import PackedText, fit_tokenizer, recipe_of
 
 def main() -> None:
     """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("text")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--vocabularies", type=int, nargs="+", default=[1024, 4096, 16384])
@@ -39,22 +42,37 @@ def main() -> None:
     print("| V | arm | step | held-out nats | cosine, last block | cosine, final norm |")
     print("|---|---|---|---|---|---|")
     for vocabulary in options.vocabularies:
-        plan = recipe_of("gpt").but(steps=options.steps, vocabulary=vocabulary, warmup=40, rate=1e-3)
+        plan = recipe_of("gpt").but(
+            steps=options.steps, vocabulary=vocabulary, warmup=40, rate=1e-3
+        )
         words = fit_tokenizer(documents(options.text), vocabulary, context=plan.context)
         data, kept = PackedText.of(Windows(options.text, words, plan.context)).split(0.05)
-        added = [replace(VANILLA, name=f"vanilla, {term}", regulariser=term) for term in options.regularisers]
+        added = [
+            replace(VANILLA, name=f"vanilla, {term}", regulariser=term)
+            for term in options.regularisers
+        ]
         for arm in (VANILLA, BIASED, HEADLESS_ARM, *added):
             name = f"{vocabulary}/{arm.name}/{options.seed}"
             if name not in runs:
                 runs[name] = run_arm(
-                    arm, plan, data, kept.rows[:128], words, seed=options.seed, folder=str(options.out / "trainer"),
+                    arm,
+                    plan,
+                    data,
+                    kept.rows[:128],
+                    words,
+                    seed=options.seed,
+                    folder=str(options.out / "trainer"),
                     every=max(1, options.steps // 4),
-                )  # fmt: skip
+                )
                 path.write_text(json.dumps(runs, indent=1))
             for point in runs[name]:
                 nats = point["nats"].get("bias", point["nats"].get("head"))
                 last, norm = (point["sites"][place]["average_cosine"] for place in (-3, -2))
-                print(f"| {vocabulary:,} | {arm.name} | {point['step']} | {nats:.3f} | {last:.3f} | {norm:.3f} |", flush=True)
+                print(
+                    f"| {vocabulary:,} | {arm.name} | {point['step']} | {nats:.3f} | {last:.3f} "
+                    f"| {norm:.3f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

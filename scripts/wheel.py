@@ -2,9 +2,10 @@
 
     python scripts/wheel.py [FOLDER]
 
-In a temporary environment of headscan and its laboratory, without extras, every verb runs on the specimen that the wheel
-has, or says in one sentence which extra it needs and leaves with 2; so does every option that needs an extra. Then the
-package of specimens is installed beside it, and what asked for it runs. The packages stand in FOLDER (dist).
+In a temporary environment of headscan and its laboratory, without extras, every verb runs on the
+specimen that the wheel has, or says in one sentence which extra it needs and leaves with 2; so does
+every option that needs an extra. Then the package of specimens is installed beside it, and what
+asked for it runs. The packages stand in FOLDER (dist).
 """
 
 from __future__ import annotations
@@ -23,13 +24,15 @@ from types import ModuleType
 ROOT = Path(__file__).resolve().parents[1]
 LIMIT = 6_000_000
 REFUSAL = re.compile(r"headscan: .*[Pp]ip install ['\"]headscan\[(\w+)\]['\"].*\.")
-# What needs an extra, by the extra; {folder} holds a .gguf file and an index that is not flat, which are not read so far.
+# What needs an extra, by the extra; {folder} holds a .gguf file and an index that is not flat,
+# which are not read so far.
 MISSING = {
     "specimens": "scan gpt-headless --text stories",
     "datasets": "scan gpt-vanilla --text somebody/stories --max-tokens 64 --context 32",
     "train": "train gpt --text stories --steps 2 --size tiny --context 32 --batch 4",
     "eval": "evaluate gpt-vanilla --text {sets} --tasks lm-eval:lambada_openai",
-    "spark": "ntp stories --tokenizer gpt-vanilla --order 1 --engine spark --master local[1] --max-tokens 500",
+    "spark": "ntp stories --tokenizer gpt-vanilla --order 1 --engine spark --master local[1] "
+    "--max-tokens 500",
     "quantize": "scan gpt-vanilla --text stories --dtype 8bit --max-tokens 64 --context 32",
     "gguf": "scan {folder}/model.gguf --text stories --max-tokens 64 --context 32",
     "figures": "figures {result} {folder}/figures",
@@ -40,19 +43,28 @@ def command(*words: str | Path) -> subprocess.CompletedProcess[str]:
     """Run it; a fault of its own ends the script with what it said."""
     done = subprocess.run([str(word) for word in words], capture_output=True, text=True, cwd=ROOT)
     if done.returncode:
-        sys.exit(f"{shlex.join(map(str, words))} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        sys.exit(
+            f"{shlex.join(map(str, words))} failed:\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+        )
     return done
 
 
 def built(dist: Path, tools: Path) -> tuple[Path, Path, Path]:
-    """The wheels of headscan, of the specimens and of the laboratory, built, weighed and looked into.
+    """The wheels of headscan, of the specimens and of the laboratory, built, weighed and looked
+    into.
 
-    What builds them is what this environment has (`make wheel LOCKED=1`: checked against lock.txt), else a new one in `tools`.
+    What builds them is what this environment has (`make wheel LOCKED=1`: checked against lock.txt),
+    else a new one in `tools`.
     """
-    python, alone = Path(sys.executable), ["--no-isolation"]
-    if not all(importlib.util.find_spec(name) for name in ("build", "twine", "hatchling", "hatch_fancy_pypi_readme")):
+    python = Path(sys.executable)
+    alone = ["--no-isolation"]
+    if not all(
+        importlib.util.find_spec(name)
+        for name in ("build", "twine", "hatchling", "hatch_fancy_pypi_readme")
+    ):
         command(sys.executable, "-m", "venv", tools)
-        python, alone = tools / "bin" / "python", []
+        python = tools / "bin" / "python"
+        alone = []
         command(python, "-m", "pip", "install", "--quiet", "build", "twine")
     for old in [*dist.glob("headscan-*"), *dist.glob("headscan_*-*")]:
         old.unlink()
@@ -60,7 +72,10 @@ def built(dist: Path, tools: Path) -> tuple[Path, Path, Path]:
     for beside in (ROOT / "packaging" / "specimens", ROOT / "lab"):
         command(python, "-m", "build", *alone, "--wheel", "--outdir", dist, beside)
     (wheel,), (archive,) = dist.glob("headscan-*.whl"), dist.glob("headscan-*.tar.gz")
-    (specimens,), (laboratory,) = dist.glob("headscan_specimens-*.whl"), dist.glob("headscan_lab-*.whl")
+    (specimens,), (laboratory,) = (
+        dist.glob("headscan_specimens-*.whl"),
+        dist.glob("headscan_lab-*.whl"),
+    )
     command(python, "-m", "twine", "check", "--strict", wheel, archive, specimens, laboratory)
     for package in (wheel, archive):
         print(f"{package.name}: {package.stat().st_size:,} bytes")
@@ -71,8 +86,16 @@ def built(dist: Path, tools: Path) -> tuple[Path, Path, Path]:
     lacking = sorted({name.removeprefix("src/") for name in source if name} - held)
     if lacking:
         sys.exit(f"in no wheel: {', '.join(lacking)}")
-    about = zipfile.ZipFile(wheel).read(next(name for name in held if re.match(r"headscan-[^/]*/METADATA", name))).decode()
-    relative = [link for link in re.findall(r"\]\(([^)]+)\)", about) if not link.startswith(("https://", "#"))]
+    about = (
+        zipfile.ZipFile(wheel)
+        .read(next(name for name in held if re.match(r"headscan-[^/]*/METADATA", name)))
+        .decode()
+    )
+    relative = [
+        link
+        for link in re.findall(r"\]\(([^)]+)\)", about)
+        if not link.startswith(("https://", "#"))
+    ]
     if relative:
         sys.exit(f"links that lead nowhere on a package index: {', '.join(relative)}")
     return wheel, specimens, laboratory
@@ -96,18 +119,28 @@ def tried(python: Path, words: str, folder: Path, paths: dict[str, str]) -> str:
     last = (done.stderr.strip() or "nothing was said").splitlines()[-1]
     if done.returncode == 0:
         complete = not out or (folder / "result.json").is_file()
-        return "runs" if complete and "Traceback" not in done.stderr else f"leaves no result: {last}"
+        return (
+            "runs" if complete and "Traceback" not in done.stderr else f"leaves no result: {last}"
+        )
     refused = REFUSAL.fullmatch(last)
     if done.returncode == 2 and refused and "Traceback" not in done.stderr:
-        return refused[1] if not (folder / "result.json").exists() else f"refuses and leaves a result: {last}"
+        return (
+            refused[1]
+            if not (folder / "result.json").exists()
+            else f"refuses and leaves a result: {last}"
+        )
     return f"leaves with {done.returncode}: {last}"
 
 
 def clean_environment(place: Path, *wheels: Path) -> Path:
-    """The Python of a new environment that has the wheels and what they need, at the versions of constraints.txt."""
+    """The Python of a new environment that has the wheels and what they need, at the versions of
+    constraints.txt.
+    """
     command(sys.executable, "-m", "venv", place)
     python = place / "bin" / "python"
-    command(python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", *wheels)
+    command(
+        python, "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt", *wheels
+    )
     return python
 
 
@@ -117,7 +150,8 @@ def try_all(place: Path, wheel: Path, specimens: Path, laboratory: Path) -> list
     paths = pages.materials(place) | {"folder": str(place), "result": str(place / "remedy")}
     python = clean_environment(place / "environment", wheel, laboratory)
     (place / "model.gguf").write_bytes(b"GGUF" + bytes(96))
-    wrong, later = [], {}
+    wrong = []
+    later = {}
 
     def report(name: str, words: str, found: str, wanted: set[str]) -> None:
         print(f"{'ok ' if found in wanted else 'NOT'}  {name}: {found}", flush=True)
@@ -130,7 +164,12 @@ def try_all(place: Path, wheel: Path, specimens: Path, laboratory: Path) -> list
         if found == "specimens":
             later[verb] = words
     for extra, words in MISSING.items():
-        report(f"without {extra}", words, tried(python, words, place / f"without-{extra}", paths), {extra})
+        report(
+            f"without {extra}",
+            words,
+            tried(python, words, place / f"without-{extra}", paths),
+            {extra},
+        )
     command(python, "-m", "pip", "install", "--quiet", "--no-deps", specimens)
     for verb, words in later.items():
         found = tried(python, words, place / f"{verb}-specimens", paths)
@@ -140,7 +179,9 @@ def try_all(place: Path, wheel: Path, specimens: Path, laboratory: Path) -> list
 
 def main() -> None:
     """Leaves with 1, and says why, where a package or a verb is not as it should be."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path, nargs="?", default=ROOT / "dist")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:

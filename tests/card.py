@@ -1,9 +1,12 @@
-"""A card that is none: tensors that say they are elsewhere, are computed here, refused what CUDA refuses, and counted.
+"""A card that is none: tensors that say they are elsewhere, are computed here, refused what CUDA
+refuses, and counted.
 
-`Card.of(x)` is a copy on the card, of device `meta`. In `with Card() as card` the card's operations, not views or bare memory,
-are counted (`card.all`), and those at which the processor waits for it (`card.waits`): a number or the size of a mask is read,
-or memory is copied without `non_blocking`. With it, what comes from the card is NaN until an `Event` that was recorded later is
-awaited, which is a wait where the card has nothing else to do. Tensors of both memories in one operation are refused, as by CUDA.
+`Card.of(x)` is a copy on the card, of device `meta`. In `with Card() as card` the card's
+operations, not views or bare memory, are counted (`card.all`), and those at which the processor
+waits for it (`card.waits`): a number or the size of a mask is read, or memory is copied without
+`non_blocking`. With it, what comes from the card is NaN until an `Event` that was recorded later is
+awaited, which is a wait where the card has nothing else to do. Tensors of both memories in one
+operation are refused, as by CUDA.
 """
 
 from collections import Counter
@@ -17,7 +20,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 CARD = torch.device("meta")
-READS = ("_local_scalar_dense", "nonzero", "equal", "is_nonzero", "masked_select", "unique_dim", "_unique2", "bincount")
+READS = (
+    "_local_scalar_dense",
+    "nonzero",
+    "equal",
+    "is_nonzero",
+    "masked_select",
+    "unique_dim",
+    "_unique2",
+    "bincount",
+)
 
 
 class OnCard(Tensor):
@@ -28,7 +40,12 @@ class OnCard(Tensor):
     @staticmethod
     def __new__(cls, held: Tensor) -> "OnCard":
         made = Tensor._make_wrapper_subclass(
-            cls, held.shape, strides=held.stride(), storage_offset=held.storage_offset(), dtype=held.dtype, device=CARD
+            cls,
+            held.shape,
+            strides=held.stride(),
+            storage_offset=held.storage_offset(),
+            dtype=held.dtype,
+            device=CARD,
         )
         made.held = held
         return made
@@ -43,7 +60,10 @@ class Card(TorchDispatchMode):
 
     def __init__(self):
         super().__init__()
-        self.all, self.waits, self.names, self.coming = 0, 0, Counter(), []
+        self.all = 0
+        self.waits = 0
+        self.names = Counter()
+        self.coming = []
 
     def counts(self) -> np.ndarray:
         return np.array([self.all, self.waits])
@@ -74,18 +94,27 @@ def _run(function, args, kwargs, count):
     there = here if device is None else torch.device(device).type == CARD.type
     copies = name in ("_to_copy", "copy_")
     index = name in ("index", "index_put_", "_index_put_impl_")
-    if here and not copies and not index and any(not isinstance(x, OnCard) and x.dim() for x in tensors):
+    if (
+        here
+        and not copies
+        and not index
+        and any(not isinstance(x, OnCard) and x.dim() for x in tensors)
+    ):
         raise RuntimeError(f"{name}: tensors of the card and of the processor")
     if name == "copy_":
-        there, source = isinstance(args[0], OnCard), isinstance(args[1], OnCard)
-        crossing, kwargs = there != source, {"non_blocking": any(args[2:])} | kwargs
+        there = isinstance(args[0], OnCard)
+        source = isinstance(args[1], OnCard)
+        crossing = there != source
+        kwargs = {"non_blocking": any(args[2:])} | kwargs
         if source and not there and kwargs["non_blocking"]:
             count.coming.append((args[0], args[1].held.clone()))
             args = (args[0], torch.full_like(args[1].held, torch.nan))
     else:
         crossing = copies and here != there
     # A mask's size is read; places that are not on the card are copied to it.
-    masked = index and any(at is not None and (at.dtype == torch.bool or not isinstance(at, OnCard)) for at in args[1])
+    masked = index and any(
+        at is not None and (at.dtype == torch.bool or not isinstance(at, OnCard)) for at in args[1]
+    )
     if count is not None and (here or there):
         waits = here and (name in READS or masked)
         if crossing:
@@ -98,4 +127,7 @@ def _run(function, args, kwargs, count):
     kwargs = {**kwargs, "pin_memory": False} if kwargs.get("pin_memory") else kwargs
     args, kwargs = tree_map(lambda x: x.held if isinstance(x, OnCard) else x, (args, kwargs))
     found = function(*args, **kwargs)
-    return tree_map(lambda x: OnCard(x) if there and isinstance(x, Tensor) and not isinstance(x, OnCard) else x, found)
+    return tree_map(
+        lambda x: OnCard(x) if there and isinstance(x, Tensor) and not isinstance(x, OnCard) else x,
+        found,
+    )

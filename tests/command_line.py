@@ -1,4 +1,6 @@
-"""A command in this process: one of its own takes seconds to start, and is taken only where it matters."""
+"""A command in this process: one of its own takes seconds to start, and is taken only where it
+matters.
+"""
 
 import io
 import sys
@@ -33,7 +35,9 @@ def typed(*words: str) -> None:
 
 def headscan(*words: str) -> Said:
     """`headscan WORDS`."""
-    out, err, status = io.StringIO(), io.StringIO(), 0
+    out = io.StringIO()
+    err = io.StringIO()
+    status = 0
     with redirect_stdout(out), redirect_stderr(err):
         try:
             typed(*words)

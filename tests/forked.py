@@ -1,7 +1,7 @@
 """A process of its own without the seconds that importing takes: a fork of this one.
 
-No fork outlives the process that made it, and none is waited for without a limit: one that hangs is ended, and the stacks of
-its threads stand in what it said.
+No fork outlives the process that made it, and none is waited for without a limit: one that hangs is
+ended, and the stacks of its threads stand in what it said.
 """
 
 import ctypes
@@ -24,8 +24,8 @@ DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
 
 
 def fork(work: Callable[[], object], said: Path) -> int:
-    """Do `work` in a fork, with what it says in a file; the process's id. It takes signals as a fresh Python does and ends with
-    the status of a SystemExit, else 0, or 1 where it fails.
+    """Do `work` in a fork, with what it says in a file; the process's id. It takes signals as a
+    fresh Python does and ends with the status of a SystemExit, else 0, or 1 where it fails.
     """
     child = os.fork()
     if child:
@@ -37,7 +37,8 @@ def fork(work: Callable[[], object], said: Path) -> int:
         file = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         for number in (1, 2):
             os.dup2(file, number)
-        sys.stdout, sys.stderr = open(1, "w"), open(2, "w")  # noqa: SIM115 - they are open for as long as it lives
+        sys.stdout = open(1, "w")  # noqa: SIM115 - they are open for as long as it lives
+        sys.stderr = open(2, "w")  # noqa: SIM115 - they are open for as long as it lives
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.enable(sys.stderr)
@@ -63,18 +64,26 @@ def exit_status(leaving: SystemExit) -> int:
 
 
 def status_of(process: int) -> int:
-    """Wait for a fork to end: its exit status, negative for the signal that ended it (SIGABRT where it hung)."""
+    """Wait for a fork to end: its exit status, negative for the signal that ended it (SIGABRT where
+    it hung).
+    """
     return statuses([process])[0]
 
 
 def statuses(processes: Sequence[int]) -> list[int]:
-    """The exit statuses of forks that need each other: where one has failed, or takes too long, those that run are ended."""
+    """The exit statuses of forks that need each other: where one has failed, or takes too long,
+    those that run are ended.
+    """
     found: dict[int, int] = {}
     limit = time.monotonic() + LIMIT
     while len(found) < len(processes):
         running = [process for process in processes if process not in found]
         ended = {process: os.waitpid(process, os.WNOHANG) for process in running}
-        found |= {process: os.waitstatus_to_exitcode(status) for process, (number, status) in ended.items() if number}
+        found |= {
+            process: os.waitstatus_to_exitcode(status)
+            for process, (number, status) in ended.items()
+            if number
+        }
         if time.monotonic() > limit:
             for process in set(running) - set(found):
                 os.kill(process, signal.SIGABRT)  # the handler of faults writes the stacks
@@ -86,16 +95,20 @@ def statuses(processes: Sequence[int]) -> list[int]:
 
 
 def grouped(work: Callable[[int], object], processes: int, folder: Path) -> None:
-    """`work(rank)` in so many forks that are one gloo group of torch.distributed; what one says that fails is the error.
+    """`work(rank)` in so many forks that are one gloo group of torch.distributed; what one says
+    that fails is the error.
 
-    The group is never destroyed: torch's destructor of it waits, holding the interpreter's lock, for a thread that may want
-    that lock to let go of its last tensors. Where the last reference was that of DistributedDataParallel, that was a hang.
+    The group is never destroyed: torch's destructor of it waits, holding the interpreter's lock,
+    for a thread that may want that lock to let go of its last tensors. Where the last reference was
+    that of DistributedDataParallel, that was a hang.
     """
     import torch
 
     def one(rank: int) -> None:
         torch.set_num_threads(1)
-        torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/group", rank=rank, world_size=processes)
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=processes
+        )
         work(rank)
         torch.distributed.barrier()
 
@@ -105,7 +118,9 @@ def grouped(work: Callable[[int], object], processes: int, folder: Path) -> None
 
 
 def together(work: Callable[[], object], processes: int, said: Path) -> list[int]:
-    """`work` in so many forks that find in their environment what `torchrun` tells its processes; their exit statuses."""
+    """`work` in so many forks that find in their environment what `torchrun` tells its processes;
+    their exit statuses.
+    """
     return statuses(start(work, processes, said))
 
 
@@ -114,11 +129,18 @@ def start(work: Callable[[], object], processes: int, said: Path) -> list[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    shared = {"WORLD_SIZE": processes, "LOCAL_WORLD_SIZE": processes, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    shared = {
+        "WORLD_SIZE": processes,
+        "LOCAL_WORLD_SIZE": processes,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": port,
+    }
 
     def one(rank: int) -> None:
         told = shared | {"RANK": rank, "LOCAL_RANK": rank}
         os.environ.update({name: str(value) for name, value in told.items()})
         work()
 
-    return [fork(partial(one, rank), said.with_name(f"{said.name}.{rank}")) for rank in range(processes)]
+    return [
+        fork(partial(one, rank), said.with_name(f"{said.name}.{rank}")) for rank in range(processes)
+    ]

@@ -1,4 +1,6 @@
-"""A Hugging Face cache on this machine, for models that are named by id and revision without a network."""
+"""A Hugging Face cache on this machine, for models that are named by id and revision without a
+network.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -6,8 +8,12 @@ from typing import Any
 import pytest
 
 
-def cached(model: Any, cache: Path, name: str, *revisions: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Put a model into a cache under a name, with branches that all stand at one commit, and make it the cache in use."""
+def cached(
+    model: Any, cache: Path, name: str, *revisions: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Put a model into a cache under a name, with branches that all stand at one commit, and make
+    it the cache in use.
+    """
     commit = "0123456789abcdef0123456789abcdef01234567"
     repository = cache / f"models--{name.replace('/', '--')}"
     model.save_pretrained(repository / "snapshots" / commit)

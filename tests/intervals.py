@@ -1,4 +1,6 @@
-"""No interval of any result of the suite is upside down, misses its number, or leaves the range of its measure."""
+"""No interval of any result of the suite is upside down, misses its number, or leaves the range of
+its measure.
+"""
 
 import math
 import re
@@ -26,7 +28,8 @@ def ends(table: str, name: str, row: dict[str, Any]) -> tuple[float | None, floa
     """The range of a number: of a core measure at its tokens and width, of a probe's field."""
     base = VARIANT.sub("", name)
     if base in MEASURES and table in ("sites", "nulls"):
-        tokens, width = row.get("tokens"), row.get("width")
+        tokens = row.get("tokens")
+        width = row.get("width")
         whole = name == base and not row.get("sinks") and tokens and width
         return MEASURES[base].ends(tokens, width) if whole else MEASURES[base].range
     field = PROBES[table].words.fields.get(base) if table in PROBES else None
@@ -38,7 +41,12 @@ def wrong(document: dict[str, Any]) -> list[str]:
     found = []
     for table, row in entries(document):
         for key, interval in row.items():
-            if not key.endswith("interval") or not isinstance(interval, list) or len(interval) != 2 or None in interval:
+            if (
+                not key.endswith("interval")
+                or not isinstance(interval, list)
+                or len(interval) != 2
+                or None in interval
+            ):
                 continue
             name = key.removesuffix("interval").rstrip("_")
             low, high = interval
@@ -49,7 +57,9 @@ def wrong(document: dict[str, Any]) -> list[str]:
                 found.append(f"{table}.{key} is {interval}")
             if isinstance(value, int | float) and not low - slack <= value <= high + slack:
                 found.append(f"{table}.{key} {interval} misses {value}")
-            if (least is not None and low < least - slack) or (most is not None and high > most + slack):
+            if (least is not None and low < least - slack) or (
+                most is not None and high > most + slack
+            ):
                 found.append(f"{table}.{key} {interval} leaves [{least}, {most}]")
     return found
 

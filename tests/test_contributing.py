@@ -1,4 +1,6 @@
-"""CONTRIBUTING's recipes, as written there, are installed as a plug-in package, and each is found wherever it must be."""
+"""CONTRIBUTING's recipes, as written there, are installed as a plug-in package, and each is found
+wherever it must be.
+"""
 
 import json
 import os
@@ -12,7 +14,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 RECIPES: dict[str, str] = dict(
-    re.findall(r"```python\n# (\w+)\.py\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.S)
+    re.findall(
+        r"```python\n# (\w+)\.py\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text("utf-8"), re.S
+    )
 )
 
 
@@ -53,13 +57,16 @@ def wheel(folder: Path) -> Path:
     files = {f"headscan_recipes/{name}.py": body for name, body in RECIPES.items()} | {
         "headscan_recipes/__init__.py": "",
         f"{info}/METADATA": "Metadata-Version: 2.1\nName: headscan-recipes\nVersion: 1.0\n",
-        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: "
+        "py3-none-any\n",
         f"{info}/entry_points.txt": f"[headscan.plugins]\n{points}",
     }
     with zipfile.ZipFile(path, "w") as archive:
         for name, body in files.items():
             archive.writestr(name, body)
-        archive.writestr(f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"]))
+        archive.writestr(
+            f"{info}/RECORD", "".join(f"{name},,\n" for name in [*files, f"{info}/RECORD"])
+        )
     return path
 
 
@@ -68,14 +75,32 @@ def installed(tmp_path_factory):
     """A folder with the package, and a function that runs headscan (or Python) with it."""
     place = tmp_path_factory.mktemp("site")
     made = wheel(tmp_path_factory.mktemp("wheel"))
-    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--disable-pip-version-check"]
+    pip = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        "--disable-pip-version-check",
+    ]
     subprocess.run([*pip, "--target", str(place), str(made)], check=True)
     paths = os.pathsep.join(str(path) for path in (ROOT / "src", ROOT / "lab" / "src", ROOT, place))
-    environment = os.environ | {"PYTHONPATH": paths, "HF_HUB_OFFLINE": "1", "COLUMNS": "200", "TERM": "dumb"}
+    environment = os.environ | {
+        "PYTHONPATH": paths,
+        "HF_HUB_OFFLINE": "1",
+        "COLUMNS": "200",
+        "TERM": "dumb",
+    }
     server = subprocess.Popen(
-        [sys.executable, "-c", SERVER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment,
+        [sys.executable, "-c", SERVER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
         cwd=place.parent,
-    )  # fmt: skip
+    )
 
     def run(*words: str, status: int = 0) -> str:
         assert server.stdin
@@ -94,15 +119,25 @@ def installed(tmp_path_factory):
 
 def test_there_is_a_recipe_of_each_kind():
     assert set(RECIPES) == {
-        "top_three_share", "repeats", "smoothed", "last_first", "first_tokens", "shrink", "longest_site", "raw_floats",
+        "top_three_share",
+        "repeats",
+        "smoothed",
+        "last_first",
+        "first_tokens",
+        "shrink",
+        "longest_site",
+        "raw_floats",
         "longest_word",
-    }  # fmt: skip
+    }
 
 
 def test_a_format_of_states_is_read(installed, tmp_path):
     _, run = installed
     (tmp_path / "x.f32").write_bytes(b"\0\0\x80\x3f" * 16 * 40)
-    code = f"import headscan; print(headscan.scan({str(tmp_path / 'x.f32')!r}).site('vectors')['average_cosine'])"
+    code = (
+        "import headscan; "
+        f"print(headscan.scan({str(tmp_path / 'x.f32')!r}).site('vectors')['average_cosine'])"
+    )
     assert float(run("-c", code).split()[0]) == pytest.approx(1)
 
 
@@ -111,7 +146,18 @@ def scanned(installed, tmp_path_factory):
     """The folder of one scan with the plug-in's measure and probe, and what it printed."""
     _, run = installed
     out = tmp_path_factory.mktemp("scanned") / "scan"
-    words = ("scan", "gpt-vanilla-early", "--text", "stories", "--max-tokens", "1280", "--context", "64", "--out", str(out))
+    words = (
+        "scan",
+        "gpt-vanilla-early",
+        "--text",
+        "stories",
+        "--max-tokens",
+        "1280",
+        "--context",
+        "64",
+        "--out",
+        str(out),
+    )
     return out, run("-m", "headscan", *words, "--measures", "top_three_share,repeats")
 
 
@@ -129,7 +175,15 @@ def test_a_measure_a_probe_and_a_section_are_seen_in_scan(installed, scanned):
     assert "top_three_share" in framed
     assert "share" in framed
     assert "top_three_share" in run(
-        "-m", "headscan", "scan", "gpt-vanilla", "--text", "stories", "--measures", "nonsense", status=2
+        "-m",
+        "headscan",
+        "scan",
+        "gpt-vanilla",
+        "--text",
+        "stories",
+        "--measures",
+        "nonsense",
+        status=2,
     )
 
 
@@ -141,7 +195,13 @@ def test_they_are_seen_on_the_page_in_a_browser(scanned, chromium_without_webgl)
     page.wait_for_selector("[data-figure] .main-svg")
     said = page.inner_text("body")
     page.close()
-    for words in ("Top-three share", "Repeats", "repeated share", "The longest site", "has the longest vectors."):
+    for words in (
+        "Top-three share",
+        "Repeats",
+        "repeated share",
+        "The longest site",
+        "has the longest vectors.",
+    ):
         assert words.lower() in said.lower(), words
 
 
@@ -149,20 +209,40 @@ def test_an_objective_is_an_option_with_its_parameter(installed, tmp_path):
     _, run = installed
     out = tmp_path / "train"
     assert "smoothing=" in run("-m", "headscan", "train", "--help")
-    words = ("train", "gpt", "--text", "stories", "--steps", "2", "--max-tokens", "6000", "--out", str(out))
+    words = (
+        "train",
+        "gpt",
+        "--text",
+        "stories",
+        "--steps",
+        "2",
+        "--max-tokens",
+        "6000",
+        "--out",
+        str(out),
+    )
     run("-m", "headscan", *words, "--objective", "smoothed:smoothing=.2")
     document = json.loads((out / "result.json").read_text("utf-8"))
     assert "smoothed" in json.dumps(document["objective"])
     assert "0.2" in json.dumps(document["objective"])
     assert "smoothed" in (out / "report.html").read_text("utf-8")
-    refused = run("-m", "headscan", *words, "--objective", "cwt:smoothing=.2", "--overwrite", status=2)
+    refused = run(
+        "-m", "headscan", *words, "--objective", "cwt:smoothing=.2", "--overwrite", status=2
+    )
     assert "smoothing is not a parameter of the objective cwt; it belongs to smoothed" in refused
 
 
 def test_an_attribution_method_is_an_option_with_its_parameter(installed, tmp_path):
     _, run = installed
     assert "recency" in run("-m", "headscan", "attribute", "--help")
-    words = ("attribute", "gpt-vanilla", "--prompt", "Once upon a time", "--out", str(tmp_path / "a"))
+    words = (
+        "attribute",
+        "gpt-vanilla",
+        "--prompt",
+        "Once upon a time",
+        "--out",
+        str(tmp_path / "a"),
+    )
     run("-m", "headscan", *words, "--method", "recency:decay=.5,occlusion")
     document = json.loads((tmp_path / "a" / "result.json").read_text("utf-8"))
     assert document["method"] == "recency"
@@ -175,7 +255,16 @@ def test_an_attribution_method_is_an_option_with_its_parameter(installed, tmp_pa
 def test_an_inversion_method_is_an_option_with_its_parameter(installed, tmp_path):
     _, run = installed
     assert "guessed=" in run("-m", "headscan", "invert", "--help")
-    words = ("invert", "gpt-vanilla", "--prompt", "Once upon a time", "--at", "block.0", "--out", str(tmp_path / "i"))
+    words = (
+        "invert",
+        "gpt-vanilla",
+        "--prompt",
+        "Once upon a time",
+        "--at",
+        "block.0",
+        "--out",
+        str(tmp_path / "i"),
+    )
     run("-m", "headscan", *words, "--method", "guess:guessed=7")
     document = json.loads((tmp_path / "i" / "result.json").read_text("utf-8"))
     assert set(document["prompts"][0]["recovered"]) == {7}
@@ -187,7 +276,10 @@ def test_an_inversion_method_is_an_option_with_its_parameter(installed, tmp_path
 
 def test_a_remedy_is_found_with_its_parameter(installed):
     _, run = installed
-    code = "from headscan.remedies import REMEDIES; print(REMEDIES.build('shrink', {'share': .25}), list(REMEDIES))"
+    code = (
+        "from headscan.remedies import REMEDIES; print(REMEDIES.build('shrink', {'share': "
+        ".25}), list(REMEDIES))"
+    )
     assert "Shrink(share=0.25)" in run("-c", code)
 
 
@@ -198,17 +290,25 @@ def test_a_verb_is_a_command_with_a_result_and_a_page(installed, tmp_path):
     assert "Least number of letters" in run("-m", "headscan", "longest-word", "--help")
     run("-m", "headscan", "longest-word", "stories", "--letters", "5", "--out", str(out))
     assert "The longest of 3 words" in (out / "report.html").read_text("utf-8")
-    code = f"import headscan; print(type(headscan.load({str(out)!r})).__name__, len(headscan.load({str(out)!r}).words))"
+    code = (
+        f"import headscan; print(type(headscan.load({str(out)!r})).__name__, "
+        f"len(headscan.load({str(out)!r}).words))"
+    )
     assert run("-c", code).split() == ["LongestWord", "3"]
     assert "Did you mean 'longest-word'?" in run("-m", "headscan", "longest-wrod", status=2)
-    assert "--letters must be at least 1" in run("-m", "headscan", "longest-word", "stories", "--letters", "0", status=2)
+    assert "--letters must be at least 1" in run(
+        "-m", "headscan", "longest-word", "stories", "--letters", "0", status=2
+    )
 
 
 def test_each_is_in_the_documentation_that_is_written_with_the_plugin(installed):
     """In one process: what they import takes seconds."""
     _, run = installed
     paths = [str(ROOT / "scripts" / script) for script in ("measures.py", "registries.py")]
-    code = f"import runpy, sys; sys.argv = ['', '--print']; [runpy.run_path(path, run_name='__main__') for path in {paths}]"
+    code = (
+        "import runpy, sys; sys.argv = ['', '--print']; [runpy.run_path(path, "
+        f"run_name='__main__') for path in {paths}]"
+    )
     said = run("-c", code)
     assert "Top-three share" in said
     for name in ("repeats", "smoothed", "smoothing", "recency", "guess", "shrink"):

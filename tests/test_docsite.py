@@ -1,6 +1,8 @@
-"""The site: every thing that is registered has its page, every link of the documentation leads somewhere, and a fault is found.
+"""The site: every thing that is registered has its page, every link of the documentation leads
+somewhere, and a fault is found.
 
-`make docs` builds all of it, notebooks executed; here its pages are made, and a few of them built where Sphinx is installed.
+`make docs` builds all of it, notebooks executed; here its pages are made, and a few of them built
+where Sphinx is installed.
 """
 
 import importlib
@@ -39,15 +41,22 @@ def test_everything_registered_has_a_page(staged):
 
     schemas = [path.stem for path in (SCRIPTS.parents[1] / "docs" / "schemas").glob("*.json")]
     for folder, names in {
-        "measure": MEASURES.names(), "findings": CONDITIONS.names(), "claims": CLAIMS.names(), "commands": verbs(),
+        "measure": MEASURES.names(),
+        "findings": CONDITIONS.names(),
+        "claims": CLAIMS.names(),
+        "commands": verbs(),
         "formats": [*schemas, *(f"states-{name}" for name in FORMATS.names())],
-    }.items():  # fmt: skip
+    }.items():
         assert set(names) <= {path.stem for path in (staged / folder).glob("*.md")}, folder
     assert (staged / "python" / "headscan.measures.rst").read_text().count("autofunction") > 30
     claim = (staged / "claims" / "402.md").read_text()
     assert "equiangular tight frame" in claim
     assert "at most 1e-08" in claim
-    row = next(line for line in (staged / "ledger.md").read_text().splitlines() if line.startswith("| [402]"))
+    row = next(
+        line
+        for line in (staged / "ledger.md").read_text().splitlines()
+        if line.startswith("| [402]")
+    )
     assert f"**Verdict: {row.split('|')[3].strip()}.**" in claim
     assert "at least 0.5" in (staged / "findings" / "HS101.md").read_text()
     assert len(list((staged / "percent").glob("*.py"))) == 6
@@ -56,23 +65,39 @@ def test_everything_registered_has_a_page(staged):
 
 def test_links_hold_in_the_site_and_a_broken_one_ends_it(docsite):
     relinked = docsite["stage"].relinked
-    moved = relinked("[a](../BENCHMARKS.md#x) [b](schemas) `[c](no)` [d](../LICENSE) [e](measures/README.md)", "docs/ntp.md")
+    moved = relinked(
+        "[a](../BENCHMARKS.md#x) [b](schemas) `[c](no)` [d](../LICENSE) [e](measures/README.md)",
+        "docs/ntp.md",
+    )
     assert "[a](BENCHMARKS.md#x) [b](formats/index.md) `[c](no)`" in moved
-    assert "[d](https://github.com/headscan/headscan/blob/main/LICENSE) [e](measures/index.md)" in moved
+    assert (
+        "[d](https://github.com/headscan/headscan/blob/main/LICENSE) [e](measures/index.md)"
+        in moved
+    )
     with pytest.raises(SystemExit, match=r"docs/ntp\.md has a broken link: nowhere\.md"):
         relinked("[a](nowhere.md)", "docs/ntp.md")
 
 
 def test_what_is_wrong_with_a_site_is_said(docsite, tmp_path):
-    page = "<link rel='stylesheet' href='s.css'><a href='b.html#there'>b</a><a href='https://x.org'>x</a><p id='here'>"
+    page = (
+        "<link rel='stylesheet' href='s.css'><a href='b.html#there'>b</a><a "
+        "href='https://x.org'>x</a><p id='here'>"
+    )
     (tmp_path / "a.html").write_text(page)
     (tmp_path / "b.html").write_text("<p id='there'><a href='a.html#here'>a</a>")
     (tmp_path / "s.css").write_text("p { background: url(s.png) }")
     assert docsite["check"].faults(tmp_path) == []
-    (tmp_path / "b.html").write_text("<a href='c.html'>c</a><a href='a.html#no'>a</a><script src='//cdn.org/s.js'></script>")
+    (tmp_path / "b.html").write_text(
+        "<a href='c.html'>c</a><a href='a.html#no'>a</a><script src='//cdn.org/s.js'></script>"
+    )
     (tmp_path / "s.css").write_text("@import url('https://fonts.org/f.css');")
     said = "\n".join(docsite["check"].faults(tmp_path))
-    for fault in ("c.html, which is not there", "a.html#no, which has", "//cdn.org/s.js from a network", "s.css loads a font"):
+    for fault in (
+        "c.html, which is not there",
+        "a.html#no, which has",
+        "//cdn.org/s.js from a network",
+        "s.css loads a font",
+    ):
         assert fault in said
     assert "b.html#there, which has" in said
 

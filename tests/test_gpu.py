@@ -1,4 +1,6 @@
-"""What a GPU computes is what the CPU computes: `make gpu` runs these; without a card they are skipped, loudly."""
+"""What a GPU computes is what the CPU computes: `make gpu` runs these; without a card they are
+skipped, loudly.
+"""
 
 import warnings
 
@@ -25,23 +27,32 @@ def card() -> str:
 
 def test_a_scan_is_that_of_the_cpu():
     found = {
-        device: headscan.scan("gpt-vanilla", "stories", max_tokens=4096, device=device, null=True) for device in ("cpu", "cuda")
+        device: headscan.scan("gpt-vanilla", "stories", max_tokens=4096, device=device, null=True)
+        for device in ("cpu", "cuda")
     }
     for one, other in zip(found["cpu"].sites, found["cuda"].sites, strict=True):
         assert one["site"] == other["site"]
         for name, value in one.items():
             if isinstance(value, float):
-                np.testing.assert_allclose(other[name], value, rtol=2e-3, atol=2e-3, err_msg=f"{one['site']}: {name}")
+                np.testing.assert_allclose(
+                    other[name], value, rtol=2e-3, atol=2e-3, err_msg=f"{one['site']}: {name}"
+                )
             if name.endswith("_interval") and value is not None:
-                np.testing.assert_allclose(other[name], value, rtol=2e-2, atol=2e-2, err_msg=f"{one['site']}: {name}")
+                np.testing.assert_allclose(
+                    other[name], value, rtol=2e-2, atol=2e-2, err_msg=f"{one['site']}: {name}"
+                )
 
 
 def test_exact_inversion_recovers_every_token():
     for site in ("block.1", "block.4"):
-        found = headscan.invert("gpt-vanilla", ["Once upon a time, Tim found a red ball."], at=site, device="cuda")
+        found = headscan.invert(
+            "gpt-vanilla", ["Once upon a time, Tim found a red ball."], at=site, device="cuda"
+        )
         assert found.token_accuracy == 1.0
         assert str(found.verdict) == str(
-            headscan.invert("gpt-vanilla", ["Once upon a time, Tim found a red ball."], at=site, device="cpu").verdict
+            headscan.invert(
+                "gpt-vanilla", ["Once upon a time, Tim found a red ball."], at=site, device="cpu"
+            ).verdict
         )
 
 
@@ -51,7 +62,9 @@ def test_every_kernel_gives_the_loss_and_its_gradients(card):
     hidden = torch.randn(256, 64, generator=drawn).to(card, torch.bfloat16).requires_grad_()
     targets = torch.randint(1000, (256,), generator=drawn).to(card) // 3
     for loss in (ce_loss, cwt_loss):
-        exact = loss(hidden.double(), table.double(), targets, "full" if loss is ce_loss else "unique")
+        exact = loss(
+            hidden.double(), table.double(), targets, "full" if loss is ce_loss else "unique"
+        )
         slope = torch.autograd.grad(exact, (hidden, table))
         for form in ("chunked", "fused"):
             value = loss(hidden, table, targets, form)
@@ -62,7 +75,9 @@ def test_every_kernel_gives_the_loss_and_its_gradients(card):
 
 
 def test_a_model_trains_and_its_watch_sees_it(tmp_path):
-    found = headscan.train("gpt", text="stories", out=tmp_path, steps=4, context=32, batch=4, vocabulary=300)
+    found = headscan.train(
+        "gpt", text="stories", out=tmp_path, steps=4, context=32, batch=4, vocabulary=300
+    )
     assert found.steps == 4
 
 
@@ -74,5 +89,7 @@ def test_an_encoder_decoder_and_states_in_half_precision_are_scanned(card, tmp_p
     lens = Lens(T5ForConditionalGeneration(config).to(card).eval(), ByteTokenizer(), name="t5")
     found = headscan.scan(lens, ["a text of some length, twice. " * 40], max_tokens=512, context=32)
     assert all(np.isfinite(row["average_cosine"]) for row in found.sites)
-    states = headscan.states.run("gpt-vanilla", text="stories", out=tmp_path, max_tokens=512, store="float16", device=card)
+    states = headscan.states.run(
+        "gpt-vanilla", text="stories", out=tmp_path, max_tokens=512, store="float16", device=card
+    )
     assert states.tokens == 512

@@ -1,4 +1,6 @@
-"""The walls of the house: which floor may know which, how long things may be, and that written pages are true."""
+"""The walls of the house: which floor may know which, how long things may be, and that written
+pages are true.
+"""
 
 import ast
 import re
@@ -16,12 +18,18 @@ SOURCE = ROOT / "src" / "headscan"
 LABORATORY = ROOT / "lab" / "src" / "headscan_lab"
 FILES = sorted(SOURCE.rglob("*.py"))
 LAB_FILES = sorted(LABORATORY.rglob("*.py"))
-# The whole must fit in a head. Lines of Python of the instrument, of it and the laboratory with its scripts, of the tests;
-# files; lines of styles, scripts and templates. With the third storey they were 39,860, 47,790 and 23,980; what was made true
-# after it may take a twentieth more, its attacks and tests a tenth; the total stays.
-INSTRUMENT, TOTAL, TESTS, COUNT, ASSETS = 44_833, 53_974, 29_796, 278, 2_080
+# The whole must fit in a head. Lines of Python of the instrument, of it and the laboratory with its
+# scripts, of the tests; files; lines of styles, scripts and templates. With the third storey they
+# were 39,860, 47,790 and 23,980; what was made true after it may take a twentieth more, its attacks
+# and tests a tenth; the total stays.
+INSTRUMENT = 44_833
+TOTAL = 53_974
+TESTS = 29_796
+COUNT = 278
+ASSETS = 2_080
 
-# From below: a package may know the floors under it, and itself. Rooms on one floor do not know each other, but for those named.
+# From below: a package may know the floors under it, and itself. Rooms on one floor do not know
+# each other, but for those named.
 FLOORS = [
     {"run"},
     {"text"},
@@ -39,7 +47,8 @@ FLOORS = [
     {"__main__"},
 ]
 FLOOR = {name: height for height, floor in enumerate(FLOORS) for name in floor}
-# `statistics` and `ntp` know no model, `report` reads results and loads none; results it must know by their types.
+# `statistics` and `ntp` know no model, `report` reads results and loads none; results it must know
+# by their types.
 BLIND = {"statistics": {"text", "model", "states"}, "report": set()}
 
 
@@ -66,7 +75,9 @@ def is_module(name: str) -> bool:
 
 
 def module_name(path: Path) -> str:
-    return ".".join(("headscan", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__")
+    return ".".join(("headscan", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
+        ".__init__"
+    )
 
 
 def package(path: Path) -> str:
@@ -78,7 +89,9 @@ def named(path: Path) -> str:
 
 
 def docstrings(module: ast.Module) -> set[int]:
-    """The ids of the nodes that are docstrings (or texts that stand alone, as the words on a constant do)."""
+    """The ids of the nodes that are docstrings (or texts that stand alone, as the words on a
+    constant do).
+    """
     return {id(node.value) for node in ast.walk(module) if isinstance(node, ast.Expr)}
 
 
@@ -87,7 +100,9 @@ def test_imports_run_one_way(path):
     home = package(path)
     for name in imports(path):
         if not name.startswith("headscan."):
-            assert not (home in ("run", "statistics", "ntp") and name.split(".")[0] == "transformers"), f"{home} knows no model"
+            assert not (
+                home in ("run", "statistics", "ntp") and name.split(".")[0] == "transformers"
+            ), f"{home} knows no model"
             continue
         other = name.split(".")[1]
         if other in FLOOR:
@@ -97,12 +112,17 @@ def test_imports_run_one_way(path):
 
 @pytest.mark.parametrize("path", FILES, ids=named)
 def test_nothing_reaches_up_by_a_string(path):
-    home, module = package(path), tree(path)
+    home = package(path)
+    module = tree(path)
     skipped = docstrings(module)
     if home in ("__init__", "cli"):
         return
     for node in ast.walk(module):
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in skipped:
+        if (
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, str)
+            and id(node) not in skipped
+        ):
             for other in re.findall(r"\bheadscan\.(\w+)", node.value):
                 if other in FLOOR and is_module(f"headscan.{other}"):
                     assert FLOOR[other] <= FLOOR[home], f"{home} names {node.value!r}"
@@ -110,10 +130,17 @@ def test_nothing_reaches_up_by_a_string(path):
 
 def test_no_circle_in_the_imports():
     known = {
-        ".".join(("headscan", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(".__init__"): path for path in FILES
+        ".".join(("headscan", *path.relative_to(SOURCE).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): path
+        for path in FILES
     }
-    arrows = {name: {other for other in imports(path) if other in known and other != name} for name, path in known.items()}
-    # A package's own __init__ lists what is in it; a module that imports its package would close a circle with every other.
+    arrows = {
+        name: {other for other in imports(path) if other in known and other != name}
+        for name, path in known.items()
+    }
+    # A package's own __init__ lists what is in it; a module that imports its package would close a
+    # circle with every other.
     state: dict[str, int] = {}
     circles: list[list[str]] = []
 
@@ -138,9 +165,14 @@ def lines(paths) -> int:
 
 
 def test_the_whole_fits_in_a_head():
-    tests = [path for folder in (ROOT / "tests", ROOT / "lab" / "tests") for path in folder.rglob("*.py")]
+    tests = [
+        path for folder in (ROOT / "tests", ROOT / "lab" / "tests") for path in folder.rglob("*.py")
+    ]
     assets = [
-        path for folder in ("src", "lab/src") for path in (ROOT / folder).rglob("*") if path.suffix in (".js", ".css", ".j2")
+        path
+        for folder in ("src", "lab/src")
+        for path in (ROOT / folder).rglob("*")
+        if path.suffix in (".js", ".css", ".j2")
     ]
     assert lines(FILES) <= INSTRUMENT
     assert lines(FILES) + lines(LAB_FILES) + lines((ROOT / "lab" / "scripts").glob("*.py")) <= TOTAL
@@ -150,14 +182,22 @@ def test_the_whole_fits_in_a_head():
 
 
 def test_what_is_read_together_stands_together():
-    """Files of 100 to 400 lines: few are small (package faces apart), none is huge, no room holds too much of the house."""
-    lengths = {path: lines([path]) for path in FILES + LAB_FILES if path.name not in ("__init__.py", "__main__.py")}
+    """Files of 100 to 400 lines: few are small (package faces apart), none is huge, no room holds
+    too much of the house.
+    """
+    lengths = {
+        path: lines([path])
+        for path in FILES + LAB_FILES
+        if path.name not in ("__init__.py", "__main__.py")
+    }
     assert {str(path): length for path, length in lengths.items() if length > 450} == {}
     assert sum(length < 60 for length in lengths.values()) <= 0.05 * len(lengths)
     rooms = defaultdict(int)
     for path in FILES:
         rooms[package(path)] += lines([path])
-    assert {room: size for room, size in rooms.items() if size > 0.14 * lines(FILES + LAB_FILES)} == {}
+    assert {
+        room: size for room, size in rooms.items() if size > 0.14 * lines(FILES + LAB_FILES)
+    } == {}
 
 
 def test_functions_are_short():
@@ -171,7 +211,9 @@ def test_functions_are_short():
 
 
 def _body(node: ast.FunctionDef) -> int:
-    """Lines of a function without its signature and docstring: words are not what makes a function long."""
+    """Lines of a function without its signature and docstring: words are not what makes a function
+    long.
+    """
     first = node.body[0]
     if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and len(node.body) > 1:
         first = node.body[1]
@@ -183,13 +225,19 @@ def test_class_names_are_unique_within_a_package():
     for path in FILES + LAB_FILES:
         for node in ast.walk(tree(path)):
             if isinstance(node, ast.ClassDef):
-                homes[package(path) if path in FILES else path.parent.name, node.name.lstrip("_")].append(path.name)
+                homes[
+                    package(path) if path in FILES else path.parent.name, node.name.lstrip("_")
+                ].append(path.name)
     assert {name: places for name, places in homes.items() if len(places) > 1} == {}
 
 
 @pytest.mark.parametrize("path", FILES + LAB_FILES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_only_package_faces_list_their_names(path):
-    listed = any(getattr(node.targets[0], "id", "") == "__all__" for node in tree(path).body if isinstance(node, ast.Assign))
+    listed = any(
+        getattr(node.targets[0], "id", "") == "__all__"
+        for node in tree(path).body
+        if isinstance(node, ast.Assign)
+    )
     assert not listed or path.name == "__init__.py"
 
 
@@ -205,7 +253,9 @@ def test_public_names_have_docstrings():
         }
         for path in sorted(face.parent.rglob("*.py")):
             defined = [
-                node for node in tree(path).body if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names
+                node
+                for node in tree(path).body
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name in names
             ]
             said = {node.name for node in defined if ast.get_docstring(node)}
             bare += [f"{named(path)}:{node.name}" for node in defined if node.name not in said]
@@ -213,12 +263,20 @@ def test_public_names_have_docstrings():
 
 
 def test_the_instrument_knows_nothing_of_the_laboratory():
-    assert [named(path) for path in FILES if any(name.startswith("headscan_lab") for name in imports(path))] == []
+    assert [
+        named(path)
+        for path in FILES
+        if any(name.startswith("headscan_lab") for name in imports(path))
+    ] == []
 
 
 def test_intervals_have_one_home():
-    """Nobody else writes a normal or a Student's quantile by hand: headscan.statistics.uncertainty has them all."""
-    by_hand = re.compile(r"\b(1\.96|1\.95996\d*|1\.645|2\.576|stdtrit)\b|\bt\.ppf\(|\bstudent\.ppf\(|\bnorm\.ppf\(")
+    """Nobody else writes a normal or a Student's quantile by hand: headscan.statistics.uncertainty
+    has them all.
+    """
+    by_hand = re.compile(
+        r"\b(1\.96|1\.95996\d*|1\.645|2\.576|stdtrit)\b|\bt\.ppf\(|\bstudent\.ppf\(|\bnorm\.ppf\("
+    )
     places = [
         str(path.relative_to(ROOT))
         for path in FILES + LAB_FILES
@@ -229,19 +287,31 @@ def test_intervals_have_one_home():
 
 
 def test_no_open_dictionary_passes_between_modules():
-    """`dict[str, Any]` stands only where data come from outside or go there: JSON, and the arguments of a model's own call."""
+    """`dict[str, Any]` stands only where data come from outside or go there: JSON, and the
+    arguments of a model's own call.
+    """
     found = []
     for path in FILES:
         for node in ast.walk(tree(path)):
             if not isinstance(node, ast.FunctionDef) or node.name.startswith("_"):
                 continue
-            notes = [one.annotation for one in (*node.args.args, *node.args.kwonlyargs)] + [node.returns]
+            notes = [one.annotation for one in (*node.args.args, *node.args.kwonlyargs)] + [
+                node.returns
+            ]
             if any(note is not None and "dict[str, Any]" in ast.unparse(note) for note in notes):
                 found.append(f"{named(path)}:{node.name}")
     allowed = (
-        "run/", "cli/", "scanner/result.py", "report/kit/reading.py",
-        "model/inputs.py", "model/sites.py", "model/recording.py", "model/slicing/", "model/recording.py", "training/trainer.py",
-    )  # fmt: skip
+        "run/",
+        "cli/",
+        "scanner/result.py",
+        "report/kit/reading.py",
+        "model/inputs.py",
+        "model/sites.py",
+        "model/recording.py",
+        "model/slicing/",
+        "model/recording.py",
+        "training/trainer.py",
+    )
     assert [one for one in found if not one.startswith(allowed)] == []
 
 
@@ -257,14 +327,35 @@ def test_importing_the_package_loads_no_heavy_library():
     [
         (["--help"], ("numpy", "torch", "transformers", "plotly")),
         (
-            ["scan", "gpt-vanilla", "--text", "stories", "--max-tokens", "128", "--sites", "block.0", "--sample", "9"],
-            ("pandas", "scipy.stats", "sklearn", "headscan.diagnosis", "headscan.inversion", "headscan.leaks"),
+            [
+                "scan",
+                "gpt-vanilla",
+                "--text",
+                "stories",
+                "--max-tokens",
+                "128",
+                "--sites",
+                "block.0",
+                "--sample",
+                "9",
+            ],
+            (
+                "pandas",
+                "scipy.stats",
+                "sklearn",
+                "headscan.diagnosis",
+                "headscan.inversion",
+                "headscan.leaks",
+            ),
         ),
     ],
 )
 def test_a_command_loads_no_library_that_it_does_not_use(words, unwanted, tmp_path):
     argv = ["headscan", *words, *(["--out", str(tmp_path / "out")] if "scan" in words else [])]
-    code = f"import sys; sys.argv = {argv}\nfrom headscan.cli import main\ntry:\n    main()\nfinally:\n"
+    code = (
+        f"import sys; sys.argv = {argv}\nfrom headscan.cli import main\ntry:\n    "
+        "main()\nfinally:\n"
+    )
     code += f"    print([m for m in {unwanted} if m in sys.modules], file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr.strip().splitlines()[-1] == "[]"
@@ -277,7 +368,9 @@ def test_written_pages_are_up_to_date():
         "    try:\n        runpy.run_path(path, run_name='__main__')\n"
         "    except SystemExit as end:\n        if end.code:\n            raise"
     )
-    paths = [str(ROOT / "scripts" / script) for script in ("measures.py", "registries.py", "schemas.py")]
+    paths = [
+        str(ROOT / "scripts" / script) for script in ("measures.py", "registries.py", "schemas.py")
+    ]
     subprocess.run([sys.executable, "-c", code.format(paths=paths)], check=True)
 
 
@@ -288,23 +381,42 @@ def test_versions_agree():
     constraints, lock = ((ROOT / name).read_text() for name in ("constraints.txt", "lock.txt"))
     assert re.search(r"^torch==2\.13\.0$", constraints, re.M)
     pinned, locked = (
-        {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.M)}
+        {
+            re.sub(r"[-_.]+", "-", name).lower(): version
+            for name, version in re.findall(r"^([\w.-]+)==([^\s;]+)", text, re.M)
+        }
         for text in (constraints, lock)
     )
-    assert {name: pinned[name] for name in locked if name in pinned} == {n: v for n, v in locked.items() if n in pinned}
+    assert {name: pinned[name] for name in locked if name in pinned} == {
+        n: v for n, v in locked.items() if n in pinned
+    }
     for entry in re.split(r"\n(?=\S)", lock.strip()):
-        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), f"{entry.splitlines()[0]} has no hash: make lock"
+        assert re.search(r"--hash=sha256:[0-9a-f]{64}", entry), (
+            f"{entry.splitlines()[0]} has no hash: make lock"
+        )
 
 
 def test_a_lock_has_what_the_project_needs_and_actions_are_named_by_their_commit():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    wanted = [*project["dependencies"], *project["optional-dependencies"]["dev"], *project["optional-dependencies"]["release"]]
-    names = {re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", each)[0]).lower() for each in wanted} - {"headscan", "torch"}
-    locked = {re.sub(r"[-_.]+", "-", name).lower() for name in re.findall(r"^([\w.-]+)==", (ROOT / "lock.txt").read_text(), re.M)}
+    wanted = [
+        *project["dependencies"],
+        *project["optional-dependencies"]["dev"],
+        *project["optional-dependencies"]["release"],
+    ]
+    names = {re.sub(r"[-_.]+", "-", re.match(r"[\w.-]+", each)[0]).lower() for each in wanted} - {
+        "headscan",
+        "torch",
+    }
+    locked = {
+        re.sub(r"[-_.]+", "-", name).lower()
+        for name in re.findall(r"^([\w.-]+)==", (ROOT / "lock.txt").read_text(), re.M)
+    }
     assert not names - locked, "make lock"
     for workflow in (ROOT / ".github" / "workflows").glob("*.yml"):
         for used in re.findall(r"uses: (\S+)", workflow.read_text()):
-            assert used.startswith("./") or re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", used), f"{workflow.name}: {used}"
+            assert used.startswith("./") or re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", used), (
+                f"{workflow.name}: {used}"
+            )
 
 
 def test_types_ship_with_the_package():

@@ -13,7 +13,9 @@ DOCS = Path(__file__).parents[1] / "docs"
 VERBS = {path.stem: json.loads(path.read_text()) for path in (DOCS / "schemas").glob("*.json")}
 
 
-def numbers(schema: dict[str, Any], whole: dict[str, Any], path: str = "", above: tuple[str, ...] = ()) -> Iterator[str]:
+def numbers(
+    schema: dict[str, Any], whole: dict[str, Any], path: str = "", above: tuple[str, ...] = ()
+) -> Iterator[str]:
     """Where a schema has numbers that are no whole ones: a.b[].c, `*` for any name."""
     if "$ref" in schema:
         name = schema["$ref"].split("/")[-1]
@@ -51,17 +53,38 @@ def matches(pattern: str, number: str) -> bool:
 def test_every_number_has_an_interval_or_a_reason(verb):
     every = set(numbers(VERBS[verb], VERBS[verb]))
     there = {one for one in every if "interval" not in one}
-    said = [(pattern, words) for verbs, patterns, words in rows() if verb in verbs for pattern in patterns]
-    assert sorted(one for one in there if not any(matches(pattern, one) for pattern, _ in said)) == []
+    said = [
+        (pattern, words)
+        for verbs, patterns, words in rows()
+        if verb in verbs
+        for pattern in patterns
+    ]
+    assert (
+        sorted(one for one in there if not any(matches(pattern, one) for pattern, _ in said)) == []
+    )
     for pattern, words in said:
         promised = {one for one in there if matches(pattern, one)}
-        if words.startswith("`NAME_interval`") and not pattern.endswith("NAME"):  # rows whose columns are open
-            assert sorted(one for one in promised if not {f"{one}_interval[]", f"{one}_interval"} & every) == []
+        if words.startswith("`NAME_interval`") and not pattern.endswith(
+            "NAME"
+        ):  # rows whose columns are open
+            assert (
+                sorted(
+                    one for one in promised if not {f"{one}_interval[]", f"{one}_interval"} & every
+                )
+                == []
+            )
         elif words.startswith("`interval`"):
-            assert all(any(each.startswith(one.rpartition(".")[0] + ".interval") for each in every) for one in promised)
+            assert all(
+                any(each.startswith(one.rpartition(".")[0] + ".interval") for each in every)
+                for one in promised
+            )
         elif words.startswith("`"):
             named = words.split("`")[1]
-            assert not promised or any(each.startswith(named) for each in every) or "interval" not in named, named
+            assert (
+                not promised
+                or any(each.startswith(named) for each in every)
+                or "interval" not in named
+            ), named
 
 
 def test_no_line_of_the_table_is_idle():

@@ -1,4 +1,6 @@
-"""What a package index and a newcomer see: one version, links that lead somewhere, a wheel that stays small and whole."""
+"""What a package index and a newcomer see: one version, links that lead somewhere, a wheel that
+stays small and whole.
+"""
 
 import re
 import tomllib
@@ -12,28 +14,41 @@ from headscan.model.source import OTHERS
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-SPECIMENS = tomllib.loads((ROOT / "packaging" / "specimens" / "pyproject.toml").read_text(encoding="utf-8"))
+SPECIMENS = tomllib.loads(
+    (ROOT / "packaging" / "specimens" / "pyproject.toml").read_text(encoding="utf-8")
+)
 OWN = "https://github.com/headscan/headscan/blob/main/"
 RAW = "https://raw.githubusercontent.com/headscan/headscan/main/"
 PAGES = sorted(
-    page for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packaging/**/*.md"))
+    page
+    for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packaging/**/*.md"))
     if "_build" not in page.parts
-)  # fmt: skip
+)
 LINK = re.compile(r"(?<!\\)\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)")
 
 
 def text(page: Path) -> str:
     """A page without its code, in which brackets mean something else."""
-    words = re.sub(r"^( *)(```|~~~).*?^\1\2", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    words = re.sub(
+        r"^( *)(```|~~~).*?^\1\2", "", page.read_text(encoding="utf-8"), flags=re.M | re.S
+    )
     return re.sub(r"^ {4,}(>>>|\.\.\.) .*$|`[^`\n]*`", "", words, flags=re.M)
 
 
 def anchors(page: Path) -> set[str]:
-    """What can stand after # for a page: its headings as GitHub names them, and anchors that it sets itself."""
+    """What can stand after # for a page: its headings as GitHub names them, and anchors that it
+    sets itself.
+    """
     found = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", page.read_text(encoding="utf-8")))
     for heading in re.findall(r"^#+ +(.*?)\s*$", page.read_text(encoding="utf-8"), flags=re.M):
-        name = re.sub(r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()).replace(" ", "-")
-        found.add(name if name not in found else next(f"{name}-{i}" for i in range(1, 99) if f"{name}-{i}" not in found))
+        name = re.sub(
+            r"[^\w\- ]", "", re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        ).replace(" ", "-")
+        found.add(
+            name
+            if name not in found
+            else next(f"{name}-{i}" for i in range(1, 99) if f"{name}-{i}" not in found)
+        )
     return found
 
 
@@ -42,7 +57,8 @@ def test_every_link_leads_somewhere(page):
     broken = []
     for link in LINK.findall(text(page)):
         if link.startswith((OWN, RAW)):
-            path, place = ROOT / link.removeprefix(OWN).removeprefix(RAW), ""
+            path = ROOT / link.removeprefix(OWN).removeprefix(RAW)
+            place = ""
         elif re.match(r"[a-z]+:", link):
             continue
         else:
@@ -65,7 +81,9 @@ def test_every_link_of_the_readme_is_absolute_on_a_package_index():
     assert [link for link in links if not link.startswith(("https://", "#"))] == []
     for link in links:
         if link.startswith((OWN, RAW)):
-            assert (ROOT / link.removeprefix(OWN).removeprefix(RAW).partition("#")[0]).exists(), link
+            assert (ROOT / link.removeprefix(OWN).removeprefix(RAW).partition("#")[0]).exists(), (
+                link
+            )
         assert link.startswith(RAW) == link.endswith((".png", ".svg")), link
     assert "<img" not in readme
 
@@ -75,8 +93,12 @@ def test_there_is_one_version():
     assert "version" in PROJECT["project"]["dynamic"]
     assert PROJECT["tool"]["hatch"]["version"]["path"] == "src/headscan/__init__.py"
     assert SPECIMENS["tool"]["hatch"]["version"]["path"] == "../../src/headscan/__init__.py"
-    cited = re.search(r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), flags=re.M)
-    changed = re.search(r"^## \[(\S+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M)
+    cited = re.search(
+        r"^version: (\S+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), flags=re.M
+    )
+    changed = re.search(
+        r"^## \[(\S+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), flags=re.M
+    )
     assert cited
     assert changed
     assert cited[1] == changed[1] == headscan.__version__
@@ -88,16 +110,25 @@ def test_three_specimens_are_in_a_package_of_their_own():
     taken = SPECIMENS["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
     assert left_out == [prefix + name for name in OTHERS]
     assert list(taken) == ["../../" + path for path in left_out]
-    assert [path.removeprefix("headscan/model/specimens/") for path in taken.values()] == list(OTHERS)
-    assert PROJECT["project"]["optional-dependencies"]["specimens"] == [SPECIMENS["project"]["name"]]
+    assert [path.removeprefix("headscan/model/specimens/") for path in taken.values()] == list(
+        OTHERS
+    )
+    assert PROJECT["project"]["optional-dependencies"]["specimens"] == [
+        SPECIMENS["project"]["name"]
+    ]
 
 
 def test_the_wheel_stays_under_six_megabytes():
     """As a wheel packs its files, one by one; `make wheel` weighs the one that was built."""
     left_out = tuple(str(ROOT / path) for path in PROJECT["tool"]["hatch"]["build"]["exclude"])
     files = [
-        path for path in (ROOT / "src" / "headscan").rglob("*")
-        if path.is_file() and "__pycache__" not in path.parts and not str(path).startswith(tuple(f"{p}/" for p in left_out))
-    ]  # fmt: skip
-    names = 300 * len(files)  # the name and the hash of each, in the archive's directory and in RECORD
+        path
+        for path in (ROOT / "src" / "headscan").rglob("*")
+        if path.is_file()
+        and "__pycache__" not in path.parts
+        and not str(path).startswith(tuple(f"{p}/" for p in left_out))
+    ]
+    names = 300 * len(
+        files
+    )  # the name and the hash of each, in the archive's directory and in RECORD
     assert sum(len(zlib.compress(path.read_bytes(), 6)) for path in files) + names < 6_000_000

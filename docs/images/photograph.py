@@ -4,7 +4,8 @@ r"""Makes the pictures of the page that the README shows, from a scan's report.
         --sites 'embedding,block.0,block.2,block.13,block.20,block.27,final_norm'
     python docs/images/photograph.py DIR/report.html
 
-Needs playwright and Debian's chromium; software rendering draws the 3-D picture where there is no graphics card.
+Needs playwright and Debian's chromium; software rendering draws the 3-D picture where there is no
+graphics card.
 """
 
 from __future__ import annotations
@@ -15,13 +16,21 @@ from pathlib import Path
 from playwright.sync_api import Page, sync_playwright
 
 HERE = Path(__file__).parent
-FLAGS = ["--no-sandbox", "--disable-gpu", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+]
 
 
 def settle(page: Page) -> None:
     """Waits until every figure is drawn."""
     page.wait_for_selector("html[data-ready=true]")
-    page.wait_for_function("[...document.querySelectorAll('.scene')].every((s) => s.querySelector('.main-svg'))")
+    page.wait_for_function(
+        "[...document.querySelectorAll('.scene')].every((s) => s.querySelector('.main-svg'))"
+    )
     page.wait_for_timeout(1500)
 
 
@@ -30,11 +39,15 @@ def main(report: str) -> None:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=FLAGS)
         for scheme, suffix in (("light", ""), ("dark", "-dark")):
-            page = browser.new_page(viewport={"width": 1200, "height": 860}, color_scheme=scheme, bypass_csp=True)
+            page = browser.new_page(
+                viewport={"width": 1200, "height": 860}, color_scheme=scheme, bypass_csp=True
+            )
             page.goto(Path(report).resolve().as_uri())
             settle(page)
             page.screenshot(path=HERE / f"scan{suffix}.png")
-            page.add_style_tag(content=".switch { position: static !important } #scan { padding: 28px !important }")
+            page.add_style_tag(
+                content=".switch { position: static !important } #scan { padding: 28px !important }"
+            )
             page.locator("#scan").screenshot(path=HERE / f"cat-scan{suffix}.png")
             page.close()
         browser.close()

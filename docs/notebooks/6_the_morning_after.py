@@ -2,9 +2,10 @@
 For the engineer on call: an alarm in the night, its cause, a restart
 =====================================================================
 
-A small model trains in a plain ``transformers.Trainer``. In the night somebody puts a broken shard into the data: one batch again
-and again. The loss falls faster than ever, so nobody who looks at the loss is alarmed. The monitor is one line; it names the
-cause, keeps a checkpoint and stops the run. In the morning the shard is mended and the run goes on from that checkpoint.
+A small model trains in a plain ``transformers.Trainer``. In the night somebody puts a broken shard
+into the data: one batch again and again. The loss falls faster than ever, so nobody who looks at
+the loss is alarmed. The monitor is one line; it names the cause, keeps a checkpoint and stops the
+run. In the morning the shard is mended and the run goes on from that checkpoint.
 """
 
 # %%
@@ -15,7 +16,14 @@ import tempfile
 from pathlib import Path
 
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback, Trainer, TrainingArguments, set_seed
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    PrinterCallback,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
 
 from headscan.model import ByteTokenizer
 from headscan.text import Windows
@@ -30,7 +38,8 @@ class Shards(torch.utils.data.Dataset):
     """Windows in their order; from window 240 on the same eight, where the shard is broken."""
 
     def __init__(self, broken: bool) -> None:
-        self.broken, self.rows = broken, PackedText(ids[:896])
+        self.broken = broken
+        self.rows = PackedText(ids[:896])
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -51,12 +60,23 @@ def trainer(broken: bool) -> tuple[Trainer, Monitor]:
     set_seed(0)
     torch.set_num_threads(1)
     special = {"bos_token_id": 0, "eos_token_id": 0}
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_embd=32, n_layer=2, n_head=2, n_positions=64, **special))
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=256, n_embd=32, n_layer=2, n_head=2, n_positions=64, **special)
+    )
     arguments = TrainingArguments(
-        str(folder), max_steps=80, per_device_train_batch_size=8, learning_rate=2e-3, warmup_steps=10, use_cpu=True,
-        report_to=[], disable_tqdm=True, save_strategy="no", logging_steps=5, remove_unused_columns=False,
+        str(folder),
+        max_steps=80,
+        per_device_train_batch_size=8,
+        learning_rate=2e-3,
+        warmup_steps=10,
+        use_cpu=True,
+        report_to=[],
+        disable_tqdm=True,
+        save_strategy="no",
+        logging_steps=5,
+        remove_unused_columns=False,
         dataloader_pin_memory=False,
-    )  # fmt: skip
+    )
     made = InOrder(model, arguments, train_dataset=Shards(broken), data_collator=collate)
     made.remove_callback(PrinterCallback)
     monitor = Monitor(made, held_out, every=20, on_alarm={"repeated": "stop"})
@@ -77,8 +97,8 @@ for alarm in monitor.raised:
 # %%
 # The morning: what was read
 # --------------------------
-# The numbers of every family lie in monitor.jsonl, and in the Trainer's log (and so in TensorBoard, W&B, trackio) under
-# ``headscan/``. Here is what the alarm rests on.
+# The numbers of every family lie in monitor.jsonl, and in the Trainer's log (and so in TensorBoard,
+# W&B, trackio) under ``headscan/``. Here is what the alarm rests on.
 readings = [json.loads(line) for line in (folder / "monitor.jsonl").read_text().splitlines()]
 for one in readings:
     if one["family"] == "repeated":
@@ -89,8 +109,8 @@ print("the gradient's share by block:", {name: round(value, 2) for name, value i
 # %%
 # The restart
 # -----------
-# The shard is mended, and the run goes on from the checkpoint that the alarm kept. The monitor takes up its own memory from the
-# files, and is silent.
+# The shard is mended, and the run goes on from the checkpoint that the alarm kept. The monitor
+# takes up its own memory from the files, and is silent.
 checkpoint = folder / f"checkpoint-{night.state.global_step}"
 day, again = trainer(broken=False)
 day.train(resume_from_checkpoint=str(checkpoint))

@@ -1,7 +1,8 @@
-"""A model with its matrices in 8 bits, as the article runs its Llamas, saved to be tried beside the model itself.
+"""A model with its matrices in 8 bits, as the article runs its Llamas, saved to be tried beside the
+model itself.
 
-Each row of a block's matrices is rounded to 255 even levels up to its largest number (LLM.int8()'s weights; embeddings, norms and
-head stay as they are, and so do the inputs).
+Each row of a block's matrices is rounded to 255 even levels up to its largest number (LLM.int8()'s
+weights; embeddings, norms and head stay as they are, and so do the inputs).
 
     python lab/scripts/in_eight_bits.py MODEL FOLDER
     headscan reproduce CLAIM [CLAIM ...] --on MODEL --on FOLDER
@@ -26,7 +27,9 @@ def main(model: str, folder: str) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("model")
     parser.add_argument("folder")
     main(**vars(parser.parse_args()))

@@ -31,7 +31,9 @@ def test_every_metric_equals_its_definition_in_any_blocks(seed, classes, d, bloc
 def test_a_perfect_simplex_is_collapsed():
     d = 8
     simplex = np.eye(d) - 1 / d
-    found = collapse(sums_of(simplex.repeat(3, axis=0), np.arange(d).repeat(3)), weight=torch.tensor(simplex))
+    found = collapse(
+        sums_of(simplex.repeat(3, axis=0), np.arange(d).repeat(3)), weight=torch.tensor(simplex)
+    )
     assert found["cdnv"] == pytest.approx(0, abs=1e-12)
     assert found["equinorm"] == pytest.approx(0, abs=1e-9)
     assert found["interference"] == pytest.approx(-1 / (d - 1))
@@ -40,8 +42,11 @@ def test_a_perfect_simplex_is_collapsed():
 
 
 def test_noise_has_the_known_cdnv():
-    """Class means all equal: E‖μ_c − μ_c'‖² = 2s/n, so CDNV → n/2·… = (s + s)/(2·2s/n) = n/2 up to the ratio's spread."""
-    x, labels = np.random.default_rng(0).standard_normal((20_000, 200)), np.arange(20_000) % 100
+    """Class means all equal: E‖μ_c − μ_c'‖² = 2s/n, so CDNV → n/2·… = (s + s)/(2·2s/n) = n/2 up to
+    the ratio's spread.
+    """
+    x = np.random.default_rng(0).standard_normal((20_000, 200))
+    labels = np.arange(20_000) % 100
     assert collapse(sums_of(x, labels))["cdnv"] == pytest.approx(100, rel=0.03)
 
 
@@ -52,7 +57,9 @@ def test_too_few_classes(labels):
 
 
 def test_equal_means_leave_no_nan():
-    found = collapse(sums_of(np.ones((6, 3)), np.array([0, 0, 1, 1, 2, 2])), weight=torch.ones(3, 3))
+    found = collapse(
+        sums_of(np.ones((6, 3)), np.array([0, 0, 1, 1, 2, 2])), weight=torch.ones(3, 3)
+    )
     assert all(value is None or np.isfinite(value) for value in found.values())
     assert found["cdnv"] is None
     assert found["equinorm"] is None
@@ -63,23 +70,34 @@ def test_equal_means_leave_no_nan():
 def test_nearest_mean_equals_the_loop(seed, block):
     rng = np.random.default_rng(seed)
     labels = np.concatenate([[0, 0], rng.integers(0, 6, 40)])
-    data, x = rng.standard_normal((42, 3)), rng.standard_normal((15, 3))
+    data = rng.standard_normal((42, 3))
+    x = rng.standard_normal((15, 3))
     predicted = rng.integers(0, 3, 15)
     predicted[0] = 0
-    found = nearest_mean_hits(torch.tensor(x), torch.tensor(predicted), sums_of(data, labels), block=block)
-    assert np.nanmean(found) == pytest.approx(reference.nearest_mean_agreement(x, predicted, data, labels))
+    found = nearest_mean_hits(
+        torch.tensor(x), torch.tensor(predicted), sums_of(data, labels), block=block
+    )
+    assert np.nanmean(found) == pytest.approx(
+        reference.nearest_mean_agreement(x, predicted, data, labels)
+    )
 
 
 def test_no_known_class():
     assert np.isnan(nearest_mean_hits(torch.ones(2, 1), torch.tensor([7, 8]), ClassSums(1))).all()
-    assert np.isnan(nearest_mean_hits(torch.ones(1, 1), torch.tensor([7]), sums_of(np.ones((2, 1)), np.array([1, 1])))).all()
+    assert np.isnan(
+        nearest_mean_hits(
+            torch.ones(1, 1), torch.tensor([7]), sums_of(np.ones((2, 1)), np.array([1, 1]))
+        )
+    ).all()
 
 
 def cdnv(rng):
     means = 0.7 * rng.standard_normal((160, 6))
     labels = np.arange(160).repeat(6)
     sums = ClassSums(6)
-    sums.update(torch.tensor(labels), torch.tensor(means[labels] + rng.standard_normal((len(labels), 6))))
+    sums.update(
+        torch.tensor(labels), torch.tensor(means[labels] + rng.standard_normal((len(labels), 6)))
+    )
     found = collapse(sums)
     return found["cdnv"], found["cdnv_interval"]
 

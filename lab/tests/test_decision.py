@@ -15,8 +15,17 @@ NUMBERS = sorted(all_claims())
 CAUSE = "the optimiser failed"
 
 
-def seen(low: float, high: float, *, tokens: int = 240, seeds: int = 5, prompts: int = 40) -> Measurement:
-    return Measurement(name="x", value=(low + high) / 2, interval=(low, high), tokens=tokens, seeds=seeds, prompts=prompts)
+def seen(
+    low: float, high: float, *, tokens: int = 240, seeds: int = 5, prompts: int = 40
+) -> Measurement:
+    return Measurement(
+        name="x",
+        value=(low + high) / 2,
+        interval=(low, high),
+        tokens=tokens,
+        seeds=seeds,
+        prompts=prompts,
+    )
 
 
 def tried(claim: Claim) -> Claim:
@@ -26,11 +35,15 @@ def tried(claim: Claim) -> Claim:
 
 @pytest.mark.parametrize("number", [n for n in NUMBERS if all_claims()[n].experiment is not None])
 def test_every_claim_can_hold_and_can_fail(number):
-    """Within the values that its quantity can have, with the power that it asks for: no rule is a foregone conclusion."""
+    """Within the values that its quantity can have, with the power that it asks for: no rule is a
+    foregone conclusion.
+    """
     claim = tried(all_claims()[number])
     low, high = claim.experiment.words.range
     bounds = claim.counts.bounds()
-    steps = [low + (high - low) * k / 64 for k in range(65)] + [b + d for b in bounds for d in (-1e-3, 0, 1e-3)]
+    steps = [low + (high - low) * k / 64 for k in range(65)] + [
+        b + d for b in bounds for d in (-1e-3, 0, 1e-3)
+    ]
     seeds = claim.experiment.power.seeds
     points = [seen(x, x, seeds=seeds) for x in steps if low <= x <= high]
     points += [seen(b - 1e-3, b + 1e-3, seeds=seeds) for b in bounds]
@@ -38,13 +51,19 @@ def test_every_claim_can_hold_and_can_fail(number):
     if claim.control is not None:  # a control that shows no other cause
         apart = next(x for x in (0.0, *steps) if not claim.control.holds(x))
         beside = seen(apart, apart)
-    found = {decide(claim, ExperimentOutcome(effect=x, control=beside, cause=CAUSE)).tendency for x in points}
+    found = {
+        decide(claim, ExperimentOutcome(effect=x, control=beside, cause=CAUSE)).tendency
+        for x in points
+    }
     assert {"supported", "refuted", "undecided"} <= found
     assert (claim.control is not None) <= type(claim.experiment).controlled
     if claim.control is not None:
         effect = next(x for x in points if side(x, claim.counts) == "in")
         values = (0.0, 0.5, 1.0, low, high)
-        verdicts = {decide(claim, ExperimentOutcome(effect=effect, control=seen(x, x), cause=CAUSE)).verdict for x in values}
+        verdicts = {
+            decide(claim, ExperimentOutcome(effect=effect, control=seen(x, x), cause=CAUSE)).verdict
+            for x in values
+        }
         assert verdicts == {"confounded", "supported"}
 
 
@@ -60,14 +79,30 @@ def test_a_named_large_model_is_never_more_than_a_tendency():
             assert claim.large or name not in claim.model.lower(), claim.id
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])  # a busy machine draws slowly
+@settings(
+    deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)  # a busy machine draws slowly
 @given(st.floats(0, 1), st.floats(0, 0.5), st.floats(0, 1), st.floats(0, 0.5))
-def test_a_verdict_follows_from_the_interval_and_not_from_the_estimate(value, reach, bound, control):
+def test_a_verdict_follows_from_the_interval_and_not_from_the_estimate(
+    value, reach, bound, control
+):
     claim = tried(replace(all_claims()[75], counts=Region(None, bound)))
-    low, high = max(0.0, value - reach), min(1.0, value + reach)
-    found = decide(claim, ExperimentOutcome(effect=seen(low, high), control=seen(0.5 - control, 0.5 + control), cause=CAUSE))
+    low = max(0.0, value - reach)
+    high = min(1.0, value + reach)
+    found = decide(
+        claim,
+        ExperimentOutcome(
+            effect=seen(low, high), control=seen(0.5 - control, 0.5 + control), cause=CAUSE
+        ),
+    )
     if high <= bound:
-        assert found.verdict == ("confounded" if 0.5 - control >= 0.9 else "supported" if 0.5 + control < 0.9 else "undecided")
+        assert found.verdict == (
+            "confounded"
+            if 0.5 - control >= 0.9
+            else "supported"
+            if 0.5 + control < 0.9
+            else "undecided"
+        )
     elif low > bound:
         assert found.verdict == "refuted"
     else:
@@ -76,9 +111,12 @@ def test_a_verdict_follows_from_the_interval_and_not_from_the_estimate(value, re
 
 def test_what_would_decide_is_told():
     claim = tried(all_claims()[1])
-    # At .8 with a reach of .15 on 40 prompts, the bound .9 is cleared when the reach is .1: 40 · (.15/.1)² = 90 prompts.
+    # At .8 with a reach of .15 on 40 prompts, the bound .9 is cleared when the reach is .1: 40 ·
+    # (.15/.1)² = 90 prompts.
     assert decide(claim, ExperimentOutcome(effect=seen(0.65, 0.95))).more == 50
-    assert decide(claim, ExperimentOutcome(effect=seen(0.8, 1.0))).more is None  # on the bound: no number would
+    assert (
+        decide(claim, ExperimentOutcome(effect=seen(0.8, 1.0))).more is None
+    )  # on the bound: no number would
     # 20 tokens are missing, 4.5 come with a prompt.
     assert decide(claim, ExperimentOutcome(effect=seen(0, 0, tokens=180))).more == 5
     assert decide(claim, ExperimentOutcome(effect=seen(0, 0, seeds=2))).more == 3
@@ -86,14 +124,27 @@ def test_what_would_decide_is_told():
 
 def test_a_search_that_does_not_work_explains_nothing():
     claim = tried(all_claims()[75])
-    assert decide(claim, ExperimentOutcome(effect=seen(0.0, 0.1))).verdict == "undecided"  # nor one that was not made
-    lost, nothing = seen(0.0, 0.1), seen(0.0, 0.1)
+    assert (
+        decide(claim, ExperimentOutcome(effect=seen(0.0, 0.1))).verdict == "undecided"
+    )  # nor one that was not made
+    lost = seen(0.0, 0.1)
+    nothing = seen(0.0, 0.1)
     works = seen(0.95, 1.0), seen(0.4, 0.6)
-    found = [decide(claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=one)).verdict for one in works]
+    found = [
+        decide(
+            claim, ExperimentOutcome(effect=lost, control=nothing, cause=CAUSE, works=one)
+        ).verdict
+        for one in works
+    ]
     assert found == ["supported", "undecided"]
-    even, apart = tried(all_claims()[125]), seen(-0.09, 0.09)  # two descents that find nothing are not alike
+    # two descents that find nothing are not alike
+    even = tried(all_claims()[125])
+    apart = seen(-0.09, 0.09)
     pairs = (nothing, seen(0.0, 0.09)), (seen(0.8, 1.0), nothing)
-    assert [decide(even, ExperimentOutcome(effect=apart, beside=one)).verdict for one in pairs] == ["undecided", "supported"]
+    assert [decide(even, ExperimentOutcome(effect=apart, beside=one)).verdict for one in pairs] == [
+        "undecided",
+        "supported",
+    ]
 
 
 def test_intervals_never_close_by_luck():
@@ -109,7 +160,16 @@ def test_intervals_never_close_by_luck():
 
 def test_the_ledger_has_each_claim_once_with_its_protocol():
     later = [501, 511, 512, 513, 514, 521, 531, 532, 533, 541, 542, 543]
-    early = [*range(1, 22), 24, 26, 27, *range(28, 131), *range(201, 217), *range(301, 306), *range(401, 426)]
+    early = [
+        *range(1, 22),
+        24,
+        26,
+        27,
+        *range(28, 131),
+        *range(201, 217),
+        *range(301, 306),
+        *range(401, 426),
+    ]
     assert early + later == NUMBERS
     for claim in map(CLAIMS.__getitem__, CLAIMS):
         assert claim.statement.endswith("."), claim.id
@@ -119,9 +179,14 @@ def test_the_ledger_has_each_claim_once_with_its_protocol():
 
 @pytest.mark.parametrize(("mean", "spread"), [(0.5, 5), (0.8, 5), (0.9, 20), (0.97, 100)])
 def test_the_interval_of_a_bounded_mean_lies_between_its_bounds_and_covers(mean, spread):
-    """Five draws of a beta distribution, stretched to [-1, 1]; Student's, cut at 1, covers 91 to 94 % of the skewed."""
-    truth, draws = 2 * mean - 1, 2 * np.random.default_rng(0).beta(mean * spread, (1 - mean) * spread, (4000, 5)) - 1
-    ends = np.array([mean_of("x", list(one), unit="cosine", bounds=(-1.0, 1.0)).interval for one in draws])
+    """Five draws of a beta distribution, stretched to [-1, 1]; Student's, cut at 1, covers 91 to 94
+    % of the skewed.
+    """
+    truth = 2 * mean - 1
+    draws = 2 * np.random.default_rng(0).beta(mean * spread, (1 - mean) * spread, (4000, 5)) - 1
+    ends = np.array(
+        [mean_of("x", list(one), unit="cosine", bounds=(-1.0, 1.0)).interval for one in draws]
+    )
     assert np.abs(ends).max() <= 1
     assert ((ends[:, 0] <= truth) & (truth <= ends[:, 1])).mean() > 0.93
 

@@ -14,14 +14,28 @@ from headscan.training import fit_tokenizer
 def test_a_folder_is_evaluated_and_the_result_loads_again(headless, story, tmp_path):
     torch.manual_seed(0)
     words = fit_tokenizer([story], 300)
-    config = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0)
-    (AutoModel.from_config(config) if headless else GPT2LMHeadModel(config)).save_pretrained(tmp_path / "model")
+    config = GPT2Config(
+        vocab_size=300,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        n_positions=64,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    (AutoModel.from_config(config) if headless else GPT2LMHeadModel(config)).save_pretrained(
+        tmp_path / "model"
+    )
     words.save_pretrained(tmp_path / "model")
     sets = tmp_path / "sets"
     (sets / "lambada").mkdir(parents=True)
-    (sets / "lambada" / "l.jsonl").write_text('{"text": "ba de fi go"}\n{"text": "ku la <b>ba</b>"}\n')
+    (sets / "lambada" / "l.jsonl").write_text(
+        '{"text": "ba de fi go"}\n{"text": "ku la <b>ba</b>"}\n'
+    )
     result = evaluate(str(tmp_path / "model"), sets, out=tmp_path / "out")
-    assert {score.task for score in result.scores} == ({"synonyms"} if headless else {"lambada", "synonyms"})
+    assert {score.task for score in result.scores} == (
+        {"synonyms"} if headless else {"lambada", "synonyms"}
+    )
     assert isinstance(load(tmp_path / "out"), EvaluationResult)
     assert len(result.frame()) == len(result.scores) >= 6
     assert "synonyms" in (tmp_path / "out" / "report.html").read_text()
@@ -29,7 +43,9 @@ def test_a_folder_is_evaluated_and_the_result_loads_again(headless, story, tmp_p
         evaluate(str(tmp_path / "model"), sets, out=tmp_path / "out", tasks=["cola"])
     with pytest.raises(BadInput, match="There is no folder"):
         evaluate(str(tmp_path / "nowhere"), sets, out=tmp_path / "out")
-    with pytest.raises(BadInput, match=r"Say which folder holds the evaluation sets: --text FOLDER\."):
+    with pytest.raises(
+        BadInput, match=r"Say which folder holds the evaluation sets: --text FOLDER\."
+    ):
         evaluate(str(tmp_path / "model"), out=tmp_path / "out")
     with pytest.raises(BadInput, match=r"There is no folder '.*gone' of evaluation sets"):
         evaluate(str(tmp_path / "model"), tmp_path / "gone", out=tmp_path / "out")

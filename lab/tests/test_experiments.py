@@ -6,7 +6,14 @@ import numpy as np
 import torch
 from headscan_lab.ledger.experiment import ExperimentOutcome
 from headscan_lab.ledger.experiments import geometry
-from headscan_lab.ledger.experiments.descents import Recovered, allowed_words, hits, positions, search_hidden, search_shown
+from headscan_lab.ledger.experiments.descents import (
+    Recovered,
+    allowed_words,
+    hits,
+    positions,
+    search_hidden,
+    search_shown,
+)
 from headscan_lab.ledger.experiments.mixers import SIZE, SLOTS, body, recall
 from headscan_lab.ledger.measurement import PROMPTS, share_of
 from headscan_lab.ledger.record import recorded
@@ -24,9 +31,15 @@ from headscan.model.slicing import Slice
 def tiny() -> Lens:
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=32, hidden_size=16, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2,
-        max_position_embeddings=8, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=32,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        max_position_embeddings=8,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return Lens(LlamaForCausalLM(config), name="tiny")
 
 
@@ -42,7 +55,9 @@ def test_the_search_finds_hidden_tokens_and_stops_at_a_fit():
     assert bool(only_itself.gather(1, found)[found != begin].all())
     # Nothing of a token that no given output sees: the search cannot know it.
     blind = Slice(tokens=":1").on(lens)
-    assert not torch.equal(search_hidden(blind, blind.run(ids), torch.zeros_like(ids), None)[:, 1:], ids[:, 1:])
+    assert not torch.equal(
+        search_hidden(blind, blind.run(ids), torch.zeros_like(ids), None)[:, 1:], ids[:, 1:]
+    )
 
 
 def test_a_prompt_is_restricted_to_its_own_words_and_so_many_others():
@@ -51,7 +66,8 @@ def test_a_prompt_is_restricted_to_its_own_words_and_so_many_others():
     assert allowed.sum(1).tolist() == [2 + 4, 3 + 4]
     assert bool(allowed.gather(1, ids).all())
     lens = tiny()
-    ready, alone = Slice().on(lens), allowed_words(32, ids, 0, 0)
+    ready = Slice().on(lens)
+    alone = allowed_words(32, ids, 0, 0)
     target = ready.run(ids)
     assert torch.equal(search_shown(ready, target, alone), ids)
     settings = Descent(steps=3, seed=0, check_every=0)
@@ -84,7 +100,8 @@ def test_what_counts_as_found():
     assert positions(ready, 3, "hidden") == [0]
     assert positions(ready, 3, "shown") == [1, 2]
     assert positions(ready, 3, "all") == [0, 1, 2]
-    ids, answer = torch.tensor([[1, 2, 3]]), torch.tensor([[2, 1, 3]])
+    ids = torch.tensor([[1, 2, 3]])
+    answer = torch.tensor([[2, 1, 3]])
     top = answer[..., None].repeat(1, 1, 5)
     top[0, 0, 4] = 1
     assert hits(answer, top, ids, [0, 1, 2], "all").tolist() == [[0, 0, 1]]
@@ -98,7 +115,8 @@ def test_recall_knows_what_is_there_and_what_is_not():
     ids = language(3, 6, SLOTS)
     found = recall(model, first=1, steps=40, ids=ids)
     assert float(found.exact.mean()) == 1.0
-    # Cut the wire from position 0 to all others: now nothing of it is left, and the search must say so.
+    # Cut the wire from position 0 to all others: now nothing of it is left, and the search must say
+    # so.
     with torch.no_grad():
         for layer in model.layers:
             layer.mixing.weight[1:, 0] = 0
@@ -153,11 +171,18 @@ def test_a_step_is_not_weighed_on_a_model_that_is_too_short_for_its_texts():
 def test_the_contexts_of_a_text_are_an_instance_as_drawn_ones_are():
     text = tuple(prompts("specimen", 0, 1, 2000)[0].tolist())
     assert np.allclose(checks.drawn(0, text).prior, 1 / checks.drawn(0, text).contexts)
-    assert all_claims()[403].experiment.on("gpt-vanilla") is None  # of three tokens, whatever the text
+    assert (
+        all_claims()[403].experiment.on("gpt-vanilla") is None
+    )  # of three tokens, whatever the text
     trained = all_claims()[416].experiment
     assert 0 < trained.on("gpt-vanilla").observe(0).effect.value != trained.observe(0).effect.value
     mlp, (contexts, labels) = pyramid(5, 2, 8, 0), checks.text_labels((0, 1, 2, 3, 4) * 20, 2, 5)
-    assert fit(mlp, contexts, labels, 0) > 1 > 0.1 > fit(mlp, contexts, labels, 300, learning_rate=1e-3)
+    assert (
+        fit(mlp, contexts, labels, 0)
+        > 1
+        > 0.1
+        > fit(mlp, contexts, labels, 300, learning_rate=1e-3)
+    )
 
 
 def test_every_two_factors_of_the_family_show_all_pairs_of_their_levels():
@@ -167,7 +192,9 @@ def test_every_two_factors_of_the_family_show_all_pairs_of_their_levels():
         assert sum(one.seed % 10 > 0 for one in members) == 8
         for first, second in combinations(("width", "depth", "vocabulary", "head", "text"), 2):
             levels = [{getattr(one, name) for one in members} for name in (first, second)]
-            assert {(getattr(one, first), getattr(one, second)) for one in members} == set(product(*levels))
+            assert {(getattr(one, first), getattr(one, second)) for one in members} == set(
+                product(*levels)
+            )
 
 
 def test_a_family_that_is_not_there_is_told_and_nothing_steps_in(tmp_path, monkeypatch):

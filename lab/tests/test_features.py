@@ -27,14 +27,21 @@ def test_gradient_descent_follows_but_lags(shared):
     # At the same gap the regularisation path is nearer to the direction.
     path = theory.regularisation_path(data, [10.0**-k for k in range(2, 8)])
     at_same_gap = next(p for p in path if p.excess < run.records[-1].excess)
-    theirs = ntp.cosine(ntp.out_of_support(at_same_gap.logits, data.supports), prediction.solution.logits)
+    theirs = ntp.cosine(
+        ntp.out_of_support(at_same_gap.logits, data.supports), prediction.solution.logits
+    )
     assert theirs > last.direction
-    assert ntp.cosine(ntp.out_of_support(run.increment, data.supports), prediction.solution.logits) > last.direction
+    assert (
+        ntp.cosine(ntp.out_of_support(run.increment, data.supports), prediction.solution.logits)
+        > last.direction
+    )
 
 
 def test_records_agree_with_what_is_returned(shared):
     data, _, run = shared
-    assert run.records[-1].excess == pytest.approx(ntp.cross_entropy(run.logits, data) - data.entropy())
+    assert run.records[-1].excess == pytest.approx(
+        ntp.cross_entropy(run.logits, data) - data.entropy()
+    )
     assert [r.step for r in run.records] == sorted({0, 30_000, *log_steps(30_000)})
     norms = [r.words for r in run.records[-6:]]
     assert norms == sorted(norms)  # the growing part grows
@@ -49,17 +56,23 @@ def test_steps_are_those_of_torch(optimiser):
         torch.nn.Parameter(0.1 * torch.randn(n, 4, generator=generator, dtype=torch.float64))
         for n in (made.vocabulary, made.contexts)
     )
-    P, weight = torch.from_numpy(made.dense()), torch.from_numpy(made.prior * made.contexts)
+    P = torch.from_numpy(made.dense())
+    weight = torch.from_numpy(made.prior * made.contexts)
     chosen = {
-        "gd": torch.optim.SGD([W, H], lr=0.05), "adam": torch.optim.Adam([W, H], lr=0.01, eps=1e-12),
-        "signgd": torch.optim.SGD([W, H], lr=0.01), "muon": torch.optim.Muon([W, H], lr=0.01, weight_decay=0.0),
-    }[optimiser]  # fmt: skip
+        "gd": torch.optim.SGD([W, H], lr=0.05),
+        "adam": torch.optim.Adam([W, H], lr=0.01, eps=1e-12),
+        "signgd": torch.optim.SGD([W, H], lr=0.01),
+        "muon": torch.optim.Muon([W, H], lr=0.01, weight_decay=0.0),
+    }[optimiser]
     for _ in range(25):
         chosen.zero_grad()
-        loss = -(weight @ (P * torch.log_softmax(H @ W.T, 1)).sum(1)) + 5e-4 * ((W**2).sum() + (H**2).sum())
+        loss = -(weight @ (P * torch.log_softmax(H @ W.T, 1)).sum(1)) + 5e-4 * (
+            (W**2).sum() + (H**2).sum()
+        )
         loss.backward()
         if optimiser == "signgd":
-            W.grad, H.grad = W.grad.sign(), H.grad.sign()
+            W.grad = W.grad.sign()
+            H.grad = H.grad.sign()
         chosen.step()
     tolerance = 1e-9 if optimiser != "muon" else 1e-2 * 25 * 0.01  # torch multiplies in bfloat16
     assert np.allclose(run.words, W.detach().numpy(), atol=tolerance)
@@ -73,7 +86,9 @@ def test_a_run_ends_at_the_first_step_below_its_loss(optimiser):
     step = ended.records[-1].step
     assert 0 < step < 5000
     assert ended.records[-1].excess <= 0.2
-    assert ended.records[-1].excess == pytest.approx(ntp.cross_entropy(ended.logits, made) - made.entropy())
+    assert ended.records[-1].excess == pytest.approx(
+        ntp.cross_entropy(ended.logits, made) - made.entropy()
+    )
     again = train_features(made, 4, step, optimiser=optimiser, checkpoints=[*range(step)])
     assert [record.excess > 0.2 for record in again.records] == [True] * step + [False]
     assert np.array_equal(again.words, ended.words)

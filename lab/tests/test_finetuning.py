@@ -1,4 +1,6 @@
-"""Fine-tuning on labelled sentences: it learns what a frozen body does not say, and leaves the model alone."""
+"""Fine-tuning on labelled sentences: it learns what a frozen body does not say, and leaves the
+model alone.
+"""
 
 import random
 
@@ -21,19 +23,34 @@ def _sentences(count, seed):
 
 def test_it_learns_the_classes_and_leaves_the_model_alone(tmp_path):
     torch.manual_seed(0)
-    shape = {"vocab_size": 260, "n_embd": 16, "n_layer": 1, "n_head": 2, "n_positions": 16, "bos_token_id": 0, "eos_token_id": 0}
-    model = GPT2LMHeadModel(GPT2Config(**shape, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)).eval()
+    shape = {
+        "vocab_size": 260,
+        "n_embd": 16,
+        "n_layer": 1,
+        "n_head": 2,
+        "n_positions": 16,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
+    model = GPT2LMHeadModel(
+        GPT2Config(**shape, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
+    ).eval()
     before = [one.clone() for one in model.parameters()]
     given = Evaluated(model, ByteTokenizer(), tmp_path)
-    train, test = _sentences(96, 0), _sentences(64, 1)
+    train = _sentences(96, 0)
+    test = _sentences(64, 1)
     found = finetuned(given, train, test, epochs=8, rate=1e-2, batch=8)
     assert found["finetuned_accuracy"] > 0.9
     assert found["finetuned_on"] == 96
     assert 0.5 <= found["largest_class"] < 0.7
-    assert all(torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True))
+    assert all(
+        torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True)
+    )
     assert finetuned(given, train, test, epochs=8, rate=1e-2, batch=8) == found
     shuffled = (train[0], np.random.default_rng(0).permutation(train[1]))
-    assert finetuned(given, shuffled, test, epochs=8, rate=1e-2, batch=8)["finetuned_accuracy"] < 0.8
+    assert (
+        finetuned(given, shuffled, test, epochs=8, rate=1e-2, batch=8)["finetuned_accuracy"] < 0.8
+    )
     with pytest.raises(BadInput, match="two classes"):
         finetuned(given, (train[0], np.zeros(96, dtype=np.int64)), test)
     (tmp_path / "sst2").mkdir()

@@ -8,7 +8,8 @@ from headscan.statistics.cloud import Cloud
 
 def test_bins_cover_every_row_once_and_hold_their_own_measures():
     rng = np.random.default_rng(0)
-    table, counts = rng.standard_normal((300, 6)) + 0.4, rng.zipf(1.3, 300).clip(max=10**6) - 1
+    table = rng.standard_normal((300, 6)) + 0.4
+    counts = rng.zipf(1.3, 300).clip(max=10**6) - 1
     state = rng.standard_normal(6)
     bins = frequency_bins(table, counts, mean_state=state)
     assert sum(b["tokens"] for b in bins) == 300

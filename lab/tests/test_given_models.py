@@ -1,4 +1,6 @@
-"""Models that are given: which claims they decide, how an experiment is carried over to them, and what is kept of it."""
+"""Models that are given: which claims they decide, how an experiment is carried over to them, and
+what is kept of it.
+"""
 
 import gc
 import weakref
@@ -25,9 +27,15 @@ def llama(tmp_path_factory) -> str:
     """A folder with a Llama of bytes, 32 wide, 4 blocks."""
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=4, num_attention_heads=2,
-        max_position_embeddings=64, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=256,
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=4,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     folder = tmp_path_factory.mktemp("llama")
     LlamaForCausalLM(config).save_pretrained(folder)
     return str(folder)
@@ -44,7 +52,12 @@ def test_a_given_model_decides_what_is_said_of_its_family(read):
     assert decides("huggyllama/llama-7b, 8-bit", read)
     assert decides("mistralai/Mistral-7B-v0.1, 8-bit", read)
     assert decides("huggyllama/llama-7b, untrained, 8-bit", read)
-    for other in ("gpt2", "gpt2, untrained", "EleutherAI/gpt-j-6b, 8-bit", "larger models, not named"):
+    for other in (
+        "gpt2",
+        "gpt2, untrained",
+        "EleutherAI/gpt-j-6b, 8-bit",
+        "larger models, not named",
+    ):
         assert not decides(other, read)
     assert twin_of(read, "gpt2") is None
     assert tried(CLAIMS["9"], read, 0) == []  # of trained GPT-2
@@ -64,7 +77,9 @@ def test_a_slice_is_carried_over_to_the_given_models_width_and_depth(read):
 
 
 def test_the_descent_for_a_hidden_token_is_told_from_its_start(read):
-    (trial,) = tried(replace(CLAIMS["72"], experiment=replace(CLAIMS["72"].experiment, steps=2)), read, 0)
+    (trial,) = tried(
+        replace(CLAIMS["72"], experiment=replace(CLAIMS["72"].experiment, steps=2)), read, 0
+    )
     assert trial.decides
     assert trial.effect < 0.1
     assert START in trial.why
@@ -103,8 +118,13 @@ def test_no_cliff_is_told_of_where_the_descent_finds_nothing(read, monkeypatch):
 
 
 def test_models_of_seeds_that_are_past_free_their_memory(monkeypatch):
-    made, real = [], Lens.random_init
-    monkeypatch.setattr(Lens, "random_init", lambda *of, **how: [new := real(*of, **how), made.append(weakref.ref(new.model))][0])
+    made = []
+    real = Lens.random_init
+    monkeypatch.setattr(
+        Lens,
+        "random_init",
+        lambda *of, **how: [new := real(*of, **how), made.append(weakref.ref(new.model))][0],
+    )
     gc.disable()  # what the parts of a model hold of one another is freed by this alone
     Recovered(model=f"{TWIN}gpt-vanilla", depth=1, steps=2, least=1, search=False).observe(91)
     gc.enable()

@@ -14,7 +14,9 @@ from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
 from headscan import BadInput
 from headscan.training import fit_tokenizer, perplexity
 
-CONFIG = GPT2Config(vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0)
+CONFIG = GPT2Config(
+    vocab_size=300, n_embd=16, n_layer=1, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0
+)
 
 
 @pytest.fixture
@@ -38,32 +40,56 @@ def test_without_the_harness_and_without_a_head_it_is_said_so(model, tokenizer, 
 
 def test_likelihoods_and_bits_a_byte_are_the_harness_s_item_by_item(model, tokenizer, story):
     """Also of what ends in spaces, is given nothing, or is longer than the model's context."""
-    lm = pytest.importorskip("lm_eval.models.huggingface", reason="lm-evaluation-harness is not installed (extra 'eval')")
+    lm = pytest.importorskip(
+        "lm_eval.models.huggingface", reason="lm-evaluation-harness is not installed (extra 'eval')"
+    )
     from lm_eval.api.instance import Instance
 
-    theirs, words = lm.HFLM(pretrained=model, tokenizer=tokenizer, batch_size=4, max_length=64), story.split()
-    pairs = [(" ".join(words[k : k + 9]) + " " * (k % 3), " " * (k % 3 == 0) + words[k + 9]) for k in range(0, 90, 9)]
+    theirs = lm.HFLM(pretrained=model, tokenizer=tokenizer, batch_size=4, max_length=64)
+    words = story.split()
+    pairs = [
+        (" ".join(words[k : k + 9]) + " " * (k % 3), " " * (k % 3 == 0) + words[k + 9])
+        for k in range(0, 90, 9)
+    ]
     pairs += [("", story[:60]), (story[:900], " ba")]
-    expected = theirs.loglikelihood([Instance("loglikelihood", {}, pair, k) for k, pair in enumerate(pairs)], disable_tqdm=True)
+    expected = theirs.loglikelihood(
+        [Instance("loglikelihood", {}, pair, k) for k, pair in enumerate(pairs)], disable_tqdm=True
+    )
     scores, greedy = log_likelihood(model, tokenizer, pairs, context=64)
     np.testing.assert_allclose(scores, [score for score, _ in expected], rtol=1e-5)
     assert greedy.tolist() == [found for _, found in expected]
-    (rolled,) = theirs.loglikelihood_rolling([Instance("loglikelihood_rolling", {}, (story[:80],), 0)], disable_tqdm=True)
+    (rolled,) = theirs.loglikelihood_rolling(
+        [Instance("loglikelihood_rolling", {}, (story[:80],), 0)], disable_tqdm=True
+    )
     ids = np.array([[theirs.prefix_token_id, *theirs.tok_encode(story[:80])]])
-    assert perplexity(model, ids, tokenizer).bits_per_byte == pytest.approx(-rolled / math.log(2) / 80, rel=1e-5)
+    assert perplexity(model, ids, tokenizer).bits_per_byte == pytest.approx(
+        -rolled / math.log(2) / 80, rel=1e-5
+    )
 
 
 def test_the_harness_judges_by_the_same_likelihoods(model, tokenizer, tmp_path):
-    tasks = pytest.importorskip("lm_eval.tasks", reason="lm-evaluation-harness is not installed (extra 'eval')")
-    items = [{"given": "ba de fi", "choices": [" go ku", " la"]}, {"given": "ku la", "choices": [" ba", " fi fi fi"]}]
-    scores = [log_likelihood(model, tokenizer, [(item["given"], choice) for choice in item["choices"]])[0] for item in items]
-    for item, score in zip(items, scores, strict=True):  # right by the model's own account, in the first only
+    tasks = pytest.importorskip(
+        "lm_eval.tasks", reason="lm-evaluation-harness is not installed (extra 'eval')"
+    )
+    items = [
+        {"given": "ba de fi", "choices": [" go ku", " la"]},
+        {"given": "ku la", "choices": [" ba", " fi fi fi"]},
+    ]
+    scores = [
+        log_likelihood(model, tokenizer, [(item["given"], choice) for choice in item["choices"]])[0]
+        for item in items
+    ]
+    for item, score in zip(
+        items, scores, strict=True
+    ):  # right by the model's own account, in the first only
         item["answer"] = int(score.argmax()) if item is items[0] else int(score.argmin())
     data = tmp_path / "items.jsonl"
     data.write_text("".join(json.dumps(item) + "\n" for item in items))
     (tmp_path / "tiny.yaml").write_text(
-        f"task: headscan_tiny\ndataset_path: json\ndataset_kwargs:\n  data_files:\n    test: {data}\n"
-        "test_split: test\noutput_type: multiple_choice\ndoc_to_text: '{{given}}'\ndoc_to_choice: '{{choices}}'\n"
+        "task: headscan_tiny\ndataset_path: json\ndataset_kwargs:\n  data_files:\n    test: "
+        f"{data}\n"
+        "test_split: test\noutput_type: multiple_choice\ndoc_to_text: "
+        "'{{given}}'\ndoc_to_choice: '{{choices}}'\n"
         "doc_to_target: answer\ntarget_delimiter: ''\nmetric_list:\n  - metric: acc\n"
     )
     manager = tasks.TaskManager(include_path=str(tmp_path))

@@ -21,7 +21,15 @@ def tokenizer():
 @pytest.fixture
 def model(tokenizer):
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=400, n_embd=64, n_layer=1, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=400,
+        n_embd=64,
+        n_layer=1,
+        n_head=2,
+        n_positions=64,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return GPT2LMHeadModel(config).eval()
 
 
@@ -30,7 +38,15 @@ def test_synonyms_are_closer_only_where_the_table_says_so(tokenizer):
     letters = "abcdefghijklmnop"
     words = fit_tokenizer([" ".join(f" {letter}" for letter in letters) * 50], 300)
     pairs = text.PairSet("letters", list(letters[::2]), list(letters[1::2]))
-    config = GPT2Config(vocab_size=300, n_embd=64, n_layer=1, n_head=2, n_positions=8, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=300,
+        n_embd=64,
+        n_layer=1,
+        n_head=2,
+        n_positions=8,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     torch.manual_seed(0)
     model = GPT2LMHeadModel(config)
     chance = synonyms(model, words, pairs=pairs)
@@ -56,27 +72,39 @@ def test_pair_features_tell_equal_from_unequal():
     draw = np.random.default_rng(0)
     one = draw.normal(size=(300, 6))
     labels = draw.integers(0, 2, 300)
-    other = np.where(labels[:, None] == 1, one + 0.1 * draw.normal(size=one.shape), draw.normal(size=one.shape))
+    other = np.where(
+        labels[:, None] == 1, one + 0.1 * draw.normal(size=one.shape), draw.normal(size=one.shape)
+    )
     x = pair_features(one, other)
     assert probe(x[:200], labels[:200], x[200:], labels[200:])["accuracy"] > 0.9
 
 
 def test_pairs_of_sentences_are_read_and_judged(model, tokenizer, tmp_path):
-    """The same rows are trained on; XNLI's in each language, without those on which annotators disagree."""
+    """The same rows are trained on; XNLI's in each language, without those on which annotators
+    disagree.
+    """
     for task, label, languages in (("rte", "label", [""]), ("xnli", "gold_label", ["en", "fr"])):
         rows = [f"index\tsentence1\tsentence2\t{label}\tlanguage"]
         for index in range(12 * len(languages)):
-            word, other = text.synonyms().one[index // len(languages)], text.synonyms().other[index // len(languages)]
-            same, kind = index // len(languages) % 2, "-" if index > 21 else "entailment"
+            word = text.synonyms().one[index // len(languages)]
+            other = text.synonyms().other[index // len(languages)]
+            same = index // len(languages) % 2
+            kind = "-" if index > 21 else "entailment"
             kind = kind if same else "contradiction" if task == "xnli" else "not_entailment"
-            rows.append(f'{index}\t{word} "quoted\t{word if same else other}\t{kind}\t{languages[index % len(languages)]}')
+            rows.append(
+                f"{index}\t{word} "
+                f'"quoted\t{word if same else other}\t{kind}\t{languages[index % len(languages)]}'
+            )
         (tmp_path / task).mkdir()
         for name in ("train.tsv", "dev.tsv", "xnli.test.tsv"):
             (tmp_path / task / name).write_text("\n".join(rows) + "\n")
     assert [row[2] for row in read_pairs(tmp_path / "rte" / "dev.tsv")] == [0, 1] * 6
     given = Evaluated(model, tokenizer, tmp_path)
     found = {name: evaluate_task(given, name) for name in ("rte", "xnli", "synonyms")}
-    assert min(found["rte"]["accuracy"], found["xnli"]["accuracy en"], found["xnli"]["accuracy fr"]) > 0.9
+    assert (
+        min(found["rte"]["accuracy"], found["xnli"]["accuracy en"], found["xnli"]["accuracy fr"])
+        > 0.9
+    )
     assert found["rte"]["largest_class"] == 0.5
     assert found["xnli"]["largest_class fr"] == 6 / 11
     assert found["xnli"]["accuracy fr_interval"][1] <= 1

@@ -1,4 +1,6 @@
-"""Claims of later papers, on models where the answer is known: a planted massive activation, equal token rows, a cut head."""
+"""Claims of later papers, on models where the answer is known: a planted massive activation, equal
+token rows, a cut head.
+"""
 
 import numpy as np
 import pytest
@@ -54,21 +56,30 @@ def test_matrix_entropy_is_that_of_the_kernel():
     kernel = (rows.double() @ rows.double().T).numpy()
     values = np.linalg.eigvalsh(kernel / np.trace(kernel))
     values = values[values > 1e-12]
-    assert matrix_entropy(rows) == pytest.approx(-(values * np.log(values)).sum() / np.log(5), abs=1e-9)
+    assert matrix_entropy(rows) == pytest.approx(
+        -(values * np.log(values)).sum() / np.log(5), abs=1e-9
+    )
 
 
 def test_a_cut_head_is_the_best_approximation_of_all_logits(monkeypatch):
     monkeypatch.setattr(later, "ROWS", 2)
     monkeypatch.setattr(later, "LENGTH", 20)
-    seed, rank = 7000, 16
+    seed = 7000
+    rank = 16
     head = lens_of("specimen").output_embeddings.detach().double()
-    fitted = torch.cat([later._before_head("specimen", own)[0] for own in later.own_seeds(7)]).double()
+    fitted = torch.cat(
+        [later._before_head("specimen", own)[0] for own in later.own_seeds(7)]
+    ).double()
     whole = fitted @ head.T
     left, values, right = torch.linalg.svd(whole, full_matrices=False)
     best = (left[:, :rank] * values[:rank] @ right[:rank])[: later.ROWS * (later.LENGTH - 1)]
     targets = later._before_head("specimen", seed)[1]
-    loss = [torch.nn.functional.cross_entropy(one[: len(targets)], targets) for one in (best, whole)]
-    assert later.loss_by_rank("specimen", seed, rank) == pytest.approx(float(loss[0] - loss[1]), abs=2e-3)
+    loss = [
+        torch.nn.functional.cross_entropy(one[: len(targets)], targets) for one in (best, whole)
+    ]
+    assert later.loss_by_rank("specimen", seed, rank) == pytest.approx(
+        float(loss[0] - loss[1]), abs=2e-3
+    )
     assert HeadRank(measure="loss", rank=16).observe(7).effect.value > 0.1
     assert "not more than 512" in HeadRank(measure="loss").observe(0).note
 
@@ -90,10 +101,21 @@ def test_tokens_with_equal_rows_collide(tmp_path, monkeypatch):
 def test_distances_are_those_of_loops(monkeypatch):
     monkeypatch.setattr(later, "COLLIDING", 40)
     assert Collisions().observe(5).effect.value == 0
-    lens, drawing = lens_of("specimen"), torch.Generator().manual_seed(3)
-    ids = torch.randint(lens.vocabulary_size, (later.COLLIDING, later.TOKENS), generator=drawing).unique(dim=0)
-    states = torch.cat([lens.run(one[None], sites="block.2")["block.2"][:, -1] for one in ids]).double().numpy()
-    least = min(np.linalg.norm(states[i] - states[j]) / int((ids[i] != ids[j]).sum()) for i in range(len(ids)) for j in range(i))
+    lens = lens_of("specimen")
+    drawing = torch.Generator().manual_seed(3)
+    ids = torch.randint(
+        lens.vocabulary_size, (later.COLLIDING, later.TOKENS), generator=drawing
+    ).unique(dim=0)
+    states = (
+        torch.cat([lens.run(one[None], sites="block.2")["block.2"][:, -1] for one in ids])
+        .double()
+        .numpy()
+    )
+    least = min(
+        np.linalg.norm(states[i] - states[j]) / int((ids[i] != ids[j]).sum())
+        for i in range(len(ids))
+        for j in range(i)
+    )
     assert later.margins("specimen", 3, 0)[1] == pytest.approx(least, rel=1e-4)
 
 

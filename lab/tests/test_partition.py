@@ -18,7 +18,9 @@ def test_equals_plain_exponentials_with_both_signs(seed, rows, d, shift):
 
 
 def test_the_sign_and_the_rows_of_eigenvectors_matter():
-    """A solver's sign decides the one-sided value, and the published slip of taking rows gives another number still."""
+    """A solver's sign decides the one-sided value, and the published slip of taking rows gives
+    another number still.
+    """
     w = np.random.default_rng(0).standard_normal((50, 4)) + np.array([0.5, -0.2, 0, 0])
     _, vectors = np.linalg.eigh(w.T @ w)
 

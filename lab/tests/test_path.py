@@ -94,7 +94,10 @@ def test_the_increment_finds_the_direction_and_its_scale(shared):
 def test_the_laws_of_the_path(shared):
     _, solution, points = shared
     for before, after in pairwise(points[4:]):
-        growth = [ntp.cosine(p.logits, solution.logits) * np.linalg.norm(p.logits) for p in (before, after)]
+        growth = [
+            ntp.cosine(p.logits, solution.logits) * np.linalg.norm(p.logits)
+            for p in (before, after)
+        ]
         step = (growth[1] - growth[0]) / np.linalg.norm(solution.logits)
         assert step == pytest.approx(np.log(10), rel=0.01)
     last = points[-1]
@@ -120,7 +123,11 @@ def test_narrow_embeddings(shared):
 
 @pytest.mark.parametrize(
     ("counts", "penalties", "message"),
-    [(np.eye(3), [0.0], "must be positive"), (np.eye(3), [], "must be positive"), (np.ones((2, 3)), [0.1], "whole vocabulary")],
+    [
+        (np.eye(3), [0.0], "must be positive"),
+        (np.eye(3), [], "must be positive"),
+        (np.ones((2, 3)), [0.1], "whole vocabulary"),
+    ],
 )
 def test_bad_input(counts, penalties, message):
     with pytest.raises(BadInput, match=message):

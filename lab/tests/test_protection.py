@@ -1,4 +1,6 @@
-"""What the field holds of protection: the experiments find what is there, and find protection where there is some."""
+"""What the field holds of protection: the experiments find what is there, and find protection where
+there is some.
+"""
 
 from dataclasses import replace
 
@@ -36,7 +38,11 @@ def flat(states):
 
 
 def test_depth_and_few_bits_and_a_little_noise_do_not_protect_a_random_model():
-    for number, experiment, arms in ((301, Depth(), 3), (302, FewBits(), 4), (303, LittleNoise(), 2)):
+    for number, experiment, arms in (
+        (301, Depth(), 3),
+        (302, FewBits(), 4),
+        (303, LittleNoise(), 2),
+    ):
         said, found = verdict(number, experiment)
         assert said == "refuted"
         assert found.effect.value == 0
@@ -44,7 +50,9 @@ def test_depth_and_few_bits_and_a_little_noise_do_not_protect_a_random_model():
 
 
 def test_what_does_protect_is_seen_to_hold(monkeypatch):
-    """The second block gives the same whatever came in; the format holds one number only; noise drowns the states."""
+    """The second block gives the same whatever came in; the format holds one number only; noise
+    drowns the states.
+    """
     with applied(lens_of("gpt2", 0, 32, 2), "block.1", flat):
         monkeypatch.setattr(protection.Depth, "arms", _first_and_last)
         said, found = verdict(301, Depth())
@@ -75,4 +83,6 @@ def test_the_ledger_has_them_with_rules_that_can_turn():
     assert wanted_claims("field")[:3] == [301, 302, 303]
     claims = [all_claims()[number] for number in (301, 302, 303)]
     assert [type(claim.experiment) for claim in claims] == [Depth, FewBits, LittleNoise]
-    assert all(claim.counts.low > 0 and claim.counts.high is None and not claim.large for claim in claims)
+    assert all(
+        claim.counts.low > 0 and claim.counts.high is None and not claim.large for claim in claims
+    )

@@ -1,4 +1,6 @@
-"""The verb: claims one after another, typed, and taken up where a kill left off; the page and the commands."""
+"""The verb: claims one after another, typed, and taken up where a kill left off; the page and the
+commands.
+"""
 
 import gc
 import os
@@ -32,21 +34,30 @@ def killed(out: Path) -> None:
 
 
 def test_a_killed_ledger_goes_on_where_it_was(tmp_path, monkeypatch):
-    out, numbers = tmp_path / "killed", ["402", "403", "421"]
+    out = tmp_path / "killed"
+    numbers = ["402", "403", "421"]
     process = fork(lambda: killed(out), tmp_path / "said.txt")
     assert status_of(process) == -signal.SIGKILL, (tmp_path / "said.txt").read_text()
     with monkeypatch.context() as patch:
         for number in (402, 403):  # what was finished is not done again
-            patch.setitem(CLAIMS._items, str(number), replace(all_claims()[number], experiment=None, command="never"))
+            patch.setitem(
+                CLAIMS._items,
+                str(number),
+                replace(all_claims()[number], experiment=None, command="never"),
+            )
         with pytest.raises(BadInput, match="--seed was 3 and is 4 now"):
             reproduce(numbers, seed=4, out=out, resume=True)
         with pytest.raises(BadInput, match="--claims was"):
             reproduce(["402", "403"], seed=3, out=out, resume=True)
         steps = []
-        resumed = reproduce(numbers, seed=3, out=out, resume=True, progress=lambda *step: steps.append(step))
+        resumed = reproduce(
+            numbers, seed=3, out=out, resume=True, progress=lambda *step: steps.append(step)
+        )
     assert steps == [("experiments", number, 3, "claims") for number in range(4)]
     whole = reproduce(numbers, seed=3)
-    assert [replace(row, seconds=0.0) for row in resumed.claims] == [replace(row, seconds=0.0) for row in whole.claims]
+    assert [replace(row, seconds=0.0) for row in resumed.claims] == [
+        replace(row, seconds=0.0) for row in whole.claims
+    ]
     assert ReproduceResult.load(out).claims == resumed.claims
 
 
@@ -54,8 +65,12 @@ def test_verdicts_carry_their_evidence():
     result = reproduce(["7", "15", "401", "403", "422"])
     rows = {row.id: row for row in result.claims}
     assert {number: row.verdict for number, row in rows.items()} == {
-        7: "supported", 15: "supported", 401: "misprint", 403: "misprint", 422: "not tested",
-    }  # fmt: skip
+        7: "supported",
+        15: "supported",
+        401: "misprint",
+        403: "misprint",
+        422: "not tested",
+    }
     assert rows[7].evidence[0].side == "for"
     assert rows[15].effect == 1 - 64 / 512
     assert rows[7].interval[0] > 0.99
@@ -77,7 +92,11 @@ def test_what_is_said_of_trained_models_is_tried_on_one_that_is_given(tmp_path):
         (trial,) = rows[number].trials
         row = rows[number]
         assert trial.model == "gpt-vanilla"
-        assert (trial.tendency, trial.effect, trial.interval) == (row.tendency, row.effect, row.interval)
+        assert (trial.tendency, trial.effect, trial.interval) == (
+            row.tendency,
+            row.effect,
+            row.interval,
+        )
         assert (trial.tokens, trial.prompts, trial.seeds) == (row.tokens, row.prompts, row.seeds)
     assert ReproduceResult.load(tmp_path / "out").claims == result.claims
     page = ledger_page(result)
@@ -116,7 +135,9 @@ def test_every_claim_is_an_instance_of_one_statement():
     numbers = [int(number) for row in table() for number in row["claims"].split()]
     assert sorted(numbers) == sorted(all_claims())
     for row in table():
-        assert {all_claims()[int(number)].document for number in row["claims"].split()} == {row["document"]}
+        assert {all_claims()[int(number)].document for number in row["claims"].split()} == {
+            row["document"]
+        }
         assert row["control"]
 
 
@@ -129,7 +150,10 @@ def test_cells_that_several_claims_ask_for_are_counted_once():
         ("P2", "misprint"),
     ]
     row = result.claims[0]
-    hidden = [replace(row, id=number, verdict="not tested", tendency="confounded") for number in (75, 78, 80)]
+    hidden = [
+        replace(row, id=number, verdict="not tested", tendency="confounded")
+        for number in (75, 78, 80)
+    ]
     (one,) = statements(hidden)
     assert (one.verdict, one.instances, one.models[0].cells, one.models[0].proxy) == (
         "not tested",
@@ -138,30 +162,64 @@ def test_cells_that_several_claims_ask_for_are_counted_once():
         True,
     )
     trial = ClaimTrial(
-        model="m", tendency="supported", effect=1.0, interval=(1.0, 1.0), tokens=1, prompts=1, seeds=1, why="", seconds=0.0
+        model="m",
+        tendency="supported",
+        effect=1.0,
+        interval=(1.0, 1.0),
+        tokens=1,
+        prompts=1,
+        seeds=1,
+        why="",
+        seconds=0.0,
     )
-    cone = replace(row, id=203, document="slides", verdict="refuted", tendency="refuted", trials=[trial])
+    cone = replace(
+        row, id=203, document="slides", verdict="refuted", tendency="refuted", trials=[trial]
+    )
     (one,) = statements([cone])  # a trial that decides nothing only suggests
-    assert (one.verdict, [each.verdict for each in one.models]) == ("refuted", ["refuted", "supported"])
+    assert (one.verdict, [each.verdict for each in one.models]) == (
+        "refuted",
+        ["refuted", "supported"],
+    )
     assert [each.proxy for each in one.models] == [False, True]
     (one,) = statements([replace(cone, trials=[replace(trial, decides=True)])])
-    assert [one.verdict, *(each.verdict for each in one.models)] == ["mixed", "refuted", "supported"]
-    wrong = replace(row, id=404, verdict="misprint", trials=[replace(trial, tendency="refuted", decides=True)])
+    assert [one.verdict, *(each.verdict for each in one.models)] == [
+        "mixed",
+        "refuted",
+        "supported",
+    ]
+    wrong = replace(
+        row, id=404, verdict="misprint", trials=[replace(trial, tendency="refuted", decides=True)]
+    )
     assert [each.verdict for each in statements([wrong])[0].models] == ["misprint", "misprint"]
 
 
 def test_the_json_has_what_the_contract_names():
     properties = set(ReproduceResult.json_schema()["$defs"]["ClaimRecord"]["properties"])
     assert properties >= {
-        "id", "document", "statement", "verdict", "effect", "interval", "prompts", "seeds", "models", "stand_ins", "evidence",
-    }  # fmt: skip
+        "id",
+        "document",
+        "statement",
+        "verdict",
+        "effect",
+        "interval",
+        "prompts",
+        "seeds",
+        "models",
+        "stand_ins",
+        "evidence",
+    }
 
 
 def test_claims_are_named_by_numbers_ranges_and_documents():
     assert wanted_claims("7") == wanted_claims([7]) == [7]
     assert wanted_claims(["20-28"]) == [20, 21, 24, 26, 27, 28]
     assert wanted_claims("slides") == list(range(201, 217))
-    for text, words in (("x", "no claim"), ("3-", "no claim"), ("999", "no claim 999"), ("22", "no claim 22")):
+    for text, words in (
+        ("x", "no claim"),
+        ("3-", "no claim"),
+        ("999", "no claim 999"),
+        ("22", "no claim 22"),
+    ):
         with pytest.raises(BadInput, match=words):
             wanted_claims([text])
     with pytest.raises(BadInput, match="twice"):
@@ -177,7 +235,9 @@ def test_the_original_commands_can_be_read_and_fit_their_models():
     with pytest.raises(BadInput, match="there is no block"):
         dry_run("headscan invert gpt2 --prompt 'The sky' --at block.12")
     with pytest.raises(BadInput, match="4096 wide"):
-        dry_run("headscan invert huggyllama/llama-7b --prompt 'The sky' --at 'block.0[:, :, :5000]'")
+        dry_run(
+            "headscan invert huggyllama/llama-7b --prompt 'The sky' --at 'block.0[:, :, :5000]'"
+        )
     with pytest.raises(BadInput, match="nonsense"):
         dry_run("headscan invert gpt2 --prompt 'The sky' --nonsense 1")
 
@@ -187,4 +247,6 @@ def test_a_given_models_table_is_read_once_and_its_verdict_stands_first(tmp_path
     (trial,) = result.claims[0].trials
     assert (trial.prompts, trial.seeds, trial.tendency) == (4096, 1, "refuted")
     page = (tmp_path / "report.html").read_text()
-    assert page.index("On the models that were given") < page.index("Each with its verdict, the evidence")
+    assert page.index("On the models that were given") < page.index(
+        "Each with its verdict, the evidence"
+    )

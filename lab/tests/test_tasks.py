@@ -10,9 +10,29 @@ import torch
 from headscan_lab.evaluation import task
 from headscan_lab.evaluation.likelihood import log_likelihood
 from headscan_lab.evaluation.similarity import read_pud, read_stsb
-from headscan_lab.evaluation.task import Evaluated, balanced_cross_entropy, evaluate_task, matthews, probe, retrieval
-from headscan_lab.evaluation.tasks import blimp_hits, lambada, read_blimp, read_cola, read_lambada, read_sst2
-from transformers import AutoModelForCausalLM, AutoTokenizer, BertTokenizerFast, GPT2Config, GPT2LMHeadModel
+from headscan_lab.evaluation.task import (
+    Evaluated,
+    balanced_cross_entropy,
+    evaluate_task,
+    matthews,
+    probe,
+    retrieval,
+)
+from headscan_lab.evaluation.tasks import (
+    blimp_hits,
+    lambada,
+    read_blimp,
+    read_cola,
+    read_lambada,
+    read_sst2,
+)
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    BertTokenizerFast,
+    GPT2Config,
+    GPT2LMHeadModel,
+)
 
 from headscan import BadInput, Lens
 from headscan.model.inputs import declared_pooling
@@ -28,18 +48,30 @@ def tokenizer(story):
 @pytest.fixture(scope="module")
 def model():
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=320, n_embd=16, n_layer=2, n_head=2, n_positions=64, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=320,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        n_positions=64,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return GPT2LMHeadModel(config).eval()
 
 
 def test_perplexity_is_the_exponential_of_the_mean_loss(model, tokenizer):
     rows = np.random.default_rng(0).integers(1, 320, (5, 12))
     with torch.no_grad():
-        want = np.mean([model(ids, labels=ids).loss.item() for ids in torch.from_numpy(rows)[:, None]])
+        want = np.mean(
+            [model(ids, labels=ids).loss.item() for ids in torch.from_numpy(rows)[:, None]]
+        )
     found = perplexity(model, rows, tokenizer, batch=2)
     assert found.nats_per_token == pytest.approx(want, rel=1e-5)
     assert found.perplexity == pytest.approx(math.exp(want), rel=1e-4)
-    length = sum(len(bytes(tokenizer.decode([i]), "utf8")) for i in rows[:, 1:].ravel() if i < 128)  # ascii tokens
+    length = sum(
+        len(bytes(tokenizer.decode([i]), "utf8")) for i in rows[:, 1:].ravel() if i < 128
+    )  # ascii tokens
     assert found.bits_per_byte > 0
     assert length <= bytes_of_tokens(tokenizer)[rows[:, 1:]].sum()
     with pytest.raises(BadInput, match="no windows"):
@@ -49,13 +81,18 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(model, tokenizer):
 def test_perplexity_errs_by_documents_where_there_are_some(model):
     rows = np.random.default_rng(0).integers(1, 320, (12, 10))
     begins = np.arange(15, 120, 15)  # eight documents of a window and a half
-    found, alone = perplexity(model, rows, begins=begins), perplexity(model, rows)
+    found = perplexity(model, rows, begins=begins)
+    alone = perplexity(model, rows)
     losses = np.zeros((12, 10))
     losses[:, 1:] = token_losses(model, torch.from_numpy(rows)).detach().double().numpy()
-    n = np.array([(part % 10 > 0).sum() for part in np.split(np.arange(120), begins)])  # a window's first token is not predicted
+    n = np.array(
+        [(part % 10 > 0).sum() for part in np.split(np.arange(120), begins)]
+    )  # a window's first token is not predicted
     sums = np.array([part.sum() for part in np.split(losses.ravel(), begins)])
     rest = sums - n * losses.sum() / n.sum()
-    assert found.standard_error == pytest.approx((rest**2 / (1 - n / n.sum())).sum() ** 0.5 / n.sum())
+    assert found.standard_error == pytest.approx(
+        (rest**2 / (1 - n / n.sum())).sum() ** 0.5 / n.sum()
+    )
     assert found.interval[0] < found.nats_per_token < found.interval[1]
     assert alone.standard_error != found.standard_error
 
@@ -67,22 +104,35 @@ def test_bytes_of_tokens_add_up_to_the_text(tokenizer, story):
 
 
 def test_log_likelihood_equals_the_token_by_token_sum(model, tokenizer, story):
-    given, continuation = story[:40], story[40:70]
-    # As the tokenizer alone has them: it puts no start of text, nor does GPT-2's, and lm-evaluation-harness adds none.
-    ids, known = tokenizer.encode(given + continuation), len(tokenizer.encode(given))
+    given = story[:40]
+    continuation = story[40:70]
+    # As the tokenizer alone has them: it puts no start of text, nor does GPT-2's, and
+    # lm-evaluation-harness adds none.
+    ids = tokenizer.encode(given + continuation)
+    known = len(tokenizer.encode(given))
     want = 0.0
     with torch.no_grad():
         for place in range(known, len(ids)):
-            want += float(model(torch.tensor([ids[:place]])).logits[0, -1].log_softmax(-1)[ids[place]])
+            want += float(
+                model(torch.tensor([ids[:place]])).logits[0, -1].log_softmax(-1)[ids[place]]
+            )
     # Another pair in the same batch must change nothing: it only adds padding.
-    scores, _ = log_likelihood(model, tokenizer, [(given, continuation), ("", story[:120])], context=64)
+    scores, _ = log_likelihood(
+        model, tokenizer, [(given, continuation), ("", story[:120])], context=64
+    )
     assert scores[0] == pytest.approx(want, rel=1e-4)
 
 
 def test_the_likelihoods_are_those_of_lm_evaluation_harness():
-    """Recorded from its version 0.4.13 with the specimen gpt-vanilla; test_harness.py compares where it is installed."""
+    """Recorded from its version 0.4.13 with the specimen gpt-vanilla; test_harness.py compares
+    where it is installed.
+    """
     lens = Lens.load("gpt-vanilla")
-    pairs = [("Once upon a time there was a little", " girl"), ("Once upon a time  ", "there was"), ("", "The dog ran.")]
+    pairs = [
+        ("Once upon a time there was a little", " girl"),
+        ("Once upon a time  ", "there was"),
+        ("", "The dog ran."),
+    ]
     scores, greedy = log_likelihood(lens.model, lens.tokenizer, pairs)
     np.testing.assert_allclose(scores, [-0.3074571, -20.9575119, -23.0067482], rtol=1e-5)
     assert greedy.tolist() == [True, False, False]
@@ -122,9 +172,17 @@ def test_greedy_is_true_where_the_model_says_the_same(model, tokenizer):
 
 def test_blimp_counts_the_pairs_it_gets_right(model, tokenizer):
     found = blimp_hits(
-        model, tokenizer, {"short first": [("ba", "ba de fi go ku la ma ne")] * 3, "long first": [("ba de fi go", "ba")]}
+        model,
+        tokenizer,
+        {
+            "short first": [("ba", "ba de fi go ku la ma ne")] * 3,
+            "long first": [("ba de fi go", "ba")],
+        },
     )
-    assert {name: hits.mean() for name, hits in found.items()} == {"short first": 1.0, "long first": 0.0}
+    assert {name: hits.mean() for name, hits in found.items()} == {
+        "short first": 1.0,
+        "long first": 0.0,
+    }
 
 
 def test_balanced_cross_entropy_weighs_classes_alike():
@@ -133,8 +191,11 @@ def test_balanced_cross_entropy_weighs_classes_alike():
     losses = torch.nn.functional.cross_entropy(logits, labels, reduction="none")
     want = (losses[:7].mean() + losses[7:9].mean() + losses[9]) / 3
     assert balanced_cross_entropy(logits, labels).item() == pytest.approx(want.item())
-    even, plain = torch.tensor([0, 1, 2]), torch.nn.functional.cross_entropy
-    assert balanced_cross_entropy(logits[:3], even).item() == pytest.approx(plain(logits[:3], even).item())
+    even = torch.tensor([0, 1, 2])
+    plain = torch.nn.functional.cross_entropy
+    assert balanced_cross_entropy(logits[:3], even).item() == pytest.approx(
+        plain(logits[:3], even).item()
+    )
 
 
 def test_probe_finds_a_direction_and_matthews_its_sign():
@@ -143,11 +204,16 @@ def test_probe_finds_a_direction_and_matthews_its_sign():
     vectors = draw.normal(size=(300, 8)) + 3 * labels[:, None] * np.eye(8)[2]
     found = probe(vectors[:200], labels[:200], vectors[200:], labels[200:])
     assert found["accuracy"] > 0.85
-    noise = probe(draw.normal(size=(200, 8)), labels[:200], draw.normal(size=(100, 8)), labels[200:])
+    noise = probe(
+        draw.normal(size=(200, 8)), labels[:200], draw.normal(size=(100, 8)), labels[200:]
+    )
     assert abs(noise["matthews"]) < 0.3
     assert matthews(np.array([1, 0, 1, 0]), np.array([0, 1, 0, 1])) == -1
     assert matthews(np.array([1, 1]), np.array([0, 1])) == 0
-    tp, tn, fp, fn = 5, 3, 2, 1
+    tp = 5
+    tn = 3
+    fp = 2
+    fn = 1
     predicted = np.array([1] * tp + [0] * tn + [1] * fp + [0] * fn)
     truth = np.array([1] * tp + [0] * tn + [0] * fp + [1] * fn)
     want = (tp * tn - fp * fn) / math.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
@@ -169,16 +235,31 @@ def test_sentence_vectors_do_not_depend_on_their_company(model, tokenizer, story
     last = task.sentence_vectors(model, tokenizer, sentences[:1], pooling="last")
     assert not np.allclose(last[0], together[0])
     first = task.sentence_vectors(model, tokenizer, sentences[:1], pooling="first")
-    states = model(torch.tensor([tokenizer(sentences[0], add_special_tokens=False)["input_ids"]]), output_hidden_states=True)
+    states = model(
+        torch.tensor([tokenizer(sentences[0], add_special_tokens=False)["input_ids"]]),
+        output_hidden_states=True,
+    )
     np.testing.assert_allclose(first[0], states.hidden_states[-1][0, 0].detach().numpy(), atol=1e-5)
     with pytest.raises(BadInput, match="pooling"):
         task.sentence_vectors(model, tokenizer, sentences, pooling="max")
 
 
-@pytest.mark.parametrize(("flags", "pooling"), [
-    ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"), ({"pooling_mode_cls_token": True}, "first"),
-    ({"pooling_mode_mean_tokens": True, "pooling_mode_max_tokens": False, "pooling_mode_lasttoken": True}, None), ({}, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("flags", "pooling"),
+    [
+        ({"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}, "mean"),
+        ({"pooling_mode_cls_token": True}, "first"),
+        (
+            {
+                "pooling_mode_mean_tokens": True,
+                "pooling_mode_max_tokens": False,
+                "pooling_mode_lasttoken": True,
+            },
+            None,
+        ),
+        ({}, None),
+    ],
+)
 def test_pooling_is_as_the_folder_declares_it(tmp_path, flags, pooling):
     (tmp_path / "1_Pooling").mkdir()
     (tmp_path / "1_Pooling" / "config.json").write_text(json.dumps(flags))
@@ -190,7 +271,10 @@ def test_a_sentence_encoder_has_the_published_correlation(real, assets):
     lens = Lens.load(str(real / "all-mpnet-base-v2"))
     pooling = declared_pooling(real / "all-mpnet-base-v2")
     one, other, gold = read_stsb(assets / "text" / "stsb" / "stsb-en-test.csv")
-    vectors = [task.sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True) for each in (one, other)]
+    vectors = [
+        task.sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True)
+        for each in (one, other)
+    ]
     assert task.similarity_scores("stsb", *vectors, gold)["stsb"] == pytest.approx(0.8342, abs=5e-4)
 
 
@@ -217,15 +301,22 @@ def test_a_real_model_on_all_sets(assets):
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     given = Evaluated(model, AutoTokenizer.from_pretrained(folder), assets / "text", limit=10)
     whole = {name: evaluate_task(given, name) for name in task.tasks_for(given)}
-    found = {name: {k: v for k, v in each.items() if not k.endswith("_interval")} for name, each in whole.items()}
+    found = {
+        name: {k: v for k, v in each.items() if not k.endswith("_interval")}
+        for name, each in whole.items()
+    }
     for name, each in whole.items():
         for number in set(each) - {"passages", "pairs", "p_value", "spread", "largest_class"}:
             if not number.endswith("_interval") and each[f"{number}_interval"] is not None:
                 low, high = each[f"{number}_interval"]
                 assert low <= each[number] <= high, (name, number)
     assert set(found) == {"lambada", "blimp", "cola", "sst2", "stsb", "pud", "synonyms"}
-    first, drawn = ({"stsb": evaluate_task(replace(given, seed=seed), "stsb")["spearman en"]} for seed in (0, 1))
-    assert first["stsb"] == whole["stsb"]["spearman en"] != drawn["stsb"]  # a sample that follows the seed
+    first, drawn = (
+        {"stsb": evaluate_task(replace(given, seed=seed), "stsb")["spearman en"]} for seed in (0, 1)
+    )
+    assert (
+        first["stsb"] == whole["stsb"]["spearman en"] != drawn["stsb"]
+    )  # a sample that follows the seed
     assert found["blimp"]["accuracy"] > 0.45
     assert len(found["blimp"]) == 1 + 67
     assert found["lambada"]["passages"] == 10
@@ -251,10 +342,14 @@ def test_absent_files_are_bad_input(read, tmp_path):
 
 
 def test_a_default_tries_what_minutes_have_room_for_and_says_so(monkeypatch, tmp_path):
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2))
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)
+    )
     given = Evaluated(model, None, tmp_path)
     assert task.affordable_items(given, 3, "lambada") > 10_000
-    body = sum(w.numel() for w in model.transformer.h.parameters() if w.ndim > 1) + 16 * 8  # with its positions
+    body = (
+        sum(w.numel() for w in model.transformer.h.parameters() if w.ndim > 1) + 16 * 8
+    )  # with its positions
     monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * (body + 50 * 8))
     assert task.affordable_items(given, 3, "lambada") == 7
     monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * body)

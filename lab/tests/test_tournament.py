@@ -1,4 +1,6 @@
-"""The tournament: bit for bit over a resume and beside another process, its numbers from its moments, its words from them."""
+"""The tournament: bit for bit over a resume and beside another process, its numbers from its
+moments, its words from them.
+"""
 
 import json
 import signal
@@ -11,13 +13,27 @@ import numpy as np
 import pytest
 from headscan_lab.tournament.race import SHAPES, Moment, Race, pace, stop
 from headscan_lab.tournament.run import Tournament, tournament
-from headscan_lab.tournament.table import ArmDifference, arm_row, at_loss, at_seconds, compare, sentence_of
+from headscan_lab.tournament.table import (
+    ArmDifference,
+    arm_row,
+    at_loss,
+    at_seconds,
+    compare,
+    sentence_of,
+)
 from headscan_lab.tournament.variants import ARMS
 
 import headscan
 from headscan import BadInput
 
-SMALL = {"arms": "ce,ce+unigram", "seeds": 2, "steps": 3, "cells": "300/8,260/8", "rates": "0.01,0.03", "matched_loss": 5.5}
+SMALL = {
+    "arms": "ce,ce+unigram",
+    "seeds": 2,
+    "steps": 3,
+    "cells": "300/8,260/8",
+    "rates": "0.01,0.03",
+    "matched_loss": 5.5,
+}
 
 
 def _without_seconds(result):
@@ -30,9 +46,22 @@ def _without_seconds(result):
 
 def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkeypatch):
     whole = tournament(str(story_file), out=tmp_path / "a", processes=1, **SMALL)
-    assert [len(whole.arms), len(whole.rates), len(whole.others), len(whole.races)] == [2, 4, 2, 8 + 4]
+    assert [len(whole.arms), len(whole.rates), len(whole.others), len(whole.races)] == [
+        2,
+        4,
+        2,
+        8 + 4,
+    ]
     for row in whole.arms:
-        for name in ("arm", "seeds", "rate", "heldout_nats", "average_cosine_at_matched_loss", "kept_norm", "sentence"):
+        for name in (
+            "arm",
+            "seeds",
+            "rate",
+            "heldout_nats",
+            "average_cosine_at_matched_loss",
+            "kept_norm",
+            "sentence",
+        ):
             assert name in row
             assert name in ("arm", "seeds", "rate", "sentence") or f"{name}_interval" in row
     assert {race.rate for race in whole.races} == {0.01, 0.03}
@@ -43,7 +72,8 @@ def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkey
 
     from headscan_lab.tournament import race as module
 
-    real, ran = module.race, []
+    real = module.race
+    ran = []
 
     def stopped(job, *rest):
         ran.append(job.name)
@@ -55,8 +85,12 @@ def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkey
     with pytest.raises(KeyboardInterrupt):
         tournament(str(story_file), out=tmp_path / "b", processes=1, **SMALL)
     with pytest.raises(BadInput, match="--steps was 3"):
-        tournament(str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL | {"steps": 4})
-    monkeypatch.setattr(module, "race", lambda job, *rest: (ran.append(job.name), real(job, *rest))[1])
+        tournament(
+            str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL | {"steps": 4}
+        )
+    monkeypatch.setattr(
+        module, "race", lambda job, *rest: (ran.append(job.name), real(job, *rest))[1]
+    )
     again = tournament(str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL)
     assert len(ran) == 5 + 8  # the fifth was run twice, the first four were not
     assert _without_seconds(again) == _without_seconds(whole)
@@ -82,16 +116,30 @@ def test_bad_input(options, words):
 
 
 def _moment(step, nats, cosine, inner=None):
-    shape = dict.fromkeys(SHAPES, 1.0) | {"average_cosine": cosine, "average_cosine_without_ones": inner or cosine}
+    shape = dict.fromkeys(SHAPES, 1.0) | {
+        "average_cosine": cosine,
+        "average_cosine_without_ones": inner or cosine,
+    }
     return Moment(step=step, nats=nats, **shape)
 
 
 def _race(arm, seed, cosine, inner=None, *, rate=1e-3, speed=10):
-    moments = [_moment(0, 8.0, 0.9), _moment(speed, 6.0, 2 * cosine, inner), _moment(40, 4.0, 0.0, inner)]
+    moments = [
+        _moment(0, 8.0, 0.9),
+        _moment(speed, 6.0, 2 * cosine, inner),
+        _moment(40, 4.0, 0.0, inner),
+    ]
     return Race(
-        arm=arm, vocabulary=300, width=8, rate=rate, seed=seed, tuning_nats=4.0, tokens_a_step=100, moments=moments,
+        arm=arm,
+        vocabulary=300,
+        width=8,
+        rate=rate,
+        seed=seed,
+        tuning_nats=4.0,
+        tokens_a_step=100,
+        moments=moments,
         seconds_a_step=2.0,
-    )  # fmt: skip
+    )
 
 
 def test_a_run_is_read_where_its_loss_is_the_matched_one():
@@ -106,15 +154,25 @@ def test_a_run_is_read_where_its_loss_is_the_matched_one():
     row = arm_row([race, _race("ce", 1, 0.4)], about="", matched=5.0, seconds=50.0)
     assert row.number("average_cosine_at_matched_loss") == pytest.approx(0.35)
     low, high = row.interval("average_cosine_at_matched_loss")
-    assert (high - low) / 2 == pytest.approx(12.706 * np.std([0.3, 0.4], ddof=1) / np.sqrt(2), rel=1e-3)
+    assert (high - low) / 2 == pytest.approx(
+        12.706 * np.std([0.3, 0.4], ddof=1) / np.sqrt(2), rel=1e-3
+    )
     assert row["seeds_that_reach_it"] == 2
-    never = arm_row([replace(race, moments=race.moments[:2], tuning_nats=None)], about="", matched=5.0, seconds=50.0)
+    never = arm_row(
+        [replace(race, moments=race.moments[:2], tuning_nats=None)],
+        about="",
+        matched=5.0,
+        seconds=50.0,
+    )
     assert never.number("heldout_nats") is None
     assert never.number("tokens_to_matched_loss") is None
 
 
-def test_a_pace_is_taken_of_all_arms_in_turn_so_that_a_machine_that_slows_down_slows_all(monkeypatch):
-    now, turns = [0.0], []
+def test_a_pace_is_taken_of_all_arms_in_turn_so_that_a_machine_that_slows_down_slows_all(
+    monkeypatch,
+):
+    now = [0.0]
+    turns = []
 
     class Slowing:
         def __init__(self, job, *rest):
@@ -134,13 +192,16 @@ def test_a_pace_is_taken_of_all_arms_in_turn_so_that_a_machine_that_slows_down_s
 
 def _told(cosines, others, *, inner=(None, None), speeds=(10, 10), more=()):
     arm = [_race("x", k, cosine, inner[0], speed=speeds[0]) for k, cosine in enumerate(cosines)]
-    reference = [_race("ce", k, cosine, inner[1], speed=speeds[1]) for k, cosine in enumerate(others)]
+    reference = [
+        _race("ce", k, cosine, inner[1], speed=speeds[1]) for k, cosine in enumerate(others)
+    ]
     differences = compare(arm, reference, where="own rates", matched=5.0, arms=1)
     return sentence_of([*differences, *more], 5.0)
 
 
 def test_the_words_are_those_of_the_numbers():
-    clear, other = [0.10, 0.11, 0.09, 0.10, 0.105], [0.30, 0.32, 0.29, 0.31, 0.3]
+    clear = [0.10, 0.11, 0.09, 0.10, 0.105]
+    other = [0.30, 0.32, 0.29, 0.31, 0.3]
     assert "smaller than that of ce: 0.101 against 0.304." in _told(clear, other)
     assert "larger than that of ce" in _told(other, clear)
     assert "not told apart" in _told([0.1, 0.5, 0.2, 0.4, 0.3], other)
@@ -152,15 +213,31 @@ def test_the_words_are_those_of_the_numbers():
     assert "fewer tokens, 0.88 times as many" in _told(clear, other, speeds=(4, 10))
     assert "tokens" not in _told(clear, other).replace("equal tokens", "")
     flat = ArmDifference(
-        arm="x", reference="ce", measure="effective_rank", where="own rates", seeds=5, value=2.3, reference_value=6.6,
-        difference=-4.3, interval=(-6.0, -2.0), neutral=0.0,
-    )  # fmt: skip
+        arm="x",
+        reference="ce",
+        measure="effective_rank",
+        where="own rates",
+        seeds=5,
+        value=2.3,
+        reference_value=6.6,
+        difference=-4.3,
+        interval=(-6.0, -2.0),
+        neutral=0.0,
+    )
     assert "Part of it has only moved" in _told(clear, other, inner=(0.2, 0.3), more=[flat])
     assert "Part of it has only moved" not in _told(other, clear, more=[flat])
     turned = ArmDifference(
-        arm="x", reference="ce", measure="average_cosine", where="rate 0.003", seeds=5, value=0.3, reference_value=0.2,
-        difference=0.1, interval=None, neutral=0.0,
-    )  # fmt: skip
+        arm="x",
+        reference="ce",
+        measure="average_cosine",
+        where="rate 0.003",
+        seeds=5,
+        value=0.3,
+        reference_value=0.2,
+        difference=0.1,
+        interval=None,
+        neutral=0.0,
+    )
     assert "(not at rate 0.003)" in _told(clear, other, more=[turned])
 
 
@@ -177,6 +254,8 @@ def test_an_interruption_leaves_no_process_running():
         stop(pool)
         before = time.monotonic()
         while process.exitcode is None and time.monotonic() < before + 30:
-            time.sleep(0.01)  # the pool's own thread waits for the process, too: of two that do, one is told nothing at first
+            time.sleep(
+                0.01
+            )  # the pool's own thread waits for the process, too: of two that do, one is told nothing at first
         assert process.exitcode == -signal.SIGKILL
         assert not waiting.done() or waiting.exception() is not None

@@ -30,7 +30,9 @@ def test_intervals_of_blocks_are_as_wide_as_values_scatter():
     def draw(rng):
         parts = [rng.multinomial(1000, shares / shares.sum()) for _ in range(8)]
         whole = np.sum(parts, axis=0)
-        return zipf_mandelbrot(whole)["zipf_exponent"], zipf_intervals(parts)["zipf_exponent_interval"]
+        return zipf_mandelbrot(whole)["zipf_exponent"], zipf_intervals(parts)[
+            "zipf_exponent_interval"
+        ]
 
     assert 1.6 < ratio(draw) < 3.0
 
@@ -39,6 +41,10 @@ def test_a_refit_by_newton_is_the_fit():
     shares = (np.arange(1, 2001) + 3.0) ** -1.1
     counts = np.random.default_rng(0).multinomial(200_000, shares / shares.sum()).astype(float)
     slow = zipf_mandelbrot(counts)
-    fast = _refit(counts, slow["zipf_exponent"] + 0.05, (slow["mandelbrot_exponent"] + 0.1, slow["mandelbrot_shift"] + 1))
+    fast = _refit(
+        counts,
+        slow["zipf_exponent"] + 0.05,
+        (slow["mandelbrot_exponent"] + 0.1, slow["mandelbrot_shift"] + 1),
+    )
     for name, value in fast.items():
         assert value == pytest.approx(slow[name], rel=1e-4, abs=1e-7), name

@@ -1,8 +1,9 @@
-"""Build the documentation as a site that needs no network: `python scripts/docsite [FOLDER]`, by default into `site/`.
+"""Build the documentation as a site that needs no network: `python scripts/docsite [FOLDER]`, by
+default into `site/`.
 
-The pages are docs/ (notebooks executed), the files at the root that they lead to, and one page a measure, finding, claim,
-command, format and package, all made from the code. A warning of Sphinx, a broken link, or a page that would ask a network
-ends it with status 1.
+The pages are docs/ (notebooks executed), the files at the root that they lead to, and one page a
+measure, finding, claim, command, format and package, all made from the code. A warning of Sphinx, a
+broken link, or a page that would ask a network ends it with status 1.
 """
 
 from __future__ import annotations
@@ -15,7 +16,18 @@ from pathlib import Path
 from check import faults
 from stage import ROOT, stage
 
-OPTIONS = ["-b", "html", "-c", str(Path(__file__).parent), "-W", "--keep-going", "-q", "-T", "-j", "auto"]
+OPTIONS = [
+    "-b",
+    "html",
+    "-c",
+    str(Path(__file__).parent),
+    "-W",
+    "--keep-going",
+    "-q",
+    "-T",
+    "-j",
+    "auto",
+]
 
 
 def build(folder: Path) -> list[str]:
@@ -39,4 +51,7 @@ if __name__ == "__main__":
     print(*found, sep="\n", file=sys.stderr)
     if found:
         sys.exit(1)
-    print(f"The documentation is built. Open it, without a network:\n{(site / 'index.html').resolve()}")
+    print(
+        "The documentation is built. Open it, without a "
+        f"network:\n{(site / 'index.html').resolve()}"
+    )

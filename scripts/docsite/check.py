@@ -1,4 +1,6 @@
-"""What is wrong with a built site: links and anchors that lead nowhere, and whatever would be asked of a network."""
+"""What is wrong with a built site: links and anchors that lead nowhere, and whatever would be asked
+of a network.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,14 @@ from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-FETCHED = {("script", "src"), ("link", "href"), ("img", "src"), ("iframe", "src"), ("source", "src"), ("video", "src")}
+FETCHED = {
+    ("script", "src"),
+    ("link", "href"),
+    ("img", "src"),
+    ("iframe", "src"),
+    ("source", "src"),
+    ("video", "src"),
+}
 STYLES = re.compile(r"url\(\s*['\"]?(?:https?:)?//|@import\s+(?:url\()?['\"]?(?:https?:)?//")
 
 
@@ -25,7 +34,13 @@ class _Page(HTMLParser):
         named = {name: value or "" for name, value in attrs}
         self.anchors |= {named.get("id", ""), named.get("name", "")}
         for name, value in named.items():
-            if (tag, name) in FETCHED and named.get("rel") not in ("canonical", "next", "prev", "index", "search"):
+            if (tag, name) in FETCHED and named.get("rel") not in (
+                "canonical",
+                "next",
+                "prev",
+                "index",
+                "search",
+            ):
                 self.loads.append(value)
             elif tag == "a" and name == "href":
                 self.leads.append(value)
@@ -45,7 +60,11 @@ def faults(site: Path) -> list[str]:
                 wanted = (path.parent / unquote(parts.path)).resolve() if parts.path else path
                 if not wanted.is_file():
                     found.append(f"{said} leads to {target}, which is not there.")
-                elif wanted in pages and target in page.leads and unquote(parts.fragment) not in pages[wanted].anchors:
+                elif (
+                    wanted in pages
+                    and target in page.leads
+                    and unquote(parts.fragment) not in pages[wanted].anchors
+                ):
                     found.append(f"{said} leads to {target}, which has no such place.")
     for path in sorted(site.rglob("*.css")):
         if STYLES.search(path.read_text(encoding="utf-8")):

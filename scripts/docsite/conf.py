@@ -7,9 +7,16 @@ from pathlib import Path
 
 import headscan
 
-project, author, release = "headscan", "The headscan maintainers", headscan.__version__
+project = "headscan"
+author = "The headscan maintainers"
+release = headscan.__version__
 copyright = "The headscan maintainers, Apache-2.0"
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_gallery.gen_gallery"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx_gallery.gen_gallery",
+]
 exclude_patterns = ["percent"]
 default_role = "code"  # `name` is code, as it is in Markdown
 highlight_language = "default"
@@ -22,30 +29,46 @@ autodoc_member_order = "bysource"
 napoleon_use_ivar = True
 napoleon_attr_annotations = False  # shapes in types hold stars
 
-# Every notebook is executed anew, in the tables and drawings that a result shows of itself, which need no script.
+# Every notebook is executed anew, in the tables and drawings that a result shows of itself, which
+# need no script.
 sphinx_gallery_conf = {
-    "examples_dirs": "percent", "gallery_dirs": "notebooks", "filename_pattern": r"\.py$", "abort_on_example_error": True,
-    "image_scrapers": (), "reset_modules": (), "capture_repr": ("_repr_html_", "__repr__"), "download_all_examples": False,
-    "within_subsection_order": "FileNameSortKey", "write_computation_times": False, "show_memory": False,
-    "remove_config_comments": True, "notebook_images": False,
-}  # fmt: skip
+    "examples_dirs": "percent",
+    "gallery_dirs": "notebooks",
+    "filename_pattern": r"\.py$",
+    "abort_on_example_error": True,
+    "image_scrapers": (),
+    "reset_modules": (),
+    "capture_repr": ("_repr_html_", "__repr__"),
+    "download_all_examples": False,
+    "within_subsection_order": "FileNameSortKey",
+    "write_computation_times": False,
+    "show_memory": False,
+    "remove_config_comments": True,
+    "notebook_images": False,
+}
 
 html_theme = "furo"
 html_title = f"headscan {release}"
 html_copy_source = html_show_sourcelink = False
-html_show_search_summary = False  # it fetches each page that is found, which a browser forbids where pages are files
+html_show_search_summary = (
+    False  # it fetches each page that is found, which a browser forbids where pages are files
+)
 html_extra_path = [str(Path(__file__).resolve().parents[2] / "llms.txt")]
 html_static_path = ["static"]
-html_css_files, html_js_files = ["site.css"], ["site.js"]
-pygments_style, pygments_dark_style = "a11y-high-contrast-light", "a11y-high-contrast-dark"
+html_css_files = ["site.css"]
+html_js_files = ["site.js"]
+pygments_style = "a11y-high-contrast-light"
+pygments_dark_style = "a11y-high-contrast-dark"
 
 _CODE = re.compile(r"(``.+?``|`[^`]+`)")
 _SECTIONS = ("Args:", "Attributes:", "Raises:", "Returns:", "Yields:")
 
 
-def _plain(app: object, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
-    """Docstrings are plain Markdown: bars, stars and trailing underscores are no markup, an indented block is code, and
-    indented lines right below a line are a list.
+def _plain(
+    app: object, what: str, name: str, obj: object, options: object, lines: list[str]
+) -> None:
+    """Docstrings are plain Markdown: bars, stars and trailing underscores are no markup, an
+    indented block is code, and indented lines right below a line are a list.
     """
     if what == "data" and lines and lines[0] in (type(obj).__doc__ or ""):
         lines[:] = [""]  # said by the type, not of this constant
@@ -68,17 +91,26 @@ def _plain(app: object, what: str, name: str, obj: object, options: object, line
                 made[-2] += ":"
         if block == "list" and line:
             line = ("- " if not line.startswith(" " * 5) else "  ") + line.strip()
-        made.append(line if block == "code" or line.lstrip().startswith((">>>", "...")) else _escaped(line))
+        made.append(
+            line if block == "code" or line.lstrip().startswith((">>>", "...")) else _escaped(line)
+        )
     lines[:] = made
 
 
 def _escaped(line: str) -> str:
     parts = _CODE.split(line)
-    parts[::2] = [re.sub(r"(?<!\\)([|*`])|(?<=\w)(_)(?!\w)", r"\\\1\2", part) for part in parts[::2]]
-    for place in range(1, len(parts), 2):  # as reStructuredText writes it, which wants code to end where a word ends
+    parts[::2] = [
+        re.sub(r"(?<!\\)([|*`])|(?<=\w)(_)(?!\w)", r"\\\1\2", part) for part in parts[::2]
+    ]
+    for place in range(
+        1, len(parts), 2
+    ):  # as reStructuredText writes it, which wants code to end where a word ends
         own = parts[place].strip("`")
-        before, after = parts[place - 1][-1:], parts[place + 1][:1]
-        parts[place] = f"{chr(92) + ' ' if before.isalnum() else ''}``{own}``{chr(92) + ' ' if after.isalnum() else ''}"
+        before = parts[place - 1][-1:]
+        after = parts[place + 1][:1]
+        parts[place] = (
+            f"{chr(92) + ' ' if before.isalnum() else ''}``{own}``{chr(92) + ' ' if after.isalnum() else ''}"
+        )
     return "".join(parts)
 
 

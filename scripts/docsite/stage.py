@@ -1,4 +1,6 @@
-"""The tree that Sphinx reads: the repository's Markdown, moved, with links that hold there, and the pages made from the code."""
+"""The tree that Sphinx reads: the repository's Markdown, moved, with links that hold there, and the
+pages made from the code.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,15 @@ ROOT = Path(__file__).resolve().parents[2]
 REPOSITORY = "https://github.com/headscan/headscan/blob/main/"
 TOP = ("BENCHMARKS.md", "CONTRIBUTING.md", "CHANGELOG.md", "AGENTS.md")
 START = ["01-first-scan", "notebooks/index", "gallery"]
-REFERENCE = ["commands/index", "python/index", "measures", "measures/index", "findings/index", "formats/index", "registries"]
+REFERENCE = [
+    "commands/index",
+    "python/index",
+    "measures",
+    "measures/index",
+    "findings/index",
+    "formats/index",
+    "registries",
+]
 EVIDENCE = [
     "ledger",
     "sizes",
@@ -28,7 +38,12 @@ EVIDENCE = [
     "BENCHMARKS",
 ]
 PROJECT = ["CONTRIBUTING", "AGENTS", "CHANGELOG"]
-UNSEARCHED = ("CHANGELOG.md", "AGENTS.md", "ledger.md", "claims/")  # their text would stand before the guides in every search
+UNSEARCHED = (
+    "CHANGELOG.md",
+    "AGENTS.md",
+    "ledger.md",
+    "claims/",
+)  # their text would stand before the guides in every search
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 CODE = re.compile(r"(^```.*?^```$|^(?: {4}|\t)[^\n]*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 
@@ -44,12 +59,15 @@ def place(path: str) -> str | None:
     if path.startswith("docs/schemas/"):
         return path.removeprefix("docs/")
     if path.startswith(("docs/", "lab/docs/")) and path.endswith(".md"):
-        return re.sub(r"(^|/)README\.md$", r"\1index.md", path.removeprefix("lab/").removeprefix("docs/"))
+        return re.sub(
+            r"(^|/)README\.md$", r"\1index.md", path.removeprefix("lab/").removeprefix("docs/")
+        )
     return None
 
 
 def relinked(text: str, path: str) -> str:
-    """A file's Markdown with links that hold in the site; what is no page there is linked in the repository.
+    """A file's Markdown with links that hold in the site; what is no page there is linked in the
+    repository.
 
     Raises SystemExit where a link leads nowhere.
     """
@@ -72,12 +90,16 @@ def relinked(text: str, path: str) -> str:
 
 def contents(caption: str, pages: list[str]) -> str:
     """A hidden table of contents, which the sidebar shows."""
-    return "\n".join(["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```", ""])
+    return "\n".join(
+        ["", "```{toctree}", ":hidden:", f":caption: {caption}", "", *pages, "```", ""]
+    )
 
 
 def stage(source: Path) -> None:
     """Write everything that Sphinx reads into a folder."""
-    texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in TOP if (ROOT / path).exists()}
+    texts = {
+        path: (ROOT / path).read_text(encoding="utf-8") for path in TOP if (ROOT / path).exists()
+    }
     for file in sorted([*(ROOT / "docs").rglob("*.md"), *(ROOT / "lab" / "docs").rglob("*.md")]):
         texts[file.relative_to(ROOT).as_posix()] = file.read_text(encoding="utf-8")
     pages = {str(place(path)): relinked(text, path) for path, text in texts.items()}
@@ -87,16 +109,33 @@ def stage(source: Path) -> None:
     named = {f"{name}.md" for name in [*START, *REFERENCE, *EVIDENCE, *PROJECT, "index"]}
     guides = [name.removesuffix(".md") for name in pages if "/" not in name and name not in named]
     howto = [name.removesuffix(".md") for name in pages if name.startswith("how-to/")]
-    tables = {"Start": START, "How to": howto, "Guides": guides, "Reference": REFERENCE, "Evidence": EVIDENCE, "Project": PROJECT}
-    beyond = [name.removesuffix(".md") for name in pages if name.startswith("measures/") and name != "measures/index.md"]
+    tables = {
+        "Start": START,
+        "How to": howto,
+        "Guides": guides,
+        "Reference": REFERENCE,
+        "Evidence": EVIDENCE,
+        "Project": PROJECT,
+    }
+    beyond = [
+        name.removesuffix(".md")
+        for name in pages
+        if name.startswith("measures/") and name != "measures/index.md"
+    ]
     pages |= made
     pages["index.md"] += "".join(contents(caption, names) for caption, names in tables.items())
-    pages["measures/index.md"] += contents("Tables", [name.removeprefix("measures/") for name in beyond])
+    pages["measures/index.md"] += contents(
+        "Tables", [name.removeprefix("measures/") for name in beyond]
+    )
     for name, text in pages.items():
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         if name.startswith(UNSEARCHED):
-            text = "---\nnosearch: true\n" + (text.removeprefix("---\n") if text.startswith("---\n") else f"---\n\n{text}")
+            text = "---\nnosearch: true\n" + (
+                text.removeprefix("---\n") if text.startswith("---\n") else f"---\n\n{text}"
+            )
         (source / name).write_text(text, encoding="utf-8")
-    shutil.copytree(ROOT / "docs" / "images", source / "images", ignore=shutil.ignore_patterns("*.py"))
+    shutil.copytree(
+        ROOT / "docs" / "images", source / "images", ignore=shutil.ignore_patterns("*.py")
+    )
     shutil.copytree(ROOT / "docs" / "schemas", source / "schemas")
     shutil.copytree(ROOT / "docs" / "notebooks", source / "percent")

@@ -1,8 +1,8 @@
 """headscan: a CAT scanner for language models.
 
-It answers four questions about any Hugging Face language model: what *shape* its representations have, what *caused*
-it, what of the input is *still in them*, and what the *cure* is. Each question has a package of its own; the names
-below are those that most programs need.
+It answers four questions about any Hugging Face language model: what *shape* its representations
+have, what *caused* it, what of the input is *still in them*, and what the *cure* is. Each question
+has a package of its own; the names below are those that most programs need.
 
 >>> import headscan
 >>> result = headscan.scan("gpt-vanilla", "stories", max_tokens=640, context=64)
@@ -29,7 +29,12 @@ if TYPE_CHECKING:
     from headscan.leaks import privacy
     from headscan.measures.cone import average_cosine, top_direction_share
     from headscan.measures.norms import mean_norm, mean_vector_norm
-    from headscan.measures.spectrum import effective_rank, isoscore, participation_ratio, singular_values
+    from headscan.measures.spectrum import (
+        effective_rank,
+        isoscore,
+        participation_ratio,
+        singular_values,
+    )
     from headscan.model.lens import Lens
     from headscan.model.slicing import Slice
     from headscan.model.source import available_models, specimens
@@ -41,47 +46,122 @@ if TYPE_CHECKING:
 
 __version__ = "0.3.0.dev0"
 
-# Loaded when first asked for: `import headscan` and `headscan --version` need no library that computes.
+# Loaded when first asked for: `import headscan` and `headscan --version` need no library that
+# computes.
 _HOMES = {
-    "attribute": "attribution", "available_models": "model.source", "average_cosine": "measures", "checkup": "diagnosis",
-    "compare": "comparison", "decone": "remedies.decone", "effective_rank": "measures", "flow": "", "invert": "inversion",
-    "isoscore": "measures", "Lens": "model", "mean_norm": "measures", "mean_vector_norm": "measures", "ntp": "",
-    "participation_ratio": "measures", "privacy": "leaks", "remedy": "remedies.run", "Result": "run", "scan": "scanner",
-    "singular_values": "measures", "Slice": "model.slicing", "specimens": "model", "states": "",
-    "top_direction_share": "measures", "train": "training", "training": "",
-}  # fmt: skip
-# Names of version 0.2 that moved to their packages; they work until the next version, and say where they are.
+    "attribute": "attribution",
+    "available_models": "model.source",
+    "average_cosine": "measures",
+    "checkup": "diagnosis",
+    "compare": "comparison",
+    "decone": "remedies.decone",
+    "effective_rank": "measures",
+    "flow": "",
+    "invert": "inversion",
+    "isoscore": "measures",
+    "Lens": "model",
+    "mean_norm": "measures",
+    "mean_vector_norm": "measures",
+    "ntp": "",
+    "participation_ratio": "measures",
+    "privacy": "leaks",
+    "remedy": "remedies.run",
+    "Result": "run",
+    "scan": "scanner",
+    "singular_values": "measures",
+    "Slice": "model.slicing",
+    "specimens": "model",
+    "states": "",
+    "top_direction_share": "measures",
+    "train": "training",
+    "training": "",
+}
+# Names of version 0.2 that moved to their packages; they work until the next version, and say where
+# they are.
 _RENAMED = {
-    "AttributeResult": "headscan.attribution", "ChannelResult": "headscan.flow", "CheckupResult": "headscan.diagnosis",
-    "CompareResult": "headscan.comparison", "EvaluationResult": "headscan_lab.evaluation.result", "FlowResult": "headscan.flow",
-    "InvertResult": "headscan.inversion", "NtpResult": "headscan.ntp", "PrivacyResult": "headscan.leaks",
-    "RecoverResult": "headscan.training", "RemedyResult": "headscan.remedies.result",
-    "ReproduceResult": "headscan_lab.ledger.run", "ScanResult": "headscan.scanner", "StatesResult": "headscan.states",
-    "TournamentResult": "headscan_lab.tournament.table", "TrainResult": "headscan.training",
-    "all_claims": "headscan_lab.ledger.run", "check_kaleido": "headscan.report.kit.terminal",
-    "check_original": "headscan_lab.ledger.stand_ins", "estimate_compare": "headscan.comparison.run",
+    "AttributeResult": "headscan.attribution",
+    "ChannelResult": "headscan.flow",
+    "CheckupResult": "headscan.diagnosis",
+    "CompareResult": "headscan.comparison",
+    "EvaluationResult": "headscan_lab.evaluation.result",
+    "FlowResult": "headscan.flow",
+    "InvertResult": "headscan.inversion",
+    "NtpResult": "headscan.ntp",
+    "PrivacyResult": "headscan.leaks",
+    "RecoverResult": "headscan.training",
+    "RemedyResult": "headscan.remedies.result",
+    "ReproduceResult": "headscan_lab.ledger.run",
+    "ScanResult": "headscan.scanner",
+    "StatesResult": "headscan.states",
+    "TournamentResult": "headscan_lab.tournament.table",
+    "TrainResult": "headscan.training",
+    "all_claims": "headscan_lab.ledger.run",
+    "check_kaleido": "headscan.report.kit.terminal",
+    "check_original": "headscan_lab.ledger.stand_ins",
+    "estimate_compare": "headscan.comparison.run",
     "estimate_scan": "headscan.scanner.run",
-    "estimate_states": "headscan.states.writing", "ledger_page": "headscan_lab.ledger.page",
-    "reproduce": "headscan_lab.ledger.run", "wanted_claims": "headscan_lab.ledger.run",
-}  # fmt: skip
+    "estimate_states": "headscan.states.writing",
+    "ledger_page": "headscan_lab.ledger.page",
+    "reproduce": "headscan_lab.ledger.run",
+    "wanted_claims": "headscan_lab.ledger.run",
+}
 # The module of each kind of result; plug-ins name theirs as entry points of this group.
 _KINDS = {
-    "attribute": "attribution", "channel": "flow", "checkup": "diagnosis", "compare": "comparison", "damage": "comparison",
-    "flow": "flow", "invert": "inversion", "ntp": "ntp", "privacy": "leaks", "recover": "training.result",
-    "remedy": "remedies.result", "scan": "scanner", "states": "states", "train": "training.result", "weights": "weights",
-}  # fmt: skip
+    "attribute": "attribution",
+    "channel": "flow",
+    "checkup": "diagnosis",
+    "compare": "comparison",
+    "damage": "comparison",
+    "flow": "flow",
+    "invert": "inversion",
+    "ntp": "ntp",
+    "privacy": "leaks",
+    "recover": "training.result",
+    "remedy": "remedies.result",
+    "scan": "scanner",
+    "states": "states",
+    "train": "training.result",
+    "weights": "weights",
+}
 RESULTS = "headscan.results"
 
 __all__ = [
-    "BadInput", "Lens", "Result", "Slice", "__version__", "attribute", "available_models", "average_cosine", "checkup", "compare",
-    "decone", "effective_rank", "flow", "invert", "isoscore", "load", "mean_norm", "mean_vector_norm", "ntp",
-    "participation_ratio", "privacy", "remedy", "scan", "singular_values", "specimens", "states", "top_direction_share",
-    "train", "training",
-]  # fmt: skip
+    "BadInput",
+    "Lens",
+    "Result",
+    "Slice",
+    "__version__",
+    "attribute",
+    "available_models",
+    "average_cosine",
+    "checkup",
+    "compare",
+    "decone",
+    "effective_rank",
+    "flow",
+    "invert",
+    "isoscore",
+    "load",
+    "mean_norm",
+    "mean_vector_norm",
+    "ntp",
+    "participation_ratio",
+    "privacy",
+    "remedy",
+    "scan",
+    "singular_values",
+    "specimens",
+    "states",
+    "top_direction_share",
+    "train",
+    "training",
+]
 
 
 def load(folder: str | os.PathLike[str]) -> Result:
-    """Any saved result from its folder; BadInput where there is none, or one of a version that cannot be read."""
+    """Any saved result from its folder; BadInput where there is none, or one of a version that
+    cannot be read.
+    """
     from importlib.metadata import entry_points
 
     from headscan.run.result import Result, read_document
@@ -102,7 +182,11 @@ def load(folder: str | os.PathLike[str]) -> Result:
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
         home = _HOMES[name]
-        return getattr(import_module(f"headscan.{home}"), name) if home else import_module(f"headscan.{name}")
+        return (
+            getattr(import_module(f"headscan.{home}"), name)
+            if home
+            else import_module(f"headscan.{name}")
+        )
     return renamed(__name__, name, _RENAMED)
 
 

@@ -1,4 +1,6 @@
-"""What an entry of an inversion claims, held against every token, or every prompt, run in float64 without a cache."""
+"""What an entry of an inversion claims, held against every token, or every prompt, run in float64
+without a cache.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,17 @@ if TYPE_CHECKING:
 
 __all__ = ["AMBIGUOUS", "FOREIGN", "TRIED", "UNIQUE", "false_words", "ordered"]
 
-UNIQUE, TRIED, AMBIGUOUS = "recovered and unique", "recovered, unique among those tried", "ambiguous"
+UNIQUE = "recovered and unique"
+TRIED = "recovered, unique among those tried"
+AMBIGUOUS = "ambiguous"
 FOREIGN = "no token fits"
 MOST = 2**15  # prompts that are run to hold a joint search against all of them
 
 
 def ordered(cut: SlicedModel, length: int) -> bool:
-    """Whether each position's output is given and sees no later token, so that prefixes can be judged."""
+    """Whether each position's output is given and sees no later token, so that prefixes can be
+    judged.
+    """
     return cut.causal and cut.slice.pool is None and cut.kept(length) == list(range(length))
 
 
@@ -34,14 +40,20 @@ def away(cut: SlicedModel, rows: Tensor, target: Tensor) -> Tensor:
 
 @torch.no_grad()
 def truth_of(attack: Attack, tokens: list[int], target: Tensor) -> Tensor:
-    """[T, V] residuals of every token at every position: of its own output after the tokens found, where prefixes can be
-    judged; else of all outputs, the other tokens being as found."""
+    """[T, V] residuals of every token at every position: of its own output after the tokens found,
+    where prefixes can be judged; else of all outputs, the other tokens being as found.
+    """
     cut = attack.cut(torch.float64)
-    rows, alone = [], ordered(cut, len(tokens))
+    rows = []
+    alone = ordered(cut, len(tokens))
     for place in range(len(tokens)):
         ids = torch.tensor(tokens[: place + 1] if alone else tokens).repeat(cut.vocabulary_size, 1)
         ids[:, place] = torch.arange(cut.vocabulary_size)
-        rows.append(away(cut, ids, target[: place + 1])[:, place] if alone else away(cut, ids, target).amax(1))
+        rows.append(
+            away(cut, ids, target[: place + 1])[:, place]
+            if alone
+            else away(cut, ids, target).amax(1)
+        )
     attack.lens.model.to(attack.dtype)
     table = torch.stack(rows)
     if attack.allowed is not None:
@@ -50,8 +62,12 @@ def truth_of(attack: Attack, tokens: list[int], target: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def prompts_within(attack: Attack, length: int, target: Tensor, tolerance: float) -> list[list[int]] | None:
-    """All prompts of this length whose outputs are within a tolerance; None where they are too many to run."""
+def prompts_within(
+    attack: Attack, length: int, target: Tensor, tolerance: float
+) -> list[list[int]] | None:
+    """All prompts of this length whose outputs are within a tolerance; None where they are too many
+    to run.
+    """
     cut = attack.cut(torch.float64)
     if cut.vocabulary_size**length > MOST:
         attack.lens.model.to(attack.dtype)
@@ -65,17 +81,26 @@ def prompts_within(attack: Attack, length: int, target: Tensor, tolerance: float
 
 
 def false_words(attack: Attack, number: int, entry: PromptInversion) -> list[str]:
-    """What an entry claims and brute force denies. Between half and twice the tolerance, rounding may decide."""
-    proof, target = entry.certificate, attack.targets[number]
+    """What an entry claims and brute force denies. Between half and twice the tolerance, rounding
+    may decide.
+    """
+    proof = entry.certificate
+    target = attack.targets[number]
     table = truth_of(attack, entry.recovered, target)
     faults = _of_positions(attack, entry, table)
     faults += _of_the_whole(attack, number, entry, table)
     if entry.verdict in (UNIQUE, TRIED, AMBIGUOUS) and attack.whole:
         within = prompts_within(attack, len(entry.recovered), target, proof.tolerance / 2)
-        if entry.verdict == UNIQUE and within is not None and [one for one in within if one != entry.recovered]:
+        if (
+            entry.verdict == UNIQUE
+            and within is not None
+            and [one for one in within if one != entry.recovered]
+        ):
             faults.append(f"unique, but {len(within)} prompts of this length give the output")
     said = entry.certified
-    if ("unique among" in said) != (entry.verdict == UNIQUE) or (proof.type == "sampled" and entry.verdict == UNIQUE):
+    if ("unique among" in said) != (entry.verdict == UNIQUE) or (
+        proof.type == "sampled" and entry.verdict == UNIQUE
+    ):
         faults.append(f"{entry.verdict}, {proof.type}: '{said}'")
     if said.startswith("Recovered") != (entry.verdict not in ("not recovered", FOREIGN)):
         faults.append(f"{entry.verdict}: '{said}'")
@@ -84,38 +109,66 @@ def false_words(attack: Attack, number: int, entry: PromptInversion) -> list[str
 
 def _of_positions(attack: Attack, entry: PromptInversion, table: Tensor) -> list[str]:
     """The verdict on each position, its type and its equivalents."""
-    proof, faults = entry.certificate, []
-    choice = int(table.isfinite().any(0).sum()) if attack.allowed is None else int(attack.allowed.sum())
+    proof = entry.certificate
+    faults = []
+    choice = (
+        int(table.isfinite().any(0).sum()) if attack.allowed is None else int(attack.allowed.sum())
+    )
     for place, (token, verdict) in enumerate(zip(entry.recovered, entry.verdicts, strict=True)):
-        own, near = float(table[place, token]), (table[place] <= proof.tolerance / 2).nonzero()[:, 0].tolist()
+        own = float(table[place, token])
+        near = (table[place] <= proof.tolerance / 2).nonzero()[:, 0].tolist()
         named = {token, *proof.equivalent[place]}
-        whole, every = proof.types[place] != "sampled", proof.compared[place] >= choice > 0
+        whole = proof.types[place] != "sampled"
+        every = proof.compared[place] >= choice > 0
         if verdict in (UNIQUE, TRIED, AMBIGUOUS) and not own <= 2 * proof.tolerance:
-            faults.append(f"{place}: {verdict}, but the token is {own:.1e} away, tolerance {proof.tolerance:.1e}")
+            faults.append(
+                f"{place}: {verdict}, but the token is {own:.1e} away, tolerance "
+                f"{proof.tolerance:.1e}"
+            )
         # Under a prefix that is a guess, "those tried" are others than these.
         if verdict in (UNIQUE, AMBIGUOUS) and (whole or every) and (missing := set(near) - named):
             faults.append(f"{place}: {verdict}, without {sorted(missing)[:5]}")
         if verdict in (UNIQUE, AMBIGUOUS) and whole:
             if own > float(table[place].min()) + 2 * proof.noise:
-                faults.append(f"{place}: not the nearest: {own:.1e}, {float(table[place].min()):.1e}")
+                faults.append(
+                    f"{place}: not the nearest: {own:.1e}, {float(table[place].min()):.1e}"
+                )
             if not every and attack.dtype == torch.float32:
-                faults.append(f"{place}: {proof.types[place]} after {proof.compared[place]} of {choice}")
+                faults.append(
+                    f"{place}: {proof.types[place]} after {proof.compared[place]} of {choice}"
+                )
         if verdict == TRIED and every and entry.verdict == TRIED and (missing := set(near) - named):
             faults.append(f"{place}: {verdict}, and {sorted(missing)[:5]} were tried")
         if verdict == UNIQUE and (not whole or proof.equivalent[place]):
             faults.append(f"{place}: unique on a sample, or with equivalents")
-        if verdict == UNIQUE and len(table[place]) > 1 and (gap := float(table[place].sort()[0][1]) - own) <= proof.noise:
-            faults.append(f"{place}: unique, but another token is only {gap:.1e} farther, and rounding makes {proof.noise:.1e}")
-        if verdict == AMBIGUOUS and any(float(table[place, one]) > 2 * proof.tolerance for one in named):
+        if (
+            verdict == UNIQUE
+            and len(table[place]) > 1
+            and (gap := float(table[place].sort()[0][1]) - own) <= proof.noise
+        ):
+            faults.append(
+                f"{place}: unique, but another token is only {gap:.1e} farther, and rounding "
+                f"makes {proof.noise:.1e}"
+            )
+        if verdict == AMBIGUOUS and any(
+            float(table[place, one]) > 2 * proof.tolerance for one in named
+        ):
             faults.append(f"{place}: an equivalent that is none")
-        if verdict == "information absent" and float(table[place].max() - table[place].min()) > 10 * proof.noise:
+        if (
+            verdict == "information absent"
+            and float(table[place].max() - table[place].min()) > 10 * proof.noise
+        ):
             faults.append(f"{place}: absent, but tokens there move the output")
     return faults
 
 
 def _of_the_whole(attack: Attack, number: int, entry: PromptInversion, table: Tensor) -> list[str]:
-    """The verdict on the prompt, against the outputs and the tokens that made them; and why nothing was recovered."""
-    proof, faults, truth = entry.certificate, [], attack.truth[number]
+    """The verdict on the prompt, against the outputs and the tokens that made them; and why nothing
+    was recovered.
+    """
+    proof = entry.certificate
+    faults = []
+    truth = attack.truth[number]
     whole = entry.verdict in (UNIQUE, TRIED)
     if whole and not float(max(table[range(len(table)), entry.recovered])) <= 2 * proof.tolerance:
         faults.append(f"{entry.verdict}, but an output is elsewhere")
@@ -124,13 +177,21 @@ def _of_the_whole(attack: Attack, number: int, entry: PromptInversion, table: Te
     if entry.verdict == UNIQUE and set(entry.verdicts) != {UNIQUE}:
         faults.append("unique, but not at each position")
     if entry.verdict == AMBIGUOUS and truth is not None and attack.ask != "sampled":
-        lost = [p for p, token in enumerate(truth) if token not in (entry.recovered[p], *proof.equivalent[p])]
+        lost = [
+            p
+            for p, token in enumerate(truth)
+            if token not in (entry.recovered[p], *proof.equivalent[p])
+        ]
         if lost[:1] == [0] and attack.searched:
             faults.append("ambiguous, but the token of position 0 is not named")
     if attack.clean and attack.searched and entry.recovered != truth and entry.verdict != AMBIGUOUS:
         faults.append(f"lost: {entry.verdict}, {entry.certified}")
     denied = "none of the" in entry.certified or entry.verdict == FOREIGN
-    if denied and attack.dtype == torch.float32 and float(table.amin(1).max()) <= proof.tolerance / 2:
+    if (
+        denied
+        and attack.dtype == torch.float32
+        and float(table.amin(1).max()) <= proof.tolerance / 2
+    ):
         faults.append(f"each position has a token that fits: '{entry.certified}'")
     if entry.verdict == FOREIGN and float(table[0].min()) <= proof.tolerance / 2:
         faults.append("no token fits, but a token gives its first state")

@@ -20,7 +20,9 @@ FAMILIES: dict[str, Make] = {}
 
 
 def family(name: str) -> Callable[[Make], Make]:
-    """Register a family: from a number (of the seed), a kind of model, a site and a way to search to an attack."""
+    """Register a family: from a number (of the seed), a kind of model, a site and a way to search
+    to an attack.
+    """
     return lambda make: FAMILIES.setdefault(name, make)
 
 
@@ -30,7 +32,9 @@ def prompts(lens: Lens, seed: int, rows: int = 4, length: int = 4) -> list[list[
     return torch.randint(lens.vocabulary_size, (rows, length), generator=draw).tolist()
 
 
-def outputs(lens: Lens, site: str, ids: list[list[int]], dtype: torch.dtype = torch.float32) -> list[Tensor]:
+def outputs(
+    lens: Lens, site: str, ids: list[list[int]], dtype: torch.dtype = torch.float32
+) -> list[Tensor]:
     """What the slice gives, float32."""
     return [slice_of(lens, site, dtype).run([row])[0].float() for row in ids]
 
@@ -41,10 +45,20 @@ def noise(seed: int, like: Tensor) -> Tensor:
 
 
 def attack(
-    name: str, seed: int, kind: str, site: str, way: str, hurt: Callable[[int, Tensor], Tensor] | None = None,
-    *, foreign: bool = True, length: int = 4, **options: object,
-) -> Attack:  # fmt: skip
-    """A fresh model's outputs, each hurt by `hurt(number, states)`; foreign: no tokens give what comes of it."""
+    name: str,
+    seed: int,
+    kind: str,
+    site: str,
+    way: str,
+    hurt: Callable[[int, Tensor], Tensor] | None = None,
+    *,
+    foreign: bool = True,
+    length: int = 4,
+    **options: object,
+) -> Attack:
+    """A fresh model's outputs, each hurt by `hurt(number, states)`; foreign: no tokens give what
+    comes of it.
+    """
     lens = fresh(kind, seed)
     ids = prompts(lens, seed, length=length)
     states = outputs(lens, site, ids)
@@ -75,7 +89,9 @@ def no_number(seed: int, kind: str, site: str, way: str) -> Attack:
         states[number % len(states), : 1 if number < 3 else None] = bad
         return states
 
-    return attack("NaN and infinity", seed, kind, site, way, hurt, tolerance=(None, 1.0, 1e30)[seed % 3])
+    return attack(
+        "NaN and infinity", seed, kind, site, way, hurt, tolerance=(None, 1.0, 1e30)[seed % 3]
+    )
 
 
 @family("nearly equal rows")
@@ -84,14 +100,23 @@ def near(seed: int, kind: str, site: str, way: str) -> Attack:
     lens = fresh(kind, seed)
     table = lens.model.get_input_embeddings().weight.data
     spread = 10.0 ** -(3 + seed % 7)
-    table[10:40] = table[10] + spread * table[10].norm() / table.shape[1] ** 0.5 * noise(seed, table[10:40])
+    table[10:40] = table[10] + spread * table[10].norm() / table.shape[1] ** 0.5 * noise(
+        seed, table[10:40]
+    )
     ids = (torch.tensor(prompts(lens, seed)) % 30 + 10).tolist()
     ask = ("auto", "exhaustive", "sampled")[seed % 3]
     tolerance = (None, None, 1e-7, 1e-5, 1e-3)[seed % 5]
     return Attack(
-        "nearly equal rows", lens, site, outputs(lens, site, ids), ids, clean=tolerance is None, way=way, ask=ask,
+        "nearly equal rows",
+        lens,
+        site,
+        outputs(lens, site, ids),
+        ids,
+        clean=tolerance is None,
+        way=way,
+        ask=ask,
         tolerance=tolerance,
-    )  # fmt: skip
+    )
 
 
 @family("duplicate rows")
@@ -102,28 +127,38 @@ def duplicate(seed: int, kind: str, site: str, way: str) -> Attack:
     table[20:40] = table[:20]
     ids = (torch.tensor(prompts(lens, seed)) % 40).tolist()
     ask = ("auto", "sampled")[seed % 2]
-    return Attack("duplicate rows", lens, site, outputs(lens, site, ids), ids, clean=True, way=way, ask=ask)
+    return Attack(
+        "duplicate rows", lens, site, outputs(lens, site, ids), ids, clean=True, way=way, ask=ask
+    )
 
 
 @family("equal rows, elsewhere")
 def twins(seed: int, kind: str, site: str, way: str) -> Attack:
-    """Equal and nearly equal rows, and of each prompt something else: nothing, another order, scale or site, a stretch, noise."""
+    """Equal and nearly equal rows, and of each prompt something else: nothing, another order, scale
+    or site, a stretch, noise.
+    """
     lens = fresh(kind, seed)
     table = lens.model.get_input_embeddings().weight.data
     table[20:30], table[30:40] = table[:10], table[:10] * (1 + 10.0 ** -(3 + seed % 7))
     ids = (torch.tensor(prompts(lens, seed)) % 40).tolist()
-    states, other = outputs(lens, site, ids), "embedding" if site != "embedding" else "block.0"
+    states = outputs(lens, site, ids)
+    other = "embedding" if site != "embedding" else "block.0"
     changes: tuple[Callable[[Tensor], Tensor], ...] = (
-        lambda one: one, lambda one: one.flip(0), lambda one: one * (2.0, 1 + 1e-6, 0.0)[seed % 3],
-        lambda one: one.roll(1, 1), lambda one: one + 0.6 * one.norm() / one.numel() ** 0.5 * noise(seed, one),
-    )  # fmt: skip
+        lambda one: one,
+        lambda one: one.flip(0),
+        lambda one: one * (2.0, 1 + 1e-6, 0.0)[seed % 3],
+        lambda one: one.roll(1, 1),
+        lambda one: one + 0.6 * one.norm() / one.numel() ** 0.5 * noise(seed, one),
+    )
     picked = [(seed + number) % 6 for number in range(4)]
     states = [
         changes[pick](one) if pick < 5 else outputs(lens, other, [row])[0]
         for pick, one, row in zip(picked, states, ids, strict=True)
     ]
     truth = [row if pick == 0 else None for pick, row in zip(picked, ids, strict=True)]
-    return Attack("equal rows, elsewhere", lens, site, states, truth, way=way, unknown=bool(seed // 2 % 2))
+    return Attack(
+        "equal rows, elsewhere", lens, site, states, truth, way=way, unknown=bool(seed // 2 % 2)
+    )
 
 
 @family("the wrong model")
@@ -133,7 +168,9 @@ def wrong(seed: int, kind: str, site: str, way: str) -> Attack:
     other = copy.deepcopy(lens.model)
     draw = torch.Generator().manual_seed(seed)
     for parameter in other.parameters():
-        parameter.data.copy_(parameter.data[..., torch.randperm(parameter.shape[-1], generator=draw)])
+        parameter.data.copy_(
+            parameter.data[..., torch.randperm(parameter.shape[-1], generator=draw)]
+        )
     ids = prompts(lens, seed)
     return Attack("the wrong model", lens, site, outputs(Lens(other), site, ids), ids, way=way)
 
@@ -147,7 +184,9 @@ def off(seed: int, kind: str, site: str, way: str) -> Attack:
     for number, parameter in enumerate(other.parameters()):
         parameter.data += share * parameter.data.abs().mean() * noise(seed + number, parameter.data)
     ids = prompts(lens, seed)
-    return Attack("weights off by 1e-3 to 1e-7", lens, site, outputs(Lens(other), site, ids), ids, way=way)
+    return Attack(
+        "weights off by 1e-3 to 1e-7", lens, site, outputs(Lens(other), site, ids), ids, way=way
+    )
 
 
 @family("permuted")
@@ -185,7 +224,8 @@ def tiny(seed: int, kind: str, site: str, way: str) -> Attack:
 def soft(seed: int, kind: str, site: str, way: str) -> Attack:
     """Vectors of no token: random, between two tokens, or near one."""
     lens = fresh(kind, seed)
-    cut, ids = slice_of(lens, site), prompts(lens, seed)
+    cut = slice_of(lens, site)
+    ids = prompts(lens, seed)
     states = []
     for number, row in enumerate(ids):
         vectors = cut.embed(torch.tensor([row]))
@@ -215,27 +255,40 @@ def tokenizer(seed: int, kind: str, site: str, way: str) -> Attack:
 @family("half precision and its overflow")
 def half(seed: int, kind: str, site: str, way: str) -> Attack:
     """float16 and bfloat16, with weights that overflow in every other model."""
-    lens, dtype = fresh(kind, seed), (torch.float16, torch.bfloat16)[seed % 2]
+    lens = fresh(kind, seed)
+    dtype = (torch.float16, torch.bfloat16)[seed % 2]
     if seed % 4 >= 2:
         for parameter in lens.model.parameters():
             parameter.data *= 300
     ids = prompts(lens, seed)
-    return Attack("half precision and its overflow", lens, site, outputs(lens, site, ids, dtype), ids, way=way, dtype=dtype)
+    return Attack(
+        "half precision and its overflow",
+        lens,
+        site,
+        outputs(lens, site, ids, dtype),
+        ids,
+        way=way,
+        dtype=dtype,
+    )
 
 
 @family("another site")
 def elsewhere(seed: int, kind: str, site: str, way: str) -> Attack:
     """Outputs of another site of the same model."""
     lens = fresh(kind, seed)
-    ids, other = prompts(lens, seed), "embedding" if site != "embedding" else "block.0"
+    ids = prompts(lens, seed)
+    other = "embedding" if site != "embedding" else "block.0"
     return Attack("another site", lens, site, outputs(lens, other, ids), [None] * len(ids), way=way)
 
 
 @family("a wide tolerance")
 def wide(seed: int, kind: str, site: str, way: str) -> Attack:
     """A tolerance that holds other tokens, too, or is less than rounding may do."""
-    tolerance, ask = (0.3, 1.0, 2.0, 10.0, 1e-12, 1e-8)[seed % 6], ("auto", "sampled")[seed // 4 % 2]
-    return replace_clean(attack("a wide tolerance", seed, kind, site, way, tolerance=tolerance, ask=ask))
+    tolerance = (0.3, 1.0, 2.0, 10.0, 1e-12, 1e-8)[seed % 6]
+    ask = ("auto", "sampled")[seed // 4 % 2]
+    return replace_clean(
+        attack("a wide tolerance", seed, kind, site, way, tolerance=tolerance, ask=ask)
+    )
 
 
 def replace_clean(one: Attack) -> Attack:
@@ -244,15 +297,25 @@ def replace_clean(one: Attack) -> Attack:
     return one
 
 
-def outputs_of(lens: Lens, cutting: Callable[[Lens], SlicedModel], ids: list[list[int]]) -> list[Tensor]:
+def outputs_of(
+    lens: Lens, cutting: Callable[[Lens], SlicedModel], ids: list[list[int]]
+) -> list[Tensor]:
     """What a slice gives, float32."""
     return [cutting(lens).run([row])[0].float() for row in ids]
 
 
 def of_the_whole(
-    name: str, seed: int, lens: Lens, way: str, cutting: Callable[[Lens], SlicedModel], length: int, **options: object
+    name: str,
+    seed: int,
+    lens: Lens,
+    way: str,
+    cutting: Callable[[Lens], SlicedModel],
+    length: int,
+    **options: object,
 ) -> Attack:
-    """Prompts so short that all of their length are run to judge what a search of the whole says; some outputs are hurt."""
+    """Prompts so short that all of their length are run to judge what a search of the whole says;
+    some outputs are hurt.
+    """
     ids = prompts(lens, seed, length=length)
     states = outputs_of(lens, cutting, ids)
     truth: list[list[int] | None] = list(ids)
@@ -264,7 +327,9 @@ def of_the_whole(
 
 @family("tokens without an output")
 def hidden(seed: int, kind: str, site: str, way: str) -> Attack:
-    """The last position's output alone, of two tokens, or the outputs from the second on; two tokens share a vector."""
+    """The last position's output alone, of two tokens, or the outputs from the second on; two
+    tokens share a vector.
+    """
     lens = fresh(kind, seed, (50, 120))
     table = lens.model.get_input_embeddings().weight.data
     table[3] = table[5] * (1 + 10.0 ** -(4 + seed % 5))
@@ -282,7 +347,9 @@ def encoder(seed: int, kind: str, site: str, way: str) -> Attack:
     lens = fresh("bert", seed, (50, 120))
     site = f"block.{lens.depth - 1}" if site == "block.-1" else "block.0"
     way = list(OTHERS)[seed % 3] if way in ORDERS or "after" in way else way
-    return of_the_whole("an encoder", seed, lens, way, lambda one: Slice(sites=(site,)).on(one), 1 + seed % 2)
+    return of_the_whole(
+        "an encoder", seed, lens, way, lambda one: Slice(sites=(site,)).on(one), 1 + seed % 2
+    )
 
 
 @family("a pooled vector")
@@ -299,8 +366,12 @@ def distribution(seed: int, kind: str, site: str, way: str) -> Attack:
     """Log-probabilities after one token or two."""
     lens = fresh(kind, seed, (50, 120))
     way = "joint" if way in ORDERS or "after" in way else way
-    lens.model.get_input_embeddings().weight.data[7:14] = lens.model.get_input_embeddings().weight.data[:7]
-    return of_the_whole("the next token's distribution", seed, lens, way, NextTokenSlice, 1 + seed % 2)
+    lens.model.get_input_embeddings().weight.data[7:14] = (
+        lens.model.get_input_embeddings().weight.data[:7]
+    )
+    return of_the_whole(
+        "the next token's distribution", seed, lens, way, NextTokenSlice, 1 + seed % 2
+    )
 
 
 @family("noise that nobody knows")
@@ -310,20 +381,33 @@ def unknown(seed: int, kind: str, site: str, way: str) -> Attack:
     ids = prompts(lens, seed)
     states = outputs(lens, site, ids)
     states = [
-        one + 10.0 ** -((seed + number) % 5) * one.norm() / one.numel() ** 0.5 * noise(seed + number, one)
+        one
+        + 10.0 ** -((seed + number) % 5)
+        * one.norm()
+        / one.numel() ** 0.5
+        * noise(seed + number, one)
         for number, one in enumerate(states)
     ]
     if seed % 3 == 2:
-        states = outputs(fresh(kind, seed), site, [[(token + 1) % 50 for token in row] for row in ids], torch.bfloat16)
+        states = outputs(
+            fresh(kind, seed),
+            site,
+            [[(token + 1) % 50 for token in row] for row in ids],
+            torch.bfloat16,
+        )
         states = [one.roll(1, -1) for one in states]
         lens.model.float()
-    return Attack("noise that nobody knows", lens, site, states, [None] * len(ids), way=way, unknown=True)
+    return Attack(
+        "noise that nobody knows", lens, site, states, [None] * len(ids), way=way, unknown=True
+    )
 
 
 def attacks(count: int) -> Iterator[Attack]:
-    """`count` inversions, four an attack, all families in turn over kinds, sites and ways to search.
+    """`count` inversions, four an attack, all families in turn over kinds, sites and ways to
+    search.
 
-    Every other attack that names no tolerance is given one between 1e-12 and 10: then nothing need come back of it.
+    Every other attack that names no tolerance is given one between 1e-12 and 10: then nothing need
+    come back of it.
     """
     settings = list(product(SITES, [*ORDERS, *OTHERS], KINDS))
 
@@ -331,9 +415,11 @@ def attacks(count: int) -> Iterator[Attack]:
         for seed in numbers():
             for place, make in enumerate(FAMILIES.values()):
                 site, way, kind = settings[(5 * seed + 7 * place) % len(settings)]
-                one, draw = make(seed, kind, site, way), random.Random(1000 * seed + place)
+                one = make(seed, kind, site, way)
+                draw = random.Random(1000 * seed + place)
                 if one.tolerance is None and (seed + place) % 2:
-                    one.tolerance, one.clean = 10.0 ** draw.uniform(-12, 1), False
+                    one.tolerance = 10.0 ** draw.uniform(-12, 1)
+                    one.clean = False
                 yield one
 
     yield from islice(every(), (count + 3) // 4)

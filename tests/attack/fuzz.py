@@ -1,10 +1,12 @@
-"""Command lines drawn from the verbs' own options: none may end in a traceback, hang, or have an option ignored.
+"""Command lines drawn from the verbs' own options: none may end in a traceback, hang, or have an
+option ignored.
 
     python -m tests.attack.fuzz [COUNT] [SEED]
 
-Every verb's options, their types, bounds and choices are read from its settings and registries, so a new option is drawn
-without anybody naming it here. Values are right, at the edge, wrong, or hostile. A line may end with 0, 2 (one sentence)
-or 130; a line that takes more than LIMIT seconds of processor time, or none in IDLE looks LIMIT seconds apart, is a hang.
+Every verb's options, their types, bounds and choices are read from its settings and registries, so
+a new option is drawn without anybody naming it here. Values are right, at the edge, wrong, or
+hostile. A line may end with 0, 2 (one sentence) or 130; a line that takes more than LIMIT seconds
+of processor time, or none in IDLE looks LIMIT seconds apart, is a hang.
 """
 
 import contextlib
@@ -33,23 +35,91 @@ VERBS = verbs()
 LIMIT = 60
 IDLE = 10
 HOSTILE = [
-    "", " ", "-", "--", "*", "../..", "\x00", "é\u202e", "x" * 5000, "0", "-1", "nan", "1e400", "[", "{}", "a,b,,c", "None",
-]  # fmt: skip
-WORDS = ["block.0", "block.*", "embedding", "final_norm", "head", "nonsense", "all", "auto", "whole", "lines", "bytes", "cpu"]
+    "",
+    " ",
+    "-",
+    "--",
+    "*",
+    "../..",
+    "\x00",
+    "é\u202e",
+    "x" * 5000,
+    "0",
+    "-1",
+    "nan",
+    "1e400",
+    "[",
+    "{}",
+    "a,b,,c",
+    "None",
+]
+WORDS = [
+    "block.0",
+    "block.*",
+    "embedding",
+    "final_norm",
+    "head",
+    "nonsense",
+    "all",
+    "auto",
+    "whole",
+    "lines",
+    "bytes",
+    "cpu",
+]
 # Where a right value would begin long work: what is drawn there instead.
 SMALL = {
-    "steps": ["1", "2"], "samples": ["2"], "max_tokens": ["64", "200"], "batch": ["1", "2"], "context": ["8", "16"],
-    "windows": ["1"], "trials": ["1"], "candidates": ["4"], "budget": ["50"], "order": ["1", "2"], "train": ["0", "3"],
-    "width": ["4"], "groups": ["0", "3"], "vocabulary": ["300"], "restarts": ["1", "2"], "limit": ["1"], "neighbours": ["1"],
-    "seconds": ["2"], "accumulation": ["1"], "length": ["4"], "size": ["tiny"], "max_contexts": ["50"],
-    "arms": ["ce", "ce,headless"], "cells": ["256/16"], "rates": ["1e-3"], "seeds": ["1", "2"], "processes": ["1"],
-}  # fmt: skip
+    "steps": ["1", "2"],
+    "samples": ["2"],
+    "max_tokens": ["64", "200"],
+    "batch": ["1", "2"],
+    "context": ["8", "16"],
+    "windows": ["1"],
+    "trials": ["1"],
+    "candidates": ["4"],
+    "budget": ["50"],
+    "order": ["1", "2"],
+    "train": ["0", "3"],
+    "width": ["4"],
+    "groups": ["0", "3"],
+    "vocabulary": ["300"],
+    "restarts": ["1", "2"],
+    "limit": ["1"],
+    "neighbours": ["1"],
+    "seconds": ["2"],
+    "accumulation": ["1"],
+    "length": ["4"],
+    "size": ["tiny"],
+    "max_contexts": ["50"],
+    "arms": ["ce", "ce,headless"],
+    "cells": ["256/16"],
+    "rates": ["1e-3"],
+    "seeds": ["1", "2"],
+    "processes": ["1"],
+}
 # What does not go with the prompt, or the model, that a right line has.
-ALONE = {("flow", "windows"), ("flow", "text"), ("channel", "windows"), ("channel", "text"), ("train", "tokenizer")}
+ALONE = {
+    ("flow", "windows"),
+    ("flow", "text"),
+    ("channel", "windows"),
+    ("channel", "text"),
+    ("train", "tokenizer"),
+}
 # Options that bound the work: they are always drawn.
 BOUND = (
-    "steps", "max_tokens", "context", "windows", "limit", "seconds", "batch", "arms", "cells", "rates", "seeds", "processes",
-)  # fmt: skip
+    "steps",
+    "max_tokens",
+    "context",
+    "windows",
+    "limit",
+    "seconds",
+    "batch",
+    "arms",
+    "cells",
+    "rates",
+    "seeds",
+    "processes",
+)
 
 
 class Hang(BaseException):
@@ -65,16 +135,35 @@ class Ground:
 
         self.folder = folder
         torch.manual_seed(0)
-        config = GPT2Config(vocab_size=256, n_positions=32, n_embd=8, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+        config = GPT2Config(
+            vocab_size=256,
+            n_positions=32,
+            n_embd=8,
+            n_layer=2,
+            n_head=2,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
         GPT2LMHeadModel(config).save_pretrained(folder / "tiny")
         shutil.copytree(folder / "tiny", folder / "broken")
         (folder / "broken" / "model.safetensors").write_bytes(b"no weights")
-        (folder / "text.txt").write_text("Once upon a time there was a line.\n\nAnd then another one, longer.\n" * 12)
+        (folder / "text.txt").write_text(
+            "Once upon a time there was a line.\n\nAnd then another one, longer.\n" * 12
+        )
         (folder / "empty.txt").write_text("")
         (folder / "bytes.txt").write_bytes(bytes(range(256)))
         (folder / "rows.jsonl").write_text('{"text": "one"}\n{"other": 3}\nno json\n')
         self.models = ["tiny", "tiny", "tiny", "broken", "missing", "text.txt", *HOSTILE[:6]]
-        self.texts = ["text.txt", "text.txt", "text.txt", "empty.txt", "bytes.txt", "rows.jsonl", "missing.txt", *HOSTILE[:6]]
+        self.texts = [
+            "text.txt",
+            "text.txt",
+            "text.txt",
+            "empty.txt",
+            "bytes.txt",
+            "rows.jsonl",
+            "missing.txt",
+            *HOSTILE[:6],
+        ]
 
 
 def members(kind: Any) -> Iterator[Any]:
@@ -87,7 +176,12 @@ def members(kind: Any) -> Iterator[Any]:
 
 def literals(kind: Any) -> list[str]:
     """The words of a Literal, or of the Literals in a union."""
-    found = [word for one in members(kind) if typing.get_origin(one) is Literal for word in typing.get_args(one)]
+    found = [
+        word
+        for one in members(kind)
+        if typing.get_origin(one) is Literal
+        for word in typing.get_args(one)
+    ]
     return [str(word) for word in found]
 
 
@@ -105,13 +199,19 @@ def value_of(field: OptionField, ground: Ground, draw: random.Random) -> list[st
         return [field.flag, draw.choice([*literal, *literal, "nonsense"])]
     choices = field.option.choices
     if choices is not None:
-        return [field.flag, draw.choice([*map(str, typing.cast("Any", choices)), "nonsense", "all", "auto"])]
+        return [
+            field.flag,
+            draw.choice([*map(str, typing.cast("Any", choices)), "nonsense", "all", "auto"]),
+        ]
     if field.name in SMALL and draw.random() < 0.8:
         return [field.flag, draw.choice(SMALL[field.name])]
     if int in kinds and str not in kinds:
         return [field.flag, draw.choice(["0", "1", "2", "-1", "1.5", "x", *_edges(field)])]
     if float in kinds and str not in kinds:
-        return [field.flag, draw.choice(["0", "0.5", "1", "-0.5", "nan", "inf", "-inf", "1e-30", *_edges(field)])]
+        return [
+            field.flag,
+            draw.choice(["0", "0.5", "1", "-0.5", "nan", "inf", "-inf", "1e-30", *_edges(field)]),
+        ]
     return [field.flag, draw.choice([*WORDS, *ground.texts[:5], "1", "2"])]
 
 
@@ -125,22 +225,41 @@ def parameters(verb: str) -> tuple[Any, dict[str, OptionField], dict[str, Any]]:
     if verb in BARE:
         return None, {}, {}
     command = command_of(verb)
-    fields = {field.name: field for field in command.verb().verb.options() if not field.option.python}
-    registries = {n: f.option.choices for n, f in fields.items() if hasattr(f.option.choices, "parameters")}
+    fields = {
+        field.name: field for field in command.verb().verb.options() if not field.option.python
+    }
+    registries = {
+        n: f.option.choices for n, f in fields.items() if hasattr(f.option.choices, "parameters")
+    }
     return command, fields, registries
 
 
-# Right values of options that take any text; of the others none is drawn where a line is to be right.
+# Right values of options that take any text; of the others none is drawn where a line is to be
+# right.
 RIGHT = {
-    "text": "text.txt", "prompt": "Once upon", "tokenizer": "bytes", "sites": "block.*", "at": "block.0", "device": "cpu",
-    "measures": "drift", "cuts": "whole", "noise": "0.1", "memory": "64MiB", "token": "e",
-    "against": "x", "continuation": "ab", "tasks": "lambada", "vocabulary": "abc", "parts": "0,1",
-}  # fmt: skip
+    "text": "text.txt",
+    "prompt": "Once upon",
+    "tokenizer": "bytes",
+    "sites": "block.*",
+    "at": "block.0",
+    "device": "cpu",
+    "measures": "drift",
+    "cuts": "whole",
+    "noise": "0.1",
+    "memory": "64MiB",
+    "token": "e",
+    "against": "x",
+    "continuation": "ab",
+    "tasks": "lambada",
+    "vocabulary": "abc",
+    "parts": "0,1",
+}
 
 
 def right_value(field: OptionField, draw: random.Random) -> list[str]:
     """The words of an option with a value that may be; none where nobody knows one."""
-    kinds, named = list(members(field.type)), RIGHT.get(field.name)
+    kinds = list(members(field.type))
+    named = RIGHT.get(field.name)
     if bool in kinds:
         return [field.flag]
     if field.name in SMALL:
@@ -156,14 +275,20 @@ def right_value(field: OptionField, draw: random.Random) -> list[str]:
     return []
 
 
-def own_parameters(registry: Any, item: str, ground: Ground, draw: random.Random, *, right: bool) -> str:
-    """Parameters of the item of a registry, or of any other one, as they are written behind its name."""
+def own_parameters(
+    registry: Any, item: str, ground: Ground, draw: random.Random, *, right: bool
+) -> str:
+    """Parameters of the item of a registry, or of any other one, as they are written behind its
+    name.
+    """
     known = registry.parameters()
     fields = known.get(item, []) if right else [field for own in known.values() for field in own]
     written = []
     for field in fields:
         if draw.random() < (0.3 if right else 1.0 / len(fields)):
-            words = (right_value(field, draw) if right else value_of(field, ground, draw))[1:] or ["true"]
+            words = (right_value(field, draw) if right else value_of(field, ground, draw))[1:] or [
+                "true"
+            ]
             written.append(f"{field.name}={words[0]}")
     return ":" + ",".join(written) if written else ""
 
@@ -171,7 +296,8 @@ def own_parameters(registry: Any, item: str, ground: Ground, draw: random.Random
 def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
     """One command line: every second one made to be right, the others with values of any kind."""
     command, fields, registries = parameters(verb)
-    words, right = [verb], draw.random() < 0.5
+    words = [verb]
+    right = draw.random() < 0.5
     if command is None:
         return [*words, *draw.sample(["--json", "x", "--nonsense"], draw.randint(0, 2))]
     if command.subject:
@@ -184,12 +310,20 @@ def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
     for name, field in fields.items():
         if right and (verb, name) in ALONE:
             continue
-        needed = field.required or name in ("prompt", "tokenizer") or (name in SMALL and name in BOUND)
+        needed = (
+            field.required or name in ("prompt", "tokenizer") or (name in SMALL and name in BOUND)
+        )
         if name in command.arguments:
-            words += [draw.choice(["401", "105", "x", "9999", "7-9999"])] if verb == "reproduce" else []
+            words += (
+                [draw.choice(["401", "105", "x", "9999", "7-9999"])] if verb == "reproduce" else []
+            )
         elif name in ("out", "resume"):
             if draw.random() < 0.05:
-                chosen += ["--out", draw.choice(["/dev/null/x", "text.txt", ""])] if name == "out" else ["--resume"]
+                chosen += (
+                    ["--out", draw.choice(["/dev/null/x", "text.txt", ""])]
+                    if name == "out"
+                    else ["--resume"]
+                )
         elif needed or draw.random() < (1.5 if right else 2.0) / len(fields):
             found = right_value(field, draw) if right else value_of(field, ground, draw)
             chosen += found
@@ -216,18 +350,25 @@ def run(words: list[str]) -> tuple[int, str, float]:
             raise Hang
         signal.alarm(LIMIT)
 
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     began = time.monotonic()
     signal.signal(signal.SIGPROF, stop)
     signal.signal(signal.SIGALRM, look)
     signal.setitimer(signal.ITIMER_PROF, LIMIT)
     signal.alarm(LIMIT)
-    with mock.patch.object(sys, "argv", ["headscan", *words]), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        mock.patch.object(sys, "argv", ["headscan", *words]),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         try:
             main()
             status = 0
         except SystemExit as leaving:
-            status = leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+            status = (
+                leaving.code if isinstance(leaving.code, int) else int(leaving.code is not None)
+            )
         except Hang:
             status = 124
         except BaseException:
@@ -252,9 +393,12 @@ def faults_of(words: list[str], status: int, said: str) -> str | None:
     return None
 
 
-def attack(count: int, seed: int, verbs: list[str] | None = None) -> list[tuple[list[str], str, str]]:
+def attack(
+    count: int, seed: int, verbs: list[str] | None = None
+) -> list[tuple[list[str], str, str]]:
     """Run so many lines; what went wrong, as (words, fault, end of standard error)."""
-    draw, found = random.Random(seed), []
+    draw = random.Random(seed)
+    found = []
     here = os.getcwd()
     with tempfile.TemporaryDirectory() as folder:
         ground = Ground(Path(folder))
@@ -268,7 +412,11 @@ def attack(count: int, seed: int, verbs: list[str] | None = None) -> list[tuple[
                 fault = faults_of(words, status, said)
                 if fault is not None:
                     found.append((words, fault, said[-1500:]))
-                    print(f"{number}: {fault} ({seconds:.0f} s): headscan {' '.join(words)!r}\n{said[-1500:]}", flush=True)
+                    print(
+                        f"{number}: {fault} ({seconds:.0f} s): headscan "
+                        f"{' '.join(words)!r}\n{said[-1500:]}",
+                        flush=True,
+                    )
                 elif number % 100 == 99:
                     print(f"{number + 1} lines, {len(found)} faults", flush=True)
         finally:

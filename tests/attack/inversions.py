@@ -1,7 +1,9 @@
-"""Adversarial inversions: outputs made to draw a false word from a certificate, and the words checked against brute force.
+"""Adversarial inversions: outputs made to draw a false word from a certificate, and the words
+checked against brute force.
 
-`python -m tests.attack.inversions 500` runs them, by every method of the verb, and prints a table, a row a family of attacks
-and one a method. Every claim of an entry is compared with all tokens, or all prompts, run in float64 without a cache.
+`python -m tests.attack.inversions 500` runs them, by every method of the verb, and prints a table,
+a row a family of attacks and one a method. Every claim of an entry is compared with all tokens, or
+all prompts, run in float64 without a cache.
 """
 
 import re
@@ -27,7 +29,8 @@ from tests.attack.brute import AMBIGUOUS, FOREIGN, TRIED, UNIQUE, false_words
 from tests.inversion.conftest import build
 
 SITES = ("embedding", "block.0", "block.-1")
-# Long descents and long backtracking take most of the time where nothing is to be found; certificates know nothing of them.
+# Long descents and long backtracking take most of the time where nothing is to be found;
+# certificates know nothing of them.
 QUICK = JointSearch(restarts=1, steps=60, budget=4000, longer=())
 ORDERS: dict[str, Method] = {
     f"exact, {order}": Exact(order=order, backtracks=2, hidden=QUICK)
@@ -55,8 +58,10 @@ class Attack:
         clean: whether nothing was done to the outputs, so that an exact search must recover them.
         way, tolerance, ask, allowed: of the search, by its name in `WAYS`, and its certificate.
         cutting: the slice of a model where it is not the whole of a site.
-        length: of the prompts where it is not that of the outputs; `whole`: all prompts of this length are run, too.
-        unknown: the outputs are states that leaked, through noise of which nobody knows how much it is.
+        length: of the prompts where it is not that of the outputs; `whole`: all prompts of this
+            length are run, too.
+        unknown: the outputs are states that leaked, through noise of which nobody knows how much it
+            is.
     """
 
     family: str
@@ -83,7 +88,9 @@ class Attack:
 
     @property
     def searched(self) -> bool:
-        """Whether the search ends only where every token was tried: then what is there must be found."""
+        """Whether the search ends only where every token was tried: then what is there must be
+        found.
+        """
         return self.way in ORDERS and self.cutting is None
 
     @property
@@ -101,12 +108,17 @@ def slice_of(lens: Lens, site: str, dtype: torch.dtype = torch.float32) -> Slice
 
 def assessed(attack: Attack) -> list[PromptInversion]:
     """What comes of an attack, one entry a prompt, as the verb makes it."""
-    cut, method = attack.cut(attack.dtype), WAYS[attack.way]
+    cut = attack.cut(attack.dtype)
+    method = WAYS[attack.way]
     lengths = [attack.length or len(one) for one in attack.targets]
     problem = Problem(
-        cut=cut, targets=attack.targets, lengths=lengths, known=[{}] * len(lengths), tolerance=attack.tolerance,
+        cut=cut,
+        targets=attack.targets,
+        lengths=lengths,
+        known=[{}] * len(lengths),
+        tolerance=attack.tolerance,
         allowed=attack.allowed,
-    )  # fmt: skip
+    )
     method = method.chosen(cut, lengths, ordered=cut.slice.pool is None)
     if attack.unknown:
         problem, solutions = solve_unknown(problem, method, 0.0)
@@ -127,7 +139,10 @@ def words(attack: Attack) -> Iterator[tuple[str, list[str]]]:
         entries = assessed(attack)
     except BadInput as error:
         for _ in attack.targets:
-            yield "refused", [] if re.search("number|rounding", str(error)) else ["a refusal of something else"]
+            yield (
+                "refused",
+                [] if re.search("number|rounding", str(error)) else ["a refusal of something else"],
+            )
         return
     for number, entry in enumerate(entries):  # afterwards: brute force changes the precision
         yield entry.verdict, false_words(attack, number, entry)
@@ -140,15 +155,29 @@ def fresh(kind: str, seed: int, vocabularies: tuple[int, ...] = (50, 120, 300)) 
     def pick(*choices: int) -> int:
         return choices[int(torch.randint(len(choices), (1,), generator=draw))]
 
-    return build(kind, vocabulary=pick(*vocabularies), width=pick(16, 32, 64), depth=pick(1, 2, 3), seed=seed)
+    return build(
+        kind, vocabulary=pick(*vocabularies), width=pick(16, 32, 64), depth=pick(1, 2, 3), seed=seed
+    )
 
 
-NAMES = (UNIQUE, TRIED, AMBIGUOUS, "information absent", "not recovered", FOREIGN, "refused", "false words")
+NAMES = (
+    UNIQUE,
+    TRIED,
+    AMBIGUOUS,
+    "information absent",
+    "not recovered",
+    FOREIGN,
+    "refused",
+    "false words",
+)
 
 
 def shown(head: str, table: dict[str, Counter[str]]) -> str:
     """A table of verdicts."""
-    lines = [f"| {head} | inversions | " + " | ".join(NAMES) + " |", "|---" * (len(NAMES) + 2) + "|"]
+    lines = [
+        f"| {head} | inversions | " + " | ".join(NAMES) + " |",
+        "|---" * (len(NAMES) + 2) + "|",
+    ]
     for family, row in table.items():
         counts = [row[name] for name in NAMES]
         lines.append(f"| {family} | {sum(counts[:-1])} | " + " | ".join(map(str, counts)) + " |")
@@ -161,7 +190,11 @@ def main(count: int) -> int:
 
     families: dict[str, Counter[str]] = {}
     ways: dict[str, Counter[str]] = {}
-    faults, start, done, clean, lost = [], time.time(), 0, 0, 0
+    faults = []
+    start = time.time()
+    done = 0
+    clean = 0
+    lost = 0
     for attack in attacks(count):
         for verdict, wrong in words(attack):
             for table, key in ((families, attack.family), (ways, attack.way)):
@@ -172,7 +205,10 @@ def main(count: int) -> int:
             lost += any("lost" in one for one in wrong)
             done += 1
     print(shown("attack", families) + "\n\n" + shown("method", ways), flush=True)
-    print(f"{done} inversions, {len({f[:4] for f in faults})} attacks with false words, {time.time() - start:.0f} s")
+    print(
+        f"{done} inversions, {len({f[:4] for f in faults})} attacks with false words, "
+        f"{time.time() - start:.0f} s"
+    )
     print(f"by exact search {lost} lost of {clean} to which nothing was done")
     for one in faults[:30]:
         print(one)

@@ -1,12 +1,14 @@
-"""Runs that are killed again and again: what they end with must be, bit for bit, what an undisturbed run ends with.
+"""Runs that are killed again and again: what they end with must be, bit for bit, what an
+undisturbed run ends with.
 
     python -m tests.attack.kills [KILLS] [SEED] [VERB...]
 
-Each verb that has --resume runs on a text in a process of its own, is killed by SIGKILL at a moment drawn from one tenth of its
-run after the other, and goes on with --resume, one to three times before it may end; until it was killed KILLS times. Between two
-kills the text is sometimes exchanged for another of the same name and size, and what was stored is sometimes damaged (in a copy):
-then the run must refuse, or end with exactly what the text says. State is stored at every chance, not from the tenth second on,
-so that kills fall into storing.
+Each verb that has --resume runs on a text in a process of its own, is killed by SIGKILL at a moment
+drawn from one tenth of its run after the other, and goes on with --resume, one to three times
+before it may end; until it was killed KILLS times. Between two kills the text is sometimes
+exchanged for another of the same name and size, and what was stored is sometimes damaged (in a
+copy): then the run must refuse, or end with exactly what the text says. State is stored at every
+chance, not from the tenth second on, so that kills fall into storing.
 """
 
 import json
@@ -27,26 +29,32 @@ import numpy as np
 os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 CASES = {
-    "scan": "scan gpt-vanilla-early --text TEXT --documents paragraphs --context 16 --batch 4 --max-tokens 1600 --null "
+    "scan": "scan gpt-vanilla-early --text TEXT --documents paragraphs --context 16 --batch 4 "
+    "--max-tokens 1600 --null "
     "--sites block.0,block.3 --measures rogue --sample 20",
-    "ntp": "ntp TEXT --tokenizer gpt-vanilla-early --documents paragraphs --order 2 --memory 64KiB --max-tokens 20000 "
+    "ntp": "ntp TEXT --tokenizer gpt-vanilla-early --documents paragraphs --order 2 --memory "
+    "64KiB --max-tokens 20000 "
     "--gap 0.5 --budget 1000",
-    "train": "train gpt --text TEXT --documents paragraphs --size tiny --vocabulary 300 --context 16 --batch 2 --steps 20 "
+    "train": "train gpt --text TEXT --documents paragraphs --size tiny --vocabulary 300 "
+    "--context 16 --batch 2 --steps 20 "
     "--trainer save_steps=2 --geometry-every 6 --max-tokens 20000",
     "compare": "compare gpt-vanilla-early gpt-headless-early --text TEXT --documents paragraphs "
     "--context 16 --batch 4 --max-tokens 1600 "
     "--sites block.0,block.3 --draws 20",
     "states": "states gpt-vanilla-early --text TEXT --documents paragraphs --context 16 --batch 4 "
     "--max-tokens 40000 --sites block.0,block.3",
-    "checkup": "checkup gpt-vanilla-early --text TEXT --documents paragraphs --max-tokens 1024 --budget 2m",
+    "checkup": "checkup gpt-vanilla-early --text TEXT --documents paragraphs --max-tokens 1024 "
+    "--budget 2m",
     "flow": "flow gpt-vanilla-early --text TEXT --windows 1 --length 6 --at block.1 --trials 1",
     "channel": "channel gpt-vanilla-early --text TEXT --windows 1 --length 6 --at block.1",
     "weights": "weights gpt-vanilla",
     "invert": "invert gpt-vanilla-early --prompt PROMPT --at block.1",
-    "privacy": "privacy gpt-vanilla-early --text TEXT --sites block.0 --noise 0.8 --windows 1 --length 4 --draws 20",
+    "privacy": "privacy gpt-vanilla-early --text TEXT --sites block.0 --noise 0.8 --windows 1 "
+    "--length 4 --draws 20",
     "attribute": "attribute gpt-vanilla-early --prompt PROMPT --method occlusion",
     "remedy": "remedy VECTORS --export standardise",
-    "recover": "recover gpt-headless-early --text TEXT --documents paragraphs --max-tokens 4096 --context 16",
+    "recover": "recover gpt-headless-early --text TEXT --documents paragraphs --max-tokens 4096 "
+    "--context 16",
     "evaluate": "evaluate gpt-vanilla-early --text SETS",
     "reproduce": "reproduce 401 402",
     "tournament": "tournament --text TEXT --documents paragraphs --arms ce,ce+unigram --seeds 1 "
@@ -83,23 +91,37 @@ class Tally:
     def row(self) -> str:
         """A line of the table."""
         cells = (
-            self.verb, f"{self.seconds:.1f}", self.kills, self.storing, self.resumes, self.afresh, f"{self.equal} of {self.ends}",
-            self.exchanged, self.damaged, self.refused, len(self.lost), len(self.mixed),
-        )  # fmt: skip
+            self.verb,
+            f"{self.seconds:.1f}",
+            self.kills,
+            self.storing,
+            self.resumes,
+            self.afresh,
+            f"{self.equal} of {self.ends}",
+            self.exchanged,
+            self.damaged,
+            self.refused,
+            len(self.lost),
+            len(self.mixed),
+        )
         return f"| {' | '.join(map(str, cells))} |"
 
 
 HEAD = (
-    "| verb | seconds a run | kills | of these after storing | resumes | begun afresh | ends equal | texts exchanged | stores "
+    "| verb | seconds a run | kills | of these after storing | resumes | begun afresh | ends "
+    "equal | texts exchanged | stores "
     "damaged | of both refused | lost | mixed |\n|---|---|---|---|---|---|---|---|---|---|---|---|"
 )
 
 
 class Verb:
-    """One verb on one text in a folder, run by forks of this process, which has imported everything and computed nothing."""
+    """One verb on one text in a folder, run by forks of this process, which has imported everything
+    and computed nothing.
+    """
 
     def __init__(self, name: str, place: Path) -> None:
-        self.name, self.place = name, place
+        self.name = name
+        self.place = place
         self.text = place / "text.txt"
         self.texts = [story(1), story(2)]
         place.mkdir()
@@ -119,12 +141,17 @@ class Verb:
         return process
 
     def words(self, text: int) -> list[str]:
-        """The command line that reads one of the two texts, which lies at the place of the other from now on."""
+        """The command line that reads one of the two texts, which lies at the place of the other
+        from now on.
+        """
         self.text.write_text(self.texts[text], encoding="utf-8")
         (self.place / "sets" / "lambada").mkdir(parents=True, exist_ok=True)
         rows = [json.dumps({"text": part}) for part in self.texts[text].split("\n\n")[:40]]
         (self.place / "sets" / "lambada" / "l.jsonl").write_text("\n".join(rows), encoding="utf-8")
-        np.save(self.place / "vectors.npy", np.random.default_rng(text).standard_normal((4000, 32)).astype(np.float32))
+        np.save(
+            self.place / "vectors.npy",
+            np.random.default_rng(text).standard_normal((4000, 32)).astype(np.float32),
+        )
         given = {
             "TEXT": self.text,
             "SETS": self.place / "sets",
@@ -157,7 +184,8 @@ class Verb:
 
     def undisturbed(self, text: int) -> tuple[dict[str, Any], float]:
         """What a run ends with that nobody disturbs, and its seconds."""
-        began, out = time.monotonic(), self.place / f"undisturbed-{text}"
+        began = time.monotonic()
+        out = self.place / f"undisturbed-{text}"
         status = self.finish(self.start(out, text=text))
         assert status == 0, self.said
         return contents(out), time.monotonic() - began
@@ -169,7 +197,9 @@ def command(words: list[str]) -> None:
     from headscan.run.parts import Parts
     from headscan.states import writing
 
-    Parts.FIRST, Parts.SHARE, writing.SHARD_BYTES = 0.0, 1e9, 2**20
+    Parts.FIRST = 0.0
+    Parts.SHARE = 1e9
+    writing.SHARD_BYTES = 2**20
     sys.argv = ["headscan", *words]
     try:
         main()
@@ -184,36 +214,56 @@ def command(words: list[str]) -> None:
 def story(seed: int) -> str:
     """Paragraphs of drawn words; those of two seeds have the same length."""
     draw = random.Random(seed)
-    words = [draw.choice(["hen", "cat", "fox", "dog", "cow", "owl", "had", "saw", "and", "the"]) for _ in range(60_000)]
+    words = [
+        draw.choice(["hen", "cat", "fox", "dog", "cow", "owl", "had", "saw", "and", "the"])
+        for _ in range(60_000)
+    ]
     return "\n\n".join(" ".join(words[k : k + 30]) + "." for k in range(0, len(words), 30))
 
 
 def timeless(value: Any) -> Any:
     """A document without what differs between two runs that do the same."""
     if isinstance(value, dict):
-        if "difference" in value and any(isinstance(item, str) and "seconds" in item for item in value.values()):
+        if "difference" in value and any(
+            isinstance(item, str) and "seconds" in item for item in value.values()
+        ):
             return {}  # a tournament's difference of times
-        return {key: timeless(item) for key, item in value.items() if key not in TIMES and "seconds" not in key}
+        return {
+            key: timeless(item)
+            for key, item in value.items()
+            if key not in TIMES and "seconds" not in key
+        }
     return [timeless(item) for item in value] if isinstance(value, list) else value
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """What a finished run left: its document without times, its arrays, weights and measurements byte for byte."""
+    """What a finished run left: its document without times, its arrays, weights and measurements
+    byte for byte.
+    """
     found: dict[str, Any] = {"files": sorted(path.name for path in folder.iterdir())}
     for path in sorted(folder.rglob("*")):
         name = str(path.relative_to(folder))
         if name.startswith(("checkpoint-", ".resume")) or not path.is_file():
             continue
         if path.suffix == ".json":
-            found[name] = timeless(json.loads(path.read_text(encoding="utf-8").replace(str(folder), "OUT")))
-        elif path.suffix in (".safetensors", ".bin", ".npy", ".jsonl") and path.name != "training_args.bin":
+            found[name] = timeless(
+                json.loads(path.read_text(encoding="utf-8").replace(str(folder), "OUT"))
+            )
+        elif (
+            path.suffix in (".safetensors", ".bin", ".npy", ".jsonl")
+            and path.name != "training_args.bin"
+        ):
             found[name] = path.read_bytes()
     return found
 
 
 def stored(out: Path) -> list[Path]:
     """Files of state that an interrupted run left, but for the record of what it rests on."""
-    inside = [path for path in (out / ".resume").rglob("[!.]*") if path.is_file() and path.name != "identity.json"]
+    inside = [
+        path
+        for path in (out / ".resume").rglob("[!.]*")
+        if path.is_file() and path.name != "identity.json"
+    ]
     return [*inside, *out.glob("checkpoint-*/*.safetensors"), *out.glob("states-*.safetensors")]
 
 
@@ -234,8 +284,11 @@ def rounds(verb: Verb, kills: int, draw: random.Random) -> Tally:
     """Runs of one verb until it was killed so many times and the last run has ended."""
     one, seconds = verb.undisturbed(0)
     other, _ = verb.undisturbed(1)
-    assert one != other or (verb.words(0) == verb.words(1) and "TEXT" not in CASES[verb.name]), "the two texts give the same"
-    tally, wanted = Tally(verb.name, seconds), (one, other)
+    assert one != other or (verb.words(0) == verb.words(1) and "TEXT" not in CASES[verb.name]), (
+        "the two texts give the same"
+    )
+    tally = Tally(verb.name, seconds)
+    wanted = (one, other)
     while tally.kills < kills:  # at each tenth of a run in turn
         out = verb.place / f"run-{tally.ends}"
         disturb(verb, out, tally, wanted, draw, min(kills - tally.kills, draw.randint(1, 3)))
@@ -243,7 +296,9 @@ def rounds(verb: Verb, kills: int, draw: random.Random) -> Tally:
     return tally
 
 
-def disturb(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Random, kills: int) -> None:
+def disturb(
+    verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Random, kills: int
+) -> None:
     """One run that is killed so many times, and what it ends with."""
     began = time.monotonic()
     status: int | None = verb.kill(verb.start(out), tally.moment(draw))
@@ -261,7 +316,8 @@ def disturb(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Rando
         tally.resumes += 1
         status = verb.kill(verb.start(out, resume=True), moment)
         if status == 2 and "nothing to resume" in verb.said and not stored(out):
-            tally.afresh, tally.resumes = tally.afresh + 1, tally.resumes - 1
+            tally.afresh = tally.afresh + 1
+            tally.resumes = tally.resumes - 1
             status = verb.kill(verb.start(out), moment)
     tally.ends += 1
     if status != 0:
@@ -273,13 +329,16 @@ def disturb(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Rando
 
 
 def attacked(verb: Verb, out: Path, tally: Tally, wanted: Any, draw: random.Random) -> None:
-    """Resume a copy with another text, or after damage: it must refuse, or end with what its text says and nothing else."""
+    """Resume a copy with another text, or after damage: it must refuse, or end with what its text
+    says and nothing else.
+    """
     copy = verb.place / "copy"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(out, copy)
     text = draw.randrange(2)
     done = damage(copy, draw) if not text else "another text"
-    tally.exchanged, tally.damaged = tally.exchanged + text, tally.damaged + 1 - text
+    tally.exchanged = tally.exchanged + text
+    tally.damaged = tally.damaged + 1 - text
     status = verb.finish(verb.start(copy, resume=True, text=text))
     if status == 2:
         tally.refused += 1
@@ -318,6 +377,8 @@ def attack(kills: int, seed: int, verbs: list[str] | None = None) -> list[Tally]
 
 if __name__ == "__main__":
     given = sys.argv[1:]
-    tallies = attack(int(given[0]) if given else 20, int(given[1]) if len(given) > 1 else 0, given[2:] or None)
+    tallies = attack(
+        int(given[0]) if given else 20, int(given[1]) if len(given) > 1 else 0, given[2:] or None
+    )
     print("\n".join(["", HEAD, *(tally.row() for tally in tallies)]))
     sys.exit(any(tally.lost or tally.mixed for tally in tallies))

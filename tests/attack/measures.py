@@ -1,9 +1,11 @@
-"""Each measure and each probe of a scan, alone and all together, killed at ten places: a resumed scan ends as an undisturbed one.
+"""Each measure and each probe of a scan, alone and all together, killed at ten places: a resumed
+scan ends as an undisturbed one.
 
     python -m tests.attack.measures [NAME...]
 
-Every scan is a fork of this process, in which the model is loaded once; it kills itself by SIGKILL when it has read one tenth
-of its text, two tenths, and so on, and has stored its state at every batch. Then it is resumed.
+Every scan is a fork of this process, in which the model is loaded once; it kills itself by SIGKILL
+when it has read one tenth of its text, two tenths, and so on, and has stored its state at every
+batch. Then it is resumed.
 """
 
 import os
@@ -25,11 +27,18 @@ from headscan.run.parts import Parts
 from tests.attack.kills import contents, difference, story
 from tests.forked import fork, status_of
 
-PLACES, BATCHES, BATCH, CONTEXT = 10, 20, 2, 16
+PLACES = 10
+BATCHES = 20
+BATCH = 2
+CONTEXT = 16
 
 
-def ended(lens: Lens, text: Path, out: Path, name: str, *, resume: bool = False, place: int | None = None) -> int:
-    """The exit status of a scan in a fork, which kills itself at a tenth of its text where `place` says which."""
+def ended(
+    lens: Lens, text: Path, out: Path, name: str, *, resume: bool = False, place: int | None = None
+) -> int:
+    """The exit status of a scan in a fork, which kills itself at a tenth of its text where `place`
+    says which.
+    """
     read = None if place is None else (place + 1) * BATCHES // PLACES * BATCH * CONTEXT
 
     def progress(stage: str, done: int, total: int | None, unit: str) -> None:
@@ -37,11 +46,22 @@ def ended(lens: Lens, text: Path, out: Path, name: str, *, resume: bool = False,
             os.kill(os.getpid(), signal.SIGKILL)
 
     def work() -> None:
-        Parts.FIRST, Parts.SHARE = 0.0, 1e9
+        Parts.FIRST = 0.0
+        Parts.SHARE = 1e9
         scan(
-            lens, text, documents="paragraphs", context=CONTEXT, batch=BATCH, max_tokens=BATCHES * BATCH * CONTEXT, sample=20,
-            sites="block.0,block.3", measures=name, out=out, resume=resume, progress=progress,
-        )  # fmt: skip
+            lens,
+            text,
+            documents="paragraphs",
+            context=CONTEXT,
+            batch=BATCH,
+            max_tokens=BATCHES * BATCH * CONTEXT,
+            sample=20,
+            sites="block.0,block.3",
+            measures=name,
+            out=out,
+            resume=resume,
+            progress=progress,
+        )
 
     return status_of(fork(work, out.with_suffix(".said")))
 
@@ -49,13 +69,18 @@ def ended(lens: Lens, text: Path, out: Path, name: str, *, resume: bool = False,
 def attack(names: list[str], told: Callable[[str], None] = print) -> tuple[int, list[str]]:
     """How many scans were killed and resumed, and what went wrong."""
     torch.set_num_threads(1)
-    lens, done, wrong = Lens.load("gpt-vanilla-early"), 0, list[str]()
+    lens = Lens.load("gpt-vanilla-early")
+    done = 0
+    wrong = list[str]()
     with tempfile.TemporaryDirectory() as folder:
         text = Path(folder) / "text.txt"
         text.write_text(story(1), encoding="utf-8")
         for name in names:
-            began, whole = time.monotonic(), Path(folder) / "whole"
-            assert ended(lens, text, whole, name) == 0, whole.with_suffix(".said").read_text()[-2000:]
+            began = time.monotonic()
+            whole = Path(folder) / "whole"
+            assert ended(lens, text, whole, name) == 0, whole.with_suffix(".said").read_text()[
+                -2000:
+            ]
             for place in range(PLACES):
                 out = Path(folder) / "out"
                 killed = ended(lens, text, out, name, place=place)
@@ -71,7 +96,10 @@ def attack(names: list[str], told: Callable[[str], None] = print) -> tuple[int, 
                 done += 1
                 shutil.rmtree(out, ignore_errors=True)
             shutil.rmtree(whole)
-            told(f"{name}: {PLACES} kills, {time.monotonic() - began:.0f} s, {len(wrong)} faults up to here")
+            told(
+                f"{name}: {PLACES} kills, {time.monotonic() - began:.0f} s, {len(wrong)} faults "
+                "up to here"
+            )
     return done, wrong
 
 

@@ -1,12 +1,14 @@
-"""Mutants of models, stores and texts: none may trace back, abort, hang, exceed its memory or write outside its folder.
+"""Mutants of models, stores and texts: none may trace back, abort, hang, exceed its memory or write
+outside its folder.
 
     python -m tests.attack.mutants [COUNT] [SEED] [FOLDER]
     python -m tests.attack.mutants again SEED NUMBER...
 
-Mutant N of a seed is always the same. Each is a sound folder of tests/attack/mutations.py of which one file (now and then, one
-name) is another, and is read by the command line in a fork of this process, which has imported everything. FOLDER keeps how
-each ended (progress-SEED.jsonl), so that the same command goes on where it was stopped, and of each fault its files and what was
-said; `again` runs single ones once more.
+Mutant N of a seed is always the same. Each is a sound folder of tests/attack/mutations.py of which
+one file (now and then, one name) is another, and is read by the command line in a fork of this
+process, which has imported everything. FOLDER keeps how each ended (progress-SEED.jsonl), so that
+the same command goes on where it was stopped, and of each fault its files and what was said;
+`again` runs single ones once more.
 """
 
 import json
@@ -39,15 +41,27 @@ TOGETHER = 20  # mutants of a fork, which costs as much as two of them
 FOREVER = 300  # seconds after which a worker that ends no mutant is killed
 READS = ["--max-tokens", "64", "--context", "16"]
 WRITES = {
-    "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.symlink", "os.link", "os.truncate", "os.chmod", "os.utime",
+    "os.mkdir",
+    "os.rename",
+    "os.remove",
+    "os.rmdir",
+    "os.symlink",
+    "os.link",
+    "os.truncate",
+    "os.chmod",
+    "os.utime",
     "shutil.rmtree",
-}  # fmt: skip
+}
 HERE = {"base", "sound", "tmp", "text.txt", "outside", "m", "s", "t", "r", "out"}
 ALONE = {"subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.fork", "socket.connect"}
 
 
-def made(kinds: dict[str, Base], seed: int, number: int) -> tuple[str, dict[str, bytes | str], list[str]]:
-    """Mutant `number` of a seed: its kind, its files (a string is where a link leads), and the command line that reads it."""
+def made(
+    kinds: dict[str, Base], seed: int, number: int
+) -> tuple[str, dict[str, bytes | str], list[str]]:
+    """Mutant `number` of a seed: its kind, its files (a string is where a link leads), and the
+    command line that reads it.
+    """
     draw = random.Random(f"{seed} {number}")
     [kind] = draw.choices(list(kinds), [often for _, _, often in kinds.values()])
     named, sound, _ = kinds[kind]
@@ -57,19 +71,41 @@ def made(kinds: dict[str, Base], seed: int, number: int) -> tuple[str, dict[str,
         other = draw.choice(list(sound))
         files[name] = draw.choice((b"", sound[other], "../outside", "/dev/zero", other))
         if draw.random() < 0.4:
-            files[draw.choice((name + "x", "m/a.bin", "m/adapter_config.json", "t/c.txt", "s/c.npy"))] = files.pop(name)
+            files[
+                draw.choice((name + "x", "m/a.bin", "m/adapter_config.json", "t/c.txt", "s/c.npy"))
+            ] = files.pop(name)
     else:
         files[name] = changed(name, sound[name], draw)
     whole = draw.random() < 0.1
     if kind.startswith("model"):
-        words = ["scan" if whole else "states", named, "--text", "text.txt", *READS, "--sites", "block.*"]
+        words = [
+            "scan" if whole else "states",
+            named,
+            "--text",
+            "text.txt",
+            *READS,
+            "--sites",
+            "block.*",
+        ]
     elif kind == "result":
         return kind, files, ["figures", named, "out"]
     elif kind.startswith("store"):
         words = ["scan", named, *READS] if draw.random() < 0.3 else ["remedy", named]
     else:
-        words = ["scan" if whole else "states", "sound", "--text", named, *READS, "--sites", "block.0"]
-        words += ["--documents", draw.choice(("whole", "lines", "paragraphs", ". "))] if draw.random() < 0.5 else []
+        words = [
+            "scan" if whole else "states",
+            "sound",
+            "--text",
+            named,
+            *READS,
+            "--sites",
+            "block.0",
+        ]
+        words += (
+            ["--documents", draw.choice(("whole", "lines", "paragraphs", ". "))]
+            if draw.random() < 0.5
+            else []
+        )
     return kind, files, [*words, "--out", "out"]
 
 
@@ -86,23 +122,35 @@ def lay(files: dict[str, bytes | str]) -> None:
 
 
 class Watch:
-    """What the process does that it must not, as Python tells: writing outside its folder, programs, connections."""
+    """What the process does that it must not, as Python tells: writing outside its folder,
+    programs, connections.
+    """
 
     def __init__(self) -> None:
-        self.on, self.seen = False, list[str]()
+        self.on = False
+        self.seen = list[str]()
         self.own = (os.path.realpath("out"), os.path.realpath("tmp"))
         sys.addaudithook(self.hook)
 
     def owned(self, path: str) -> bool:
-        return path == "/dev/null" or any(path == own or path.startswith(f"{own}/") for own in self.own)
+        return path == "/dev/null" or any(
+            path == own or path.startswith(f"{own}/") for own in self.own
+        )
 
     def hook(self, event: str, given: tuple[Any, ...]) -> None:
         if not self.on:
             return
         writes = event in WRITES
-        if event == "open" and isinstance(given[0], str | bytes | os.PathLike) and isinstance(given[2], int):
+        if (
+            event == "open"
+            and isinstance(given[0], str | bytes | os.PathLike)
+            and isinstance(given[2], int)
+        ):
             writes = bool(given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
-        inside = event in WRITES and given[-1] not in (-1, None)  # by the handle of a folder that is being removed
+        inside = event in WRITES and given[-1] not in (
+            -1,
+            None,
+        )  # by the handle of a folder that is being removed
         writes = writes and not inside and isinstance(given[0], str | os.PathLike)
         if event in ALONE or (writes and not self.owned(os.path.realpath(given[0]))):
             self.seen.append(f"{event} {given[0]!s}"[:200])
@@ -110,9 +158,12 @@ class Watch:
 
 def judged(words: list[str], watch: Watch) -> tuple[int, str | None, str]:
     """Exit status, fault if any, and what was said, of the mutant that lies here."""
-    watch.seen, watch.on = [], True
+    watch.seen = []
+    watch.on = True
     used = int(time.process_time())
-    resource.setrlimit(resource.RLIMIT_CPU, (used + 3 * LIMIT, resource.RLIM_INFINITY))  # where no Python runs that could stop
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (used + 3 * LIMIT, resource.RLIM_INFINITY)
+    )  # where no Python runs that could stop
     status, said, _ = fuzz.run(words)
     watch.on = False
     fault = fuzz.faults_of(words, status, said) if status != 74 else None
@@ -133,17 +184,23 @@ def work(kinds: dict[str, Base], seed: int, first: int, last: int, log: Path) ->
     size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, resource.RLIM_INFINITY))
     fuzz.LIMIT = LIMIT
-    watch, began = Watch(), time.monotonic()
+    watch = Watch()
+    began = time.monotonic()
     with log.open("a", encoding="utf-8") as lines:
         for number in range(first, last):
             kind, files, words = made(kinds, seed, number)
             lay(files)
             status, fault, said = judged(words, watch)
-            seconds, began = time.monotonic() - began, time.monotonic()
+            seconds = time.monotonic() - began
+            began = time.monotonic()
             row = {
-                "number": number, "kind": kind, "status": status, "seconds": round(seconds, 3), "fault": fault,
+                "number": number,
+                "kind": kind,
+                "status": status,
+                "seconds": round(seconds, 3),
+                "fault": fault,
                 "said": said[-1500:],
-            }  # fmt: skip
+            }
             lines.write(json.dumps(row) + "\n")
             lines.flush()
 
@@ -172,7 +229,9 @@ def ground() -> Iterator[dict[str, Base]]:
                 Path(name).mkdir()
             kinds = bases(Path(folder) / "base")
             shutil.copytree("base/gpt2", "sound")
-            Path("text.txt").write_text("Once upon a time there was a hen.\n\nAnd then another one.\n" * 9)
+            Path("text.txt").write_text(
+                "Once upon a time there was a hen.\n\nAnd then another one.\n" * 9
+            )
             Path("outside").write_text("{}")
             reading = ["sound", "--text", "text.txt", *READS, "--out"]
             for words in (
@@ -182,7 +241,11 @@ def ground() -> Iterator[dict[str, Base]]:
             ):
                 status, said, _ = fuzz.run(words)
                 assert status == 0, said
-            saved = {f"r/{path.name}": path.read_bytes() for path in Path("tmp/scan").iterdir() if path.suffix != ".html"}
+            saved = {
+                f"r/{path.name}": path.read_bytes()
+                for path in Path("tmp/scan").iterdir()
+                if path.suffix != ".html"
+            }
             assert fuzz.run(["figures", "tmp/scan", "tmp/figures"])[0] == 0
             yield kinds | {"result": ("r", saved, 4)}
         finally:
@@ -226,13 +289,17 @@ def attack(count: int, seed: int, keep: Path) -> list[dict[str, Any]]:
             lay(files)
             place = keep / f"{seed}-{row['number']}"
             shutil.rmtree(place, ignore_errors=True)
-            shutil.copytree(next(name for name in "mstr" if os.path.exists(name)), place, symlinks=True)
+            shutil.copytree(
+                next(name for name in "mstr" if os.path.exists(name)), place, symlinks=True
+            )
             place.with_suffix(".json").write_text(json.dumps(row | {"words": words}, indent=1))
     return faults
 
 
 def again(seed: int, numbers: Iterable[int]) -> Iterator[tuple[int, str, int, str | None, str]]:
-    """The same mutants once more, in this process: number, command line, exit status, fault and what was said of each."""
+    """The same mutants once more, in this process: number, command line, exit status, fault and
+    what was said of each.
+    """
     with ground() as kinds:
         watch = Watch()
         for number in numbers:

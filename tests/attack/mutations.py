@@ -1,4 +1,6 @@
-"""Files of models, stores and texts, and what is changed in them: fields of JSON, headers, offsets, types, numbers, bytes."""
+"""Files of models, stores and texts, and what is changed in them: fields of JSON, headers, offsets,
+types, numbers, bytes.
+"""
 
 import gzip
 import io
@@ -27,26 +29,79 @@ from tests.model.tiny import gpt2, llama
 Draw = random.Random
 DEEP = "@deep"
 HOSTILE: list[Any] = [
-    None, True, False, 0, 1, -1, 3, 2**31, 2**63, 10**30, 0.5, 1e308, float("nan"), -float("inf"), "", "x", "../outside",
+    None,
+    True,
+    False,
+    0,
+    1,
+    -1,
+    3,
+    2**31,
+    2**63,
+    10**30,
+    0.5,
+    1e308,
+    float("nan"),
+    -float("inf"),
+    "",
+    "x",
+    "../outside",
     "/dev/zero",
-    "\x1b[2J\x00", "é\u202e" * 900, [], {}, [[]], [None], ["x"], [-1, 2**62], {"x": 1}, {"type": "x"}, DEEP,
-]  # fmt: skip
+    "\x1b[2J\x00",
+    "é\u202e" * 900,
+    [],
+    {},
+    [[]],
+    [None],
+    ["x"],
+    [-1, 2**62],
+    {"x": 1},
+    {"type": "x"},
+    DEEP,
+]
 KNOWN = (
-    "quantization_config", "rope_scaling", "rope_parameters", "auto_map", "transformers_weights", "dtype",
-    "tie_word_embeddings", "is_decoder",
-    "layer_types", "attn_implementation", "__metadata__", "added_tokens", "chat_template", "tokenizer_class", "_data_files",
+    "quantization_config",
+    "rope_scaling",
+    "rope_parameters",
+    "auto_map",
+    "transformers_weights",
+    "dtype",
+    "tie_word_embeddings",
+    "is_decoder",
+    "layer_types",
+    "attn_implementation",
+    "__metadata__",
+    "added_tokens",
+    "chat_template",
+    "tokenizer_class",
+    "_data_files",
     "num_labels",
-)  # fmt: skip
-MODULES = (
-    b'[{"idx": 0, "name": "0", "path": "", "type": "x.T"}, {"idx": 1, "name": "1", "path": "1_Pooling", "type": "x.Normalize"}]'
 )
-EDGES = (0, 1, -1, 7, 127, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1)
+MODULES = b'[{"idx": 0, "name": "0", "path": "", "type": "x.T"}, {"idx": 1, "name": "1", "path": "1_Pooling", "type": "x.Normalize"}]'
+EDGES = (
+    0,
+    1,
+    -1,
+    7,
+    127,
+    255,
+    2**15,
+    2**31 - 1,
+    2**31,
+    2**32 - 1,
+    2**62,
+    2**63 - 1,
+    2**63,
+    2**64 - 1,
+)
 FLOATS = (float("nan"), float("inf"), -float("inf"), 3e38, 1e-45, 0.0, -1e30)
 
 
 def dumped(value: Any, draw: Draw) -> bytes:
     """As JSON; one node, or none, is nested deeper than Python recurses."""
-    deep = draw.choice(["[" * 9**5, "[" * 9**4 + "]" * 9**4, '{"a":' * 9**4 + "1" + "}" * 9**4, "9" * 5000])
+    deep = draw.choice(
+        ["[" * 9**5, "[" * 9**4 + "]" * 9**4, '{"a":' * 9**4 + "1" + "}" * 9**4, "9" * 5000]
+    )
     said = json.dumps(value).replace(f'"{DEEP}"', deep)
     return (said.replace("{", '{"x": [], ', 1) if draw.random() < 0.05 else said).encode()
 
@@ -54,11 +109,17 @@ def dumped(value: Any, draw: Draw) -> bytes:
 def tree(value: Any, draw: Draw) -> bytes:
     """A JSON document, one node of which is another."""
     root: Any = [value]
-    parent, key = root, 0
-    while parent[key] and isinstance(parent[key], dict | list) and (parent is root or draw.random() < 0.7):
+    parent = root
+    key = 0
+    while (
+        parent[key]
+        and isinstance(parent[key], dict | list)
+        and (parent is root or draw.random() < 0.7)
+    ):
         parent = parent[key]
         key = draw.choice(list(parent) if isinstance(parent, dict) else range(len(parent)))
-    old, what = parent[key], draw.randrange(8)
+    old = parent[key]
+    what = draw.randrange(8)
     if what == 0 and parent is not root:
         del parent[key]
     elif what == 1 and isinstance(parent, dict):
@@ -66,7 +127,9 @@ def tree(value: Any, draw: Draw) -> bytes:
     elif what == 2 and isinstance(parent, list) and parent is not root:
         parent.insert(key, old)
     elif what == 3 and isinstance(old, int | float):
-        parent[key] = draw.choice([old + 1, old - 1, -old, old * 2, old * 1000, float(old), str(old), [old]])
+        parent[key] = draw.choice(
+            [old + 1, old - 1, -old, old * 2, old * 1000, float(old), str(old), [old]]
+        )
     elif what == 4 and isinstance(old, str):
         parent[key] = draw.choice([old + "x", old[:-1], old.upper(), [old], {old: old}, old * 1000])
     else:
@@ -75,12 +138,18 @@ def tree(value: Any, draw: Draw) -> bytes:
 
 
 def shaken(data: bytes, draw: Draw, spans: list[tuple[int, int]] | None = None) -> bytes:
-    """Bytes of which one place, or a few, are others; of the places that a format knows, if any are given."""
+    """Bytes of which one place, or a few, are others; of the places that a format knows, if any are
+    given.
+    """
     raw = bytearray(data)
     for _ in range(draw.choice((1, 1, 1, 2, 5))):
         raw = raw or bytearray(8)
         at = draw.choice(
-            (draw.randrange(len(raw)), draw.randrange(min(len(raw), 200)), max(0, len(raw) - 1 - draw.randrange(200)))
+            (
+                draw.randrange(len(raw)),
+                draw.randrange(min(len(raw), 200)),
+                max(0, len(raw) - 1 - draw.randrange(200)),
+            )
         )
         size = draw.choice((1, 2, 4, 8))
         if spans:
@@ -96,14 +165,17 @@ def shaken(data: bytes, draw: Draw, spans: list[tuple[int, int]] | None = None) 
         elif what == 3 and not spans and len(raw) > at + 1:
             del raw[at : at + draw.choice((1, 8, 300))]
         else:
-            raw[at : at + size] = (draw.choice((*EDGES, raw[at] + 1)) % 256**size).to_bytes(size, "little")
+            raw[at : at + size] = (draw.choice((*EDGES, raw[at] + 1)) % 256**size).to_bytes(
+                size, "little"
+            )
     return bytes(raw)
 
 
 def numbers(data: bytes, draw: Draw) -> bytes:
     """Bytes of numbers, some of which are none, or too large."""
     form = draw.choice("edf")
-    size, raw = struct.calcsize(form), bytearray(data or bytes(8))
+    size = struct.calcsize(form)
+    raw = bytearray(data or bytes(8))
     with np.errstate(all="ignore"):
         bad = np.array(draw.choice(FLOATS)).astype(form).tobytes()
     for _ in range(draw.choice((1, 3, 1 + len(raw) // size))):
@@ -114,7 +186,8 @@ def numbers(data: bytes, draw: Draw) -> bytes:
 
 def safetensors(data: bytes, draw: Draw) -> bytes:
     length = int.from_bytes(data[:8], "little")
-    head, rest = data[8 : 8 + length], data[8 + length :]
+    head = data[8 : 8 + length]
+    rest = data[8 + length :]
     if draw.random() < 0.6:
         head = tree(json.loads(head), draw)
     else:
@@ -123,37 +196,83 @@ def safetensors(data: bytes, draw: Draw) -> bytes:
     return struct.pack("<Q", length % 2**64) + head + rest
 
 
-TYPES = ("|O", "<f2", ">f8", "<i8", "|b1", "<c8", "|S4", "<M8[s]", "<U3", "|V8", "<f16", "x", "", "<f400", "|S99999999999")
-SHAPES = ("()", "(0, 8)", "(64, 0)", "(-1, 8)", "(512,)", "(8, 8, 8)", "(2, 0, 8)", "(9999999999, 8)", f"({2**62}, {2**62})",
-"(True, 8)",
-          "(64.0, 8)", "'x'", "[64, 8]", "(1, 1, 64, 8)", "(256, 2)", "(" * 300)  # fmt: skip
+TYPES = (
+    "|O",
+    "<f2",
+    ">f8",
+    "<i8",
+    "|b1",
+    "<c8",
+    "|S4",
+    "<M8[s]",
+    "<U3",
+    "|V8",
+    "<f16",
+    "x",
+    "",
+    "<f400",
+    "|S99999999999",
+)
+SHAPES = (
+    "()",
+    "(0, 8)",
+    "(64, 0)",
+    "(-1, 8)",
+    "(512,)",
+    "(8, 8, 8)",
+    "(2, 0, 8)",
+    "(9999999999, 8)",
+    f"({2**62}, {2**62})",
+    "(True, 8)",
+    "(64.0, 8)",
+    "'x'",
+    "[64, 8]",
+    "(1, 1, 64, 8)",
+    "(256, 2)",
+    "(" * 300,
+)
 
 
 def npy(data: bytes, draw: Draw) -> bytes:
     start = 10 + int.from_bytes(data[8:10], "little")
-    head, rest = data[10:start].decode(), data[start:]
+    head = data[10:start].decode()
+    rest = data[start:]
     what = draw.randrange(4)
     if what == 0:
-        head = head.replace("'<f4'", draw.choice([f"'{draw.choice(TYPES)}'", "[('a', '<f4')]", "1", "None"]))
+        head = head.replace(
+            "'<f4'", draw.choice([f"'{draw.choice(TYPES)}'", "[('a', '<f4')]", "1", "None"])
+        )
     elif what == 1:
         head = re.sub(r"\(\d.*?\)", draw.choice(SHAPES), head)
     elif what == 2:
         head = draw.choice(
-            [head.replace("False", draw.choice(("True", "1", "'x'", "__import__('os')"))), head.replace("'shape'", "'s'"), "[]"]
+            [
+                head.replace("False", draw.choice(("True", "1", "'x'", "__import__('os')"))),
+                head.replace("'shape'", "'s'"),
+                "[]",
+            ]
         )
     else:
         rest = numbers(rest, draw)
     version = draw.choice((1, 1, 2, 3, 9))
-    return data[:6] + bytes([version, 0]) + struct.pack("<H" if version == 1 else "<I", len(head)) + head.encode() + rest
+    return (
+        data[:6]
+        + bytes([version, 0])
+        + struct.pack("<H" if version == 1 else "<I", len(head))
+        + head.encode()
+        + rest
+    )
 
 
 def npz(data: bytes, draw: Draw) -> bytes:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
     name = draw.choice(list(members))
-    members[draw.choice((name, name, name, "x.txt", "../x.npy", "\x1b[2J.npy", "token_ids.npy", "documents"))] = npy(
-        members[name], draw
-    )
+    members[
+        draw.choice(
+            (name, name, name, "x.txt", "../x.npy", "\x1b[2J.npy", "token_ids.npy", "documents")
+        )
+    ] = npy(members[name], draw)
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", draw.choice((0, 0, 8, 12, 14))) as archive:
         for name, content in members.items():
@@ -163,27 +282,43 @@ def npz(data: bytes, draw: Draw) -> bytes:
 
 def column(draw: Draw, rows: int) -> Any:
     """A column of vectors in one of Arrow's many types, or of something else."""
-    flat, wide = pa.array(np.random.default_rng(0).standard_normal(rows * 8).astype(np.float32)), np.arange(0, rows * 8 + 1, 8)
+    flat = pa.array(np.random.default_rng(0).standard_normal(rows * 8).astype(np.float32))
+    wide = np.arange(0, rows * 8 + 1, 8)
     lists = pa.ListArray.from_arrays(pa.array(wide, pa.int32()), flat)
     makers: list[Callable[[], Any]] = [
-        lambda: lists, lambda: lists, lambda: lists, lambda: pa.FixedSizeListArray.from_arrays(flat, 8),
-        lambda: pa.LargeListArray.from_arrays(pa.array(wide, pa.int64()), flat), lambda: pa.array([[[0.5] * 4] * 2] * rows),
+        lambda: lists,
+        lambda: lists,
+        lambda: lists,
+        lambda: pa.FixedSizeListArray.from_arrays(flat, 8),
+        lambda: pa.LargeListArray.from_arrays(pa.array(wide, pa.int64()), flat),
+        lambda: pa.array([[[0.5] * 4] * 2] * rows),
         lambda: pa.array([None if draw.random() < 0.2 else [1.0, 2.0] for _ in range(rows)]),
-        lambda: pa.array([[1.0] * draw.randrange(4) for _ in range(rows)]), lambda: pa.array([[1.0, None]] * rows),
-        lambda: pa.array(["x" * draw.randrange(60)] * rows), lambda: pa.array([None] * rows), lambda: pa.array([True] * rows),
-        lambda: pa.array([{"a": [1.0]}] * rows), lambda: pa.array([[[]]] * rows, pa.list_(pa.list_(pa.float32()))),
+        lambda: pa.array([[1.0] * draw.randrange(4) for _ in range(rows)]),
+        lambda: pa.array([[1.0, None]] * rows),
+        lambda: pa.array(["x" * draw.randrange(60)] * rows),
+        lambda: pa.array([None] * rows),
+        lambda: pa.array([True] * rows),
+        lambda: pa.array([{"a": [1.0]}] * rows),
+        lambda: pa.array([[[]]] * rows, pa.list_(pa.list_(pa.float32()))),
         lambda: pa.array(["a", "b"] * (rows // 2) + ["a"] * (rows % 2)).dictionary_encode(),
         lambda: pa.array([b"\xff\xfe"] * rows),
-        lambda: lists.cast(pa.list_(pa.float16())), lambda: pa.array(range(rows)), lambda: pa.array([[1.0, 2.0]] * rows,
-        pa.list_view(pa.float32())),
-    ]  # fmt: skip
+        lambda: lists.cast(pa.list_(pa.float16())),
+        lambda: pa.array(range(rows)),
+        lambda: pa.array([[1.0, 2.0]] * rows, pa.list_view(pa.float32())),
+    ]
     return draw.choice(makers)()
 
 
 def table(draw: Draw) -> Any:
     """A table of a few columns that say the same number of rows."""
     rows = draw.choice((1, 7, 64, 64, 64, 0))
-    names = ["x", *draw.sample(["token_ids", "documents", "text", "x", "blocks.0.hook_resid_pre", "\x1b[2J"], draw.randrange(3))]
+    names = [
+        "x",
+        *draw.sample(
+            ["token_ids", "documents", "text", "x", "blocks.0.hook_resid_pre", "\x1b[2J"],
+            draw.randrange(3),
+        ),
+    ]
     return pa.Table.from_arrays([column(draw, rows) for _ in names], names=names)
 
 
@@ -191,7 +326,10 @@ def drawn_parquet(data: bytes, draw: Draw) -> bytes:
     sink = io.BytesIO()
     try:
         pq.write_table(
-            table(draw), sink, row_group_size=draw.choice((3, 100)), compression=draw.choice(("none", "snappy", "zstd", "gzip"))
+            table(draw),
+            sink,
+            row_group_size=draw.choice((3, 100)),
+            compression=draw.choice(("none", "snappy", "zstd", "gzip")),
         )
     except (pa.ArrowException, OSError):
         return shaken(data, draw)
@@ -200,17 +338,24 @@ def drawn_parquet(data: bytes, draw: Draw) -> bytes:
 
 def drawn_arrow(data: bytes, draw: Draw) -> bytes:
     try:
-        made, sink = table(draw), io.BytesIO()
+        made = table(draw)
+        sink = io.BytesIO()
     except pa.ArrowException:
         return shaken(data, draw)
-    with (pa.ipc.new_file if draw.random() < 0.5 else pa.ipc.new_stream)(sink, made.schema) as writer:
+    with (pa.ipc.new_file if draw.random() < 0.5 else pa.ipc.new_stream)(
+        sink, made.schema
+    ) as writer:
         writer.write_table(made, max_chunksize=draw.choice((3, 100)))
-    whole, ends = sink.getvalue(), np.arange(0, 8 * made.num_rows + 1, 8, dtype=np.int32)
+    whole = sink.getvalue()
+    ends = np.arange(0, 8 * made.num_rows + 1, 8, dtype=np.int32)
     if (
         draw.random() < 0.2 and made.num_rows
     ):  # lists that begin anywhere, where pyarrow, which wrote them, ends the process itself
         whole = whole.replace(
-            ends.tobytes(), np.random.default_rng(draw.randrange(99)).integers(-9, 999, ends.size, np.int32).tobytes()
+            ends.tobytes(),
+            np.random.default_rng(draw.randrange(99))
+            .integers(-9, 999, ends.size, np.int32)
+            .tobytes(),
         )
     return whole
 
@@ -246,29 +391,53 @@ def jsonl(data: bytes, draw: Draw) -> bytes:
 
 
 def pickled(data: bytes, draw: Draw) -> bytes:
-    made, sink = torch.randn(64, 8), io.BytesIO()
-    content = draw.choice([
-        made.to_sparse(), made.T, made.to(torch.complex64), {"a": made, 1: made}, {"a": made, "b": [made]}, [made],
-        {"a": made[:, :0]},
-        made.expand(3, 64, 8), torch.nn.Parameter(made), {"token_ids": made[:, 0]}, made[0, 0], {}, None, made.bool(),
-        made.to("meta"),
-        torch.quantize_per_tensor(made, 0.1, 0, torch.qint8), torch.nn.Linear(2, 2), {"a": made, "documents": made[:, 0].long()},
-    ])  # fmt: skip
+    made = torch.randn(64, 8)
+    sink = io.BytesIO()
+    content = draw.choice(
+        [
+            made.to_sparse(),
+            made.T,
+            made.to(torch.complex64),
+            {"a": made, 1: made},
+            {"a": made, "b": [made]},
+            [made],
+            {"a": made[:, :0]},
+            made.expand(3, 64, 8),
+            torch.nn.Parameter(made),
+            {"token_ids": made[:, 0]},
+            made[0, 0],
+            {},
+            None,
+            made.bool(),
+            made.to("meta"),
+            torch.quantize_per_tensor(made, 0.1, 0, torch.qint8),
+            torch.nn.Linear(2, 2),
+            {"a": made, "documents": made[:, 0].long()},
+        ]
+    )
     torch.save(content, sink, _use_new_zipfile_serialization=draw.random() < 0.8)
     return sink.getvalue()
 
 
-def packed(pack: Callable[[bytes], bytes], unpack: Callable[[bytes], bytes]) -> Callable[[bytes, Draw], bytes]:
+def packed(
+    pack: Callable[[bytes], bytes], unpack: Callable[[bytes], bytes]
+) -> Callable[[bytes, Draw], bytes]:
     return lambda data, draw: pack(shaken(unpack(data), draw) * draw.choice((1, 1, 50)))
 
 
 CHANGES: dict[str, Callable[[bytes, Draw], bytes]] = {
-    ".json": lambda data, draw: tree(json.loads(data), draw), ".safetensors": safetensors, ".npy": npy, ".npz": npz,
+    ".json": lambda data, draw: tree(json.loads(data), draw),
+    ".safetensors": safetensors,
+    ".npy": npy,
+    ".npz": npz,
     ".gguf": gguf,
-    ".parquet": drawn_parquet, ".arrow": drawn_arrow, ".jsonl": jsonl, ".pt": pickled, ".gz": packed(gzip.compress,
-    gzip.decompress),
+    ".parquet": drawn_parquet,
+    ".arrow": drawn_arrow,
+    ".jsonl": jsonl,
+    ".pt": pickled,
+    ".gz": packed(gzip.compress, gzip.decompress),
     ".zst": packed(zstandard.compress, zstandard.decompress),
-}  # fmt: skip
+}
 """By the ending of a file, what its format knows of; bytes are shaken in all."""
 
 
@@ -284,8 +453,14 @@ def changed(name: str, data: bytes, draw: Draw) -> bytes:
 
 def tokenizer() -> Any:
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
-    made = Tokenizer(models.BPE({word: k for k, word in enumerate([*letters, "he", "hen", "<s>"])}, [("h", "e"), ("he", "n")]))
-    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    made = Tokenizer(
+        models.BPE(
+            {word: k for k, word in enumerate([*letters, "he", "hen", "<s>"])},
+            [("h", "e"), ("he", "n")],
+        )
+    )
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
     return PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<s>")
 
 
@@ -298,7 +473,13 @@ def bases(folder: Path) -> dict[str, Base]:
     import gguf
 
     torch.manual_seed(0)
-    sizes = {"vocab_size": 259, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2}
+    sizes = {
+        "vocab_size": 259,
+        "hidden_size": 8,
+        "intermediate_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
     bert = BertForMaskedLM(BertConfig(**sizes, max_position_embeddings=32))
     shards = llama(0, **sizes)
     for name, model, most in (
@@ -310,37 +491,80 @@ def bases(folder: Path) -> dict[str, Base]:
         tokenizer().save_pretrained(folder / name)
     (folder / "gguf").mkdir()
     sizes |= {"vocab_size": 258, "hidden_size": 64, "intermediate_size": 96}
-    write(gguf, llama(0, **sizes, num_key_value_heads=2, tie_word_embeddings=False), folder / "gguf" / "tiny.gguf")
-    arrays = {"block.0": np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32), "token_ids": np.arange(64)}
-    files = {name: folder / "store" / f"a{name}" for name in (".npy", ".npz", ".safetensors", ".pt", ".arrow", ".parquet")}
+    write(
+        gguf,
+        llama(0, **sizes, num_key_value_heads=2, tie_word_embeddings=False),
+        folder / "gguf" / "tiny.gguf",
+    )
+    arrays = {
+        "block.0": np.random.default_rng(0).standard_normal((64, 8)).astype(np.float32),
+        "token_ids": np.arange(64),
+    }
+    files = {
+        name: folder / "store" / f"a{name}"
+        for name in (".npy", ".npz", ".safetensors", ".pt", ".arrow", ".parquet")
+    }
     (folder / "store").mkdir()
     np.save(files[".npy"], arrays["block.0"])
     np.savez(files[".npz"], **arrays)
     from safetensors.torch import save_file
 
-    save_file({name: torch.from_numpy(array) for name, array in arrays.items()}, files[".safetensors"])
+    save_file(
+        {name: torch.from_numpy(array) for name, array in arrays.items()}, files[".safetensors"]
+    )
     torch.save({name: torch.from_numpy(array) for name, array in arrays.items()}, files[".pt"])
     rows = pa.table({"x": list(arrays["block.0"]), "token_ids": arrays["token_ids"]})
     pq.write_table(rows, files[".parquet"])
-    with pa.OSFile(str(files[".arrow"]), "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+    with (
+        pa.OSFile(str(files[".arrow"]), "wb") as sink,
+        pa.ipc.new_file(sink, rows.schema) as writer,
+    ):
         writer.write_table(rows)
     story = b"Once upon a time there was a hen.\n\nAnd then another one, \xc3\xa9 and more.\n" * 9
-    lines = b"".join(json.dumps({"text": f"A hen, number {k}.", "n": k}).encode() + b"\n" for k in range(20))
+    lines = b"".join(
+        json.dumps({"text": f"A hen, number {k}.", "n": k}).encode() + b"\n" for k in range(20)
+    )
     sink = io.BytesIO()
     pq.write_table(pa.table({"text": ["A hen says that it is no hen."] * 30, "n": range(30)}), sink)
-    texts = {".txt": story, ".jsonl": lines, ".parquet": sink.getvalue(), ".txt.gz": gzip.compress(story),
-    ".txt.zst": zstandard.compress(story),
-             ".jsonl.zst": zstandard.compress(lines), ".parquet.gz": gzip.compress(sink.getvalue())}  # fmt: skip
+    texts = {
+        ".txt": story,
+        ".jsonl": lines,
+        ".parquet": sink.getvalue(),
+        ".txt.gz": gzip.compress(story),
+        ".txt.zst": zstandard.compress(story),
+        ".jsonl.zst": zstandard.compress(lines),
+        ".parquet.gz": gzip.compress(sink.getvalue()),
+    }
     found: dict[str, Base] = {}
     for name, often in (("gpt2", 14), ("llama", 10), ("bert", 6)):
-        found[f"model {name}"] = "m", {f"m/{path.name}": path.read_bytes() for path in (folder / name).iterdir()}, often
-    found["model bert"][1].update({"m/modules.json": MODULES, "m/1_Pooling/config.json": b'{"pooling_mode_mean_tokens": true}'})
-    found["model gguf"] = "m/tiny.gguf", {"m/tiny.gguf": (folder / "gguf" / "tiny.gguf").read_bytes()}, 10
+        found[f"model {name}"] = (
+            "m",
+            {f"m/{path.name}": path.read_bytes() for path in (folder / name).iterdir()},
+            often,
+        )
+    found["model bert"][1].update(
+        {
+            "m/modules.json": MODULES,
+            "m/1_Pooling/config.json": b'{"pooling_mode_mean_tokens": true}',
+        }
+    )
+    found["model gguf"] = (
+        "m/tiny.gguf",
+        {"m/tiny.gguf": (folder / "gguf" / "tiny.gguf").read_bytes()},
+        10,
+    )
     for ending, path in files.items():
         found[f"store {ending}"] = f"s/a{ending}", {f"s/a{ending}": path.read_bytes()}, 5
-    dataset = {"s/state.json": b'{"_data_files": [{"filename": "a.arrow"}], "_fingerprint": "x"}', "s/dataset_info.json": b"{}"}
+    dataset = {
+        "s/state.json": b'{"_data_files": [{"filename": "a.arrow"}], "_fingerprint": "x"}',
+        "s/dataset_info.json": b"{}",
+    }
     found["store dataset"] = "s", dataset | {"s/a.arrow": files[".arrow"].read_bytes()}, 4
-    found["store folder"] = "s", {f"s/{k}.safetensors": files[".safetensors"].read_bytes() for k in range(2)}, 3
+    found["store folder"] = (
+        "s",
+        {f"s/{k}.safetensors": files[".safetensors"].read_bytes() for k in range(2)},
+        3,
+    )
     found |= {f"text {end}": (f"t/a{end}", {f"t/a{end}": data}, 3) for end, data in texts.items()}
     found["text folder"] = "t", {"t/a.txt": story, "t/b.jsonl": lines}, 2
     return found

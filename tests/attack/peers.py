@@ -1,9 +1,11 @@
-"""A scan of two processes, one of which is killed: the other says so and ends within a minute, and --resume goes on.
+"""A scan of two processes, one of which is killed: the other says so and ends within a minute, and
+--resume goes on.
 
     python -m tests.attack.peers [KILLS] [SEED]
 
-Both are forks that find what `torchrun` tells its processes in their environment. A process drawn at random is killed at a
-moment drawn from the seconds of an undisturbed run; then both are resumed, and what they end with is held to that run's.
+Both are forks that find what `torchrun` tells its processes in their environment. A process drawn
+at random is killed at a moment drawn from the seconds of an undisturbed run; then both are resumed,
+and what they end with is held to that run's.
 """
 
 import os
@@ -18,7 +20,10 @@ from pathlib import Path
 from tests.attack.kills import command, contents, difference, story
 from tests.forked import start, status_of
 
-WORDS = "scan gpt-vanilla-early --documents paragraphs --context 16 --batch 4 --sites block.0,block.3 --sample 20"
+WORDS = (
+    "scan gpt-vanilla-early --documents paragraphs --context 16 --batch 4 --sites "
+    "block.0,block.3 --sample 20"
+)
 LIMIT = 60  # seconds in which the other must have ended
 ENDED = "the run had ended: not counted"
 END = 90  # more, and it is killed: it hangs
@@ -40,7 +45,9 @@ def wait(process: int, began: float) -> tuple[int, float]:
 
 
 def kill(folder: Path, victim: int, after: float, text: Path) -> tuple[float, str, str]:
-    """Seconds from a kill to the other's end, what the other said, and what is wrong, if anything; the run is then resumed."""
+    """Seconds from a kill to the other's end, what the other said, and what is wrong, if anything;
+    the run is then resumed.
+    """
     processes = run(folder / "out", text)
     time.sleep(after)
     os.kill(processes[victim], signal.SIGKILL)
@@ -50,7 +57,8 @@ def kill(folder: Path, victim: int, after: float, text: Path) -> tuple[float, st
     said = (folder / f"said.{1 - victim}").read_text().strip().splitlines()[-1:]
     if not killed or (folder / "out" / "result.json").exists():
         return seconds, ENDED, ""
-    # A process whose part was done when the first, which alone writes the result, died has nothing to say; the resume shows it.
+    # A process whose part was done when the first, which alone writes the result, died has nothing
+    # to say; the resume shows it.
     in_order = status == 0 and not said and victim == 0
     died = status == 74 and "has died" in "".join(said)
     wrong = "" if seconds < LIMIT and (died or in_order) else f"exit {status} after {seconds:.0f} s"
@@ -59,7 +67,10 @@ def kill(folder: Path, victim: int, after: float, text: Path) -> tuple[float, st
     return (
         seconds,
         "".join(said),
-        wrong or ("" if again == [0, 0] else f"resumed: {again}: {(folder / 'said.0').read_text()[-300:]}"),
+        wrong
+        or (
+            "" if again == [0, 0] else f"resumed: {again}: {(folder / 'said.0').read_text()[-300:]}"
+        ),
     )
 
 
@@ -72,23 +83,28 @@ def attack(kills: int, seed: int, folder: Path) -> list[str]:
 
     headscan.scan  # noqa: B018 (imports what the verb needs)
     torch.set_num_threads(1)
-    text, draw, found = folder / "text.txt", random.Random(seed), list[str]()
+    text = folder / "text.txt"
+    draw = random.Random(seed)
+    found = list[str]()
     text.write_text(story(1), encoding="utf-8")
     (folder / "whole").mkdir()
     began = time.monotonic()
     statuses = [status_of(process) for process in run(folder / "whole" / "out", text)]
-    length, wanted = time.monotonic() - began, contents(folder / "whole" / "out")
+    length = time.monotonic() - began
+    wanted = contents(folder / "whole" / "out")
     assert statuses == [0, 0], (folder / "whole" / "said.0").read_text()
     done = 0
     while done < kills:
         place = Path(tempfile.mkdtemp(dir=folder))
-        victim, after = draw.randrange(2), draw.random() * length
+        victim = draw.randrange(2)
+        after = draw.random() * length
         seconds, said, wrong = kill(place, victim, after, text)
         done += said != ENDED
         if not wrong and (different := difference(contents(place / "out"), wanted)):
             wrong = f"another result: {different}"
         print(
-            f"process {victim} killed after {after:.2f} of {length:.2f} s: ended {seconds:.2f} s later: {said} {wrong}",
+            f"process {victim} killed after {after:.2f} of {length:.2f} s: ended {seconds:.2f} s "
+            f"later: {said} {wrong}",
             flush=True,
         )
         found += [wrong] if wrong else []

@@ -25,7 +25,12 @@ def test_an_option_that_the_chosen_item_does_not_use_is_refused_by_name(verb):
                 users.setdefault(field.name, []).append(user)
         pairs = [(item, one) for item in registry for one in users if item not in users[one]]
         for item, one in draw.sample(pairs, min(6, len(pairs))):
-            words = [verb, *(["gpt-vanilla-early"] if command.subject else []), fields[name].flag, f"{item}:{one}=2"]
+            words = [
+                verb,
+                *(["gpt-vanilla-early"] if command.subject else []),
+                fields[name].flag,
+                f"{item}:{one}=2",
+            ]
             for other in fields.values():
                 if other.required:
                     words += [other.flag, "stories"]

@@ -1,4 +1,6 @@
-"""Forty-four of the adversarial inversions in every run of the suite; five hundred in `make attack`."""
+"""Forty-four of the adversarial inversions in every run of the suite; five hundred in `make
+attack`.
+"""
 
 from dataclasses import replace
 from itertools import islice
@@ -12,7 +14,12 @@ def test_no_adversarial_inversion_draws_a_false_word():
     every_second = islice(attacks(4 * len(FAMILIES)), 0, None, 2)
     drawn = [(attack, list(words(attack))) for attack in every_second]
     assert sum(len(found) for _, found in drawn) == 44
-    assert [(attack.family, attack.site, wrong) for attack, found in drawn for _, wrong in found if wrong] == []
+    assert [
+        (attack.family, attack.site, wrong)
+        for attack, found in drawn
+        for _, wrong in found
+        if wrong
+    ] == []
     verdicts = {verdict for _, found in drawn for verdict, _ in found}
     assert {UNIQUE, AMBIGUOUS, "not recovered"} <= verdicts
 
@@ -30,11 +37,15 @@ def test_false_words_would_be_found():
     guess = soft(1, "gpt2", "block.0", "exact, table")
     entry = assessed(guess)[0]
     assert false_words(guess, 0, entry) == []
-    assert false_words(guess, 0, replace(entry, verdict=UNIQUE, verdicts=[UNIQUE] * len(entry.recovered)))
+    assert false_words(
+        guess, 0, replace(entry, verdict=UNIQUE, verdicts=[UNIQUE] * len(entry.recovered))
+    )
 
 
 def test_equal_rows_give_one_distribution_and_are_not_called_unique():
-    """Prompts of one token: they were compared by logits with log-probabilities, and every rival lay far off."""
+    """Prompts of one token: they were compared by logits with log-probabilities, and every rival
+    lay far off.
+    """
     twins = distribution(0, "gpt2", "", "joint")
     del twins.targets[1:], twins.truth[1:]
     entry = assessed(twins)[0]

@@ -1,4 +1,5 @@
-"""10 GiB of zeros in a packed file of 328 kB: `scan` and `ntp` refuse it in a sentence and hold less than 600 MB.
+"""10 GiB of zeros in a packed file of 328 kB: `scan` and `ntp` refuse it in a sentence and hold
+less than 600 MB.
 
 python -m tests.attack.zeros
 """
@@ -29,12 +30,25 @@ def main() -> int:
                 file.write(bytes(1 << 24))
         for verb, line in LINES.items():
             began = time.monotonic()
-            words = [sys.executable, "-m", "headscan", *line, str(bomb), "--out", f"{folder}/{verb}"]
+            words = [
+                sys.executable,
+                "-m",
+                "headscan",
+                *line,
+                str(bomb),
+                "--out",
+                f"{folder}/{verb}",
+            ]
             done = subprocess.run(words, capture_output=True, text=True)
-            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024  # of the largest child up to now
+            peak = (
+                resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
+            )  # of the largest child up to now
             sentences = done.stderr.strip().splitlines()
             wrong += done.returncode != 2 or len(sentences) != 1 or peak > LIMIT
-            print(f"{verb}: exit {done.returncode}, {time.monotonic() - began:.1f} s, {peak / 1e6:.0f} MB: {sentences[-1:]}")
+            print(
+                f"{verb}: exit {done.returncode}, {time.monotonic() - began:.1f} s, "
+                f"{peak / 1e6:.0f} MB: {sentences[-1:]}"
+            )
     return int(wrong > 0)
 
 

@@ -1,4 +1,6 @@
-"""The whole way: targets, units, chats, masked models, faithfulness, and every fault of the input in one sentence."""
+"""The whole way: targets, units, chats, masked models, faithfulness, and every fault of the input
+in one sentence.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated
@@ -19,7 +21,9 @@ class Words:
     """A tokenizer of whole words with a mask and a chat template, as far as attribution needs one."""
 
     all_special_ids = (0, 1)
-    mask_token, mask_token_id, eos_token_id = "[MASK]", 1, 0
+    mask_token = "[MASK]"
+    mask_token_id = 1
+    eos_token_id = 0
     chat_template = "x"
 
     def __init__(self):
@@ -51,9 +55,15 @@ def test_the_seeds_prompt_on_a_real_model_has_all_methods_and_loads_again(storie
     assert document["tokens"][1] == "␣The"
     assert [one["method"] for one in document["maps"]] == METHODS.names()
     trust = document["faithfulness"]
-    assert trust["deletion"]["probability"][0] == pytest.approx(document["steps"][0]["probability"], abs=1e-5)
-    assert trust["insertion"]["probability"][-1] == pytest.approx(document["steps"][0]["probability"], abs=1e-5)
-    assert trust["deletion"]["probability"][-1] == pytest.approx(trust["insertion"]["probability"][0], abs=1e-5)
+    assert trust["deletion"]["probability"][0] == pytest.approx(
+        document["steps"][0]["probability"], abs=1e-5
+    )
+    assert trust["insertion"]["probability"][-1] == pytest.approx(
+        document["steps"][0]["probability"], abs=1e-5
+    )
+    assert trust["deletion"]["probability"][-1] == pytest.approx(
+        trust["insertion"]["probability"][0], abs=1e-5
+    )
     occlusion = document["maps"][METHODS.names().index("occlusion")]["faithfulness"]
     assert occlusion["deletion"]["area"] < occlusion["random"]["deletion"]
     assert found.frame().shape == (22, 6)
@@ -62,7 +72,9 @@ def test_the_seeds_prompt_on_a_real_model_has_all_methods_and_loads_again(storie
 
 def test_a_masked_model_is_asked_at_its_masks():
     lens = with_words("bert")
-    found = attribute(lens, "the cat [MASK] on the [MASK]", method="occlusion,gradient-x-input", substitute="mask")
+    found = attribute(
+        lens, "the cat [MASK] on the [MASK]", method="occlusion,gradient-x-input", substitute="mask"
+    )
     steps = found.document["steps"]
     assert [step["position"] for step in steps] == [2, 5]
     assert found.arrays["scores/occlusion"].shape == (2, 6)
@@ -75,27 +87,54 @@ def test_a_masked_model_is_asked_at_its_masks():
 def test_a_chat_goes_through_the_template_and_roles_are_kept():
     lens = with_words("gpt2")
     found = attribute(
-        lens, [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why so"}], faithfulness=False
+        lens,
+        [{"role": "system", "content": "be brief"}, {"role": "user", "content": "why so"}],
+        faithfulness=False,
     )
     assert found.document["prompt"] == "<system> be brief <user> why so <assistant>"
     assert found.document["roles"] == [None, "system", "system", None, "user", "user", None]
 
 
 def test_units_fall_on_words_and_sentences(stories):
-    prompt = read_prompt("One day, Lily went out. She didn't cry! Why?\nNo one", stories.tokenizer, stories.limits)
+    prompt = read_prompt(
+        "One day, Lily went out. She didn't cry! Why?\nNo one", stories.tokenizer, stories.limits
+    )
     words = [unit.text.replace("␣", "") for unit in find_units(prompt, "word")]
-    assert words == ["<s>", "One", "day", ",", "Lily", "went", "out", ".", "She", "didn't", "cry", "!", "Why", "?⏎", "No", "one"]
+    assert words == [
+        "<s>",
+        "One",
+        "day",
+        ",",
+        "Lily",
+        "went",
+        "out",
+        ".",
+        "She",
+        "didn't",
+        "cry",
+        "!",
+        "Why",
+        "?⏎",
+        "No",
+        "one",
+    ]
     sentences = [unit.text for unit in find_units(prompt, "sentence")]
     assert sentences == ["<s>", "␣One␣day,␣Lily␣went␣out.", "␣She␣didn't␣cry!", "␣Why?⏎", "No␣one"]
     for kind in ("token", "word", "sentence"):
-        assert sorted(i for unit in find_units(prompt, kind) for i in unit.tokens) == list(range(len(prompt)))
+        assert sorted(i for unit in find_units(prompt, kind) for i in unit.tokens) == list(
+            range(len(prompt))
+        )
 
 
 def test_bfloat16_gives_the_same_order_as_float32(stories, assets):
     half = headscan.Lens.load(str(assets / "models" / "stories260K"), dtype="bfloat16")
     for method in ("gradient-x-input", "occlusion"):
-        whole = np.array(attribute(stories, WIPERS, method=method, token=426, faithfulness=False).scores)
-        short = np.array(attribute(half, WIPERS, method=method, token=426, faithfulness=False).scores)
+        whole = np.array(
+            attribute(stories, WIPERS, method=method, token=426, faithfulness=False).scores
+        )
+        short = np.array(
+            attribute(half, WIPERS, method=method, token=426, faithfulness=False).scores
+        )
         assert np.corrcoef(whole, short)[0, 1] > 0.98
 
 
@@ -116,7 +155,9 @@ def test_rounded_weights_that_carry_no_gradient_are_refused_for_gradients_only()
     lens.model.transformer.ln_f = NoGradient(lens.model.transformer.ln_f)
     for weight in lens.model.parameters():
         weight.requires_grad_(False)
-    with pytest.raises(headscan.BadInput, match=r"No gradient comes through 'tiny gpt2'.*occlusion"):
+    with pytest.raises(
+        headscan.BadInput, match=r"No gradient comes through 'tiny gpt2'.*occlusion"
+    ):
         attribute(lens, IDS)
     assert len(attribute(lens, IDS, method="occlusion", substitute="mean").scores) == len(IDS)
 
@@ -140,7 +181,11 @@ def test_rounded_weights_that_carry_no_gradient_are_refused_for_gradients_only()
         ("a b", {"units": "chapter"}, "--units must be token, word or sentence"),
         ("a b", {"generate": 70}, "exceed|takes at most"),
         ("a b", {"generate": 0}, "at least 1"),
-        ("a b c", {"generate": 2, "method": "occlusion", "substitute": "remove"}, "removed only before one prediction"),
+        (
+            "a b c",
+            {"generate": 2, "method": "occlusion", "substitute": "remove"},
+            "removed only before one prediction",
+        ),
     ],
 )
 def test_a_fault_of_the_input_is_one_sentence(prompt, options, sentence):
@@ -154,8 +199,13 @@ def test_models_that_predict_no_next_token_are_refused():
     from transformers import GPT2Config, GPT2Model, T5Config, T5ForConditionalGeneration
 
     headless = GPT2Model(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=1, n_head=2))
-    translator = T5ForConditionalGeneration(T5Config(vocab_size=60, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4))
-    for model, sentence in ((headless, "no output layer over the vocabulary"), (translator, "is an encoder-decoder")):
+    translator = T5ForConditionalGeneration(
+        T5Config(vocab_size=60, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4)
+    )
+    for model, sentence in (
+        (headless, "no output layer over the vocabulary"),
+        (translator, "is an encoder-decoder"),
+    ):
         with pytest.raises(headscan.BadInput, match=sentence):
             attribute(headscan.Lens(model), [1, 2, 3])
 
@@ -175,17 +225,23 @@ def test_a_method_of_ones_own_is_found_everywhere(gpt2, tmp_path):
     class FromTheEnd(AttributionMethod):
         """A token counts by its distance from the end."""
 
-        words = MethodWords(title="From the end", sentence="How late.", formula="k", cost="none", source="nobody")
+        words = MethodWords(
+            title="From the end", sentence="How late.", formula="k", cost="none", source="nobody"
+        )
         power: Annotated[float, Option("Of the distance.", above=0)] = 1.0
 
         def explain(self, task):
             return task.of_tokens(np.arange(1.0, len(task.prompt) + 1)[None] ** self.power)
 
     try:
-        found = attribute(gpt2, IDS, method=[FromTheEnd(power=2), "occlusion"], substitute="mean", out=tmp_path)
+        found = attribute(
+            gpt2, IDS, method=[FromTheEnd(power=2), "occlusion"], substitute="mean", out=tmp_path
+        )
         assert found.scores[:3] == [1, 4, 9]
         assert [field.name for field in METHODS.parameters()["from-the-end"]] == ["power"]
-        with pytest.raises(headscan.BadInput, match="power is not a parameter of the attribution method occlusion"):
+        with pytest.raises(
+            headscan.BadInput, match="power is not a parameter of the attribution method occlusion"
+        ):
             METHODS.build("occlusion", {"power": 3.0})
         with pytest.raises(headscan.BadInput, match="power must be greater than 0"):
             FromTheEnd(power=0)
@@ -202,7 +258,8 @@ def test_a_method_of_ones_own_is_found_everywhere(gpt2, tmp_path):
 def test_maps_that_an_interrupted_run_had_finished_are_read_back(gpt2, tmp_path, monkeypatch):
     from headscan.attribution import run
 
-    done, score = [], run.score
+    done = []
+    score = run.score
 
     def counted(method, task, settings):
         done.append(method.name)
@@ -217,7 +274,9 @@ def test_maps_that_an_interrupted_run_had_finished_are_read_back(gpt2, tmp_path,
     with pytest.raises(headscan.BadInput, match="the prompt was"):
         attribute(gpt2, IDS[::-1], out=tmp_path, resume=True, **options)
     with pytest.raises(headscan.BadInput, match="--substitute was"):
-        attribute(gpt2, IDS, out=tmp_path, resume=True, method="occlusion,combined", substitute="zero")
+        attribute(
+            gpt2, IDS, out=tmp_path, resume=True, method="occlusion,combined", substitute="zero"
+        )
     found = attribute(gpt2, IDS, out=tmp_path, resume=True, **options)
     assert done == ["occlusion", "combined", "combined"]
     stages = []
@@ -226,9 +285,10 @@ def test_maps_that_an_interrupted_run_had_finished_are_read_back(gpt2, tmp_path,
     assert found.cost == again.cost
     assert (found.arrays["scores/combined"] == again.arrays["scores/combined"]).all()
     assert stages == [
-        ("attribution · occlusion", 0, 2, "methods"), ("attribution · combined", 1, 2, "methods"),
+        ("attribution · occlusion", 0, 2, "methods"),
+        ("attribution · combined", 1, 2, "methods"),
         ("attribution", 2, 2, "methods"),
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize(
@@ -245,7 +305,9 @@ def test_options_that_nothing_uses_or_that_exclude_each_other_are_refused(gpt2, 
         attribute(gpt2, IDS, **options)
 
 
-@pytest.mark.parametrize("given", [tuple(IDS), torch.tensor(IDS), np.array(IDS), torch.tensor([IDS])])
+@pytest.mark.parametrize(
+    "given", [tuple(IDS), torch.tensor(IDS), np.array(IDS), torch.tensor([IDS])]
+)
 def test_ids_are_taken_alike_and_need_no_tokenizer(gpt2, given):
     options = {"method": "occlusion", "substitute": "mean", "faithfulness": False, "generate": 2}
     found = attribute(gpt2, given, **options)
@@ -258,9 +320,14 @@ def test_of_an_encoder_without_a_head_the_sentence_vector_is_explained(tmp_path)
 
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=50, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32,
-        max_position_embeddings=16, initializer_range=0.2,
-    )  # fmt: skip
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=16,
+        initializer_range=0.2,
+    )
     lens = headscan.Lens(BertModel(config).eval(), name="encoder")
     ids = [3, 1, 4, 1, 5, 9]
 
@@ -281,8 +348,12 @@ def test_of_an_encoder_without_a_head_the_sentence_vector_is_explained(tmp_path)
     assert found.faithfulness.deletion.probability[0] == pytest.approx(1, abs=1e-5)
     assert headscan.load(tmp_path).document == found.document
     assert "sentence vector" in (tmp_path / "report.html").read_text()
-    removed = attribute(lens, ids, method="occlusion", substitute="remove", faithfulness=False).scores
-    assert removed == pytest.approx([1 - cosine(whole, vector(ids[:k] + ids[k + 1 :])) for k in range(6)], abs=1e-5)
+    removed = attribute(
+        lens, ids, method="occlusion", substitute="remove", faithfulness=False
+    ).scores
+    assert removed == pytest.approx(
+        [1 - cosine(whole, vector(ids[:k] + ids[k + 1 :])) for k in range(6)], abs=1e-5
+    )
     path = attribute(lens, ids, method="integrated-gradients", substitute=30, faithfulness=False)
     assert sum(path.scores) == pytest.approx(1 - cosine(whole, vector([30] * 6)), rel=1e-2)
     with pytest.raises(headscan.BadInput, match="has no slope"):
@@ -293,7 +364,9 @@ def test_of_an_encoder_without_a_head_the_sentence_vector_is_explained(tmp_path)
 
 def test_a_sentence_vector_put_against_another_text_has_a_slope():
     lens = with_words("bert")  # whose sentence vector is explained where it is asked for
-    found = attribute(lens, "the cat sat", target="sentence", against="a dog ran", faithfulness=False)
+    found = attribute(
+        lens, "the cat sat", target="sentence", against="a dog ran", faithfulness=False
+    )
     assert found.method == "gradient-x-input"
     assert "that of 'a dog ran'" in found.target.sentence
     embeds = lens.model.get_input_embeddings()(torch.tensor([found.ids])).detach().requires_grad_()
@@ -301,6 +374,12 @@ def test_a_sentence_vector_put_against_another_text_has_a_slope():
     def mean(**inputs):
         return lens.model.bert(**inputs).last_hidden_state[0].mean(0)
 
-    other = mean(input_ids=torch.tensor([attribute(lens, "a dog ran", target="sentence", faithfulness=False).ids]))
+    other = mean(
+        input_ids=torch.tensor(
+            [attribute(lens, "a dog ran", target="sentence", faithfulness=False).ids]
+        )
+    )
     torch.cosine_similarity(mean(inputs_embeds=embeds), other.detach(), dim=0).backward()
-    assert found.scores == pytest.approx((embeds.grad * embeds)[0].sum(-1).tolist(), rel=1e-3, abs=1e-7)
+    assert found.scores == pytest.approx(
+        (embeds.grad * embeds)[0].sum(-1).tolist(), rel=1e-3, abs=1e-7
+    )

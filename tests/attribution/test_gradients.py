@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.attribution import AttributionTarget, Engine, TargetStep, attribute, gradient_x_input, integrated_gradients
+from headscan.attribution import (
+    AttributionTarget,
+    Engine,
+    TargetStep,
+    attribute,
+    gradient_x_input,
+    integrated_gradients,
+)
 from tests.attribution.attribution_cases import IDS, WIPERS
 
 
@@ -35,7 +42,11 @@ def case(lens, kind):
 def test_gradient_x_input_is_captums(family, kind, request):
     attr = captum_or_skip()
     engine, embeds, target, forward = case(request.getfixturevalue(family), kind)
-    theirs = attr.InputXGradient(forward).attribute(embeds[None].clone().requires_grad_(True))[0].detach()
+    theirs = (
+        attr.InputXGradient(forward)
+        .attribute(embeds[None].clone().requires_grad_(True))[0]
+        .detach()
+    )
     ours = gradient_x_input(engine, embeds, target)
     np.testing.assert_allclose(ours[0], theirs.sum(-1).numpy(), rtol=1e-5, atol=1e-5)
     sizes = gradient_x_input(engine, embeds, target, signed=False)
@@ -51,31 +62,44 @@ def test_integrated_gradients_are_captums(family, request):
         embeds[None], baselines=baseline.expand_as(embeds)[None], n_steps=50, method="gausslegendre"
     )
     ours = integrated_gradients(engine, embeds, baseline, target, steps=50)
-    np.testing.assert_allclose(ours.scores[0], theirs[0].sum(-1).detach().numpy(), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        ours.scores[0], theirs[0].sum(-1).detach().numpy(), rtol=1e-5, atol=1e-5
+    )
 
 
 def test_on_a_real_model_both_are_captums(stories):
     attr = captum_or_skip()
     engine = Engine(stories)
     ids = stories.tokenizer(WIPERS)["input_ids"]
-    embeds, baseline = engine.embed(torch.tensor(ids)), engine.embed(torch.tensor(2))
+    embeds = engine.embed(torch.tensor(ids))
+    baseline = engine.embed(torch.tensor(2))
     target = AttributionTarget("logit", (TargetStep(len(ids) - 1, 426),))
 
     def forward(rows):
         return stories.model(inputs_embeds=rows).logits[:, -1, 426]
 
-    theirs = attr.InputXGradient(forward).attribute(embeds[None].clone().requires_grad_(True))[0].sum(-1)
+    theirs = (
+        attr.InputXGradient(forward).attribute(embeds[None].clone().requires_grad_(True))[0].sum(-1)
+    )
     scale = float(theirs.abs().max())
-    np.testing.assert_allclose(gradient_x_input(engine, embeds, target)[0], theirs.detach().numpy(), atol=1e-5 * scale)
-    theirs = attr.IntegratedGradients(forward).attribute(embeds[None], baseline.expand_as(embeds)[None], n_steps=50)
+    np.testing.assert_allclose(
+        gradient_x_input(engine, embeds, target)[0], theirs.detach().numpy(), atol=1e-5 * scale
+    )
+    theirs = attr.IntegratedGradients(forward).attribute(
+        embeds[None], baseline.expand_as(embeds)[None], n_steps=50
+    )
     ours = integrated_gradients(engine, embeds, baseline, target, steps=50)
     scale = float(theirs.sum(-1).abs().max())
-    np.testing.assert_allclose(ours.scores[0], theirs[0].sum(-1).detach().numpy(), atol=1e-5 * scale)
+    np.testing.assert_allclose(
+        ours.scores[0], theirs[0].sum(-1).detach().numpy(), atol=1e-5 * scale
+    )
 
 
 @pytest.mark.parametrize("substitute", ["auto", "mean", "zero"])
 def test_completeness_is_below_a_hundredth_at_default_steps(stories, substitute):
-    found = attribute(stories, WIPERS, method="integrated-gradients", substitute=substitute, faithfulness=False)
+    found = attribute(
+        stories, WIPERS, method="integrated-gradients", substitute=substitute, faithfulness=False
+    )
     certificate = found.document["maps"][0]["completeness"]
     assert certificate["relative_gap"][0] < 0.01
     assert sum(found.scores) == pytest.approx(certificate["whole"][0], rel=0.01)

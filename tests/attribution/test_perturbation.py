@@ -7,9 +7,21 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.attribution import AttributionTarget, Coalitions, Engine, TargetStep, attribute, find_units
+from headscan.attribution import (
+    AttributionTarget,
+    Coalitions,
+    Engine,
+    TargetStep,
+    attribute,
+    find_units,
+)
 from headscan.attribution.engine import plan
-from headscan.attribution.faithfulness import Faithfulness, FaithfulnessCurve, RandomOrders, over_predictions
+from headscan.attribution.faithfulness import (
+    Faithfulness,
+    FaithfulnessCurve,
+    RandomOrders,
+    over_predictions,
+)
 from headscan.attribution.run import findings
 from headscan.attribution.target import Unit
 from headscan.text.prompts import read_prompt
@@ -23,9 +35,21 @@ from tests.reference import attribution as reference
 def test_occlusion_is_its_definition(family, kind, substitute, request):
     lens = request.getfixturevalue(family)
     options = {"against": 4, "token": 9} if kind == "contrast" else {"token": 9}
-    found = attribute(lens, IDS, method="occlusion", target=kind, substitute=substitute, faithfulness=False, **options)
+    found = attribute(
+        lens,
+        IDS,
+        method="occlusion",
+        target=kind,
+        substitute=substitute,
+        faithfulness=False,
+        **options,
+    )
     embeds = lens.model.get_input_embeddings()(torch.tensor(IDS)).detach()
-    vector = {"zero": torch.zeros_like(embeds[0]), "remove": None, 13: lens.input_embeddings[13].detach()}[substitute]
+    vector = {
+        "zero": torch.zeros_like(embeds[0]),
+        "remove": None,
+        13: lens.input_embeddings[13].detach(),
+    }[substitute]
     expected = reference.occlusion(lens.model, embeds, vector, len(IDS) - 1, kind, 9, 4)
     np.testing.assert_allclose(found.scores, expected, rtol=1e-4, atol=1e-5)
     assert found.cost.shared_prefix
@@ -33,9 +57,13 @@ def test_occlusion_is_its_definition(family, kind, substitute, request):
 
 def test_occlusion_on_a_real_model_is_its_definition(stories):
     ids = stories.tokenizer(WIPERS)["input_ids"]
-    found = attribute(stories, ids, method="occlusion", substitute="eos", token=426, faithfulness=False)
+    found = attribute(
+        stories, ids, method="occlusion", substitute="eos", token=426, faithfulness=False
+    )
     embeds = stories.input_embeddings[torch.tensor(ids)].detach()
-    expected = reference.occlusion(stories.model, embeds, stories.input_embeddings[2].detach(), len(ids) - 1, "logit", 426)
+    expected = reference.occlusion(
+        stories.model, embeds, stories.input_embeddings[2].detach(), len(ids) - 1, "logit", 426
+    )
     np.testing.assert_allclose(found.scores, expected, atol=2e-5 * np.abs(expected).max())
 
 
@@ -52,7 +80,9 @@ def game(lens, ids, packed=True, rows=None):
 def test_a_shared_prefix_and_small_batches_change_nothing(llama):
     random = np.random.default_rng(0)
     keep = random.random((40, len(IDS))) < 0.7
-    plain, shared, small = (game(llama, IDS, packed=p, rows=r) for p, r in ((False, None), (True, None), (True, 3)))
+    plain, shared, small = (
+        game(llama, IDS, packed=p, rows=r) for p, r in ((False, None), (True, None), (True, 3))
+    )
     values = plain.values(keep)
     assert not np.allclose(values, values[0])
     for other in (shared, small):
@@ -72,7 +102,12 @@ def test_the_prefix_saves_tokens(llama):
     assert counts[1] < 0.6 * counts[0]
 
 
-UNITS = [Unit((0,), "a"), Unit((1,), "b"), Unit((2, 3, 4), "cde"), *(Unit((k,), "f") for k in range(5, len(IDS)))]
+UNITS = [
+    Unit((0,), "a"),
+    Unit((1,), "b"),
+    Unit((2, 3, 4), "cde"),
+    *(Unit((k,), "f") for k in range(5, len(IDS))),
+]
 
 
 def test_units_are_taken_away_together(gpt2, monkeypatch):
@@ -90,26 +125,36 @@ def test_units_are_taken_away_together(gpt2, monkeypatch):
 
 def test_a_continuation_is_occluded_in_one_pass_as_step_by_step(llama):
     lens = build("llama", seed=3)
-    lens.tokenizer = type("Bare", (), {"decode": lambda self, ids: f"<{ids[0]}>", "eos_token_id": 1})()
+    lens.tokenizer = type(
+        "Bare", (), {"decode": lambda self, ids: f"<{ids[0]}>", "eos_token_id": 1}
+    )()
     whole = attribute(lens, IDS[:6], method="occlusion", generate=3, faithfulness=False)
     generated = whole.document["target"]["ids"]
     steps = whole.arrays["scores/occlusion"]
     assert steps.shape == (3, 8)
     for k, token in enumerate(generated):
-        alone = attribute(lens, (IDS[:6] + generated)[: 6 + k], method="occlusion", faithfulness=False)
+        alone = attribute(
+            lens, (IDS[:6] + generated)[: 6 + k], method="occlusion", faithfulness=False
+        )
         assert alone.document["target"]["ids"] == [token]
         np.testing.assert_allclose(steps[k, : 6 + k], alone.scores, atol=1e-4)
         np.testing.assert_allclose(steps[k, 6 + k :], 0, atol=1e-6)
 
 
 def test_faithfulness_of_a_continuation_has_intervals_over_its_predictions(gpt2):
-    """Student's, of numbers that are those of each prediction by itself; of one prediction random orders alone have any."""
+    """Student's, of numbers that are those of each prediction by itself; of one prediction random
+    orders alone have any.
+    """
     ids = IDS[:6]
     result = attribute(gpt2, ids, method="occlusion", substitute="mean", generate=4)
-    found, said = result.faithfulness, ids + [step.id for step in result.steps]
+    found = result.faithfulness
+    said = ids + [step.id for step in result.steps]
     alone = [
-        attribute(gpt2, said[: 6 + k], method="occlusion", substitute="mean", token=said[6 + k]).faithfulness for k in range(4)
-    ]  # fmt: skip
+        attribute(
+            gpt2, said[: 6 + k], method="occlusion", substitute="mean", token=said[6 + k]
+        ).faithfulness
+        for k in range(4)
+    ]
     for name in ("deletion", "insertion"):
         values = np.array([getattr(one, name).area for one in alone])
         reach = 3.182446 * values.std(ddof=1) / 2
@@ -120,12 +165,23 @@ def test_faithfulness_of_a_continuation_has_intervals_over_its_predictions(gpt2)
     assert found.gain == pytest.approx(found.random.deletion - found.deletion.area)
     assert (found.no_interval, alone[0].deletion.area_interval) == (None, None)
     assert "too few" in alone[0].no_interval.lower()
-    assert alone[0].random.deletion_interval[0] < alone[0].random.deletion < alone[0].random.deletion_interval[1]
+    assert (
+        alone[0].random.deletion_interval[0]
+        < alone[0].random.deletion
+        < alone[0].random.deletion_interval[1]
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "way"),
-    [("qwen3", "packed"), ("gpt_neox", "packed"), ("opt", None), ("gemma2", None), ("mistral", None), ("bloom", None)],
+    [
+        ("qwen3", "packed"),
+        ("gpt_neox", "packed"),
+        ("opt", None),
+        ("gemma2", None),
+        ("mistral", None),
+        ("bloom", None),
+    ],
 )
 def test_the_short_cut_is_taken_where_it_holds_and_only_there(name, way):
     lens = family(name)
@@ -134,7 +190,11 @@ def test_the_short_cut_is_taken_where_it_holds_and_only_there(name, way):
     engine.share(embeds)
     if way == "packed":
         assert engine.packs
-    if name in ("mistral", "bloom", "gemma2"):  # a window shorter than the prompt, biases by distance, capped scores
+    if name in (
+        "mistral",
+        "bloom",
+        "gemma2",
+    ):  # a window shorter than the prompt, biases by distance, capped scores
         assert not engine.packs
     found = attribute(lens, IDS, method="occlusion", substitute=13, token=9, faithfulness=False)
     substitute = engine.embed(torch.tensor(13))  # some families scale what the table holds
@@ -162,16 +222,23 @@ def trusted(gain: tuple[float, float], insertion: tuple[float, float]) -> str:
 
 @pytest.mark.parametrize(
     ("gain", "insertion", "code"),
-    [((0.01, 0.3), (-0.1, 0.1), "FAITHFUL"), ((0.01, 0.3), (-0.2, -0.1), "UNDECIDED"), ((-0.1, 0.02), (-0.1, 0.0), "UNFAITHFUL"),
-     ((-0.3, -0.1), (-0.2, -0.1), "UNFAITHFUL"),
-     ((-0.1, 0.02), (-0.05, 0.2), "UNDECIDED"), ((-0.1, 0.02), (0.01, 0.2), "UNDECIDED"),
-     ((-0.1, 0.2), (-0.1, 0.1), "UNDECIDED")],
-)  # fmt: skip
+    [
+        ((0.01, 0.3), (-0.1, 0.1), "FAITHFUL"),
+        ((0.01, 0.3), (-0.2, -0.1), "UNDECIDED"),
+        ((-0.1, 0.02), (-0.1, 0.0), "UNFAITHFUL"),
+        ((-0.3, -0.1), (-0.2, -0.1), "UNFAITHFUL"),
+        ((-0.1, 0.02), (-0.05, 0.2), "UNDECIDED"),
+        ((-0.1, 0.02), (0.01, 0.2), "UNDECIDED"),
+        ((-0.1, 0.2), (-0.1, 0.1), "UNDECIDED"),
+    ],
+)
 def test_a_map_is_called_unfaithful_only_where_that_was_seen(gain, insertion, code):
     assert trusted(gain, insertion) == code
 
 
-def test_intervals_of_areas_stay_in_their_range_and_one_prediction_has_orders_enough_for_an_alarm(gpt2):
+def test_intervals_of_areas_stay_in_their_range_and_one_prediction_has_orders_enough_for_an_alarm(
+    gpt2,
+):
     """19 orders of one prediction: the chance that the map's own is the least of 20 is .05."""
     found = attribute(gpt2, IDS, method="occlusion", substitute="zero").faithfulness
     for low, high in (found.random.deletion_interval, found.random.insertion_interval):

@@ -14,9 +14,16 @@ from tests.attribution.attribution_cases import IDS
 def folder(tmp_path_factory):
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=60, hidden_size=128, intermediate_size=256, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=64, initializer_range=0.1, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
+        vocab_size=60,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        max_position_embeddings=64,
+        initializer_range=0.1,
+        bos_token_id=1,
+        eos_token_id=2,
+    )
     path = tmp_path_factory.mktemp("llama")
     LlamaForCausalLM(config).save_pretrained(path)
     return str(path)
@@ -41,12 +48,16 @@ def test_every_method_runs_or_says_why_not(folder, way):
         assert np.isfinite(found).all()
         assert np.corrcoef(exact, found)[0, 1] > (0.85 if way == "4bit" else 0.99), method
     # On a CPU, the kernels for 4 bits have no backward pass; 8 bits and bfloat16 have.
-    without = [(method, True) for method in ("gradient-x-input", "integrated-gradients", "combined")]
+    without = [
+        (method, True) for method in ("gradient-x-input", "integrated-gradients", "combined")
+    ]
     assert refused in ([], without if way == "4bit" else [])
 
 
 def test_a_staircase_is_not_cut_for_ever(folder):
     pytest.importorskip("bitsandbytes")
     lens = headscan.Lens.load(folder, dtype="8bit")
-    found = attribute(lens, IDS, method="integrated-gradients", substitute="mean", token=9, faithfulness=False)
+    found = attribute(
+        lens, IDS, method="integrated-gradients", substitute="mean", token=9, faithfulness=False
+    )
     assert found.document["maps"][0]["completeness"]["evaluations"] < 1500

@@ -1,4 +1,6 @@
-"""Four sentences of Badger's article on input attribution that are about an implementation: this one does what they say."""
+"""Four sentences of Badger's article on input attribution that are about an implementation: this
+one does what they say.
+"""
 
 from dataclasses import replace
 
@@ -16,14 +18,24 @@ IDS = [3, 14, 15, 9, 26, 5]
 @pytest.fixture(scope="module")
 def small() -> Lens:
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=40, n_embd=16, n_layer=2, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=40,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        n_positions=16,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return Lens(GPT2LMHeadModel(config).eval(), name="small")
 
 
 def test_gradient_times_input_is_the_slope_along_each_embedding(small):
     engine = Engine(small)
     embeds = engine.embed(torch.tensor(IDS))
-    signed = gradient_x_input(engine, embeds, AttributionTarget("all", (TargetStep(len(IDS) - 1, 0),)))[0]
+    signed = gradient_x_input(
+        engine, embeds, AttributionTarget("all", (TargetStep(len(IDS) - 1, 0),))
+    )[0]
     slopes = []
     for place in range(len(IDS)):
         rows = embeds.repeat(2, 1, 1)
@@ -35,10 +47,17 @@ def test_gradient_times_input_is_the_slope_along_each_embedding(small):
 
 
 def test_occlusion_is_the_distance_of_outputs_with_one_token_replaced(small):
-    found = np.array(attribute(small, IDS, method="occlusion", target="all", substitute=0, faithfulness=False).scores)
+    found = np.array(
+        attribute(
+            small, IDS, method="occlusion", target="all", substitute=0, faithfulness=False
+        ).scores
+    )
     with torch.no_grad():
         last = small.model(input_ids=torch.tensor([IDS])).logits[0, -1]
-        tried = [small.model(input_ids=torch.tensor([[*IDS[:k], 0, *IDS[k + 1 :]]])).logits[0, -1] for k in range(len(IDS))]
+        tried = [
+            small.model(input_ids=torch.tensor([[*IDS[:k], 0, *IDS[k + 1 :]]])).logits[0, -1]
+            for k in range(len(IDS))
+        ]
     loop = np.array([float((one - last).abs().sum()) for one in tried])
     assert np.abs(found - loop).max() < 1e-4 * loop.max()
 

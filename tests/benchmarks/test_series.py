@@ -37,7 +37,9 @@ def series(bench, names=(), **options):
 
 def test_a_stopped_series_goes_on(bench):
     broken = bench.HERE / "absent"
-    (bench.HERE / "second.py").write_text(f'"""Two."""\nfrom pathlib import Path\nprint(Path({str(broken)!r}).read_text())\n')
+    (bench.HERE / "second.py").write_text(
+        f'"""Two."""\nfrom pathlib import Path\nprint(Path({str(broken)!r}).read_text())\n'
+    )
     with pytest.raises(BadInput, match=r"^second failed"):
         series(bench)
     assert list(bench.sections()) == ["first", "third"]
@@ -45,7 +47,9 @@ def test_a_stopped_series_goes_on(bench):
     series(bench, resume=True)
     assert list(bench.sections()) == ["first", "second", "third"]
     assert (bench.HERE / "first.n").read_text() == "x"
-    assert bench.sections()["first"].startswith("## One is first\n\n`python benchmarks/first.py`, 2")
+    assert bench.sections()["first"].startswith(
+        "## One is first\n\n`python benchmarks/first.py`, 2"
+    )
     assert (bench.HERE / "out" / "protocol.json").is_file()
     with pytest.raises(BadInput, match="nothing to resume"):
         series(bench, resume=True)
@@ -64,11 +68,15 @@ def test_a_changed_script_is_measured_again_and_what_was_written_by_hand_stays(b
     (bench.HERE / "second.py").write_text("raise SystemExit(1)\n")
     with pytest.raises(BadInput):
         series(bench)
-    bench.PAGE.write_text(bench.PAGE.read_text().replace("| first |", f"| first |\n\n{bench.BY_HAND}\nWhy so."))
+    bench.PAGE.write_text(
+        bench.PAGE.read_text().replace("| first |", f"| first |\n\n{bench.BY_HAND}\nWhy so.")
+    )
     for name in ("first", "second"):
         (bench.HERE / f"{name}.py").write_text(COUNTS.format(name=f"new {name}"))
     series(bench, resume=True)
-    assert [len((bench.HERE / f"{name}.n").read_text()) for name in ("first", "second", "third")] == [2, 1, 1]
+    assert [
+        len((bench.HERE / f"{name}.n").read_text()) for name in ("first", "second", "third")
+    ] == [2, 1, 1]
     assert bench.sections()["first"].endswith(f"| new first |\n\n{bench.BY_HAND}\nWhy so.")
 
 

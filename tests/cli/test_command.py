@@ -1,4 +1,6 @@
-"""A command is made of its verb's settings: every option is there once, and one that is not used is refused by name."""
+"""A command is made of its verb's settings: every option is there once, and one that is not used is
+refused by name.
+"""
 
 import inspect
 import io
@@ -16,7 +18,17 @@ from rich.text import Text
 import headscan as package
 from headscan import cli
 from headscan.cli.command import Command
-from headscan.run import CommandLine, Option, Out, Progressing, Registry, Result, Settings, running, verb
+from headscan.run import (
+    CommandLine,
+    Option,
+    Out,
+    Progressing,
+    Registry,
+    Result,
+    Settings,
+    running,
+    verb,
+)
 from tests.command_line import headscan
 
 METHODS: Registry[type] = Registry("method")
@@ -49,7 +61,9 @@ class Worked(Result):
 @verb("work")
 def work(
     model: str,
-    prompt: Annotated[list[str] | None, Option("A prompt; again for more.", repeat=True, content=True)] = None,
+    prompt: Annotated[
+        list[str] | None, Option("A prompt; again for more.", repeat=True, content=True)
+    ] = None,
     *,
     method: Annotated[str | Settings, Option("How.", choices=METHODS)] = "plain",
     verify: Annotated[bool, Option("Whether to check.")] = True,
@@ -60,11 +74,14 @@ def work(
     command: CommandLine = None,
     progress: Progressing = None,
 ) -> Worked:
-    return Worked(protocol=running()[1].protocol(), seen=repr((model, prompt, method, verify, share)))
+    return Worked(
+        protocol=running()[1].protocol(), seen=repr((model, prompt, method, verify, share))
+    )
 
 
 def run(*words, status=0):
-    out, err = io.StringIO(), io.StringIO()
+    out = io.StringIO()
+    err = io.StringIO()
     with (
         mock.patch.object(sys, "argv", ["headscan", "work", *words]),
         mock.patch.object(cli, "command_of", return_value=Command(verb=lambda: work)),
@@ -88,14 +105,28 @@ def test_what_is_not_given_keeps_the_settings_default():
 
 
 def test_options_reach_the_settings_and_the_items():
-    words = ("m", "--prompt", "a", "--prompt", "b", "--method", "stepped:steps=4", "--no-verify", "--share", ".25")
+    words = (
+        "m",
+        "--prompt",
+        "a",
+        "--prompt",
+        "b",
+        "--method",
+        "stepped:steps=4",
+        "--no-verify",
+        "--share",
+        ".25",
+    )
     assert "('m', ['a', 'b'], 'stepped:steps=4', False, 0.25)" in run(*words).replace("\n", "")
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--method", "plain:steps=4"), "steps is not a parameter of the method plain; it belongs to stepped."),
+        (
+            ("--method", "plain:steps=4"),
+            "steps is not a parameter of the method plain; it belongs to stepped.",
+        ),
         (("--method", "stepped:steps=0"), "steps must be at least 1"),
         (("--method", "auto"), "no method 'auto'"),
         (("--share", "nan"), "--share must be a finite number"),
@@ -148,25 +179,39 @@ def test_the_nearest_name_is_suggested(words, near):
 
 
 def test_every_tool_sees_a_verbs_own_signature():
-    """TAB shows the public names alone; a signature has every option with its type; a wrong keyword names the verb."""
+    """TAB shows the public names alone; a signature has every option with its type; a wrong keyword
+    names the verb.
+    """
     assert dir(package) == package.__all__
     assert len(package.__all__) <= 30
     signature = inspect.signature(package.scan)
     assert signature.parameters["context"].annotation is int
     assert signature.parameters["context"].default == 128
     assert "Option(" not in str(signature)
-    with pytest.raises(TypeError, match=r"scan\(\) has no option 'contxt'. Did you mean 'context'\?"):
+    with pytest.raises(
+        TypeError, match=r"scan\(\) has no option 'contxt'. Did you mean 'context'\?"
+    ):
         package.scan("gpt-vanilla", "stories", contxt=3)
 
 
 def test_old_names_work_and_warn():
-    with pytest.warns(DeprecationWarning, match="headscan.ScanResult is now headscan.scanner.ScanResult"):
+    with pytest.warns(
+        DeprecationWarning, match="headscan.ScanResult is now headscan.scanner.ScanResult"
+    ):
         assert package.ScanResult.kind == "scan"
 
 
 def test_help_groups_the_options_and_shows_an_example():
     said = headscan("invert", "--help").stdout
-    for heading in ("What it examines", "How much", "How", "Where to", "Advanced", "Example:", "inversion.md"):
+    for heading in (
+        "What it examines",
+        "How much",
+        "How",
+        "Where to",
+        "Advanced",
+        "Example:",
+        "inversion.md",
+    ):
         assert heading in said
 
 

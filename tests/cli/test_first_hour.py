@@ -25,7 +25,10 @@ def test_a_finished_result_is_replaced_only_where_that_is_said(place):
     for words in (("one.npy",), ("two.npy",), ("one.npy", "--seed", "3")):
         said = headscan("scan", *words, "--out", "kept")
         assert (said.status, said.stdout) == (2, "")
-        assert "kept holds a finished result (headscan scan one.npy --out kept). Give --overwrite" in said.stderr
+        assert (
+            "kept holds a finished result (headscan scan one.npy --out kept). Give --overwrite"
+            in said.stderr
+        )
     assert (place / "kept" / "result.json").read_bytes() == before
     assert not (place / "kept" / ".resume").exists()
     assert headscan("scan", "two.npy", "--out", "kept", "--overwrite").status == 0
@@ -45,7 +48,9 @@ def test_the_resume_of_a_finished_run_prints_it(place):
 
 def test_the_default_folder_is_a_new_one_where_it_is_taken(place):
     said = [headscan("scan", "one.npy").stdout for _ in range(3)]
-    pages = [re.search(r"page: file://\S*/(headscan-results/\S+)/report.html", one)[1] for one in said]
+    pages = [
+        re.search(r"page: file://\S*/(headscan-results/\S+)/report.html", one)[1] for one in said
+    ]
     assert pages == [f"headscan-results/scan-one.npy{end}" for end in ("", "-2", "-3")]
     again = headscan("scan", "one.npy", "--resume")
     assert (again.status, again.stdout) == (0, said[2])
@@ -72,4 +77,8 @@ def test_open_shows_a_page_and_a_list_of_pages(place):
         ((".",), "no result in ."),
     ):
         done = headscan("open", *words)
-        assert (done.status, done.stderr) == (0, "") if why is None else (done.status == 2 and why in done.stderr)
+        assert (
+            (done.status, done.stderr) == (0, "")
+            if why is None
+            else (done.status == 2 and why in done.stderr)
+        )

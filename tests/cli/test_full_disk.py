@@ -1,4 +1,6 @@
-"""A disk that fills up in the middle of any verb costs one sentence that says how to go on, not a traceback."""
+"""A disk that fills up in the middle of any verb costs one sentence that says how to go on, not a
+traceback.
+"""
 
 import pytest
 from safetensors import SafetensorError
@@ -17,7 +19,9 @@ def test_one_sentence_says_what_to_do(error, tmp_path):
     def fills(out: Out):
         raise error
 
-    with pytest.raises(BadInput, match=r"^The disk is full \(.*\): make room and continue with .* --resume\.$"):
+    with pytest.raises(
+        BadInput, match=r"^The disk is full \(.*\): make room and continue with .* --resume\.$"
+    ):
         fills(out=tmp_path)
 
 

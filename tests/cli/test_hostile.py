@@ -1,4 +1,6 @@
-"""What users and the systems they work on may do to a command: it ends with one sentence and status 2, never a traceback."""
+"""What users and the systems they work on may do to a command: it ends with one sentence and status
+2, never a traceback.
+"""
 
 import io
 import json
@@ -36,8 +38,13 @@ class Terminal(io.StringIO):
 
 def run(*words: str, out: io.TextIOBase | None = None) -> tuple[int, str, str]:
     """Status, standard output and error of a command in this process."""
-    said, err = out or io.StringIO(), io.StringIO()
-    with mock.patch.object(sys, "argv", ["headscan", *words]), redirect_stdout(said), redirect_stderr(err):
+    said = out or io.StringIO()
+    err = io.StringIO()
+    with (
+        mock.patch.object(sys, "argv", ["headscan", *words]),
+        redirect_stdout(said),
+        redirect_stderr(err),
+    ):
         try:
             main()
             status = 0
@@ -56,9 +63,18 @@ TINY = ("tiny", "--tokenizer", "bytes")
         (("scan", *TINY, "--text", "x" * 5000), "tokens"),
         (("scan", *TINY, "--text=missing.txt"), "There is no file or folder missing.txt."),
         (("ntp", f"{ODD}.txt", "--order", "1", "--tokenizer", "bytes"), "is not UTF-8"),
-        (("flow", *TINY, "--prompt", "Once", "--trials", "-1"), "--trials must be at least 1, not -1"),
-        (("invert", *TINY, "--prompt", "Once", "--tolerance", "nan"), "--tolerance must be a finite number"),
-        (("invert", *TINY, "--prompt", "Once", "--tolerance", "inf"), "--tolerance must be a finite number"),
+        (
+            ("flow", *TINY, "--prompt", "Once", "--trials", "-1"),
+            "--trials must be at least 1, not -1",
+        ),
+        (
+            ("invert", *TINY, "--prompt", "Once", "--tolerance", "nan"),
+            "--tolerance must be a finite number",
+        ),
+        (
+            ("invert", *TINY, "--prompt", "Once", "--tolerance", "inf"),
+            "--tolerance must be a finite number",
+        ),
         (("scan", "nowhere/tiny/x", "--text", "text.txt"), "nowhere/tiny/x"),
         (("scan", ODD, "--text", "text.txt"), "caf"),
         (("scan", *TINY, "--text", "text.txt", "--out", "text.txt"), "cannot be written"),
@@ -66,7 +82,9 @@ TINY = ("tiny", "--tokenizer", "bytes")
         (("scan", *TINY, "--text", "a\0b.txt"), ""),
         (("scan", *TINY, "--text", "text.txt", "--out", "x" * 5000), "File name too long"),
     ],
-    ids=lambda value: None if isinstance(value, str) else " ".join(value)[:50].encode("ascii", "replace").decode(),
+    ids=lambda value: (
+        None if isinstance(value, str) else " ".join(value)[:50].encode("ascii", "replace").decode()
+    ),
 )
 def test_one_sentence(words, sentence):
     status, said, err = run(*words)
@@ -84,7 +102,19 @@ UNSENT = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066")
 @pytest.mark.parametrize(
     ("words", "status"),
     [
-        (("scan", f"tiny{ESCAPES}", "--tokenizer", "bytes", "--text", "text.txt", "--context", "16"), 0),
+        (
+            (
+                "scan",
+                f"tiny{ESCAPES}",
+                "--tokenizer",
+                "bytes",
+                "--text",
+                "text.txt",
+                "--context",
+                "16",
+            ),
+            0,
+        ),
         (("scan", *TINY, "--text", f"text{ESCAPES}.txt", "--context", "16", "--json"), 0),
         (("scan", f"states{ESCAPES}.npy"), 0),
         (("scan", *TINY, "--text", "odd.jsonl"), 2),
@@ -92,18 +122,41 @@ UNSENT = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066")
         (("scan", *TINY, "--text", "text.txt", "--sites", ESCAPES), 2),
         (("scan", *TINY, "--text", "text.txt", "--context", "16", "--out", ESCAPES), 0),
         (("scan", ESCAPES, "--text", "text.txt"), 2),
-        (("invert", f"tiny{ESCAPES}", "--tokenizer", "bytes", "--prompt", SHORT, "--at", "block.0"), 0),
+        (
+            (
+                "invert",
+                f"tiny{ESCAPES}",
+                "--tokenizer",
+                "bytes",
+                "--prompt",
+                SHORT,
+                "--at",
+                "block.0",
+            ),
+            0,
+        ),
         ((ESCAPES,), 2),
         (("scan", *TINY, f"--{ESCAPES}"), 2),
     ],
-    ids=lambda value: None if isinstance(value, int) else value[0] if len(value) < 4 else f"{value[0]} {value[-1][:8]!r}",
+    ids=lambda value: (
+        None
+        if isinstance(value, int)
+        else value[0]
+        if len(value) < 4
+        else f"{value[0]} {value[-1][:8]!r}"
+    ),
 )
 def test_what_commands_a_terminal_is_shown_and_not_sent(words, status, tmp_path):
     (tmp_path / "tiny").rename(tmp_path / f"tiny{ESCAPES}")
     (tmp_path / "tiny").symlink_to(f"tiny{ESCAPES}")
     (tmp_path / f"text{ESCAPES}.txt").write_text(STORY + ESCAPES)
-    np.save(tmp_path / f"states{ESCAPES}.npy", np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32))
-    (tmp_path / "odd.jsonl").write_text("".join(json.dumps({ESCAPES: STORY}) + "\n" for _ in range(4)))
+    np.save(
+        tmp_path / f"states{ESCAPES}.npy",
+        np.random.default_rng(0).standard_normal((300, 8)).astype(np.float32),
+    )
+    (tmp_path / "odd.jsonl").write_text(
+        "".join(json.dumps({ESCAPES: STORY}) + "\n" for _ in range(4))
+    )
     ended, said, err = run(*words)
     assert (ended, "Traceback" in err) == (status, False), err
     assert [mark for mark in UNSENT if mark in said + err] == []
@@ -124,7 +177,9 @@ def test_what_a_plug_in_says_of_itself_commands_no_terminal(words, terminal, mon
 
 def test_odd_folders_hold_results_as_others_do(tmp_path):
     for folder in ("-x [red] émigré", "x" * 200):
-        status, said, err = run("scan", *TINY, "--text", "text.txt", "--context", "16", f"--out=./{folder}")
+        status, said, err = run(
+            "scan", *TINY, "--text", "text.txt", "--context", "16", f"--out=./{folder}"
+        )
         assert status == 0, err
         assert (tmp_path / folder / "report.html").is_file()
     assert f"{'x' * 200}/report.html" in said
@@ -141,18 +196,28 @@ def test_a_terminal_of_ascii_shows_what_it_can():
 
 def test_a_missing_text_is_told_before_the_libraries_are_imported():
     code = (
-        "import sys; from headscan.cli import main; sys.argv = ['headscan', 'scan', 'gpt-vanilla', '--text', 'missing.txt']\n"
-        "try:\n    main()\nexcept SystemExit as leaving:\n    sys.exit(leaving.code + 10 * ('torch' in sys.modules))"
+        "import sys; from headscan.cli import main; sys.argv = ['headscan', 'scan', "
+        "'gpt-vanilla', '--text', 'missing.txt']\n"
+        "try:\n    main()\nexcept SystemExit as leaving:\n    sys.exit(leaving.code + 10 * "
+        "('torch' in sys.modules))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.returncode, done.stderr) == (2, "headscan: There is no file or folder missing.txt.\n")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "headscan: There is no file or folder missing.txt.\n",
+    )
 
 
 def test_an_edited_result_has_a_page():
     lens = headscan.Lens(gpt2(vocab_size=256), headscan.model.ByteTokenizer(), name="hen")
     whole = headscan.scan(lens, STORY, context=16, batch=2)
     edits = {
-        "sites": whole.sites[:1], "findings": [], "models": whole.models[:0], "arrays": {}, "probes": [], "pictures": {},
-    }  # fmt: skip
+        "sites": whole.sites[:1],
+        "findings": [],
+        "models": whole.models[:0],
+        "arrays": {},
+        "probes": [],
+        "pictures": {},
+    }
     for name, value in edits.items():
         assert "<html" in replace(whole, **{name: value}).page(), name

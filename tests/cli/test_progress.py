@@ -1,4 +1,6 @@
-"""What is said while a command works: what, how much and how long; no word without a number, no minute without a word."""
+"""What is said while a command works: what, how much and how long; no word without a number, no
+minute without a word.
+"""
 
 import io
 import sys
@@ -27,7 +29,9 @@ def test_in_a_pipe_work_that_says_nothing_is_still_told_of(monkeypatch):
 
 def test_a_bar_has_the_unit_of_its_numbers_and_no_empty_clock(monkeypatch):
     shown = Terminal()
-    monkeypatch.setattr(output, "console", lambda _: guard.console(shown, force_terminal=True, width=120))
+    monkeypatch.setattr(
+        output, "console", lambda _: guard.console(shown, force_terminal=True, width=120)
+    )
     with redirect_stderr(Terminal()), output.progress_bar() as progress:
         progress("gpt · loading", 0, None, "steps")
         progress("gpt", 512, 1024, "tokens")

@@ -27,7 +27,15 @@ def model(tmp_path_factory) -> str:
 
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("models") / "tiny-bytes"
-    config = GPT2Config(vocab_size=256, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=256,
+        n_positions=64,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     GPT2LMHeadModel(config).save_pretrained(folder)
     return str(folder)
 
@@ -35,13 +43,18 @@ def model(tmp_path_factory) -> str:
 @pytest.fixture
 def text(tmp_path) -> Path:
     path = tmp_path / "text.txt"
-    path.write_text("Any sentence will do, as long as there are enough of them. <b>[red]Näh?[/red]</b>\n" * 60)
+    path.write_text(
+        "Any sentence will do, as long as there are enough of them. <b>[red]Näh?[/red]</b>\n" * 60
+    )
     return path
 
 
 def run(*words: str, status: int = 0, program: tuple[str, ...] = ("scan",)) -> SimpleNamespace:
-    """The command in this process: a process of its own takes seconds to start, and is taken where it matters."""
-    out, err = io.StringIO(), io.StringIO()
+    """The command in this process: a process of its own takes seconds to start, and is taken where
+    it matters.
+    """
+    out = io.StringIO()
+    err = io.StringIO()
     argv = ["headscan", *program, *words]
     with mock.patch.object(sys, "argv", argv), redirect_stdout(out), redirect_stderr(err):
         try:
@@ -60,11 +73,25 @@ def test_a_table_a_page_and_files(model, text, tmp_path, monkeypatch):
     assert "average" in done.stdout.lower()
     folder = tmp_path / "headscan-results" / "scan-tiny-bytes-text"
     assert f"{folder.relative_to(tmp_path)}/report.html" in done.stdout
-    assert sorted(p.name for p in folder.iterdir()) == ["arrays.safetensors", "report.html", "result.json"]
+    assert sorted(p.name for p in folder.iterdir()) == [
+        "arrays.safetensors",
+        "report.html",
+        "result.json",
+    ]
 
 
 def test_json_alone_on_standard_output(model, text, tmp_path):
-    words = (model, "--tokenizer", "bytes", "--text", str(text), "--context", "32", "--out", str(tmp_path / "o"))
+    words = (
+        model,
+        "--tokenizer",
+        "bytes",
+        "--text",
+        str(text),
+        "--context",
+        "32",
+        "--out",
+        str(tmp_path / "o"),
+    )
     done = run(*words, "--json")
     document = json.loads(done.stdout)
     assert document == json.loads((tmp_path / "o" / "result.json").read_text())
@@ -76,9 +103,12 @@ def test_standard_input_is_a_text(model, text, tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.read_bytes())))
     piped = run(*words, "--null", "--text", "-", "--out", str(tmp_path / "o"))
     from_file = run(*words, "--text", str(text), "--out", str(tmp_path / "p"))
-    mine, theirs = json.loads(piped.stdout), json.loads(from_file.stdout)
+    mine = json.loads(piped.stdout)
+    theirs = json.loads(from_file.stdout)
     assert mine["protocol"]["text"]["sha256"] == theirs["protocol"]["text"]["sha256"]
-    assert [e["average_cosine"] for e in mine["sites"]] == [e["average_cosine"] for e in theirs["sites"]]
+    assert [e["average_cosine"] for e in mine["sites"]] == [
+        e["average_cosine"] for e in theirs["sites"]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +118,9 @@ def test_standard_input_is_a_text(model, text, tmp_path, monkeypatch):
         ({"--sites": "blok.*"}, "block.0"),
         ({"--context": "65"}, "64"),
         ({"--context": "0"}, "at least 1"),
-        ({"--device": "cuda"}, "cuda") if not torch.cuda.is_available() else ({"--device": "cuda:99"}, "99"),
+        ({"--device": "cuda"}, "cuda")
+        if not torch.cuda.is_available()
+        else ({"--device": "cuda:99"}, "99"),
         ({"--out": "/dev/null/x"}, "cannot be written"),
         ({"--resume": None}, "nothing to resume"),
         ({"MODEL": "/no/such/model"}, "/no/such/model"),
@@ -97,7 +129,13 @@ def test_standard_input_is_a_text(model, text, tmp_path, monkeypatch):
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_2(model, text, tmp_path, change, words):
-    options = {"MODEL": model, "--tokenizer": "bytes", "--text": str(text), "--context": "32", "--out": str(tmp_path / "o")}
+    options = {
+        "MODEL": model,
+        "--tokenizer": "bytes",
+        "--text": str(text),
+        "--context": "32",
+        "--out": str(tmp_path / "o"),
+    }
     options |= change
     command = [options.pop("MODEL")]
     for name, value in options.items():
@@ -119,13 +157,26 @@ def test_an_unknown_option_and_a_missing_one(model, text):
 def test_every_option_is_documented(monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     shown = run("--help").stdout
-    for option in ("--text", "--context", "--max-tokens", "--sites", "--dtype", "--device", "--seed", "--resume", "--null"):
+    for option in (
+        "--text",
+        "--context",
+        "--max-tokens",
+        "--sites",
+        "--dtype",
+        "--device",
+        "--seed",
+        "--resume",
+        "--null",
+    ):
         assert option in shown
 
 
 def stopped(words: list[str], sign: signal.Signals) -> None:
-    """`headscan`, but that it stores its state at every chance, and is sent a signal when it has stored it three times."""
-    write, times = Parts.write, []
+    """`headscan`, but that it stores its state at every chance, and is sent a signal when it has
+    stored it three times.
+    """
+    write = Parts.write
+    times = []
 
     def written(*given, **named):
         write(*given, **named)
@@ -133,20 +184,40 @@ def stopped(words: list[str], sign: signal.Signals) -> None:
         if len(times) == 3:
             os.kill(os.getpid(), sign)
 
-    Parts.FIRST, Parts.SHARE, Parts.write = 0, 1e9, written
+    Parts.FIRST = 0
+    Parts.SHARE = 1e9
+    Parts.write = written
     typed(*words)
 
 
 def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path):
-    """Politely, and by Ctrl-C: each time it goes on, and what comes out in the end is that of a scan left in peace."""
-    words = ["scan", model, "--tokenizer", "bytes", "--text", str(text), "--context", "64", "--batch", "2", "--json"]
-    folder, resume, said = tmp_path / "o", [], tmp_path / "said.txt"
-    stored, before = folder / ".resume" / "parts.0.json", b""
+    """Politely, and by Ctrl-C: each time it goes on, and what comes out in the end is that of a
+    scan left in peace.
+    """
+    words = [
+        "scan",
+        model,
+        "--tokenizer",
+        "bytes",
+        "--text",
+        str(text),
+        "--context",
+        "64",
+        "--batch",
+        "2",
+        "--json",
+    ]
+    folder = tmp_path / "o"
+    resume = []
+    said = tmp_path / "said.txt"
+    stored = folder / ".resume" / "parts.0.json"
+    before = b""
     for sign in (signal.SIGTERM, signal.SIGINT):
         process = fork(partial(stopped, [*words, "--out", str(folder), *resume], sign), said)
         assert status_of(process) == 130, said.read_text()
         assert stored.read_bytes() != before
-        before, errors = stored.read_bytes(), said.read_text()
+        before = stored.read_bytes()
+        errors = said.read_text()
         assert "interrupted" in errors
         assert "--resume" in errors
         assert "Traceback" not in errors
@@ -158,10 +229,14 @@ def test_a_stopped_scan_continues_where_it_was(model, text, tmp_path):
 
 
 def launched(words: list[str], text: str, printed: Path) -> None:
-    """`torchrun --standalone --nproc-per-node 2 -m headscan WORDS` by torchrun's own agent, its processes forks of this one."""
+    """`torchrun --standalone --nproc-per-node 2 -m headscan WORDS` by torchrun's own agent, its
+    processes forks of this one.
+    """
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    shared, write = os.pipe()  # the processes share one standard input; multiprocessing closes theirs
+    shared, write = (
+        os.pipe()
+    )  # the processes share one standard input; multiprocessing closes theirs
     os.write(write, text.encode())
     os.close(write)
     os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), 1)
@@ -174,27 +249,40 @@ def launched(words: list[str], text: str, printed: Path) -> None:
         sys.stdout.flush()
         assert exit_status(leaving.value) == 0
 
-    local = {"rdzv_backend": "c10d", "rdzv_endpoint": "localhost:0", "run_id": "alone", "max_restarts": 0, "start_method": "fork"}
+    local = {
+        "rdzv_backend": "c10d",
+        "rdzv_endpoint": "localhost:0",
+        "run_id": "alone",
+        "max_restarts": 0,
+        "start_method": "fork",
+    }
     elastic_launch(LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=2, **local), process)()
 
 
 def test_torchrun_gives_the_same_as_one_process(model, text, tmp_path):
     words = [model, "--tokenizer", "bytes", "--context", "32", "--batch", "3", "--json"]
     single = json.loads(run(*words, "--text", str(text), "--out", str(tmp_path / "one")).stdout)
-    printed, said = tmp_path / "printed.json", tmp_path / "said.txt"
+    printed = tmp_path / "printed.json"
+    said = tmp_path / "said.txt"
     words = ["scan", *words, "--text", "-", "--out", str(tmp_path / "two")]
-    assert status_of(fork(partial(launched, words, text.read_text(), printed), said)) == 0, said.read_text()
+    assert status_of(fork(partial(launched, words, text.read_text(), printed), said)) == 0, (
+        said.read_text()
+    )
     double = json.loads(printed.read_text())
     assert double["protocol"]["processes"] == 2
     for one, two in zip(single["sites"], double["sites"], strict=True):
         for name, value in one.items():
-            if name.startswith("singular_values"):  # as energies: the root of a rounding of zero is 1e-8, not 1e-16
+            if name.startswith(
+                "singular_values"
+            ):  # as energies: the root of a rounding of zero is 1e-8, not 1e-16
                 energies = [[one**2 for one in each] for each in (two[name], value)]
                 assert energies[0] == pytest.approx(energies[1], rel=0, abs=1e-14 * energies[1][0])
             else:
                 numbers = value if isinstance(value, list) else [value]
                 near = all(isinstance(one, int | float) for one in numbers)
-                assert two[name] == (pytest.approx(value, rel=1e-12, abs=1e-12) if near else value), name
+                assert two[name] == (
+                    pytest.approx(value, rel=1e-12, abs=1e-12) if near else value
+                ), name
     assert single["pictures"] == double["pictures"]
 
 

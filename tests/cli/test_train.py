@@ -9,7 +9,18 @@ from headscan.cli import _check_text
 from tests.command_line import headscan as cli
 from tests.forked import together
 
-TINY = ["--steps", "4", "--batch", "4", "--context", "16", "--vocabulary", "300", "--geometry-every", "0"]
+TINY = [
+    "--steps",
+    "4",
+    "--batch",
+    "4",
+    "--context",
+    "16",
+    "--vocabulary",
+    "300",
+    "--geometry-every",
+    "0",
+]
 
 
 def _story(tmp_path):
@@ -24,7 +35,18 @@ def _run(*words):
 
 def test_trains_recovers_and_prints_json_alone(tmp_path):
     out = tmp_path / "out"
-    found = _run("train", "gpt", "--text", _story(tmp_path), "--out", out, "--json", "--objective", "cwt:temperature=2", *TINY)
+    found = _run(
+        "train",
+        "gpt",
+        "--text",
+        _story(tmp_path),
+        "--out",
+        out,
+        "--json",
+        "--objective",
+        "cwt:temperature=2",
+        *TINY,
+    )
     assert found.status == 0, found.output
     document = json.loads(found.stdout)
     assert document == json.loads((out / "result.json").read_text())
@@ -36,19 +58,37 @@ def test_trains_recovers_and_prints_json_alone(tmp_path):
     again = _run("train", "gpt", "--text", _story(tmp_path), "--out", out, *more)
     assert again.status == 0, again.output
     assert json.loads((out / "result.json").read_text())["steps"] == 6
-    recovered = _run("recover", out, "--text", _story(tmp_path), "--out", tmp_path / "whole", "--temperature", "2")
+    recovered = _run(
+        "recover",
+        out,
+        "--text",
+        _story(tmp_path),
+        "--out",
+        tmp_path / "whole",
+        "--temperature",
+        "2",
+    )
     assert recovered.status == 0, recovered.output
     assert (tmp_path / "whole" / "model" / "model.safetensors").exists()
     assert "held out (bias)" in recovered.stdout
     (tmp_path / "sets").mkdir()
-    tried = _run("evaluate", tmp_path / "whole" / "model", "--text", tmp_path / "sets", "--out", tmp_path / "tried")
+    tried = _run(
+        "evaluate",
+        tmp_path / "whole" / "model",
+        "--text",
+        tmp_path / "sets",
+        "--out",
+        tmp_path / "tried",
+    )
     assert tried.status == 0, tried.output
     assert "synonyms" in tried.stdout
 
 
 def test_evaluation_sets_are_no_text(tmp_path):
     (tmp_path / "pud.json").write_text("[]")
-    _check_text(["evaluate", "model", "--text", str(tmp_path)])  # what `main` looks at before anything heavy is imported
+    _check_text(
+        ["evaluate", "model", "--text", str(tmp_path)]
+    )  # what `main` looks at before anything heavy is imported
     with pytest.raises(headscan.BadInput, match="holds no text"):
         _check_text(["train", "gpt", "--text", str(tmp_path)])
 
@@ -58,8 +98,14 @@ def test_evaluation_sets_are_no_text(tmp_path):
     [
         (["train", "gpt", "--objective", "magic"], "There is no objective 'magic'"),
         (["train", "gru"], "There is no recipe 'gru'"),
-        (["train", "gpt", "--objective", "ce:temperature=2"], "temperature is not a parameter of the objective ce"),
-        (["recover", "gpt-headless", "--mode", "bias:steps=9"], "steps is not a parameter of the head recovery bias"),
+        (
+            ["train", "gpt", "--objective", "ce:temperature=2"],
+            "temperature is not a parameter of the objective ce",
+        ),
+        (
+            ["recover", "gpt-headless", "--mode", "bias:steps=9"],
+            "steps is not a parameter of the head recovery bias",
+        ),
         (["recover", "gpt-headless", "--mode", "probe:rate=nan"], "rate must be a finite number"),
         (["evaluate", "gpt-vanilla", "--tasks", "magic"], "There is no task 'magic'"),
     ],
@@ -78,7 +124,9 @@ def test_what_belongs_to_another_verb_is_no_option(tmp_path):
 
 
 def test_two_processes_train_the_model_of_one(tmp_path):
-    """Data-parallel, negatives from both processes: the same windows a step, the same loss, the same weights."""
+    """Data-parallel, negatives from both processes: the same windows a step, the same loss, the
+    same weights.
+    """
     import torch
     from accelerate.state import AcceleratorState
     from safetensors.torch import load_file
@@ -95,12 +143,18 @@ def test_two_processes_train_the_model_of_one(tmp_path):
     headscan.train("gpt", str(text), out=tmp_path / "one", batch=8, **options)
 
     def job():
-        AcceleratorState._reset_state(reset_partial_state=True)  # as in a process that has trained nothing yet
+        AcceleratorState._reset_state(
+            reset_partial_state=True
+        )  # as in a process that has trained nothing yet
         headscan.train("gpt", str(text), out=tmp_path / "two", batch=4, **options)
 
     said = tmp_path / "said"
-    assert together(job, 2, said) == [0, 0], [(tmp_path / f"said.{rank}").read_text()[-2000:] for rank in (0, 1)]
-    one, two = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("one", "two"))
+    assert together(job, 2, said) == [0, 0], [
+        (tmp_path / f"said.{rank}").read_text()[-2000:] for rank in (0, 1)
+    ]
+    one, two = (
+        json.loads((tmp_path / name / "result.json").read_text()) for name in ("one", "two")
+    )
     assert two["protocol"]["processes"] == 2
     assert two["tokens"] == one["tokens"]
     for first, second in zip(one["curve"], two["curve"], strict=True):

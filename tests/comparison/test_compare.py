@@ -26,7 +26,9 @@ def tiny(seed, width=16, vocabulary=256, tokenizer=None, name="tiny"):
 def same(tmp_path_factory):
     out = tmp_path_factory.mktemp("same")
     models = ["gpt-vanilla", "gpt-vanilla"]
-    return headscan.compare(models, "stories", max_tokens=640, context=32, sites="block.?", draws=19, out=out), out
+    return headscan.compare(
+        models, "stories", max_tokens=640, context=32, sites="block.?", draws=19, out=out
+    ), out
 
 
 def test_a_model_is_as_like_itself_as_can_be(same):
@@ -43,7 +45,9 @@ def test_a_model_is_as_like_itself_as_can_be(same):
 def test_what_is_saved_has_the_fields_of_the_contract_and_comes_back(same):
     result, out = same
     document = json.loads((out / "result.json").read_text())
-    assert {"site_a", "site_b", "model_a", "model_b", "measure", "value", "interval", "p"} <= set(document["cells"][0])
+    assert {"site_a", "site_b", "model_a", "model_b", "measure", "value", "interval", "p"} <= set(
+        document["cells"][0]
+    )
     assert headscan.load(out).document == result.document
     assert result.frame("cka").shape == (5, 5)
     assert "most" in _printed(result)
@@ -58,25 +62,39 @@ def _printed(result):
 
 
 def test_cells_are_those_of_the_states_themselves():
-    one, two = tiny(0), tiny(1, width=12)
+    one = tiny(0)
+    two = tiny(1, width=12)
     text = "The quick brown fox jumps over the lazy dog, and then it sleeps. " * 12
     result = headscan.compare([one, two], text, context=16, sites="block.1", draws=19, skip_first=2)
     windows = np.stack([window.ids for window in Windows(text, ByteTokenizer(), 16)])
-    x, y = (lens.run(windows, sites="block.1")["block.1"][:, 2:].flatten(0, 1).double().numpy() for lens in (one, two))
+    x, y = (
+        lens.run(windows, sites="block.1")["block.1"][:, 2:].flatten(0, 1).double().numpy()
+        for lens in (one, two)
+    )
     assert result.tokens == len(x)
     for name in ("cka", "procrustes", "svcca", "linear"):
-        assert result.cell(name, "block.1").value == pytest.approx(getattr(slow, name)(x, y), abs=2e-6), name
+        assert result.cell(name, "block.1").value == pytest.approx(
+            getattr(slow, name)(x, y), abs=2e-6
+        ), name
 
 
 def test_tokens_of_two_tokenizers_are_matched_by_where_they_end():
     words = load_tokenizer("gpt-vanilla")
-    text = ["Once upon a time there was a tiny cat.", "The cat säng – and it was happy. " * 6, "A dog came."]
+    text = [
+        "Once upon a time there was a tiny cat.",
+        "The cat säng – and it was happy. " * 6,
+        "A dog came.",
+    ]
     one = tiny(0, vocabulary=4096, tokenizer=words, name="words")
     two = tiny(1, name="bytes")
-    result = headscan.compare([one, two], text, context=8, sites="embedding", draws=19, skip_first=0)
+    result = headscan.compare(
+        [one, two], text, context=8, sites="embedding", draws=19, skip_first=0
+    )
     ends = set()
     for number, document in enumerate(text):
-        found = words(document, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
+        found = words(document, add_special_tokens=False, return_offsets_mapping=True)[
+            "offset_mapping"
+        ]
         ends |= {(number, end) for _, end in found}
     by_model = {row.model: row for row in result.alignment}
     assert by_model["words"].compared == by_model["bytes"].compared == result.tokens
@@ -97,14 +115,19 @@ def test_a_tokenizer_that_says_no_ends_is_refused():
             return {"a": 0}
 
     with pytest.raises(headscan.BadInput, match="does not say where its tokens end"):
-        headscan.compare([tiny(0), tiny(1, tokenizer=Slow(), name="slow")], ["abc " * 50], context=8, draws=19)
+        headscan.compare(
+            [tiny(0), tiny(1, tokenizer=Slow(), name="slow")], ["abc " * 50], context=8, draws=19
+        )
 
 
 def part(keys, windows, width=2):
-    keys, windows = np.array(keys), np.array(windows)
+    keys = np.array(keys)
+    windows = np.array(windows)
     numbers = np.unique(windows)
     states = [torch.from_numpy(keys[:, None] * np.ones(width))]
-    return Passed(np.stack([keys, windows, keys * 0, keys * 0], axis=1), states, numbers, numbers[:, None])
+    return Passed(
+        np.stack([keys, windows, keys * 0, keys * 0], axis=1), states, numbers, numbers[:, None]
+    )
 
 
 def test_readers_of_different_pace_meet_at_every_common_token():
@@ -116,20 +139,30 @@ def test_readers_of_different_pace_meet_at_every_common_token():
             cuts = np.sort(rng.choice(np.arange(1, len(keys)), size=4, replace=False))
             windows = np.searchsorted(cuts, np.arange(len(keys)), side="right")
             borders = np.sort(rng.choice(cuts, size=2, replace=False))
-            streams.append([part(k, w) for k, w in zip(np.split(keys, borders), np.split(windows, borders), strict=True)])
+            streams.append(
+                [
+                    part(k, w)
+                    for k, w in zip(
+                        np.split(keys, borders), np.split(windows, borders), strict=True
+                    )
+                ]
+            )
         common = set.intersection(*({int(k) for p in parts for k in p.keys} for parts in streams))
         met = list(aligned([iter(parts) for parts in streams]))
         for parts in met:
             assert all(torch.equal(parts[0].states[0], other.states[0]) for other in parts[1:])
         assert [int(k) for parts in met for k in parts[0].states[0][:, 0]] == sorted(common)
         each = [set(parts[0].windows.tolist()) for parts in met]
-        assert sum(map(len, each)) == len(set().union(*each)), "no window of the first comes in two parts"
+        assert sum(map(len, each)) == len(set().union(*each)), (
+            "no window of the first comes in two parts"
+        )
 
 
 def test_models_that_read_one_after_another_give_the_same_numbers(monkeypatch):
     from headscan.comparison import run
 
-    models, options = [tiny(0), tiny(1)], {"context": 16, "sites": "block.*", "draws": 19, "measures": "cka,rsa"}
+    models = [tiny(0), tiny(1)]
+    options = {"context": 16, "sites": "block.*", "draws": 19, "measures": "cka,rsa"}
     together = headscan.compare(models, "A cat sat on a mat. " * 40, **options)
     monkeypatch.setattr(run, "SIDE_BY_SIDE", 0.0)
     apart = headscan.compare(models, "A cat sat on a mat. " * 40, **options)
@@ -138,11 +171,16 @@ def test_models_that_read_one_after_another_give_the_same_numbers(monkeypatch):
 
 
 def test_a_sample_permuted_is_the_permuted_sample():
-    measures = {name: found() for name, found in headscan.comparison.covariance.SIMILARITIES.items()}
+    measures = {
+        name: found() for name, found in headscan.comparison.covariance.SIMILARITIES.items()
+    }
     rows = torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(0))
     order = torch.tensor([3, 1, 5, 0, 2, 4])
-    moved, fresh = Prepared.of([rows], measures).permuted(order), Prepared.of([rows[order]], measures)
-    other = Prepared.of([rows + torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(1))], measures)
+    moved = Prepared.of([rows], measures).permuted(order)
+    fresh = Prepared.of([rows[order]], measures)
+    other = Prepared.of(
+        [rows + torch.randn(6, 4, 8, generator=torch.Generator().manual_seed(1))], measures
+    )
     wanted = alike(other, fresh, measures)
     for name, found in alike(other, moved, measures).items():
         assert float(found) == pytest.approx(float(wanted[name]), abs=1e-6), name
@@ -154,7 +192,8 @@ def test_the_permutation_is_calibrated_on_what_is_unrelated_and_sees_what_is_not
     rng = np.random.default_rng(0)
     low = np.zeros(6)
     for _ in range(6):
-        x, y = rng.standard_normal((64, 6)), rng.standard_normal((64, 5))
+        x = rng.standard_normal((64, 6))
+        y = rng.standard_normal((64, 5))
         low += [cell.p <= 0.05 for cell in headscan.compare([x, y], draws=19, sample=64).cells]
     assert low.max() <= 3  # of 6 at .05: more has a chance of 1 in 10,000 a measure
     y = x[:, :5] + 0.3 * rng.standard_normal((64, 5))
@@ -171,19 +210,33 @@ def test_untrained_twins_are_beyond_a_permutation_and_within_random_weights():
 
 
 def test_stored_states_are_compared_with_the_model_that_made_them():
-    lens, text = tiny(0, name="one"), "The quick brown fox jumps over the lazy dog. " * 12
+    lens = tiny(0, name="one")
+    text = "The quick brown fox jumps over the lazy dog. " * 12
     ids = np.stack([window.ids for window in Windows(text, ByteTokenizer(), 16)])
     stored = {"block.1": lens.run(ids, sites="block.1")["block.1"], "token_ids": ids}
-    result = headscan.compare([lens, stored], text, context=16, sites="block.1", draws=19, batch=len(ids))
+    result = headscan.compare(
+        [lens, stored], text, context=16, sites="block.1", draws=19, batch=len(ids)
+    )
     assert all(cell.value == pytest.approx(1.0, abs=1e-6) for cell in result.cells)
     with pytest.raises(headscan.BadInput, match="different tokens"):
-        headscan.compare([lens, stored | {"token_ids": ids + 1}], text, context=16, sites="block.1", draws=19)
+        headscan.compare(
+            [lens, stored | {"token_ids": ids + 1}], text, context=16, sites="block.1", draws=19
+        )
 
 
 @pytest.mark.parametrize(("windows", "code"), [(3, "UNTESTED"), (12, "BEYOND-NULL")])
 def test_a_text_of_few_windows_is_not_tested(windows, code):
     text = "The quick brown fox jumps over the lazy dog. A cat sat on the mat and slept. " * 6
-    options = {"context": 16, "draws": 39, "measures": "cka", "nulls": "permutation", "max_tokens": 16 * windows}
-    codes = {found.name for found in headscan.compare([tiny(5), tiny(5, name="again")], text, **options).findings}
+    options = {
+        "context": 16,
+        "draws": 39,
+        "measures": "cka",
+        "nulls": "permutation",
+        "max_tokens": 16 * windows,
+    }
+    codes = {
+        found.name
+        for found in headscan.compare([tiny(5), tiny(5, name="again")], text, **options).findings
+    }
     assert {"SAME", code} <= codes
     assert "WITHIN-NULL" not in codes

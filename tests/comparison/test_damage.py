@@ -1,4 +1,6 @@
-"""What a second model costs, block by block: against whole models with one block exchanged, faults, choices, files, options."""
+"""What a second model costs, block by block: against whole models with one block exchanged, faults,
+choices, files, options.
+"""
 
 import copy
 import json
@@ -15,7 +17,11 @@ from headscan.model import Lens
 from headscan.model.rounding import pack_k, packed, round_block
 
 ASSETS = Path(__file__).resolve().parents[3] / "shared" / "assets" / "models"
-SMALL = {"gpt-vanilla": "gpt-vanilla", "stories260K": ASSETS / "stories260K", "babyllama": ASSETS / "babyllama-tok105"}
+SMALL = {
+    "gpt-vanilla": "gpt-vanilla",
+    "stories260K": ASSETS / "stories260K",
+    "babyllama": ASSETS / "babyllama-tok105",
+}
 READ = {"max_tokens": 192, "context": 32, "sample": 192}
 
 
@@ -42,22 +48,28 @@ def rounded(lens, name):
 
 
 def brute(lens, other, ids, skipped=1):
-    """KL of whole models by the definition, in float64: mean over the positions that have a next token."""
+    """KL of whole models by the definition, in float64: mean over the positions that have a next
+    token.
+    """
 
     def logs(model):
         with torch.no_grad():
             return model.model(ids).logits[:, skipped:-1].double().log_softmax(-1)
 
-    p, q = logs(lens), logs(other)
+    p = logs(lens)
+    q = logs(other)
     targets = ids[:, skipped + 1 :, None]
     loss = (p - q).gather(-1, targets).mean()
     agree = (p.argmax(-1) == q.argmax(-1)).double().mean()
-    kl, back = (p.exp() * (p - q)).sum(-1).mean(), (q.exp() * (q - p)).sum(-1).mean()
+    kl = (p.exp() * (p - q)).sum(-1).mean()
+    back = (q.exp() * (q - p)).sum(-1).mean()
     return {"kl": kl, "kl_reverse": back, "loss_change": loss, "top1_agreement": agree}
 
 
 def exchanged(lens, other, numbers):
-    """The first model with these blocks of the other, as one whole model; the first is put back by `blocks(lens)[i] = ...`."""
+    """The first model with these blocks of the other, as one whole model; the first is put back by
+    `blocks(lens)[i] = ...`.
+    """
     mine = Lens(copy.copy(lens.model), lens.tokenizer, name="mixed")
     mine.model = copy.deepcopy(lens.model)
     for number in numbers:
@@ -65,21 +77,30 @@ def exchanged(lens, other, numbers):
     return mine
 
 
-@pytest.mark.parametrize(("name", "rounding"), [("stories260K", "q4_0"), ("babyllama", "8bit"), ("gpt-vanilla", "q2_k")])
+@pytest.mark.parametrize(
+    ("name", "rounding"), [("stories260K", "q4_0"), ("babyllama", "8bit"), ("gpt-vanilla", "q2_k")]
+)
 def test_each_exchange_is_that_of_two_whole_models(name, rounding):
     lens = small(name)
     pytest.importorskip("bitsandbytes" if rounding.endswith("bit") else "gguf")
     result = headscan.compare(SMALL[name], "stories", damage=True, against=rounding, **READ)
-    other, depth = rounded(lens, rounding), lens.depth
+    other = rounded(lens, rounding)
+    depth = lens.depth
     ids = torch.tensor(np.stack([one.ids for one in windows(lens)]))
     for row in result.damage:
         number = int(row.text("block").removeprefix("block."))
         mixed = exchanged(lens, other, [number] if row["mode"] == "isolated" else range(number + 1))
         for field, value in brute(lens, mixed, ids).items():
-            assert row.number(field) == pytest.approx(float(value), abs=1e-6), (row["block"], row["mode"], field)
+            assert row.number(field) == pytest.approx(float(value), abs=1e-6), (
+                row["block"],
+                row["mode"],
+                field,
+            )
         if row["mode"] == "isolated":
             back = exchanged(lens, other, [one for one in range(depth) if one != number])
-            assert row.number("restored_kl") == pytest.approx(float(brute(lens, back, ids)["kl"]), abs=1e-6)
+            assert row.number("restored_kl") == pytest.approx(
+                float(brute(lens, back, ids)["kl"]), abs=1e-6
+            )
     assert all(row.interval("top1_agreement")[1] <= 1 for row in result.damage)
     assert len(result.damage) == 2 * depth
     shares = [row.number("share") for row in result.damage if row["mode"] == "accumulated"]
@@ -89,15 +110,21 @@ def test_each_exchange_is_that_of_two_whole_models(name, rounding):
 
 
 def test_a_model_that_torchao_packed_costs_what_two_whole_models_say(tmp_path):
-    torchao = pytest.importorskip("torchao", reason="torchao is not installed: models that it packed are NOT compared")
+    torchao = pytest.importorskip(
+        "torchao", reason="torchao is not installed: models that it packed are NOT compared"
+    )
     import transformers
 
     lens = small("babyllama")
     how = transformers.TorchAoConfig(torchao.quantization.Int8WeightOnlyConfig())
-    packed = transformers.AutoModelForCausalLM.from_pretrained(SMALL["babyllama"], quantization_config=how)
+    packed = transformers.AutoModelForCausalLM.from_pretrained(
+        SMALL["babyllama"], quantization_config=how
+    )
     packed.save_pretrained(tmp_path / "int8")
     lens.tokenizer.save_pretrained(tmp_path / "int8")
-    result = headscan.compare([SMALL["babyllama"], tmp_path / "int8"], "stories", damage=True, **READ)
+    result = headscan.compare(
+        [SMALL["babyllama"], tmp_path / "int8"], "stories", damage=True, **READ
+    )
     other = Lens.load(tmp_path / "int8")
     ids = torch.tensor(np.stack([one.ids for one in windows(lens)]))
     alone = [row for row in result.damage if row["mode"] == "isolated"]
@@ -111,9 +138,13 @@ def test_a_model_that_torchao_packed_costs_what_two_whole_models_say(tmp_path):
 
 def test_a_packed_model_names_the_extra_that_reads_it(tmp_path, monkeypatch):
     config = json.loads((Path(Lens.load("gpt-vanilla").origin.files["config.json"])).read_text())
-    (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": {"quant_method": "torchao"}}))
+    (tmp_path / "config.json").write_text(
+        json.dumps(config | {"quantization_config": {"quant_method": "torchao"}})
+    )
     monkeypatch.setattr("headscan.model.weights.find_spec", lambda name: None)
-    with pytest.raises(headscan.BadInput, match=r'were packed by torchao: pip install "headscan\[torchao\]"'):
+    with pytest.raises(
+        headscan.BadInput, match=r'were packed by torchao: pip install "headscan\[torchao\]"'
+    ):
         Lens.load(tmp_path)
 
 
@@ -129,7 +160,8 @@ def windows(lens, tokens=READ["max_tokens"], context=READ["context"]):
 def two_bits(block, lens, rng):
     for weight in matrices(block):
         groups = weight.data.reshape(-1, 16 if weight.numel() % 32 else 32)
-        low, high = groups.amin(1, keepdim=True), groups.amax(1, keepdim=True)
+        low = groups.amin(1, keepdim=True)
+        high = groups.amax(1, keepdim=True)
         step = (high - low) / 3
         groups.copy_(low + ((groups - low) / step).round() * step)
 
@@ -138,9 +170,12 @@ def permuted_head(block, lens, rng):
     """The values of one head in another order."""
     config, heads = lens.model.config, lens.model.config.num_attention_heads
     if hasattr(block, "attn"):
-        values, size = block.attn.c_attn.weight.data[:, -config.hidden_size :].T, config.hidden_size // heads
+        values = block.attn.c_attn.weight.data[:, -config.hidden_size :].T
+        size = config.hidden_size // heads
     else:
-        values, size, heads = block.self_attn.v_proj.weight.data, config.head_dim, config.num_key_value_heads
+        values = block.self_attn.v_proj.weight.data
+        size = config.head_dim
+        heads = config.num_key_value_heads
     own = values[(head := int(rng.integers(heads))) * size : (head + 1) * size]
     own.copy_(own[torch.arange(size).roll(1)].clone())
 
@@ -156,10 +191,13 @@ def matrices(block):
 
 def named_first(lens, fault, seed):
     """Which block was hurt, and which has the greatest divergence."""
-    rng, other = np.random.default_rng(seed), rounded(lens, "q8_0")
+    rng = np.random.default_rng(seed)
+    other = rounded(lens, "q8_0")
     number = int(rng.integers(lens.depth))
     fault(blocks(other)[number], lens, rng)
-    result = headscan.compare([lens, other], "stories", damage=True, seed=seed, max_tokens=512, context=64, sample=256)
+    result = headscan.compare(
+        [lens, other], "stories", damage=True, seed=seed, max_tokens=512, context=64, sample=256
+    )
     [found] = [one for one in result.findings if one.name == "WORST-PART"]
     return f"block.{number}", found.site
 
@@ -177,14 +215,20 @@ def test_a_fault_of_one_block_is_named_first(name, fault):
 @pytest.mark.parametrize(("bits", "kind", "size", "top"), [(4, "Q4_K", 32, 15), (2, "Q2_K", 16, 3)])
 def test_packed_blocks_are_read_by_another_reader_within_a_step(bits, kind, size, top):
     gguf = pytest.importorskip("gguf")
-    rows = torch.randn(64, 256, generator=torch.Generator().manual_seed(bits)) * torch.logspace(-3, 1, 64)[:, None]
+    rows = (
+        torch.randn(64, 256, generator=torch.Generator().manual_seed(bits))
+        * torch.logspace(-3, 1, 64)[:, None]
+    )
     data = pack_k(rows, bits).numpy()
     read = torch.from_numpy(gguf.quants.dequantize(data, gguf.GGMLQuantizationType[kind]))
     parts = rows.reshape(64, -1, size)
     span = parts.amax(2).clamp(min=0) - parts.amin(2).clamp(max=0)
-    # Half a step, and what scale and offset lose as whole numbers of 6 or 4 bits of the widest of their block.
+    # Half a step, and what scale and offset lose as whole numbers of 6 or 4 bits of the widest of
+    # their block.
     most = 63 if bits == 4 else 15
-    loose = (span / top / 2 + span.amax(1, keepdim=True) * (1 + 1 / top) / most).repeat_interleave(size, 1)
+    loose = (span / top / 2 + span.amax(1, keepdim=True) * (1 + 1 / top) / most).repeat_interleave(
+        size, 1
+    )
     assert bool(((read - rows).abs() <= loose * 1.01).all())
     assert torch.equal(packed(rows, kind)[1], read)
 
@@ -209,7 +253,14 @@ def test_a_folder_of_the_rounded_model_costs_what_the_rounding_does(tmp_path):
     by_name = headscan.compare("gpt-vanilla", "stories", damage=True, against="q4_0", **READ)
     for one, two in zip(by_file.damage, by_name.damage, strict=True):
         assert (one["block"], one["mode"]) == (two["block"], two["mode"])
-        for field in ("kl", "loss_change", "gain", "relative_error", "mean_direction_error", "share"):
+        for field in (
+            "kl",
+            "loss_change",
+            "gain",
+            "relative_error",
+            "mean_direction_error",
+            "share",
+        ):
             assert one.number(field) == pytest.approx(two.number(field), abs=1e-7), field
     assert lens.model.training is False
     assert "forward" not in vars(blocks(lens)[0])
@@ -227,10 +278,21 @@ def test_what_is_interrupted_goes_on_and_ends_the_same(tmp_path, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         headscan.compare("gpt-vanilla", "stories", out=tmp_path / "run", progress=stop, **options)
     with pytest.raises(headscan.BadInput, match="cannot be resumed: --against"):
-        headscan.compare("gpt-vanilla", "stories", out=tmp_path / "run", resume=True, **options | {"against": "q4_0"})
+        headscan.compare(
+            "gpt-vanilla",
+            "stories",
+            out=tmp_path / "run",
+            resume=True,
+            **options | {"against": "q4_0"},
+        )
     stages = []
     again = headscan.compare(
-        "gpt-vanilla", "stories", out=tmp_path / "run", resume=True, progress=lambda stage, *rest: stages.append(stage), **options
+        "gpt-vanilla",
+        "stories",
+        out=tmp_path / "run",
+        resume=True,
+        progress=lambda stage, *rest: stages.append(stage),
+        **options,
     )
     assert not any("block.1" in stage for stage in stages)
     assert any("block.3" in stage for stage in stages)
@@ -247,45 +309,71 @@ def test_the_shape_is_what_scans_of_both_models_say(name):
     other = rounded(lens, "q2_k")
     read = {"max_tokens": 1024, "context": 64, "skip_first": 1}
     result = headscan.compare([lens, other], "stories", damage=True, sample=256, **read)
-    assert [row["site"] for row in result.shape] == [f"block.{number}" for number in range(lens.depth)]
+    assert [row["site"] for row in result.shape] == [
+        f"block.{number}" for number in range(lens.depth)
+    ]
     scans = [headscan.scan(one, "stories", **read) for one in (lens, other)]
     for row in result.shape:
         for which, scan in zip(("first", "second"), scans, strict=True):
             site = scan.site(row["site"])
             for measure in ("average_cosine", "effective_rank"):
-                found, wanted = row.number(f"{measure}_{which}"), site.number(f"{measure}_without_sinks")
+                found = row.number(f"{measure}_{which}")
+                wanted = site.number(f"{measure}_without_sinks")
                 assert found == pytest.approx(wanted, rel=1e-5, abs=1e-5), (row["site"], which)
                 ends = row.interval(f"{measure}_{which}"), site.interval(f"{measure}_without_sinks")
                 assert ends[0] == pytest.approx(ends[1], rel=1e-5, abs=1e-5)
             assert row.number(f"sink_share_{which}") == site.number("sink_share")
             assert row[f"rogue_coordinates_{which}"] == site["rogue_coordinates"]
-            assert 0 <= row.number(f"bits_lower_{which}") <= row.number(f"bits_upper_{which}") <= np.log2(1024)
+            assert (
+                0
+                <= row.number(f"bits_lower_{which}")
+                <= row.number(f"bits_upper_{which}")
+                <= np.log2(1024)
+            )
         for measure in ("average_cosine", "effective_rank", "bits_upper", "sink_share"):
-            first, second, change = (row.number(f"{measure}_{which}") for which in ("first", "second", "change"))
+            first, second, change = (
+                row.number(f"{measure}_{which}") for which in ("first", "second", "change")
+            )
             assert change == pytest.approx(second - first)
             ends = row.interval(f"{measure}_change")
-            assert ends is None if measure == "sink_share" and first == second else ends[0] <= change <= ends[1]
+            assert (
+                ends is None
+                if measure == "sink_share" and first == second
+                else ends[0] <= change <= ends[1]
+            )
     # What the two share is not in the interval of the change.
     last = result.shape[0]
-    widths = [np.diff(last.interval(f"average_cosine_{which}"))[0] for which in ("change", "first", "second")]
+    widths = [
+        np.diff(last.interval(f"average_cosine_{which}"))[0]
+        for which in ("change", "first", "second")
+    ]
     assert widths[0] < min(widths[1:])
 
 
 def test_bits_of_a_state_are_bounded_by_what_is_said_of_them():
-    """Against the pairwise bounds of `leaks`, which are written apart, and the information itself by Monte Carlo."""
+    """Against the pairwise bounds of `leaks`, which are written apart, and the information itself
+    by Monte Carlo.
+    """
     generator = torch.Generator().manual_seed(0)
     states = torch.randn(4, 32, 3, generator=generator) * torch.tensor([1.0, 0.7, 0.4])
     documents = np.repeat(np.arange(4), 32).reshape(4, 32)
-    found = Windows(torch.zeros(4, 32, dtype=torch.long), documents, 0, states={(0,): states, (1,): 3 * states})
-    row, points = found.bits((0,), (1,)), states.flatten(0, 1).double()
+    found = Windows(
+        torch.zeros(4, 32, dtype=torch.long), documents, 0, states={(0,): states, (1,): 3 * states}
+    )
+    row = found.bits((0,), (1,))
+    points = states.flatten(0, 1).double()
     sigma = NOISE * float(points.var(0, unbiased=False).sum()) ** 0.5
     for which, x in (("first", points), ("second", 3 * points)):
         low, high = (row[f"bits_{bound}_{which}"] for bound in ("lower", "upper"))
         code = Code(x, torch.full((128,), 1 / 128, dtype=torch.float64))
         assert [high, low] == pytest.approx(pairwise_bits(code, [sigma, 2 * sigma]), abs=1e-6)
-        noisy = x.repeat(200, 1) + sigma * torch.randn(200 * 128, 3, generator=generator, dtype=torch.float64)
+        noisy = x.repeat(200, 1) + sigma * torch.randn(
+            200 * 128, 3, generator=generator, dtype=torch.float64
+        )
         logs = torch.cdist(noisy, x).square() / (-2 * sigma**2)
-        told = 7 + logs.log_softmax(1)[torch.arange(len(noisy)), torch.arange(128).repeat(200)] / np.log(2)
+        told = 7 + logs.log_softmax(1)[
+            torch.arange(len(noisy)), torch.arange(128).repeat(200)
+        ] / np.log(2)
         error = 4 * float(told.std()) / len(told) ** 0.5
         assert low - error < float(told.mean()) < high + error
         assert high - low > 10 * error, "the bounds could be told from one another"
@@ -298,8 +386,14 @@ def test_what_is_too_short_for_an_interval_says_so():
     told = {one.name: one.sentence for one in result.findings}
     assert list(told) == ["OVER-LIMIT", "WORST-PART", "KEEPING"]
     assert not any("[]" in sentence for sentence in told.values())
-    assert all("There is no interval: it takes three documents or windows" in told[name] for name in ("WORST-PART", "KEEPING"))
-    assert "The uniform and random choices of as many bytes are not shown to be worse." in told["KEEPING"]
+    assert all(
+        "There is no interval: it takes three documents or windows" in told[name]
+        for name in ("WORST-PART", "KEEPING")
+    )
+    assert (
+        "The uniform and random choices of as many bytes are not shown to be worse."
+        in told["KEEPING"]
+    )
     assert "no interval" not in told["OVER-LIMIT"]
 
 
@@ -310,13 +404,20 @@ def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
     other = rounded(lens, "q8_0")
     two_bits(blocks(other)[2], lens, None)
     size = sum(weight.nbytes for weight in blocks(lens)[2].parameters())
-    result = headscan.compare([lens, other], "stories", damage=True, keep=size, max_tokens=512, context=32, sample=256)
+    result = headscan.compare(
+        [lens, other], "stories", damage=True, keep=size, max_tokens=512, context=32, sample=256
+    )
     by_name = {row.text("choice"): row for row in result.choices}
     assert by_name["greedy"]["kept"] == ["block.2"]
     assert by_name["greedy"].number("kl") < by_name["none"].number("kl") / 10
-    assert by_name["uniform"].number("more_kl") == 0 or by_name["uniform"].interval("more_kl")[0] > 0
+    assert (
+        by_name["uniform"].number("more_kl") == 0 or by_name["uniform"].interval("more_kl")[0] > 0
+    )
     assert by_name["random"].number("kl") > by_name["greedy"].number("kl")
-    words = "compare gpt-vanilla --against q4_0 --damage --text stories --max-tokens 192 --context 32 --sample 64 --limit 1e-6"
+    words = (
+        "compare gpt-vanilla --against q4_0 --damage --text stories --max-tokens 192 "
+        "--context 32 --sample 64 --limit 1e-6"
+    )
     with pytest.raises(SystemExit) as ended:
         _main([*words.split(), "--fail-on", "HS701", "--json", "--out", str(tmp_path / "x")])
     document = json.loads(capsys.readouterr().out)
@@ -328,14 +429,31 @@ def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
     assert "Part by part" in page
 
 
-@pytest.mark.parametrize(("limit", "tokens", "status"), [("1", "512", 0), ("1e-6", "512", 3), ("1", "64", 3)])
-def test_a_gate_opens_where_the_interval_is_within_the_limit_and_only_there(limit, tokens, status, capsys, tmp_path):
+@pytest.mark.parametrize(
+    ("limit", "tokens", "status"), [("1", "512", 0), ("1e-6", "512", 3), ("1", "64", 3)]
+)
+def test_a_gate_opens_where_the_interval_is_within_the_limit_and_only_there(
+    limit, tokens, status, capsys, tmp_path
+):
     pytest.importorskip("gguf")
     from headscan.cli import _main
 
-    words = f"compare gpt-vanilla --against q8_0 --damage --text stories --context 32 --sample 64 --max-tokens {tokens}"
+    words = (
+        "compare gpt-vanilla --against q8_0 --damage --text stories --context 32 --sample "
+        f"64 --max-tokens {tokens}"
+    )
     with pytest.raises(SystemExit) as ended:
-        _main([*words.split(), "--limit", limit, "--fail-on", "HS701", "--out", str(tmp_path / "gate")])
+        _main(
+            [
+                *words.split(),
+                "--limit",
+                limit,
+                "--fail-on",
+                "HS701",
+                "--out",
+                str(tmp_path / "gate"),
+            ]
+        )
     assert ended.value.code == status
     result = headscan.load(tmp_path / "gate")
     assert result.failed == ["HS701"] * (status == 3)
@@ -343,7 +461,9 @@ def test_a_gate_opens_where_the_interval_is_within_the_limit_and_only_there(limi
     assert ("not shown to be below" in capsys.readouterr().out) == (status == 3)
 
 
-@pytest.mark.parametrize(("value", "said"), [("nan", "The logits of other are NaN"), ("inf", r"NaN")])
+@pytest.mark.parametrize(
+    ("value", "said"), [("nan", "The logits of other are NaN"), ("inf", r"NaN")]
+)
 def test_a_model_that_is_no_number_is_refused(value, said):
     lens = small("gpt-vanilla")
     other = Lens(copy.deepcopy(lens.model), lens.tokenizer, name="other")
@@ -357,13 +477,16 @@ def test_states_that_overflow_on_the_text_alone_are_refused_by_their_site():
     windows = Windows(torch.zeros(4, 8, dtype=torch.int64), np.zeros((4, 8), dtype=np.int64), 1)
     windows.states = {(0,): states, (1,): states / (torch.arange(8.0)[None, :, None] - 5)}
     with pytest.raises(
-        headscan.BadInput, match=r"second model gives NaN or infinite values at block\.3 \(window 0, position 5\)"
+        headscan.BadInput,
+        match=r"second model gives NaN or infinite values at block\.3 \(window 0, position 5\)",
     ):
         windows.shape("block.3", (0,), (1,))
 
 
 def test_equal_models_have_no_damage():
-    result = headscan.compare(["gpt-vanilla", "gpt-vanilla"], "stories", damage=True, limit=0, **READ)
+    result = headscan.compare(
+        ["gpt-vanilla", "gpt-vanilla"], "stories", damage=True, limit=0, **READ
+    )
     assert result.damage == []
     assert [one.name for one in result.findings] == ["SAME"]
     assert result.totals["whole"].number("kl") == 0
@@ -377,9 +500,21 @@ def test_equal_models_have_no_damage():
         (["gpt-vanilla", "gpt-vanilla"], {"damage": True, "against": "q4_0"}, "Name two models"),
         (["gpt-vanilla"], {"against": "q4_0"}, "--against q4.0 is not used without --damage"),
         (["gpt-vanilla"] * 2, {"keep": 5.0}, "--keep is not used without --damage"),
-        (["gpt-vanilla"] * 2, {"damage": True, "sites": "block.1"}, "--sites is not used with --damage"),
-        (["gpt-vanilla"] * 2, {"damage": True, "fail_on": "HS701"}, "--fail-on is not used without --limit"),
-        (["gpt-vanilla"], {"damage": True, "against": "q4_0", "keep": 5.0, **READ}, "too few|hold no part"),
+        (
+            ["gpt-vanilla"] * 2,
+            {"damage": True, "sites": "block.1"},
+            "--sites is not used with --damage",
+        ),
+        (
+            ["gpt-vanilla"] * 2,
+            {"damage": True, "fail_on": "HS701"},
+            "--fail-on is not used without --limit",
+        ),
+        (
+            ["gpt-vanilla"],
+            {"damage": True, "against": "q4_0", "keep": 5.0, **READ},
+            "too few|hold no part",
+        ),
         ([np.zeros((9, 4)), np.zeros((9, 4))], {"damage": True}, "--text|stored states"),
     ],
 )
@@ -390,7 +525,9 @@ def test_what_cannot_be_asked_is_refused_by_name(models, options, said):
 
 def test_divergences_are_their_definitions():
     generator = torch.Generator().manual_seed(1)
-    p, q = (torch.randn(6, 9, generator=generator, dtype=torch.float64).log_softmax(1) for _ in range(2))
+    p, q = (
+        torch.randn(6, 9, generator=generator, dtype=torch.float64).log_softmax(1) for _ in range(2)
+    )
     targets = torch.arange(6)
     found = divergences(p, q, targets)
     assert torch.allclose(found[:, 0], (p.exp() * (p - q)).sum(1))
@@ -405,13 +542,25 @@ def test_a_gguf_file_costs_what_its_blocks_do(tmp_path):
     gguf = pytest.importorskip("gguf")
     from tests.model.test_gguf import HEADS, VOCABULARY, WIDTH, llama, write
 
-    sizes = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": 96, "num_hidden_layers": 2}
-    model = llama(0, **sizes, num_attention_heads=HEADS, num_key_value_heads=HEADS, tie_word_embeddings=False)
-    whole, packed_file = (write(gguf, model, tmp_path / f"{kind}.gguf", kind) for kind in ("F32", "Q8_0"))
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": WIDTH,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+    }
+    model = llama(
+        0, **sizes, num_attention_heads=HEADS, num_key_value_heads=HEADS, tie_word_embeddings=False
+    )
+    whole, packed_file = (
+        write(gguf, model, tmp_path / f"{kind}.gguf", kind) for kind in ("F32", "Q8_0")
+    )
     read = {"damage": True, "max_tokens": 96, "context": 16, "sample": 96}
     by_file = headscan.compare([whole, packed_file], "stories", **read)
     by_name = headscan.compare(whole, "stories", against="q8_0", **read)
-    alone = [{row["block"]: row for row in one.damage if row["mode"] == "isolated"} for one in (by_file, by_name)]
+    alone = [
+        {row["block"]: row for row in one.damage if row["mode"] == "isolated"}
+        for one in (by_file, by_name)
+    ]
     assert list(alone[1]) == ["block.0", "block.1"]
     for part, row in alone[1].items():
         assert alone[0][part].number("kl") == pytest.approx(row.number("kl"), abs=1e-9)

@@ -18,7 +18,11 @@ NAMES = ("cka", "procrustes", "svcca", "linear", "rsa", "mutual_knn")
 def pair(n=300, p=12, q=9, seed=0):
     rng = np.random.default_rng(seed)
     common = rng.standard_normal((n, 5)) * np.geomspace(8, 1, 5)
-    x = common @ rng.standard_normal((5, p)) + rng.standard_normal((n, p)) + 30 * rng.standard_normal(p)
+    x = (
+        common @ rng.standard_normal((5, p))
+        + rng.standard_normal((n, p))
+        + 30 * rng.standard_normal(p)
+    )
     y = common @ rng.standard_normal((5, q)) + 2 * rng.standard_normal((n, q)) - 4
     return x, y
 
@@ -41,7 +45,9 @@ def test_sums_of_one_pass_give_what_all_tokens_at_once_do():
 
 def test_peers_say_the_same_of_the_same_arrays():
     x, y = pair()
-    ckatorch = pytest.importorskip("ckatorch.core", reason="ckatorch is not installed: CKA is NOT held against a peer")
+    ckatorch = pytest.importorskip(
+        "ckatorch.core", reason="ckatorch is not installed: CKA is NOT held against a peer"
+    )
     theirs = float(ckatorch.cka_base(torch.from_numpy(x), torch.from_numpy(y), unbiased=True))
     assert values(x, y)["cka"] == pytest.approx(theirs, abs=1e-9)
 
@@ -50,7 +56,9 @@ def test_float32_rows_give_it_to_six_digits():
     x, y = (one.astype(np.float32) for one in pair(seed=3))
     found = values(x, y)
     for name in ("cka", "procrustes", "svcca", "linear"):
-        assert found[name] == pytest.approx(getattr(slow, name)(x.astype(float), y.astype(float)), abs=2e-6), name
+        assert found[name] == pytest.approx(
+            getattr(slow, name)(x.astype(float), y.astype(float)), abs=2e-6
+        ), name
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
@@ -65,7 +73,8 @@ def test_an_array_is_as_like_itself_as_can_be(kind):
 def test_a_rotation_a_scale_and_a_shift_change_nothing():
     x, y = pair()
     turn = np.linalg.qr(np.random.default_rng(1).standard_normal((9, 9)))[0]
-    before, after = values(x, y), values(x, 7 * y @ turn + 100)
+    before = values(x, y)
+    after = values(x, 7 * y @ turn + 100)
     for name in set(NAMES) - {"mutual_knn"}:
         assert after[name] == pytest.approx(before[name], abs=1e-8), name
     assert values(x, 7 * y @ turn)["mutual_knn"] == pytest.approx(before["mutual_knn"], abs=1e-9)
@@ -119,4 +128,7 @@ def test_what_cannot_be_compared_is_said(given, said):
 
 def test_constant_arrays_have_no_value_and_no_fault():
     result = compare([np.ones((20, 3)), np.ones((20, 2))], draws=19)
-    assert all(result.cell(name, "vectors").value is None for name in ("cka", "procrustes", "svcca", "linear"))
+    assert all(
+        result.cell(name, "vectors").value is None
+        for name in ("cka", "procrustes", "svcca", "linear")
+    )

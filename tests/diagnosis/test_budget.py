@@ -31,12 +31,17 @@ def clock(monkeypatch):
 
 
 def evidence(lens):
-    return headscan.checkup(lens, TEXT, context=16, max_tokens=1200, budget="2m").examinations[0].evidence
+    return (
+        headscan.checkup(lens, TEXT, context=16, max_tokens=1200, budget="2m")
+        .examinations[0]
+        .evidence
+    )
 
 
 def slowed(monkeypatch, clock, number: int) -> list[int]:
     """Makes a scan, by its number, take longer than the budget; the tokens that each is asked for."""
-    scanned, calls = examine._scanned, []
+    scanned = examine._scanned
+    calls = []
 
     def slow(lens, settings, progress, tokens, measures):
         calls.append(tokens)
@@ -55,7 +60,13 @@ def test_after_a_scan_that_took_the_budget_nothing_else_is_begun(lens, clock, mo
     slowed(monkeypatch, clock, 1)
     found = evidence(lens)
     assert found.loss is not None
-    assert (found.read, found.bits, found.flow, found.cure, found.nulls) == (None, None, None, None, [])
+    assert (found.read, found.bits, found.flow, found.cure, found.nulls) == (
+        None,
+        None,
+        None,
+        None,
+        [],
+    )
     for part in ("No prompt was", "No bits", "Flow between", "No remedy", "Random weights"):
         assert any(one.startswith(part) for one in found.skipped), part
 
@@ -67,11 +78,14 @@ def test_a_scan_of_random_weights_that_takes_too_long_is_stopped(lens, clock, mo
     assert found.sites[0]["tokens"] == 1200
     assert found.nulls == []
     assert found.read.prompts == 4
-    assert found.skipped == ["Random weights were not scanned for comparison: there was no time in 2m."]
+    assert found.skipped == [
+        "Random weights were not scanned for comparison: there was no time in 2m."
+    ]
 
 
 def test_a_stage_that_runs_out_of_time_is_left_out_whole(lens, clock, monkeypatch):
-    inverted, read = [], measurements.invert
+    inverted = []
+    read = measurements.invert
 
     def slow(*given, **named):
         clock.now += 60
@@ -86,8 +100,11 @@ def test_a_stage_that_runs_out_of_time_is_left_out_whole(lens, clock, monkeypatc
 
 
 def test_the_plan_is_by_work_and_knows_no_clock(lens, clock, monkeypatch):
-    plans, planned = [], examine.planned
-    monkeypatch.setattr(examine, "planned", lambda *given: plans.append(planned(*given)) or plans[-1])
+    plans = []
+    planned = examine.planned
+    monkeypatch.setattr(
+        examine, "planned", lambda *given: plans.append(planned(*given)) or plans[-1]
+    )
     evidence(lens)
     monkeypatch.setattr(Clock, "perf_counter", lambda self: 50.0)
     evidence(lens)
@@ -112,6 +129,8 @@ def test_an_interrupted_checkup_of_one_model_goes_on_at_its_stage(tmp_path, monk
         broken.setattr(measurements.Measurements, "_cure", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(out=tmp_path)
-    monkeypatch.setattr(measurements, "invert", interrupted)  # what was read and scanned is not read and scanned again
+    monkeypatch.setattr(
+        measurements, "invert", interrupted
+    )  # what was read and scanned is not read and scanned again
     monkeypatch.setattr(examine, "MEASURES", "none")
     assert timeless(run(out=tmp_path, resume=True).document) == whole

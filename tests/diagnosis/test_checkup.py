@@ -1,4 +1,6 @@
-"""The verb: one run, its result kept and read again, exit statuses, a fault that is found, bad input."""
+"""The verb: one run, its result kept and read again, exit statuses, a fault that is found, bad
+input.
+"""
 
 import numpy as np
 import pytest
@@ -15,13 +17,17 @@ from tests.diagnosis.conftest import TEXT
 def test_one_run_answers_four_questions(lens, tmp_path):
     result = headscan.checkup(lens, TEXT * 4, context=16, max_tokens=2400, out=tmp_path)
     seen = {one.code: one for one in result.examinations[0].observations}
-    assert {"HS101", "HS102", "HS103", "HS104", "HS201", "HS301", "HS302", "HS303", "HS402"} <= set(seen)
+    assert {"HS101", "HS102", "HS103", "HS104", "HS201", "HS301", "HS302", "HS303", "HS402"} <= set(
+        seen
+    )
     assert seen["HS201"].present  # random weights predict worse than counting does
     assert seen["HS301"].value == 1.0
     assert len(result.examinations[0].summary) == 5
     again = headscan.load(tmp_path)
     assert again.document == result.document
-    assert {"code", "site", "value", "threshold", "sentence", "advice"} <= set(again.document["findings"][0])
+    assert {"code", "site", "value", "threshold", "sentence", "advice"} <= set(
+        again.document["findings"][0]
+    )
     page = (tmp_path / "report.html").read_text()
     assert "Predictions no better than counting" in page
     assert "What was looked for" in page
@@ -45,11 +51,15 @@ def test_stored_states_are_examined_and_the_command_fails_where_asked(tmp_path):
     refused = cli(*arguments, "--fail-on", "HS999")
     assert refused.status == 2
     unknown = cli(*arguments, "--budget", "5x")
-    assert (unknown.status, unknown.output.strip()) == (2, "headscan: --budget must be 2m, 10m or full, not '5x'.")
+    assert (unknown.status, unknown.output.strip()) == (
+        2,
+        "headscan: --budget must be 2m, 10m or full, not '5x'.",
+    )
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [({"text": "-"}, "more than once"), ({}, "--text"), ({"text": TEXT, "budget": "1h"}, "budget")]
+    ("options", "said"),
+    [({"text": "-"}, "more than once"), ({}, "--text"), ({"text": TEXT, "budget": "1h"}, "budget")],
 )
 def test_bad_input_is_refused(lens, options, said):
     with pytest.raises(BadInput, match=said):
@@ -57,7 +67,9 @@ def test_bad_input_is_refused(lens, options, said):
 
 
 def test_less_time_reads_less_and_says_so():
-    many, few, none = planned("10m", 1e-3), planned("2m", 1e-3), planned("2m", 0.1)
+    many = planned("10m", 1e-3)
+    few = planned("2m", 1e-3)
+    none = planned("2m", 0.1)
     assert many.tokens > few.tokens > none.tokens
     assert many.passages > few.passages > none.passages == none.prompts == none.flow == 0
     assert planned("full", 1.0).tokens is None
@@ -70,6 +82,10 @@ def test_the_scale_of_logits_is_found():
     logits = torch.randn(4, 200, 32)
     targets = torch.distributions.Categorical(logits=2 * logits).sample()
     losses = scaled_losses(logits, targets).sum(0)
-    plain = -torch.log_softmax(logits.double() * 2.0 ** SCALES[10], -1).gather(-1, targets[..., None]).sum()
+    plain = (
+        -torch.log_softmax(logits.double() * 2.0 ** SCALES[10], -1)
+        .gather(-1, targets[..., None])
+        .sum()
+    )
     assert losses[10].item() == pytest.approx(plain.item(), rel=1e-6)
     assert best_scale(losses.numpy()) == pytest.approx(2.0, rel=0.1)

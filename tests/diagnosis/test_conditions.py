@@ -8,7 +8,17 @@ import pytest
 import torch
 from torch import nn
 
-from headscan.diagnosis import CONDITIONS, Grid, LeakedBits, ModelEvidence, PromptRead, Seen, TokenFlow, TriedRemedies, condition
+from headscan.diagnosis import (
+    CONDITIONS,
+    Grid,
+    LeakedBits,
+    ModelEvidence,
+    PromptRead,
+    Seen,
+    TokenFlow,
+    TriedRemedies,
+    condition,
+)
 from headscan.diagnosis.conditions import vocabulary_out_of_order
 from headscan.diagnosis.evidence import BlockRemoved
 from headscan.diagnosis.measurements import grid_of, levels, vocabulary_order
@@ -19,16 +29,33 @@ from headscan.run import BadInput, ModelRecord, Row, TextRecord
 
 def site(name: str, **more: object) -> Row:
     healthy = {
-        "model": "m", "site": name, "tokens": 1000, "width": 64, "average_cosine_without_sinks": 0.1,
-        "average_cosine_without_sinks_interval": [0.05, 0.15], "participation_ratio_without_sinks": 20.0, "sinks": 1,
-        "sink_energy": 0.01, "rogue_share": 0.0, "rogue_coordinates": [],
-    }  # fmt: skip
+        "model": "m",
+        "site": name,
+        "tokens": 1000,
+        "width": 64,
+        "average_cosine_without_sinks": 0.1,
+        "average_cosine_without_sinks_interval": [0.05, 0.15],
+        "participation_ratio_without_sinks": 20.0,
+        "sinks": 1,
+        "sink_energy": 0.01,
+        "rogue_share": 0.0,
+        "rogue_coordinates": [],
+    }
     return Row(healthy, **more)
 
 
 def loss(**more: object) -> Row:
-    return Row({"loss": 2.0, "loss_interval": [1.9, 2.1], "best_loss": more.get("loss", 2.0), "counting_loss": 5.0,
-                "best_scale": 1.1, "best_scale_interval": [0.95, 1.2]} | more)  # fmt: skip
+    return Row(
+        {
+            "loss": 2.0,
+            "loss_interval": [1.9, 2.1],
+            "best_loss": more.get("loss", 2.0),
+            "counting_loss": 5.0,
+            "best_scale": 1.1,
+            "best_scale_interval": [0.95, 1.2],
+        }
+        | more
+    )
 
 
 def tried(gain: float, low: float, high: float) -> list[Row]:
@@ -37,30 +64,65 @@ def tried(gain: float, low: float, high: float) -> list[Row]:
 
 
 HEALTHY = ModelEvidence(
-    model="m", record=None, text=None, sites=[site("block.0"), site("block.1")], loss=loss(),
+    model="m",
+    record=None,
+    text=None,
+    sites=[site("block.0"), site("block.1")],
+    loss=loss(),
     common=[Row(site="final_norm", cosine=0.1, cosine_after=0.0)],
     grid=Grid(levels=64, groups=100, coarsest="w", coarsest_levels=60),
-    read=PromptRead(site="block.0", prompts=1, tokens=12, recovered=0.1, interval=(0, 0.3), verdict="not recovered", seconds=1),
-    bits=LeakedBits(site="block.0", noise=0.8, tokens=11, prior_bits=4.0, lower=0.5, upper=1.0, interval=(0.3, 1.2),
-                    candidates=64, guessed=0.2, named=0.3),
+    read=PromptRead(
+        site="block.0",
+        prompts=1,
+        tokens=12,
+        recovered=0.1,
+        interval=(0, 0.3),
+        verdict="not recovered",
+        seconds=1,
+    ),
+    bits=LeakedBits(
+        site="block.0",
+        noise=0.8,
+        tokens=11,
+        prior_bits=4.0,
+        lower=0.5,
+        upper=1.0,
+        interval=(0.3, 1.2),
+        candidates=64,
+        guessed=0.2,
+        named=0.3,
+    ),
     flow=TokenFlow(site="block.1", prompts=3, length=12, heard=0.2, interval=(0.1, 0.3), null=0.1),
     removed=[BlockRemoved(site="block.0", tokens=2048, change=0.3, interval=(0.2, 0.4), loss=2.0)],
     order=20.0,
-    cure=TriedRemedies(site="final_norm", length=16, fitted=50, queries=50, rows=tried(0.0, -0.02, 0.01)),
-)  # fmt: skip
+    cure=TriedRemedies(
+        site="final_norm", length=16, fitted=50, queries=50, rows=tried(0.0, -0.02, 0.01)
+    ),
+)
 UNTOLD = replace(HEALTHY, loss=None, removed=[])  # no loss says that the model predicts well
 ILL = {
     "HS205": {"text": TextRecord(source="x", tokens=1024, windows=8, unknown=553)},
     "HS101": {
         "sites": [
             site("block.0"),
-            site("block.1", average_cosine_without_sinks=0.9, average_cosine_without_sinks_interval=[0.85, 0.95]),
+            site(
+                "block.1",
+                average_cosine_without_sinks=0.9,
+                average_cosine_without_sinks_interval=[0.85, 0.95],
+            ),
         ]
     },
     "HS102": {
         "sites": [
-            site("block.0", average_cosine_without_sinks=0.7, rogue_share=0.9, rogue_coordinates=[7, 9]),
-            site("block.1", average_cosine_without_sinks=0.3, rogue_share=0.99, rogue_coordinates=[7]),
+            site(
+                "block.0",
+                average_cosine_without_sinks=0.7,
+                rogue_share=0.9,
+                rogue_coordinates=[7, 9],
+            ),
+            site(
+                "block.1", average_cosine_without_sinks=0.3, rogue_share=0.99, rogue_coordinates=[7]
+            ),
         ]
     },
     "HS103": {"sites": [site("block.0", participation_ratio_without_sinks=1.4), site("block.1")]},
@@ -85,7 +147,9 @@ def present(evidence: ModelEvidence, earlier: list[ModelEvidence] = ()) -> set[s
 def test_a_healthy_model_has_none():
     assert present(HEALTHY) == set()
     assert (
-        judged(HEALTHY, []).summary[-1].startswith("No alarm: none of the 9 alarms that were looked for is raised; all 7 healthy")
+        judged(HEALTHY, [])
+        .summary[-1]
+        .startswith("No alarm: none of the 9 alarms that were looked for is raised; all 7 healthy")
     )
 
 
@@ -93,16 +157,24 @@ def test_what_brings_others_about_is_named_first():
     cone = ILL["HS101"]["sites"] + ILL["HS102"]["sites"]
     result = judged(replace(UNTOLD, sites=[cone[2], cone[1]]), [])
     assert result.summary[-1].startswith(
-        "What to do first: Standardise coordinates, or set coordinates 7, 9 aside, before vectors are compared"
+        "What to do first: Standardise coordinates, or set coordinates 7, 9 aside, before "
+        "vectors are compared"
     )
     assert (
-        " 2 of 6 alarms are raised: rogue coordinates (HS102); narrow cone (HS101) may follow from it. All 7"
-        in result.summary[-1]
+        " 2 of 6 alarms are raised: rogue coordinates (HS102); narrow cone (HS101) may follow "
+        "from it. All 7" in result.summary[-1]
     )
-    assert result.summary[0].startswith("Shape, alarm HS102 (rogue coordinates): Two tokens have a cosine of 0.70")
+    assert result.summary[0].startswith(
+        "Shape, alarm HS102 (rogue coordinates): Two tokens have a cosine of 0.70"
+    )
     alone = judged(replace(HEALTHY, **ILL["HS102"]), [])
-    found = [next(one for one in each.observations if one.code == "HS102") for each in (result, alone)]
-    assert [(one.present, one.known, one.level) for one in found] == [(True, False, "alert"), (True, True, "notice")]
+    found = [
+        next(one for one in each.observations if one.code == "HS102") for each in (result, alone)
+    ]
+    assert [(one.present, one.known, one.level) for one in found] == [
+        (True, False, "alert"),
+        (True, True, "notice"),
+    ]
     assert alone.summary[-1].startswith("No alarm")
 
 
@@ -111,7 +183,10 @@ def test_each_sentence_has_its_number_and_what_stands_beside_it():
     _, cause, leak, cure, _ = judged(HEALTHY, []).summary
     assert "average cosine 0.9, 95% interval 0.85 to 0.95; higher than all" in shape
     assert "factor to the best scale of the logits 1.1, 95% interval 1 to 1.2" in cause
-    assert "bits that leaks 0.125, 95% interval 0.075 to 0.3; tokens guessed without a state 0.2" in leak
+    assert (
+        "bits that leaks 0.125, 95% interval 0.075 to 0.3; tokens guessed without a state 0.2"
+        in leak
+    )
     assert cure.startswith("Remedy, no finding: There is hardly one")
     assert shape.startswith("Shape, alarm HS101 (narrow cone): ")
     assert all("healthy models" in one and one.endswith(").") for one in (shape, cause, leak, cure))
@@ -129,14 +204,36 @@ def test_a_plug_in_adds_a_condition_by_the_decorator(monkeypatch):
     monkeypatch.setattr(CONDITIONS, "_items", dict(CONDITIONS))
 
     @condition(
-        "HS901", "shape", "Long", threshold=100, unit="tokens", sentence="Tokens.", meaning="", source="", todo="", limits="",
-    )  # fmt: skip
+        "HS901",
+        "shape",
+        "Long",
+        threshold=100,
+        unit="tokens",
+        sentence="Tokens.",
+        meaning="",
+        source="",
+        todo="",
+        limits="",
+    )
     def long(evidence, earlier):
-        return Seen(value=evidence.sites[0].number("tokens"), sentence="It is long.", advice="Read less.")
+        return Seen(
+            value=evidence.sites[0].number("tokens"), sentence="It is long.", advice="Read less."
+        )
 
     assert present(HEALTHY) == {"HS901"}
     with pytest.raises(BadInput, match="two conditions named 'HS101'"):
-        condition("HS101", "shape", "Other", threshold=1, unit="", sentence="", meaning="", source="", todo="", limits="")(long)
+        condition(
+            "HS101",
+            "shape",
+            "Other",
+            threshold=1,
+            unit="",
+            sentence="",
+            meaning="",
+            source="",
+            todo="",
+            limits="",
+        )(long)
 
 
 @pytest.mark.parametrize("code", sorted(set(CONDITIONS) - {"HS204"}))
@@ -150,11 +247,20 @@ def test_a_condition_is_named_by_its_code_and_no_other_is(code):
 
 def test_no_alarm_rests_on_few_tokens_nor_on_a_text_that_the_model_cannot_read():
     text = TextRecord(source="x", tokens=1024, windows=8, unknown=0)
-    few = next(one for one in judged(replace(UNTOLD, text=text, **ILL["HS101"]), []).observations if one.code == "HS101")
+    few = next(
+        one
+        for one in judged(replace(UNTOLD, text=text, **ILL["HS101"]), []).observations
+        if one.code == "HS101"
+    )
     assert (few.level, few.known, few.read) == ("notice", True, "1,024 tokens in windows of 128")
-    assert "No alarm rests on fewer than 2,048 tokens: from there on this would be one." in few.sentence
+    assert (
+        "No alarm rests on fewer than 2,048 tokens: from there on this would be one."
+        in few.sentence
+    )
     unread = replace(text, unknown=553)
-    assert [one.code for one in judged(replace(HEALTHY, text=unread, **ILL["HS101"]), []).observations] == ["HS205"]
+    assert [
+        one.code for one in judged(replace(HEALTHY, text=unread, **ILL["HS101"]), []).observations
+    ] == ["HS205"]
 
 
 BAD = {"loss": 9.0, "loss_interval": [8.0, 10.0]}
@@ -167,30 +273,50 @@ SHUFFLED = {"sites": ILL["HS101"]["sites"], "loss": loss(**BAD), "order": 0.5}
     ("ill", "codes"),
     [
         # One scale of the logits mends it: the scale alone was lost.
-        ({"loss": loss(**BAD, best_loss=2.0, best_scale=0.1, best_scale_interval=[0.09, 0.11])}, ["HS202"]),
-        ({"loss": loss(**BAD, best_scale=0.1, best_scale_interval=[0.09, 0.11])}, ["HS201", "HS202"]),
+        (
+            {"loss": loss(**BAD, best_loss=2.0, best_scale=0.1, best_scale_interval=[0.09, 0.11])},
+            ["HS202"],
+        ),
+        (
+            {"loss": loss(**BAD, best_scale=0.1, best_scale_interval=[0.09, 0.11])},
+            ["HS201", "HS202"],
+        ),
         ({"loss": loss(**BAD), "removed": [BLOCK]}, ["HS207", "HS201"]),
         # Without the block it predicts no better than counting either: the blocks are not to blame.
         ({"loss": loss(**BAD), "removed": [replace(BLOCK, change=-1.0)]}, ["HS201"]),
         # One that changes nothing is dead, whatever the rest is.
         ({"loss": loss(**BAD), "removed": [DEAD]}, ["HS207", "HS201"]),
         # Of many blocks each does less.
-        ({"removed": [replace(BLOCK, loss=2.0, change=0.02, interval=(0.01, 0.03))] * 3}, ["HS207"]),
+        (
+            {"removed": [replace(BLOCK, loss=2.0, change=0.02, interval=(0.01, 0.03))] * 3},
+            ["HS207"],
+        ),
         ({"removed": [replace(BLOCK, loss=2.0, change=0.02, interval=(0.01, 0.03))] * 30}, []),
         (SHUFFLED, ["HS206", "HS101", "HS201"]),
         # Not trained yet: worse than counting, and no worse than guessing.
-        (SHUFFLED | {"record": ModelRecord(name="m", vocabulary=round(math.exp(9.0)))}, ["HS101", "HS201"]),
+        (
+            SHUFFLED | {"record": ModelRecord(name="m", vocabulary=round(math.exp(9.0)))},
+            ["HS101", "HS201"],
+        ),
         ({"order": 0.5}, []),
     ],
-)  # fmt: skip
+)
 def test_a_cause_comes_before_its_consequence(ill, codes):
-    assert [one.code for one in ordered(judged(replace(HEALTHY, **ill), []).observations) if one.level == "alert"] == codes
+    assert [
+        one.code
+        for one in ordered(judged(replace(HEALTHY, **ill), []).observations)
+        if one.level == "alert"
+    ] == codes
 
 
 @pytest.mark.parametrize("code", ["HS101", "HS103"])
 def test_the_shape_of_a_model_that_predicts_well_is_no_alarm(code):
     alarms = [
-        next(one.level for one in judged(replace(each, **ILL[code]), []).observations if one.code == code)
+        next(
+            one.level
+            for one in judged(replace(each, **ILL[code]), []).observations
+            if one.code == code
+        )
         for each in (HEALTHY, UNTOLD, replace(HEALTHY, loss=loss(**BAD)))
     ]
     assert alarms == ["notice", "alert", "alert"]
@@ -199,7 +325,9 @@ def test_the_shape_of_a_model_that_predicts_well_is_no_alarm(code):
 def test_the_order_of_a_vocabulary_is_seen_in_its_table():
     torch.manual_seed(0)
     table = torch.randn(500, 16) + 2 * torch.linspace(-1, 1, 500)[:, None] * torch.randn(16)
-    lens = SimpleNamespace(model=SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(weight=table)))
+    lens = SimpleNamespace(
+        model=SimpleNamespace(get_input_embeddings=lambda: SimpleNamespace(weight=table))
+    )
     assert (vocabulary_order(lens)[0] or 0) > 10
     table = table[torch.randperm(500)]
     assert abs(vocabulary_order(lens)[0]) < 3
@@ -215,12 +343,18 @@ def test_checkpoints_are_held_against_the_best_before():
 
 def test_an_interval_across_the_threshold_is_no_alert():
     loose = loss(loss=5.2, loss_interval=[4.8, 5.6])
-    found = next(one for one in judged(replace(HEALTHY, loss=loose), []).observations if one.code == "HS201")
+    found = next(
+        one for one in judged(replace(HEALTHY, loss=loose), []).observations if one.code == "HS201"
+    )
     assert (found.present, found.sure, found.level) == (True, False, "notice")
 
 
 def test_what_healthy_models_have_too_is_present_and_no_alarm_until_it_is_beyond_them():
-    row = site("block.1", average_cosine_without_sinks=0.6, average_cosine_without_sinks_interval=[0.55, 0.65])
+    row = site(
+        "block.1",
+        average_cosine_without_sinks=0.6,
+        average_cosine_without_sinks_interval=[0.55, 0.65],
+    )
     result = judged(replace(HEALTHY, sites=[row]), [])
     found = next(one for one in result.observations if one.code == "HS101")
     assert (found.present, found.known, found.level) == (True, True, "notice")
@@ -229,10 +363,13 @@ def test_what_healthy_models_have_too_is_present_and_no_alarm_until_it_is_beyond
 
 def test_a_gain_that_may_be_chance_is_no_remedy():
     cure = replace(HEALTHY.cure, rows=tried(0.05, -0.01, 0.11))
-    found = next(one for one in judged(replace(HEALTHY, cure=cure), []).observations if one.code == "HS402")
+    found = next(
+        one for one in judged(replace(HEALTHY, cure=cure), []).observations if one.code == "HS402"
+    )
     assert not found.present
     assert found.sentence == (
-        "Search at final_norm: the passage that follows is found first in 10 of 50 searches, and in 12 after centre "
+        "Search at final_norm: the passage that follows is found first in 10 of 50 searches, and "
+        "in 12 after centre "
         "(may be chance)."
     )
     none = judged(HEALTHY, []).observations[-1].sentence
@@ -240,7 +377,13 @@ def test_a_gain_that_may_be_chance_is_no_remedy():
 
 
 def test_stored_states_have_a_shape_and_no_more():
-    bare = ModelEvidence(model="s", record=None, text=None, sites=HEALTHY.sites, skipped=["Stored states have no weights."])
+    bare = ModelEvidence(
+        model="s",
+        record=None,
+        text=None,
+        sites=HEALTHY.sites,
+        skipped=["Stored states have no weights."],
+    )
     assert {one.question for one in judged(bare, []).observations} == {"shape"}
     assert judged(bare, []).summary[1] == "Prediction: Stored states have no weights."
 
@@ -248,8 +391,13 @@ def test_stored_states_have_a_shape_and_no_more():
 def test_bits_are_rounded_so_that_what_is_said_of_them_is_true():
     assert replace(HEALTHY.bits, lower=2.279, upper=2.3, prior_bits=2.3).told == (99, 100)
     assert replace(HEALTHY.bits, lower=-0.1, upper=9.0).told == (0, 100)
-    for lower, said in ((3.999, "leaves 99% to 100% of"), (4.0, "leaves 100% of a token's 4.0 bits")):
-        ill = replace(HEALTHY, read=ILL["HS301"]["read"], bits=replace(HEALTHY.bits, lower=lower, upper=4.0))
+    for lower, said in (
+        (3.999, "leaves 99% to 100% of"),
+        (4.0, "leaves 100% of a token's 4.0 bits"),
+    ):
+        ill = replace(
+            HEALTHY, read=ILL["HS301"]["read"], bits=replace(HEALTHY.bits, lower=lower, upper=4.0)
+        )
         found = {one.code: one for one in judged(ill, []).observations}
         assert said in found["HS301"].advice
         assert ("100% or more" in found["HS302"].sentence) is False
@@ -265,9 +413,16 @@ def test_the_grid_of_weights_is_counted():
     assert levels(smooth.weight).min() > 60
     assert levels(rounded.weight).max() <= 15
     blocks = torch.randn(4096, 32)  # four bits with a scale and an offset, for 32 weights each
-    low, high = blocks.amin(1, keepdim=True), blocks.amax(1, keepdim=True)
+    low = blocks.amin(1, keepdim=True)
+    high = blocks.amax(1, keepdim=True)
     blocks = ((blocks - low) / (high - low) * 15).round() * (high - low) / 15 + low
-    assert 8 < levels(blocks.reshape(64, -1)).float().median() <= 16 < 24 < levels(torch.randn(64, 64).bfloat16()).min()
+    assert (
+        8
+        < levels(blocks.reshape(64, -1)).float().median()
+        <= 16
+        < 24
+        < levels(torch.randn(64, 64).bfloat16()).min()
+    )
     found = grid_of(nn.ModuleDict({"a": smooth, "b": rounded}))
     assert (found.coarsest, found.coarsest_levels <= 15) == ("b.weight", True)
     assert grid_of(nn.ModuleList([nn.Linear(8, 8)])) is None
@@ -276,17 +431,31 @@ def test_the_grid_of_weights_is_counted():
 def test_an_alarm_is_sure_where_the_whole_interval_is_beyond_its_own_limit():
     """HS101 is named from .5 on and an alarm from .7 on: [.69, .73] holds that limit."""
     for low, sure in ((0.69, False), (0.705, True)):
-        row = site("block.1", average_cosine_without_sinks=0.71, average_cosine_without_sinks_interval=[low, 0.73])
+        row = site(
+            "block.1",
+            average_cosine_without_sinks=0.71,
+            average_cosine_without_sinks_interval=[low, 0.73],
+        )
         every = judged(replace(UNTOLD, sites=[site("block.0"), row]), []).observations
-        assert next((one.sure, one.level) for one in every if one.code == "HS101") == (sure, "alert" if sure else "notice")
+        assert next((one.sure, one.level) for one in every if one.code == "HS101") == (
+            sure,
+            "alert" if sure else "notice",
+        )
 
 
 def test_a_table_that_was_hardly_trained_is_no_permuted_one():
-    """A headless model has no loss that tells the two apart: the norms of the rows do, which are about equal at the start."""
+    """A headless model has no loss that tells the two apart: the norms of the rows do, which are
+    about equal at the start.
+    """
     weights = nn.Embedding(512, 64)
-    order, norms = vocabulary_order(SimpleNamespace(model=SimpleNamespace(get_input_embeddings=lambda: weights)))
+    order, norms = vocabulary_order(
+        SimpleNamespace(model=SimpleNamespace(get_input_embeddings=lambda: weights))
+    )
     assert abs(order or 9) < 4
     assert 0.8 < (norms or 0) < 1.2
     evidence = replace(HEALTHY, loss=None, order=order, norms=norms)
     said = [vocabulary_out_of_order(one, []) for one in (evidence, replace(evidence, norms=5.0))]
-    assert [(one.notice, "hardly been trained" in one.sentence) for one in said if one] == [(True, True), (False, False)]
+    assert [(one.notice, "hardly been trained" in one.sentence) for one in said if one] == [
+        (True, True),
+        (False, False),
+    ]

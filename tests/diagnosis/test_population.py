@@ -1,4 +1,6 @@
-"""The reference population: its pages follow from its table, and a number stands among it as it should."""
+"""The reference population: its pages follow from its table, and a number stands among it as it
+should.
+"""
 
 import importlib.util
 from dataclasses import replace
@@ -10,7 +12,15 @@ from headscan.diagnosis import CONDITIONS
 from headscan.diagnosis import result as module
 from headscan.diagnosis.publish import contribute
 from headscan.diagnosis.registry import alarming
-from headscan.diagnosis.result import Reference, beside, edition, healthy_without, percentile, population, trained_values
+from headscan.diagnosis.result import (
+    Reference,
+    beside,
+    edition,
+    healthy_without,
+    percentile,
+    population,
+    trained_values,
+)
 from tests.command_line import headscan as cli
 from tests.diagnosis.test_conditions import ILL
 from tests.diagnosis.test_sheet import result_of
@@ -20,7 +30,9 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("population_pages", ROOT / "scripts" / "population.py")
+    spec = importlib.util.spec_from_file_location(
+        "population_pages", ROOT / "scripts" / "population.py"
+    )
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     return script
@@ -30,19 +42,31 @@ def test_the_page_of_the_docs_is_the_table(script):
     made = script.pages()
     assert {path.name for path in made} == {"population.md"}
     for path, text in made.items():
-        assert path.read_text(encoding="utf-8") == text, f"run scripts/population.py: {path.name} is not what the table gives"
+        assert path.read_text(encoding="utf-8") == text, (
+            f"run scripts/population.py: {path.name} is not what the table gives"
+        )
 
 
 def test_each_row_is_of_a_named_text_and_its_alarms_follow_from_its_values():
     assert len({one.model for one in population()}) == len(population())
     for one in population():
-        assert not {"", None} & {one.text, one.about, one.version, one.tokens, one.context, one.budget}
+        assert not {"", None} & {
+            one.text,
+            one.about,
+            one.version,
+            one.tokens,
+            one.context,
+            one.budget,
+        }
         assert one.kind in ("healthy", "ill")
         for code, value in one.values.items():
             if abs(value - CONDITIONS[code].threshold) > 1e-3 * abs(CONDITIONS[code].threshold):
                 present = CONDITIONS[code].present(value)
                 assert (code in one.present) <= present, (one.model, code)
-                assert (code in one.present) == present or code == "HS402", (one.model, code)  # its interval counts, too
+                assert (code in one.present) == present or code == "HS402", (
+                    one.model,
+                    code,
+                )  # its interval counts, too
 
 
 def test_healthy_models_raise_no_alarm():
@@ -51,8 +75,15 @@ def test_healthy_models_raise_no_alarm():
 
 
 def test_a_fault_that_was_injected_raises_its_alarm():
-    expected = {"rogue coordinate": "HS102", "cone": "HS101", "collapsed layer": "HS103", "untied scale": "HS202",
-                "4-bit damage": "HS203", "untrained head": "HS201", "deaf attention": "HS303"}  # fmt: skip
+    expected = {
+        "rogue coordinate": "HS102",
+        "cone": "HS101",
+        "collapsed layer": "HS103",
+        "untied scale": "HS202",
+        "4-bit damage": "HS203",
+        "untrained head": "HS201",
+        "deaf attention": "HS303",
+    }
     for one in population():
         _, injected, fault = one.about.partition("injected: ")
         assert not injected or expected[fault] in alarming(one.values), one.model
@@ -83,19 +114,24 @@ def test_a_condition_says_where_it_is_from(code):
 
 
 def test_a_contributed_row_is_taken_in_and_moves_the_percentile(script, tmp_path, monkeypatch):
-    value, known, before = 0.9999, trained_values("HS101"), edition()
+    value = 0.9999
+    known = trained_values("HS101")
+    before = edition()
     assert percentile("HS101", value) == 100
     contribute(result_of(mine=ILL["HS101"], other={}), tmp_path / "rows.json")
     rows = script.contributed(str(tmp_path / "rows.json"))
     assert [(row.model, row.kind, row.text, row.context) for row in rows] == [
-        ("mine", "unjudged", "stories.txt", 128), ("other", "unjudged", "stories.txt", 128)
-    ]  # fmt: skip
+        ("mine", "unjudged", "stories.txt", 128),
+        ("other", "unjudged", "stories.txt", 128),
+    ]
     assert not any(row.trained for row in rows)  # nobody has judged them: they are not counted
     mine = replace(rows[0], kind="ill", about="a model of mine")
     monkeypatch.setattr(module, "population", lambda every=population(): (*every, mine))
     assert trained_values("HS101") == sorted([*known, mine.values["HS101"]])
     below = sum(one < mine.values["HS101"] for one in known)
-    assert percentile("HS101", mine.values["HS101"]) == round(100 * (below + 0.5) / (len(known) + 1), 1)
+    assert percentile("HS101", mine.values["HS101"]) == round(
+        100 * (below + 0.5) / (len(known) + 1), 1
+    )
     assert edition() != before
     monkeypatch.setattr(script, "population", module.population)
     page = script.pages()[ROOT / "docs" / "population.md"]
@@ -114,7 +150,16 @@ def test_percentiles_are_of_models_as_they_were_trained():
 def test_a_file_that_cannot_be_contributed_to_is_refused_before_the_run(name, tmp_path):
     (tmp_path / "there.json").write_text("kept")
     file = name and str(tmp_path / name)
-    done = cli("checkup", "gpt-vanilla", "--text", "stories", "--contribute", file, "--out", str(tmp_path / "o"))
+    done = cli(
+        "checkup",
+        "gpt-vanilla",
+        "--text",
+        "stories",
+        "--contribute",
+        file,
+        "--out",
+        str(tmp_path / "o"),
+    )
     assert (done.status, done.stderr.count("\n"), "--contribute" in done.stderr) == (2, 1, True)
     assert (tmp_path / "there.json").read_text() == "kept"
     assert not (tmp_path / "o").exists()

@@ -1,4 +1,6 @@
-"""The channel's bounds against the exact posterior of the codebook, where one noise-to-signal ratio for all fails."""
+"""The channel's bounds against the exact posterior of the codebook, where one noise-to-signal ratio
+for all fails.
+"""
 
 import numpy as np
 import pytest
@@ -15,14 +17,21 @@ def books() -> dict[str, np.ndarray]:
     rogue = x.copy()
     rogue[:, 3] *= 300  # one feature carries the spread
     return {
-        "even": x, "rogue": rogue, "log-normal": x * np.exp(2 * rng.standard_normal(12)),
-        "heavy tails": rng.standard_t(2, (VOCABULARY, 12)), "a line": np.outer(x[:, 0], np.ones(12)),
+        "even": x,
+        "rogue": rogue,
+        "log-normal": x * np.exp(2 * rng.standard_normal(12)),
+        "heavy tails": rng.standard_t(2, (VOCABULARY, 12)),
+        "a line": np.outer(x[:, 0], np.ones(12)),
         "shared outputs": np.repeat(x[: VOCABULARY // 4], 4, axis=0),
-    }  # fmt: skip
+    }
 
 
-def truth(book: np.ndarray, noise: float, prior: np.ndarray, draws: int = 1000) -> tuple[float, float, float]:
-    """I(token; output + noise) in bits with its standard error, and the best decoder's accuracy: from exact posteriors."""
+def truth(
+    book: np.ndarray, noise: float, prior: np.ndarray, draws: int = 1000
+) -> tuple[float, float, float]:
+    """I(token; output + noise) in bits with its standard error, and the best decoder's accuracy:
+    from exact posteriors.
+    """
     rng = np.random.default_rng(1)
     sent = rng.choice(len(book), draws, p=prior)
     heard = book[sent] + noise * rng.standard_normal((draws, book.shape[1]))
@@ -49,16 +58,22 @@ def test_no_decoder_exceeds_the_bounds(name, skewed):
         assert bits <= most + 3 * error + 1e-9, noise
         assert accuracy <= fano_accuracy(most, VOCABULARY, entropy) + 0.03
         assert accuracy <= fano_accuracy(bits + 3 * error, VOCABULARY, entropy) + 0.03  # Fano alone
-    assert bits > 0.2 * min(most, entropy)  # and it says something: at the strongest noise it is near
+    assert bits > 0.2 * min(
+        most, entropy
+    )  # and it says something: at the strongest noise it is near
 
 
 def test_one_ratio_for_all_features_is_no_bound():
-    """0.1's formula, log2 V features over ½ log2(1 + SNR) each, asks for more than the one rogue feature that suffices."""
+    """0.1's formula, log2 V features over ½ log2(1 + SNR) each, asks for more than the one rogue
+    feature that suffices.
+    """
     rng = np.random.default_rng(0)
     book = torch.from_numpy(rng.standard_normal((512, 64)).astype(np.float32))
     book[:, 0] = torch.from_numpy(rng.permutation(512).astype(np.float32)) * 60
     spread = float((book - book.mean(0)).std(0, unbiased=False).mean())
-    alone = noise_accuracy(book[:, :1] * 1.0, noises=(10 / float(book[:, 0].std()),), widths=(1,), trials=1000)[0]
+    alone = noise_accuracy(
+        book[:, :1] * 1.0, noises=(10 / float(book[:, 0].std()),), widths=(1,), trials=1000
+    )[0]
     noise = 10 / spread  # the same noise, of standard deviation 10, in the spread of all features
     asked = np.log2(512) / (0.5 * np.log2(1 + noise**-2))
     assert alone.accuracy > 0.95

@@ -18,16 +18,33 @@ def encoder_decoder(family):
     torch.manual_seed(0)
     if family == "t5":
         config = transformers.T5Config(
-            vocab_size=60, d_model=16, d_kv=4, d_ff=32, num_layers=2, num_heads=4, decoder_start_token_id=0,
-            pad_token_id=0, initializer_factor=1.5, feed_forward_proj="gated-gelu",
-        )  # fmt: skip
+            vocab_size=60,
+            d_model=16,
+            d_kv=4,
+            d_ff=32,
+            num_layers=2,
+            num_heads=4,
+            decoder_start_token_id=0,
+            pad_token_id=0,
+            initializer_factor=1.5,
+            feed_forward_proj="gated-gelu",
+        )
         model = transformers.T5ForConditionalGeneration(config)
     else:
         config = transformers.BartConfig(
-            vocab_size=60, d_model=16, encoder_layers=2, decoder_layers=2, encoder_attention_heads=4,
-            decoder_attention_heads=4, encoder_ffn_dim=32, decoder_ffn_dim=32, max_position_embeddings=64,
-            decoder_start_token_id=2, scale_embedding=True, init_std=0.3,
-        )  # fmt: skip
+            vocab_size=60,
+            d_model=16,
+            encoder_layers=2,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            encoder_ffn_dim=32,
+            decoder_ffn_dim=32,
+            max_position_embeddings=64,
+            decoder_start_token_id=2,
+            scale_embedding=True,
+            init_std=0.3,
+        )
         model = transformers.BartForConditionalGeneration(config)
     return Lens(model.eval(), name=f"tiny {family}")
 
@@ -36,7 +53,13 @@ def encoder_decoder(family):
 def gpt2():
     torch.manual_seed(0)
     config = transformers.GPT2Config(
-        vocab_size=50, n_positions=32, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0
+        vocab_size=50,
+        n_positions=32,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
     )
     return Lens(transformers.GPT2LMHeadModel(config).eval(), name="tiny gpt2")
 
@@ -45,7 +68,8 @@ def gpt2():
 def test_leak_goes_where_the_cut_lets_it(llama, name):
     found = leaks(llama, variant(name, ["block.0", "block.1"]), [IDS], trials=2)[0]
     assert found.shape == (2, 5, 5)
-    upper, lower = np.triu_indices(5, 1), np.tril_indices(5, -1)
+    upper = np.triu_indices(5, 1)
+    lower = np.tril_indices(5, -1)
     own = np.diagonal(found, axis1=1, axis2=2)
     assert (own > 1e-3).all()
     assert (found[:, lower[0], lower[1]] > 1e-6).all() == (name == "no-mask")
@@ -62,7 +86,9 @@ def test_recovery_is_brute_force_at_every_site(llama):
     for site in (0, 1):
         one = variant("whole", [f"block.{site}"])
         for place, output in ((0, 0), (0, 4), (1, 3), (3, 1)):
-            expected = reference.margin(lambda ids, one=one: one.run(llama, ids), IDS, place, output, 50)
+            expected = reference.margin(
+                lambda ids, one=one: one.run(llama, ids), IDS, place, output, 50
+            )
             assert found.margin[site, place, output] == pytest.approx(expected, rel=1e-3, abs=1e-5)
     assert (found.recoverable[0] == np.triu(np.ones((5, 5)))).all()
 
@@ -81,7 +107,10 @@ def test_the_noiseless_channel_is_exact_and_the_bounds_are_kept():
     book = torch.randn(256, 64)
     for row in noise_accuracy(book, noises=(1e-6,), widths=(2, 64)):
         assert row.accuracy == 1.0
-    rows = {(r.noise, r.width): r for r in noise_accuracy(book, noises=(0.5, 2.0), widths=(2, 64), trials=500)}
+    rows = {
+        (r.noise, r.width): r
+        for r in noise_accuracy(book, noises=(0.5, 2.0), widths=(2, 64), trials=500)
+    }
     assert rows[0.5, 64].accuracy == 1.0
     assert rows[0.5, 2].accuracy < 0.5
     for row in rows.values():
@@ -138,9 +167,12 @@ def test_prompts_are_taken_alike_as_lists_tensors_and_arrays(llama):
 def test_means_over_prompts_have_intervals_of_students_over_prompts(llama):
     prompts = np.random.default_rng(0).integers(0, 50, (6, 4)).tolist()
     site = headscan.flow.run(llama, prompts, at="block.0", candidates=5).parts[0].sites[0]
-    cut, upper = variant("whole", ["block.0"]), np.triu_indices(4, 1)
+    cut = variant("whole", ["block.0"])
+    upper = np.triu_indices(4, 1)
     alone = [recovery(llama, cut, [one]).recoverable[0][upper].mean() for one in prompts]
-    assert set(alone) == {1.0}  # so nothing varies, and how many there are says how many could be otherwise
+    assert set(alone) == {
+        1.0
+    }  # so nothing varies, and how many there are says how many could be otherwise
     assert site.recoverable_of_earlier_interval == pytest.approx([0.025 ** (1 / 6), 1.0])
     generator = torch.Generator().manual_seed(0)
     moved = []
@@ -149,7 +181,9 @@ def test_means_over_prompts_have_intervals_of_students_over_prompts(llama):
         changed = torch.tensor(one).repeat(16, 1)
         place = torch.arange(4).repeat_interleave(4)
         changed[torch.arange(16), place] = (changed[torch.arange(16), place] + shift) % 50
-        states = llama.run(torch.tensor([one, *changed.tolist()]), sites="block.0")["block.0"].double()
+        states = llama.run(torch.tensor([one, *changed.tolist()]), sites="block.0")[
+            "block.0"
+        ].double()
         apart = (states[1:] - states[:1]).norm(dim=-1) / states[:1].norm(dim=-1)
         moved.append(float(apart.reshape(4, 4, 4).mean(1).numpy()[upper].mean()))
     low, high = site.leak_of_earlier_interval
@@ -157,7 +191,13 @@ def test_means_over_prompts_have_intervals_of_students_over_prompts(llama):
     assert site.leak_of_earlier == pytest.approx(np.mean(moved), rel=1e-5)
     assert (low, high) == pytest.approx((np.mean(moved) - reach, np.mean(moved) + reach), rel=1e-4)
     assert site.leak_of_later_interval == [0.0, 0.0]
-    assert headscan.flow.run(llama, prompts[:2], recover=False).parts[0].sites[0].leak_of_earlier_interval is None
+    assert (
+        headscan.flow.run(llama, prompts[:2], recover=False)
+        .parts[0]
+        .sites[0]
+        .leak_of_earlier_interval
+        is None
+    )
 
 
 @pytest.mark.parametrize("family", ["t5", "bart"])
@@ -220,7 +260,9 @@ def mixer(seed=0):
     from headscan.model.mixer import MixerConfig, MixerForCausalLM
 
     torch.manual_seed(seed)
-    config = MixerConfig(vocab_size=50, hidden_size=16, num_hidden_layers=2, max_position_embeddings=8)
+    config = MixerConfig(
+        vocab_size=50, hidden_size=16, num_hidden_layers=2, max_position_embeddings=8
+    )
     return Lens(MixerForCausalLM(config).eval(), name="tiny mixer")
 
 
@@ -234,7 +276,8 @@ def test_models_of_all_kinds_are_compared_on_the_same_prompts(llama):
 
 
 class Letters:
-    eos_token_id, splits_anywhere = 0, True
+    eos_token_id = 0
+    splits_anywhere = True
 
     def encode(self, text, add_special_tokens=False):
         return [ord(letter) % 50 for letter in text]
@@ -250,7 +293,9 @@ def test_prompts_are_windows_of_a_text(llama, tmp_path):
     path.write_text("the sky is blue and the sea is green")
     found = headscan.flow.run(lens, text=str(path), windows=3, length=6, recover=False)
     ids = [[ord(letter) % 50 for letter in path.read_text()[k : k + 6]] for k in (0, 6, 12)]
-    assert (found.arrays["leak"] == headscan.flow.run(lens, ids, recover=False).arrays["leak"]).all()
+    assert (
+        found.arrays["leak"] == headscan.flow.run(lens, ids, recover=False).arrays["leak"]
+    ).all()
     assert found.protocol.text.tokens == 18
     assert found.prompts == 3
     with pytest.raises(headscan.BadInput, match="Give a prompt, or a text"):

@@ -1,4 +1,6 @@
-"""What a certificate says, and that it is so: by brute force over whole prompts, and against hand-made cases."""
+"""What a certificate says, and that it is so: by brute force over whole prompts, and against
+hand-made cases.
+"""
 
 import pytest
 import torch
@@ -13,7 +15,8 @@ from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.inversion.conftest import build
 
-UNIQUE, TRIED = "recovered and unique", "recovered, unique among those tried"
+UNIQUE = "recovered and unique"
+TRIED = "recovered, unique among those tried"
 
 
 def test_an_exhaustive_certificate_speaks_of_every_prompt_of_the_length():
@@ -27,7 +30,9 @@ def test_an_exhaustive_certificate_speaks_of_every_prompt_of_the_length():
     away = ((cut.run(pairs) - target).norm(dim=-1) / target.norm(dim=-1)).amax(1)
     assert pairs[away <= entry.certificate.tolerance].tolist() == [[7, 31]]
     # The margins are those of brute force, each under the prefix.
-    first = ((cut.run(torch.arange(40)[:, None])[:, 0] - target[0, 0]).norm(dim=-1) / target[0, 0].norm()).sort()
+    first = (
+        (cut.run(torch.arange(40)[:, None])[:, 0] - target[0, 0]).norm(dim=-1) / target[0, 0].norm()
+    ).sort()
     assert entry.certificate.margins[0] == pytest.approx(float(first.values[1]), rel=1e-4)
     assert entry.certificate.nearest[0] == int(first.indices[1])
 
@@ -38,7 +43,9 @@ def test_words_follow_the_type(gpt2, ids):
     some = invert(gpt2, ids[0], certificate="sampled").prompts[0]
     assert (some.verdict, some.certificate.type) == (TRIED, "sampled")
     assert set(some.verdicts) == {TRIED}
-    assert some.certificate.checked.endswith(f"{max(some.certificate.compared)} of 120 tokens at each position")
+    assert some.certificate.checked.endswith(
+        f"{max(some.certificate.compared)} of 120 tokens at each position"
+    )
     assert f"no other that was tried does ({some.certificate.checked})" in some.certified
     assert max(some.certificate.compared) < 120
 
@@ -58,7 +65,9 @@ def test_every_token_is_compared_unasked_only_where_that_is_affordable(gpt2, ids
 
 def test_no_exhaustive_certificate_where_no_position_has_a_prefix(bert, gpt2, ids):
     for lens, at in ((bert, "block.0"), (gpt2, "block.0[:, 1:, :]"), (gpt2, Slice(pool="mean"))):
-        with pytest.raises(BadInput, match="it needs a causal slice that gives the output of every"):
+        with pytest.raises(
+            BadInput, match="it needs a causal slice that gives the output of every"
+        ):
             invert(lens, ids[0], at=at, certificate="exhaustive", method="joint")
 
 
@@ -72,26 +81,36 @@ def test_a_tolerance_that_holds_a_second_token_makes_it_ambiguous(gpt2, ids):
 
 @pytest.mark.parametrize("order", ["table", "readout", "random"])
 def test_the_nearest_is_found_in_every_order(order):
-    """Rows that differ by a few parts in a million: the first within the tolerance is not the nearest."""
+    """Rows that differ by a few parts in a million: the first within the tolerance is not the
+    nearest.
+    """
     lens = build("llama", seed=2)
     table = lens.model.model.embed_tokens.weight.data
-    table[20:60] = table[20] + 2e-6 * torch.randn(40, 32, generator=torch.Generator().manual_seed(0))
+    table[20:60] = table[20] + 2e-6 * torch.randn(
+        40, 32, generator=torch.Generator().manual_seed(0)
+    )
     rows = [[20, 33, 59], [41, 42, 55]]
     for ask in ("auto", "sampled"):
         result = invert(lens, rows, tolerance=1e-2, method=Exact(order=order), certificate=ask)
         assert [one.recovered for one in result.prompts] == rows
         assert result.verdict == "ambiguous"
-        assert all(len(equivalent) == 39 for one in result.prompts for equivalent in one.certificate.equivalent)
+        assert all(
+            len(equivalent) == 39
+            for one in result.prompts
+            for equivalent in one.certificate.equivalent
+        )
         told = invert(lens, rows, method=Exact(order=order), certificate=ask)
         assert [one.recovered for one in told.prompts] == rows
 
 
 def test_a_bound_says_what_running_every_token_says(llama, gpt2, ids):
-    cut, plain = Slice(sites=("embedding",)).on(llama), Slice(sites=("block.0",)).on(llama)
+    cut = Slice(sites=("embedding",)).on(llama)
+    plain = Slice(sites=("block.0",)).on(llama)
     assert gives_vectors(cut)
     assert not gives_vectors(plain)
     assert not gives_vectors(Slice(sites=("embedding",)).on(gpt2))  # positions are added there
-    target, every = cut.run(ids[:1])[0], [torch.arange(120)] * 6
+    target = cut.run(ids[:1])[0]
+    every = [torch.arange(120)] * 6
     for tolerance in (1e-6, 1.3):
         proved = bound(cut, target, ids[0], tolerance=tolerance)
         run = compare(cut, target, ids[0], every, tolerance=tolerance, choice=120)
@@ -110,7 +129,10 @@ def test_near_rows_are_those_within_five_percent():
     table[9], table[10] = 1.04 * table[4], 1.06 * table[4]
     found = near_rows(Slice().on(lens), torch.tensor([4, 30]))
     assert [row.tolist() for row in found] == [[9], []]
-    assert [len(row) for row in near_rows(Slice().on(lens), torch.tensor([4, 30]), least=5)] == [5, 5]
+    assert [len(row) for row in near_rows(Slice().on(lens), torch.tensor([4, 30]), least=5)] == [
+        5,
+        5,
+    ]
 
 
 def test_the_tolerance_is_measured(gpt2, llama):
@@ -125,7 +147,10 @@ def test_the_tolerance_is_measured(gpt2, llama):
 
 @pytest.mark.parametrize(
     ("method", "reason"),
-    [("exact", "no finite number at position 1"), (Joint(restarts=1, steps=2, budget=300), "no finite number at position 1")],
+    [
+        ("exact", "no finite number at position 1"),
+        (Joint(restarts=1, steps=2, budget=300), "no finite number at position 1"),
+    ],
 )
 def test_what_is_not_recovered_says_why(gpt2, method, reason):
     lens = build("gpt2", seed=4)
@@ -136,16 +161,22 @@ def test_what_is_not_recovered_says_why(gpt2, method, reason):
     states = Slice().run(gpt2, [[3, 7]])[0]
     states[1] = states[1].flip(0)
     other = invert(gpt2, states=states).prompts[0]
-    assert "none of the 120 tokens gives the output at position 1 (the nearest is" in other.certified
+    assert (
+        "none of the 120 tokens gives the output at position 1 (the nearest is" in other.certified
+    )
 
 
 @pytest.mark.parametrize("tolerance", [1e-12, 1e-8, 0.5])
 def test_no_tolerance_makes_a_token_with_an_equal_row_unique(tolerance):
-    """Below what rounding does a tolerance is refused: two equal rows of the table could be told apart by their last bits."""
+    """Below what rounding does a tolerance is refused: two equal rows of the table could be told
+    apart by their last bits.
+    """
     lens = build("llama", seed=3)
     lens.model.model.embed_tokens.weight.data[21] = lens.model.model.embed_tokens.weight.data[20]
     if tolerance < 1e-6:
-        with pytest.raises(BadInput, match=r"is less than rounding may do at block\.1: the least is"):
+        with pytest.raises(
+            BadInput, match=r"is less than rounding may do at block\.1: the least is"
+        ):
             invert(lens, [[7, 20, 9]], at="block.1", tolerance=tolerance)
     else:
         assert invert(lens, [[7, 20, 9]], at="block.1", tolerance=tolerance).verdict == "ambiguous"
@@ -153,14 +184,20 @@ def test_no_tolerance_makes_a_token_with_an_equal_row_unique(tolerance):
 
 def test_an_unknown_token_is_not_recovered():
     """The id comes back; the text that it stood for was lost before the model saw it."""
-    backend = Tokenizer(models.WordLevel({"<unk>": 0} | {f"w{k}": k for k in range(1, 120)}, unk_token="<unk>"))
+    backend = Tokenizer(
+        models.WordLevel({"<unk>": 0} | {f"w{k}": k for k in range(1, 120)}, unk_token="<unk>")
+    )
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
     lens = Lens(build("gpt2").model, tokenizer, name="words")
     entry = invert(lens, "w7 w9 elsewhere w7").prompts[0]
     place = 2
     assert entry.recovered == entry.tokens
-    assert (entry.lost, entry.verdict, entry.verdicts[place]) == ([place], "information absent", "information absent")
+    assert (entry.lost, entry.verdict, entry.verdicts[place]) == (
+        [place],
+        "information absent",
+        "information absent",
+    )
     assert entry.token_accuracy == 1 - 1 / len(entry.tokens)
     assert not entry.right(place)
     assert "unknown token" in entry.certified

@@ -22,7 +22,8 @@ def vectors():
 
 def test_decoders_equal_the_slow_ones(table, vectors):
     decoder = Decoder(table)
-    x, w = vectors.numpy().astype(float), table.numpy().astype(float)
+    x = vectors.numpy().astype(float)
+    w = table.numpy().astype(float)
     np.testing.assert_allclose(decoder.pinv(vectors).numpy(), slow.pinv_scores(x, w), atol=1e-5)
     assert np.array_equal(decoder.scores(vectors, "nearest").argmax(-1).numpy(), slow.nearest(x, w))
 
@@ -37,7 +38,9 @@ def test_a_restricted_vocabulary_is_never_left_but_by_the_published_mask(table, 
     allowed[[1, 5, 9]] = True
     far = -10 * table[[1, 5, 9]].sum(0, keepdim=True)
     for method in ("pinv", "nearest"):
-        assert allowed[Decoder(table, allowed).scores(torch.cat([vectors, far]), method).argmax(-1)].all()
+        assert allowed[
+            Decoder(table, allowed).scores(torch.cat([vectors, far]), method).argmax(-1)
+        ].all()
     assert not allowed[Decoder(table, allowed, "zero").scores(far, "pinv").argmax(-1)].any()
 
 

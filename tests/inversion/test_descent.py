@@ -19,7 +19,9 @@ def test_the_preset_is_the_published_loop(gpt2, ids):
     found = descend(cut, target, 6, preset("seed", steps=20))
     torch.manual_seed(999)
     start = torch.randn(1, 6, 32)
-    by_hand = published_descent(lambda x: cut.run(inputs_embeds=x, grad=True), target, start, 20, 0.2)
+    by_hand = published_descent(
+        lambda x: cut.run(inputs_embeds=x, grad=True), target, start, 20, 0.2
+    )
     torch.testing.assert_close(found.vectors, by_hand, atol=2e-3, rtol=1e-3)
     assert found.steps == 20
 
@@ -68,6 +70,9 @@ def test_without_the_prefix_the_target_cannot_be_reached(gpt2, ids):
     """What the source's sequential loop did: each token alone, at the first position."""
     cut = Slice(sites=("block.1",)).on(gpt2)
     target = cut.run(ids)
-    alone = [descend(cut, target[:, place : place + 1], 1, Descent(steps=150)).tokens for place in range(6)]
+    alone = [
+        descend(cut, target[:, place : place + 1], 1, Descent(steps=150)).tokens
+        for place in range(6)
+    ]
     assert float((torch.cat(alone, 1) == ids)[:, 1:].float().mean()) < 0.9
     assert torch.equal(alone[0], ids[:, :1])

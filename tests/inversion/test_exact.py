@@ -88,7 +88,9 @@ def test_a_wrong_prefix_is_taken_back():
         return cut.run(inputs_embeds=vector[None, None], grad=True)[0, 0, 0]
 
     goal = own(table[7].clone())
-    vector = table[7] + 0.02 * torch.randn(16, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    vector = table[7] + 0.02 * torch.randn(
+        16, dtype=torch.float64, generator=torch.Generator().manual_seed(1)
+    )
     for _ in range(30):  # Newton along the gradient, until the one feature seen is equal
         vector = vector.detach().requires_grad_()
         (slope,) = torch.autograd.grad(own(vector), vector)
@@ -105,7 +107,9 @@ def test_a_wrong_prefix_is_taken_back():
 def test_nearly_equal_tokens_are_told_apart():
     lens = build("llama", seed=2)
     table = lens.model.model.embed_tokens.weight.data
-    table[20:60] = table[20] + 2e-6 * torch.randn(40, 32, generator=torch.Generator().manual_seed(0))
+    table[20:60] = table[20] + 2e-6 * torch.randn(
+        40, 32, generator=torch.Generator().manual_seed(0)
+    )
     rows = torch.tensor([[20, 33, 59], [41, 42, 55]])
     cut = Slice().on(lens)
     assert torch.equal(tokens_of(exact(cut, list(cut.run(rows)))), rows)
@@ -148,7 +152,9 @@ def test_a_cached_step_equals_the_whole_pass(llama, ids):
     prefix.keep(torch.tensor([3, 1]))
     prefix.extend(ids[[3, 1], 4:5])
     whole = cut.states(torch.cat([ids[[3, 1], :5], new[:2, None]], dim=1))[:, -1]
-    torch.testing.assert_close(prefix.evaluate(torch.tensor([0, 1]), new[:2]), whole, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(
+        prefix.evaluate(torch.tensor([0, 1]), new[:2]), whole, atol=1e-5, rtol=1e-4
+    )
 
 
 def test_models_without_a_cache_do_without(rwkv):
@@ -188,7 +194,9 @@ def test_real_models_give_back_real_text(assets):
     text = (assets / "text/tinystories/tinystories_2MiB.txt").read_text(encoding="utf-8")[5000:7000]
     for name in ("stories260K", "babyllama-tok105"):
         lens = Lens.load(str(assets / "models" / name))
-        rows = torch.tensor(lens.tokenizer(text.replace("\n", " "), add_special_tokens=False)["input_ids"][:64])
+        rows = torch.tensor(
+            lens.tokenizer(text.replace("\n", " "), add_special_tokens=False)["input_ids"][:64]
+        )
         cut = Slice(sites=("block.4",)).on(lens)
         found = exact(cut, list(cut.run(rows.reshape(4, 16))))
         assert torch.equal(tokens_of(found), rows.reshape(4, 16))

@@ -56,7 +56,10 @@ def test_information_absent_where_no_output_moves(gpt2, ids):
 def test_a_search_that_ends_at_its_budget_says_so(gpt2, ids):
     result = invert(gpt2, ids[0], method=Exact(order="random", budget=4, backtracks=0))
     assert result.verdict == "not recovered"
-    assert "the search stopped at its budget, 4 of 120 tokens at position 0" in result.prompts[0].certified
+    assert (
+        "the search stopped at its budget, 4 of 120 tokens at position 0"
+        in result.prompts[0].certified
+    )
     assert "guess" in result.prompts[0].certified
 
 
@@ -104,7 +107,11 @@ def test_a_result_survives_the_disk_and_draws_itself(bytes_model, tmp_path):
         ("ab", {"at": "block.0[5:]"}, "no part of an output"),
         ("ab", {"tolerance": float("inf")}, "--tolerance must be a finite number"),
         ("ab", {"tolerance": 0.0}, "--tolerance must be greater than 0"),
-        ("ab", {"given": "next-token", "at": "block.3"}, "--at is not used by the given next-token; it belongs to states"),
+        (
+            "ab",
+            {"given": "next-token", "at": "block.3"},
+            "--at is not used by the given next-token; it belongs to states",
+        ),
         ("ab", {"at": "block.0 only=all"}, "is one of attention, mlp"),
         ("ab", {"at": "block.0 colour=blue"}, "has no attribute 'colour'"),
         ("ab", {"at": "block.0 residual=0"}, "is true or false"),
@@ -119,17 +126,28 @@ def test_bad_input_is_one_sentence(bytes_model, prompt, options, words):
 @pytest.mark.parametrize(
     ("method", "options"),
     [
-        (Exact, {"budget": 0}), (Exact, {"neighbours": -1}), (Joint, {"budget": 0}), (Joint, {"restarts": 0}),
-        (Joint, {"steps": 0}), (Indirect, {"steps": 0}),
+        (Exact, {"budget": 0}),
+        (Exact, {"neighbours": -1}),
+        (Joint, {"budget": 0}),
+        (Joint, {"restarts": 0}),
+        (Joint, {"steps": 0}),
+        (Indirect, {"steps": 0}),
     ],
-)  # fmt: skip
+)
 def test_bad_searches_are_refused(method, options):
     with pytest.raises(BadInput, match=f"{next(iter(options))} must be at least"):
         method(**options)
 
 
 def test_the_command(assets, tmp_path):
-    arguments = ["invert", str(assets / "models/stories260K"), "--prompt", "Once upon a time", "--at", "block.2"]
+    arguments = [
+        "invert",
+        str(assets / "models/stories260K"),
+        "--prompt",
+        "Once upon a time",
+        "--at",
+        "block.2",
+    ]
     done = cli(*arguments, "--out", str(tmp_path), "--json")
     assert done.status == 0
     document = json.loads(done.stdout)
@@ -158,12 +176,15 @@ def test_what_is_no_number_certifies_nothing(at):
 
 
 def test_an_interrupted_inversion_goes_on(bytes_model, tmp_path, monkeypatch):
-    """Sixteen prompts are kept together; what was found before the interruption is not searched again."""
+    """Sixteen prompts are kept together; what was found before the interruption is not searched
+    again.
+    """
     from headscan.inversion import methods as exact
 
     texts = [f"prompt {number:2d}" for number in range(20)]
     whole = invert(bytes_model, texts)
-    real, counts = exact.exact, []
+    real = exact.exact
+    counts = []
 
     def broken(cut, targets, *rest, **options):
         counts.append(len(targets))
@@ -183,7 +204,9 @@ def test_an_interrupted_inversion_goes_on(bytes_model, tmp_path, monkeypatch):
     assert found.prompts == whole.prompts
 
 
-@pytest.mark.parametrize("prompt", [[5, 6], [[5, 6]], np.array([5, 6]), torch.tensor([[5, 6]]), np.array([[5, 6]])])
+@pytest.mark.parametrize(
+    "prompt", [[5, 6], [[5, 6]], np.array([5, 6]), torch.tensor([[5, 6]]), np.array([[5, 6]])]
+)
 def test_ids_come_in_any_form(gpt2, prompt):
     assert [one.recovered for one in invert(gpt2, prompt).prompts] == [[5, 6]]
     assert len(invert(gpt2, [[5, 6], [7, 8, 9]]).prompts) == 2
@@ -193,9 +216,15 @@ def test_ids_come_in_any_form(gpt2, prompt):
     ("options", "words"),
     [
         (["--given", "next-token", "--at", "block.3"], "--at is not used by the given next-token"),
-        (["--method", "direct:order=random"], "order is not a parameter of the method direct; it belongs to exact"),
+        (
+            ["--method", "direct:order=random"],
+            "order is not a parameter of the method direct; it belongs to exact",
+        ),
         (["--method", "exact:steps=5"], "steps is not a parameter of the method exact"),
-        (["--method", "auto:preset=seed"], "preset is not a parameter of the method auto; it belongs to direct, indirect"),
+        (
+            ["--method", "auto:preset=seed"],
+            "preset is not a parameter of the method auto; it belongs to direct, indirect",
+        ),
         (["--out", "/dev/null/x"], "cannot be written"),
         (["--tolerance", "nan"], "--tolerance must be a finite number"),
         (["--given", "gradient"], "no given 'gradient'"),

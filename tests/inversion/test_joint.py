@@ -1,4 +1,6 @@
-"""Joint search: hidden tokens, encoders, next-token distributions, pooled embeddings; and gradients."""
+"""Joint search: hidden tokens, encoders, next-token distributions, pooled embeddings; and
+gradients.
+"""
 
 import pytest
 import torch
@@ -27,8 +29,11 @@ def test_encoders_are_inverted_jointly(bert, ids):
 
 
 def test_the_texts_to_run_are_told_from_the_start(bert, ids):
-    """The total counts the texts of the first fit and of the comparison; a guess that gives the outputs ends the fits."""
-    cut, told = Slice(sites=("block.1",)).on(bert), list[tuple[str, int, int, str]]()
+    """The total counts the texts of the first fit and of the comparison; a guess that gives the
+    outputs ends the fits.
+    """
+    cut = Slice(sites=("block.1",)).on(bert)
+    told = list[tuple[str, int, int, str]]()
     found = joint(cut, cut.run(ids[:1])[0], 6, QUICK, progress=lambda *entry: told.append(entry))
     assert found.evaluations == 1
     assert {entry[0] for entry in told} == {"joint search · fit 1", "joint search · candidates"}
@@ -78,7 +83,8 @@ def test_a_gradient_shows_which_tokens_were_in_the_batch():
         lens = build(kind, vocabulary=200, width=64, depth=1)
         rows = torch.randint(0, 200, (2, 5), generator=torch.Generator().manual_seed(2))
         found = tokens_in_gradient(lens, gradients_of(lens, rows)[0], 5)
-        # The last token of a row is predicted but predicts nothing, yet its keys and values are never used either.
+        # The last token of a row is predicted but predicts nothing, yet its keys and values are
+        # never used either.
         used = rows[:, :-1]
         if kind == "gpt2":
             for position in range(4):
@@ -94,11 +100,19 @@ def test_an_encoder_decoder_gives_its_prompt_back(at):
     """The decoder reads the prompt, too, one token later."""
     torch.manual_seed(0)
     config = T5Config(
-        vocab_size=100, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, decoder_start_token_id=0
-    )  # fmt: skip
+        vocab_size=100,
+        d_model=32,
+        d_kv=16,
+        d_ff=64,
+        num_layers=2,
+        num_heads=2,
+        decoder_start_token_id=0,
+    )
     lens = Lens(T5ForConditionalGeneration(config), name="t5")
     [entry] = invert(lens, [7, 13, 29, 40], at=at, method=Joint(restarts=2, steps=60)).prompts
     assert entry.recovered == [7, 13, 29, 40]
-    assert entry.verdict == "recovered, unique among those tried"  # prompts of two other tokens were not run
+    assert (
+        entry.verdict == "recovered, unique among those tried"
+    )  # prompts of two other tokens were not run
     with pytest.raises(BadInput, match="use the method 'joint'"):
         invert(lens, [7, 13], at=at, method="exact")

@@ -1,4 +1,6 @@
-"""States that leaked are inverted from any store, through noise that nobody knows; foreign ones are told."""
+"""States that leaked are inverted from any store, through noise that nobody knows; foreign ones are
+told.
+"""
 
 import numpy as np
 import pytest
@@ -14,9 +16,13 @@ IDS = [[17, 230, 5, 42], [9, 9, 150, 31]]
 
 
 def tiny(seed):
-    """A small random model: these tests are of what is done with its states, not of how long a vocabulary takes."""
+    """A small random model: these tests are of what is done with its states, not of how long a
+    vocabulary takes.
+    """
     torch.manual_seed(seed)
-    config = GPT2Config(vocab_size=256, n_positions=16, n_embd=32, n_layer=3, n_head=2, initializer_range=0.1)
+    config = GPT2Config(
+        vocab_size=256, n_positions=16, n_embd=32, n_layer=3, n_head=2, initializer_range=0.1
+    )
     return Lens(GPT2LMHeadModel(config).eval(), name="tiny")
 
 
@@ -52,13 +58,17 @@ def test_an_array_gives_its_tokens_back(lens, states):
 
 
 def test_a_file_with_token_ids_says_how_many_are_right(lens, states, tmp_path):
-    save_file({SITE: states.contiguous(), "token_ids": torch.tensor(IDS)}, tmp_path / "leak.safetensors")
+    save_file(
+        {SITE: states.contiguous(), "token_ids": torch.tensor(IDS)}, tmp_path / "leak.safetensors"
+    )
     result = found(lens, tmp_path / "leak.safetensors")
     assert result.token_accuracy == 1
 
 
 def test_of_several_sites_one_is_named(lens, states, tmp_path):
-    save_file({"a": states.contiguous(), "b": (states + 1).contiguous()}, tmp_path / "leak.safetensors")
+    save_file(
+        {"a": states.contiguous(), "b": (states + 1).contiguous()}, tmp_path / "leak.safetensors"
+    )
     assert [one.recovered for one in found(lens, f"{tmp_path}/leak.safetensors#a").prompts] == IDS
     with pytest.raises(BadInput, match="#SITE"):
         found(lens, tmp_path / "leak.safetensors")
@@ -96,14 +106,20 @@ def test_bad_states_are_refused_in_a_sentence(lens, states, tmp_path):
     broken = states[0].clone()
     broken[3, 2] = float("nan")
     for given, words in [
-        (states[0][:, :-1], "width"), (broken, "NaN or infinite values at vector 3"), (np.zeros((0, 3)), "no numbers"),
-        ("gpt-vanilla", "takes stored states"), (tmp_path / "absent", "takes stored states"),
+        (states[0][:, :-1], "width"),
+        (broken, "NaN or infinite values at vector 3"),
+        (np.zeros((0, 3)), "no numbers"),
+        ("gpt-vanilla", "takes stored states"),
+        (tmp_path / "absent", "takes stored states"),
         (tmp_path / "absent.npy", "There is no file"),
-    ]:  # fmt: skip
+    ]:
         with pytest.raises(BadInput, match=words):
             found(lens, given)
-    for options, words in [({}, "--prompt, or states"), ({"states": states, "prompt": "a"}, "not both"),
-                           ({"states": states, "given": "embedding"}, "--given is not used")]:  # fmt: skip
+    for options, words in [
+        ({}, "--prompt, or states"),
+        ({"states": states, "prompt": "a"}, "not both"),
+        ({"states": states, "given": "embedding"}, "--given is not used"),
+    ]:
         with pytest.raises(BadInput, match=words):
             headscan.invert(lens, at=SITE, **options)
 

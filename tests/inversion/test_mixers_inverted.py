@@ -16,7 +16,12 @@ from tests.reference.inversion import brute_force
 
 def mixer(**options):
     torch.manual_seed(0)
-    sizes = {"vocab_size": 120, "hidden_size": 24, "num_hidden_layers": 2, "max_position_embeddings": 12}
+    sizes = {
+        "vocab_size": 120,
+        "hidden_size": 24,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 12,
+    }
     return Lens(MixerForCausalLM(MixerConfig(**(sizes | options))), name="mixer")
 
 
@@ -78,7 +83,9 @@ def test_a_mixer_has_no_cache_and_leaks_nothing_backwards(flat, ids):
 def test_a_hidden_token_of_a_mixer_is_searched(flat, ids):
     entry = invert(flat, ids[0], at="block.1[:, 1:, :]").prompts[0]
     assert entry.recovered == ids[0].tolist()
-    assert entry.verdict == "recovered, unique among those tried"  # prompts of two other tokens were not run
+    assert (
+        entry.verdict == "recovered, unique among those tried"
+    )  # prompts of two other tokens were not run
 
 
 def test_what_a_mixer_cannot_do_is_said(flat):

@@ -1,4 +1,6 @@
-"""Weights of 8 and 4 bits by bitsandbytes: the same search, with the tolerance that their arithmetic needs."""
+"""Weights of 8 and 4 bits by bitsandbytes: the same search, with the tolerance that their
+arithmetic needs.
+"""
 
 import pytest
 import torch
@@ -14,16 +16,23 @@ from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import slice_noise
 from headscan.run import BadInput
 
-pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: inversion of quantised models is NOT tested")
+pytest.importorskip(
+    "bitsandbytes",
+    reason="bitsandbytes is not installed: inversion of quantised models is NOT tested",
+)
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     torch.manual_seed(0)
     config = LlamaConfig(
-        vocab_size=200, hidden_size=128, intermediate_size=128, num_hidden_layers=2, num_attention_heads=2,
+        vocab_size=200,
+        hidden_size=128,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=2,
         max_position_embeddings=32,
-    )  # fmt: skip
+    )
     path = tmp_path_factory.mktemp("llama")
     LlamaForCausalLM(config).save_pretrained(path)
     return str(path)
@@ -39,7 +48,9 @@ def test_every_token_is_found(folder, ids, bits):
         found = exact(cut, list(target))
         assert torch.equal(torch.tensor([one.tokens for one in found]), rows)
         assert max(r for one in found for r in one.residuals) <= accepted(cut)
-        assert min(step.evidence.runner_up for one in found for step in one.steps) > 5 * accepted(cut)
+        assert min(step.evidence.runner_up for one in found for step in one.steps) > 5 * accepted(
+            cut
+        )
     # The weights are really other weights: the full model's outputs are far outside the tolerance.
     full = Slice(sites=("block.1",)).run(Lens.load(folder, device="cpu"), rows)
     away = (target.float() - full.float()).norm() / full.float().norm()
@@ -47,7 +58,9 @@ def test_every_token_is_found(folder, ids, bits):
 
 
 def test_the_full_model_reads_states_of_the_quantised_one(folder, ids):
-    """Whoever inverts has the weights, but not the rounding: the tolerance is widened to what it does."""
+    """Whoever inverts has the weights, but not the rounding: the tolerance is widened to what it
+    does.
+    """
     victim = Slice(sites=("block.1",)).run(Lens.load(folder, dtype="8bit", device="cpu"), ids[:2])
     cut = Slice(sites=("block.1",)).on(Lens.load(folder, device="cpu"))
     found = exact(cut, list(victim), tolerance=0.1)
@@ -56,12 +69,16 @@ def test_the_full_model_reads_states_of_the_quantised_one(folder, ids):
 
 
 def test_the_tolerance_follows_what_the_batch_does_to_the_outputs(folder, ids):
-    """Features that are large anywhere in the batch are kept in half precision for all of it: outputs then move."""
+    """Features that are large anywhere in the batch are kept in half precision for all of it:
+    outputs then move.
+    """
     plain = Slice(sites=("block.1",)).on(Lens.load(folder, device="cpu"))
     assert slice_noise(plain) < 1e-5
     lens = Lens.load(folder, dtype="8bit", device="cpu")
     calm = noise_floor(Slice(sites=("block.1",)).on(lens))
-    for layer in lens.model.model.layers:  # norms that make some features large in some tokens: outliers
+    for (
+        layer
+    ) in lens.model.model.layers:  # norms that make some features large in some tokens: outliers
         layer.input_layernorm.weight.data[:16] *= 6
         layer.post_attention_layernorm.weight.data[:16] *= 6
     wild = Slice(sites=("block.1",), features=":127").on(lens)
@@ -84,7 +101,11 @@ def test_the_facade_takes_them(folder, ids):
     assert result.verdict == "recovered and unique"
     assert result.models[0].quantize == "8bit"
     with pytest.raises(BadInput, match="not trained and have no gradient"):
-        privacy(Lens.load(folder, dtype="8bit", device="cpu", tokenizer="bytes"), ["ab"], release="gradient")
+        privacy(
+            Lens.load(folder, dtype="8bit", device="cpu", tokenizer="bytes"),
+            ["ab"],
+            release="gradient",
+        )
 
 
 def test_a_trained_model_of_eight_bits_gives_back_its_text(assets):

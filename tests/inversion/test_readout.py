@@ -5,7 +5,13 @@ import torch
 
 from headscan.inversion import readout
 from headscan.inversion.left_to_right import Search, exact
-from headscan.inversion.readout import ReadoutRanking, ReadoutSums, TokenScores, prior_pays, readouts_of
+from headscan.inversion.readout import (
+    ReadoutRanking,
+    ReadoutSums,
+    TokenScores,
+    prior_pays,
+    readouts_of,
+)
 from headscan.model.slicing import Slice
 from headscan.run import BadInput
 from tests.inversion.conftest import build
@@ -23,18 +29,28 @@ def test_the_streamed_fit_equals_the_plain_one():
     generator = torch.Generator().manual_seed(0)
     table = torch.randn(40, 6, generator=generator)
     tokens = torch.randint(0, 40, (400,), generator=generator)
-    outputs = table[tokens] @ torch.randn(6, 9, generator=generator) + 0.3 * torch.randn(400, 9, generator=generator) + 7
+    outputs = (
+        table[tokens] @ torch.randn(6, 9, generator=generator)
+        + 0.3 * torch.randn(400, 9, generator=generator)
+        + 7
+    )
     moments = ReadoutSums(9)
     for part in range(0, 400, 100):
         moments.update(table[tokens[part : part + 100]], outputs[part : part + 100])
     readout = moments.solve(table)
-    x, h = table[tokens].double(), outputs.double()
-    xc, hc = x - x.mean(0), h - h.mean(0)
+    x = table[tokens].double()
+    h = outputs.double()
+    xc = x - x.mean(0)
+    hc = h - h.mean(0)
     inputs = xc.T @ xc / 400
-    forward = torch.linalg.solve(inputs + 0.15 * 6 / 400 * inputs.diagonal().mean() * torch.eye(6), xc.T @ hc / 400)
+    forward = torch.linalg.solve(
+        inputs + 0.15 * 6 / 400 * inputs.diagonal().mean() * torch.eye(6), xc.T @ hc / 400
+    )
     rest = hc - xc @ forward
     spread = rest.T @ rest / 400
-    spread = spread + torch.diag((1e-3 + 9 / 3200) * spread.diagonal() + 1e-12 * (hc.T @ hc / 400).diagonal().mean())
+    spread = spread + torch.diag(
+        (1e-3 + 9 / 3200) * spread.diagonal() + 1e-12 * (hc.T @ hc / 400).diagonal().mean()
+    )
     factor = torch.linalg.inv(spread)
     predicted = (table.double() - x.mean(0)) @ forward
     along = (hc[:5] @ factor @ predicted.T) / ((predicted @ factor) * predicted).sum(1).sqrt()
@@ -56,7 +72,10 @@ def test_the_true_token_stands_among_the_first_also_where_the_fit_never_saw_it(s
 
 
 def test_large_vocabularies_never_build_the_table(small_fit, monkeypatch):
-    monkeypatch.setattr("headscan.inversion.left_to_right.table_of", lambda *_, **__: pytest.fail("the table was built"))
+    monkeypatch.setattr(
+        "headscan.inversion.left_to_right.table_of",
+        lambda *_, **__: pytest.fail("the table was built"),
+    )
     lens = build("llama", vocabulary=40_000, width=8, depth=1)
     cut = Slice(sites=("embedding",)).on(lens)
     assert exact(cut, [cut.run([[39_999, 5]])[0]])[0].tokens == [39_999, 5]
@@ -85,21 +104,35 @@ def test_the_prior_along_a_draft_is_that_of_the_tokens_found(small_fit, gpt2, id
         outlook.scores(row[:place])
         if place:
             said = gpt2.run(ids[:1, :place], sites="head")["head"][0, -1].softmax(-1)
-            torch.testing.assert_close(outlook._nats[place], (0.9 * said + 0.1 / len(said)).log(), atol=1e-4, rtol=1e-4)
+            torch.testing.assert_close(
+                outlook._nats[place], (0.9 * said + 0.1 / len(said)).log(), atol=1e-4, rtol=1e-4
+            )
 
 
-def test_rounding_costs_the_vocabulary_once_and_nothing_within_a_tolerance_where_the_token_stands_alone(small_fit):
+def test_rounding_costs_the_vocabulary_once_and_nothing_within_a_tolerance_where_the_token_stands_alone(
+    small_fit,
+):
     cut = Slice(sites=("block.1",)).on(build("llama", vocabulary=4000, seed=4))
     target = cut.run([[17, 2900, 5]])[0]
-    moved = target.norm(dim=1, keepdim=True) * torch.nn.functional.normalize(torch.ones_like(target))
+    moved = target.norm(dim=1, keepdim=True) * torch.nn.functional.normalize(
+        torch.ones_like(target)
+    )
     beyond = exact(cut, [target + 1e-5 * moved], Search(order="readout", neighbours=0))[0]
-    within = exact(cut, [target + 4e-3 * moved], Search(order="readout", neighbours=0), tolerance=2e-2, certain=2e-3)[0]
+    within = exact(
+        cut,
+        [target + 4e-3 * moved],
+        Search(order="readout", neighbours=0),
+        tolerance=2e-2,
+        certain=2e-3,
+    )[0]
     assert beyond.tokens == within.tokens == [17, 2900, 5]
     assert (beyond.evaluations, within.evaluations) == ([4000, 1024, 1024], [16, 16, 16])
 
 
 def test_a_prior_that_misleads_hides_no_token_that_tried_ones_tell_of(small_fit, monkeypatch):
-    """The prior puts the token last of 4,000: it comes in the second batch, by what the first gave; all come, none twice."""
+    """The prior puts the token last of 4,000: it comes in the second batch, by what the first gave;
+    all come, none twice.
+    """
     cut = Slice(sites=("block.1",)).on(build("llama", vocabulary=4000, seed=4))
     goals = cut.run([[17, 2900, 5]])[0]
     scores = TokenScores(cut, readouts_of(cut), goals, [])
@@ -109,7 +142,9 @@ def test_a_prior_that_misleads_hides_no_token_that_tried_ones_tell_of(small_fit,
     order = ReadoutRanking(scores, [17], goals[1], None)
     batches = [order.next(16)]
     outputs = torch.cat([cut.run([[17, token]])[0][1:] for token in batches[0].tolist()])
-    order.learn(torch.tensor([3]), torch.full_like(outputs[:1], float("nan")))  # what is no number teaches nothing
+    order.learn(
+        torch.tensor([3]), torch.full_like(outputs[:1], float("nan"))
+    )  # what is no number teaches nothing
     order.learn(batches[0], outputs)
     batches.append(order.next(64))
     assert batches[0].tolist() == list(range(16))

@@ -1,4 +1,6 @@
-"""Bounds on leaks in bits, held against slow references, against numerical integration, and in their order."""
+"""Bounds on leaks in bits, held against slow references, against numerical integration, and in
+their order.
+"""
 
 import math
 
@@ -6,7 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from headscan.leaks.bounds import Code, accuracy_ceiling, code_bits, draws_of, leak_bounds, pairwise_bits, union_accuracy
+from headscan.leaks.bounds import (
+    Code,
+    accuracy_ceiling,
+    code_bits,
+    draws_of,
+    leak_bounds,
+    pairwise_bits,
+    union_accuracy,
+)
 from headscan.run import BadInput
 from headscan.statistics.information import divergence_accuracy, entropy_bits, fano_accuracy
 from tests.reference.leaks import mutual_information, pairwise_bounds
@@ -20,7 +30,9 @@ def code_of(count, width, seed, power=2.0):
 
 @pytest.mark.parametrize("sigma", [0.1, 0.7, 3.0])
 def test_one_curve_gives_both_bounds(sigma):
-    """The lower bound, from Bhattacharyya divergences, is the upper one, from Kullback-Leibler, at twice the noise."""
+    """The lower bound, from Bhattacharyya divergences, is the upper one, from Kullback-Leibler, at
+    twice the noise.
+    """
     code = code_of(40, 3, 1)
     low, high = pairwise_bounds(code.points.numpy().astype(float), code.masses.numpy(), sigma)
     upper, doubled = pairwise_bits(code, [sigma, 2 * sigma])
@@ -43,16 +55,24 @@ def test_no_order_is_violated_and_no_attack_passes_its_ceiling():
     sigmas = [0.1, 0.4, 1.0, 2.5]
     for seed in range(12):
         code = code_of(30 + 10 * seed, 1 + seed, seed, power=seed / 2)
-        for bound, found in zip(leak_bounds(code, sigmas), draws_of(code, sigmas, draws=300, seed=seed), strict=True):
+        for bound, found in zip(
+            leak_bounds(code, sigmas), draws_of(code, sigmas, draws=300, seed=seed), strict=True
+        ):
             assert bound.lower <= found.mean + 4 * found.error + 1e-9
             assert found.mean - 4 * found.error <= bound.upper + 1e-9
             assert bound.upper <= code.entropy + 1e-9
             slack = 4 * (found.accuracy * (1 - found.accuracy) / 300) ** 0.5 + 0.01
-            assert union_accuracy(code, bound.noise) - slack <= found.accuracy <= bound.accuracy_upper + slack
+            assert (
+                union_accuracy(code, bound.noise) - slack
+                <= found.accuracy
+                <= bound.accuracy_upper + slack
+            )
 
 
 def test_what_was_not_run_is_paid_for():
-    """Bounds of the likeliest half hold for the whole prior; the lower one loses little where the points are apart."""
+    """Bounds of the likeliest half hold for the whole prior; the lower one loses little where the
+    points are apart.
+    """
     code = code_of(60, 2, 5)
     order = code.masses.argsort(descending=True)
     some = order[:30]
@@ -90,7 +110,9 @@ def test_nothing_is_said_without_noise_or_of_what_is_no_number():
 
 def test_draws_are_unbiased_with_and_without_the_rows_of_all_candidates():
     code = code_of(50, 4, 9)
-    (with_all,), (without,) = (draws_of(code, [0.8], draws=4000, every=every) for every in (True, False))
+    (with_all,), (without,) = (
+        draws_of(code, [0.8], draws=4000, every=every) for every in (True, False)
+    )
     both = float(with_all.bits.var() + without.bits.var()) / 4000
     assert abs(float(with_all.bits.mean() - without.bits.mean())) < 4 * both**0.5
     assert float(with_all.bits.var()) < float(without.bits.var())

@@ -14,9 +14,16 @@ __all__ = ["lens"]
 
 def test_all_defences_stand_on_one_frontier(lens, tmp_path):
     result = privacy(
-        lens, TEXT, sites="block.1", windows=1, length=3, noise=(0.8,), draws=16, defence="all",
+        lens,
+        TEXT,
+        sites="block.1",
+        windows=1,
+        length=3,
+        noise=(0.8,),
+        draws=16,
+        defence="all",
         out=tmp_path,
-    )  # fmt: skip
+    )
     assert [row.defence for row in result.rows] == ["none", *MECHANISMS.names()]
     plain = result.rows[0]
     for row in result.rows:
@@ -50,6 +57,8 @@ def test_states_with_permuted_coordinates_give_the_text_back(lens):
 
 @pytest.mark.parametrize("defence", ["sparsification", "rounding", "permutation"])
 def test_a_split_that_is_quantised_or_sparse_gives_the_text_back(lens, defence):
-    row = privacy(lens, TEXT, sites="block.0", windows=1, length=5, noise=(0,), defence=defence).rows[0]
+    row = privacy(
+        lens, TEXT, sites="block.0", windows=1, length=5, noise=(0,), defence=defence
+    ).rows[0]
     assert row.attack_accuracy == 1
     assert (row.bits_lower is not None) is (defence == "rounding")

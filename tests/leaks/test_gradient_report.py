@@ -30,14 +30,18 @@ def test_all_tokens_but_the_last_are_found_and_no_other(kind):
     assert found.with_positions is (kind == "gpt2")
     listed = {(entry.position, entry.token) for entry in found.tokens}
     rows = [b"My pack0d!", b"is <b>UVON"]
-    wanted = {(place if kind == "gpt2" else None, byte) for row in rows for place, byte in enumerate(row)}
+    wanted = {
+        (place if kind == "gpt2" else None, byte) for row in rows for place, byte in enumerate(row)
+    }
     assert listed == wanted
     assert found.nearest_other > 10 * found.tolerance
     assert found.certified.startswith("Certified")
 
 
 def test_a_token_at_two_positions_makes_others_seem_to_stand_at_both():
-    """(v at 6) - (u at 6) + (u at 1) is v at 1: in the span, though it was not there. The result says which are such."""
+    """(v at 6) - (u at 6) + (u at 1) is v at 1: in the span, though it was not there. The result
+    says which are such.
+    """
     found = shown(model(), ["abcdefa!", "ghijklm!"])
     assert found.recall == found.precision_anywhere == 1
     assert found.precision < 1
@@ -48,9 +52,10 @@ def test_a_token_at_two_positions_makes_others_seem_to_stand_at_both():
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_the_second_stage_puts_the_tokens_of_each_text_in_order(kind):
-    """Also where the first stage sees tokens at positions where they were not, and, with position embeddings, where the same
-    tokens stand in two texts. Where only attention knows of positions, a text of its first token alone looks like that token:
-    such are listed, too."""
+    """Also where the first stage sees tokens at positions where they were not, and, with position
+    embeddings, where the same tokens stand in two texts. Where only attention knows of positions, a
+    text of its first token alone looks like that token: such are listed, too.
+    """
     texts = ["abcdefa!", "ghijklm!", "badcfeg!" if kind == "gpt2" else "nopqrst!"]
     found = shown(model(kind, depth=2), texts)
     assert {one.string for one in found.texts if one.in_batch} == {text[:-1] for text in texts}
@@ -62,13 +67,19 @@ def test_the_second_stage_puts_the_tokens_of_each_text_in_order(kind):
 
 
 def test_the_second_stage_lists_nothing_where_everything_lies_in_the_span():
-    found = shown(model("llama", width=32, depth=2), ["the quick brown fo", "a lazy dog, and th", "ere it was again a"])
+    found = shown(
+        model("llama", width=32, depth=2),
+        ["the quick brown fo", "a lazy dog, and th", "ere it was again a"],
+    )
     assert (found.texts, found.texts_found, found.second_rank) == ([], 0, 32)
     assert "Of order and grouping nothing is certified" in found.certified
 
 
 def test_a_batch_larger_than_the_width_shows_nothing_and_says_so():
-    found = shown(model("llama", width=16), ["the quick brown fox jumps over", "a lazy dog, and then it ran a"])
+    found = shown(
+        model("llama", width=16),
+        ["the quick brown fox jumps over", "a lazy dog, and then it ran a"],
+    )
     assert found.rank == found.width == 16
     assert found.precision < 0.5
     assert found.certified.startswith("Nothing is certified")
@@ -89,8 +100,17 @@ def test_bad_input(bert):
 
 
 def test_the_command_the_page_and_the_disk(assets, tmp_path):
-    (tmp_path / "texts.txt").write_text("Once upon a time there was a cat\nThe dog went to the park to play\n")
-    command = ["privacy", str(assets / "models/stories260K"), "--text", str(tmp_path / "texts.txt"), "--release", "gradient"]
+    (tmp_path / "texts.txt").write_text(
+        "Once upon a time there was a cat\nThe dog went to the park to play\n"
+    )
+    command = [
+        "privacy",
+        str(assets / "models/stories260K"),
+        "--text",
+        str(tmp_path / "texts.txt"),
+        "--release",
+        "gradient",
+    ]
     command += ["--documents", "lines", "--out", str(tmp_path / "out")]
     done = cli(*command, "--json")
     assert done.status == 0, done.stdout

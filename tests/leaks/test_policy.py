@@ -1,4 +1,6 @@
-"""Policies: what must fail fails, what must pass passes, thin evidence decides nothing; the receipt; what is refused."""
+"""Policies: what must fail fails, what must pass passes, thin evidence decides nothing; the
+receipt; what is refused.
+"""
 
 import json
 import math
@@ -23,10 +25,16 @@ SAMPLES = Path(__file__).parents[2] / "docs" / "policies"
 WORDS = tuple("cat sat mat dog ran old red barn near some tall green trees one quiet lake".split())  # noqa: SIM905
 TEXT = [" ".join(WORDS[(3 * i + i * i) % len(WORDS)] for i in range(40))]
 
-# Letters by how often they stand in the text: some 4 bits. Noise of a thousandth tells all of them, noise of 500 next to
-# nothing, whatever the release: 30 limits whose verdict is known before anything is measured.
-RELEASES = ['what = "states"\nsites = "block.0"', 'what = "states"\nsites = "block.1"', 'what = "cache"\nsites = "block.1"',
-            'what = "cache"\nstored = "keys"\nsites = "block.0"', 'what = "logits"']  # fmt: skip
+# Letters by how often they stand in the text: some 4 bits. Noise of a thousandth tells all of them,
+# noise of 500 next to nothing, whatever the release: 30 limits whose verdict is known before
+# anything is measured.
+RELEASES = [
+    'what = "states"\nsites = "block.0"',
+    'what = "states"\nsites = "block.1"',
+    'what = "cache"\nsites = "block.1"',
+    'what = "cache"\nstored = "keys"\nsites = "block.0"',
+    'what = "logits"',
+]
 LIMITS = {"mean_bits": 2.0, "worst_position": 3.0, "tokens_read": 0.5}
 
 
@@ -46,18 +54,27 @@ def written(folder, release, limits, *, noise, windows=30, knows="weights", more
 def test_what_must_fail_fails_and_what_must_pass_passes(lens, tmp_path, release, noise, verdict):
     file = written(tmp_path, release, LIMITS, noise=noise, windows=6, more="share = 0.6")
     result = privacy(lens, TEXT, policy=file)
-    assert [(row.limit, row.verdict) for row in result.limits] == [(name, verdict) for name in LIMITS]
+    assert [(row.limit, row.verdict) for row in result.limits] == [
+        (name, verdict) for name in LIMITS
+    ]
     assert result.verdict == verdict
 
 
 def test_thin_evidence_and_weak_attackers_decide_nothing(lens, tmp_path):
     few = privacy(lens, TEXT, policy=written(tmp_path, RELEASES[1], LIMITS, noise=500, windows=5))
     assert {row.limit: row.verdict for row in few.limits} == {
-        "mean_bits": "pass", "worst_position": "cannot be shown", "tokens_read": "pass",
-    }  # fmt: skip
+        "mean_bits": "pass",
+        "worst_position": "cannot be shown",
+        "tokens_read": "pass",
+    }
     assert "29" in few.limits[1].evidence
-    # The same release to one who has no weights: what it tells those who have them speaks not against it.
-    blind = privacy(lens, TEXT, policy=written(tmp_path, RELEASES[1], LIMITS, noise=0.001, windows=5, knows="nothing"))
+    # The same release to one who has no weights: what it tells those who have them speaks not
+    # against it.
+    blind = privacy(
+        lens,
+        TEXT,
+        policy=written(tmp_path, RELEASES[1], LIMITS, noise=0.001, windows=5, knows="nothing"),
+    )
     assert blind.verdict == "cannot be shown"
     assert any("none was run" in one for one in blind.not_examined)
     # A limit between the proved bounds, and one within the interval of the mean.
@@ -68,11 +85,18 @@ def test_thin_evidence_and_weak_attackers_decide_nothing(lens, tmp_path):
         assert found.verdict == "cannot be shown", ends
         assert "mean alone" in found.evidence
     assert judge(policy, [], [])[0].verdict == "cannot be shown"
-    assert [judge(policy, [replace(row, bits_interval=ends)], [])[0].verdict for ends in ((4.1, 5), (1, 3.9))] == ["fail", "pass"]
+    assert [
+        judge(policy, [replace(row, bits_interval=ends)], [])[0].verdict
+        for ends in ((4.1, 5), (1, 3.9))
+    ] == ["fail", "pass"]
 
 
 def test_a_clean_release_fails_by_exact_search(lens, tmp_path):
-    result = privacy(lens, TEXT, policy=written(tmp_path, RELEASES[1], dict.fromkeys(LIMITS, 0.5), noise=0, windows=8))
+    result = privacy(
+        lens,
+        TEXT,
+        policy=written(tmp_path, RELEASES[1], dict.fromkeys(LIMITS, 0.5), noise=0, windows=8),
+    )
     assert {row.verdict for row in result.limits} == {"fail"}
     assert result.limits[0].value > 1.5  # of 3.4 bits, by Fano
 
@@ -101,17 +125,29 @@ def test_the_sample_policies_run_and_leave_a_receipt(lens, tmp_path, sample):
         ("[limits]\nmean_bits = -1", "mean_bits must be at least 0"),
         ("[limits]\ntokens_read = 2", "tokens_read must be at most 1"),
         ("[limits]\nmean_bits = nan", "must be a finite number"),
-        ("[evidence]\nwindows = 2.5\n[limits]\nmean_bits = 1", "windows in .evidence. takes a whole number"),
-        ("[attacker]\nknows = 'all'\n[limits]\nmean_bits = 1", "knows must be weights, family or nothing"),
+        (
+            "[evidence]\nwindows = 2.5\n[limits]\nmean_bits = 1",
+            "windows in .evidence. takes a whole number",
+        ),
+        (
+            "[attacker]\nknows = 'all'\n[limits]\nmean_bits = 1",
+            "knows must be weights, family or nothing",
+        ),
         ("[release]\nwhat = 'sttes'\n[limits]\nmean_bits = 1", "no release 'sttes'.*'states'"),
-        ("[release]\ndefence = 'rotaton'\n[limits]\nmean_bits = 1", "no defence 'rotaton'.*'rotation'"),
+        (
+            "[release]\ndefence = 'rotaton'\n[limits]\nmean_bits = 1",
+            "no defence 'rotaton'.*'rotation'",
+        ),
         ("[evidence]\ntests = 'indx'\n[limits]\nmean_bits = 1", "no test 'indx'.*'index'"),
-        ("[evidence]\ntests = 'index'\n[limits]\nmean_bits = 1", "test index is of the release embedding"),
+        (
+            "[evidence]\ntests = 'index'\n[limits]\nmean_bits = 1",
+            "test index is of the release embedding",
+        ),
         ("", "sets no limit"),
         ("limits = 3", "limits is a table"),
         ("[limits", "no TOML"),
     ],
-)  # fmt: skip
+)
 def test_a_policy_that_says_nonsense_is_refused(lens, tmp_path, line, said):
     (tmp_path / "p.toml").write_text(line)
     with pytest.raises(BadInput, match=said):
@@ -120,8 +156,19 @@ def test_a_policy_that_says_nonsense_is_refused(lens, tmp_path, line, said):
 
 
 def test_the_command_ends_with_status_3_where_a_policy_fails(tmp_path, capsys):
-    file = written(tmp_path, 'what = "states"\nsites = "block.0"', {"tokens_read": 0.5}, noise=0.0, windows=2)
-    line = ["privacy", "gpt-vanilla", "--text", "stories", "--policy", str(file), "--out", str(tmp_path / "o")]
+    file = written(
+        tmp_path, 'what = "states"\nsites = "block.0"', {"tokens_read": 0.5}, noise=0.0, windows=2
+    )
+    line = [
+        "privacy",
+        "gpt-vanilla",
+        "--text",
+        "stories",
+        "--policy",
+        str(file),
+        "--out",
+        str(tmp_path / "o"),
+    ]
     assert cli(*line, "--windows", "3").status == 2
     done = cli(*line)
     assert done.status == 3
@@ -133,7 +180,8 @@ def test_the_command_ends_with_status_3_where_a_policy_fails(tmp_path, capsys):
 
 def test_the_numbers_of_a_membership_test_are_those_of_their_definitions():
     generator = np.random.default_rng(0)
-    members, others = generator.normal(1, 1, 90), generator.normal(0, 1, 110)
+    members = generator.normal(1, 1, 90)
+    others = generator.normal(0, 1, 110)
     pairs = [(a > b) + 0.5 * (a == b) for a in members for b in others]
     assert area_under(members, others)[0] == pytest.approx(np.mean(pairs))
     share, (low, high) = true_positives(members, others)
@@ -144,11 +192,15 @@ def test_the_numbers_of_a_membership_test_are_those_of_their_definitions():
 
 
 def test_intervals_of_membership_cover():
-    """Normal scores one apart: AUC Φ(1/√2) = .760, advantage 2Φ(1/2) − 1 = .383, true positives at 1 % Φ(1 − 2.326) = .092."""
+    """Normal scores one apart: AUC Φ(1/√2) = .760, advantage 2Φ(1/2) − 1 = .383, true positives at
+    1 % Φ(1 − 2.326) = .092.
+    """
     truths = {area_under: 0.7602, true_positives: 0.0924}
-    generator, inside = np.random.default_rng(1), dict.fromkeys([*truths, advantage], 0)
+    generator = np.random.default_rng(1)
+    inside = dict.fromkeys([*truths, advantage], 0)
     for _ in range(100):
-        members, others = generator.normal(1, 1, 100), generator.normal(0, 1, 400)
+        members = generator.normal(1, 1, 100)
+        others = generator.normal(0, 1, 400)
         for number, truth in truths.items():
             low, high = number(members, others)[1]
             inside[number] += low <= truth <= high
@@ -176,7 +228,9 @@ def test_a_model_that_learned_its_texts_by_heart_gives_them_away(lens, tmp_path)
     optimiser = torch.optim.Adam(lens.model.parameters(), 3e-3)
     for step in range(170):
         logits = lens.model(input_ids=(some := ids[step % 9 :: 9])).logits
-        loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), some[:, 1:].flatten())
+        loss = torch.nn.functional.cross_entropy(
+            logits[:, :-1].flatten(0, 1), some[:, 1:].flatten()
+        )
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
@@ -189,7 +243,15 @@ def test_a_model_that_learned_its_texts_by_heart_gives_them_away(lens, tmp_path)
 def test_the_index_of_clean_embeddings_tells_its_texts_and_much_noise_hides_them(lens):
     text = [" ".join(np.random.default_rng(0).choice(WORDS, 100))]
     rows = privacy(
-        lens, text, release="embedding", prior="uniform", windows=2, length=9, candidates=4, noise=(0, 500), test="index"
+        lens,
+        text,
+        release="embedding",
+        prior="uniform",
+        windows=2,
+        length=9,
+        candidates=4,
+        noise=(0, 500),
+        test="index",
     ).trials
     told = {(row.setting, row.quantity): row for row in rows}
     assert told["nearest, noise 0", "AUC"].value == 1

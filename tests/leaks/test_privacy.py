@@ -32,7 +32,11 @@ def test_the_report_orders_noise_and_holds_its_bounds(lens, tmp_path):
     rows = {(row.site, row.noise): row for row in result.rows}
     for site in ("block.0", "block.1"):
         clean = rows[site, 0.0]
-        assert (clean.attack_accuracy, clean.verdict, clean.certificate) == (1, "recovered and unique", "exhaustive")
+        assert (clean.attack_accuracy, clean.verdict, clean.certificate) == (
+            1,
+            "recovered and unique",
+            "exhaustive",
+        )
         assert clean.bits_upper is clean.bits_lower is clean.attack_accuracy_upper is None
         assert clean.loss_added == 0
         assert rows[site, 0.01].attack_accuracy > 0.99
@@ -53,7 +57,16 @@ def test_the_report_orders_noise_and_holds_its_bounds(lens, tmp_path):
 @pytest.mark.parametrize("prior", ["uniform", "text"])
 def test_other_priors_and_fewer_candidates(lens, prior):
     whole, few = (
-        privacy(lens, TEXT, windows=1, length=5, noise=(1.6,), prior=prior, sites="block.1", candidates=count).rows[0]
+        privacy(
+            lens,
+            TEXT,
+            windows=1,
+            length=5,
+            noise=(1.6,),
+            prior=prior,
+            sites="block.1",
+            candidates=count,
+        ).rows[0]
         for count in (None, 8)
     )
     assert whole.prior_bits == pytest.approx(few.prior_bits)
@@ -73,9 +86,14 @@ def test_a_cache_gives_back_its_prompt_in_every_format(kind, part, ids):
 
         torch.manual_seed(0)
         config = LlamaConfig(
-            vocab_size=120, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
-            num_key_value_heads=2, max_position_embeddings=32,
-        )  # fmt: skip
+            vocab_size=120,
+            hidden_size=32,
+            intermediate_size=64,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            max_position_embeddings=32,
+        )
         lens = Lens(LlamaForCausalLM(config), name="grouped")
     for form in ("fp16", "int8", "int2/8"):
         base = cache_slice(lens, [1], part)
@@ -89,11 +107,15 @@ def test_what_the_cache_slice_sees_is_what_the_model_stores(llama, ids):
     cache = DynamicCache()
     llama.model(ids, past_key_values=cache, use_cache=True)
     seen = cache_slice(llama, [0, 1]).run(ids)
-    stored = [x.transpose(1, 2).flatten(2) for layer in cache.layers for x in (layer.keys, layer.values)]
+    stored = [
+        x.transpose(1, 2).flatten(2) for layer in cache.layers for x in (layer.keys, layer.values)
+    ]
     assert torch.allclose(seen, torch.cat(stored, -1), atol=1e-5)
     head = cache_slice(llama, [1], "values", [1]).run(ids)
     assert torch.allclose(head, cache.layers[1].values[:, 1], atol=1e-5)
-    assert [one.tokens for one in exact(cache_slice(llama, [1], "values", [1]), list(head))] == ids.tolist()
+    assert [
+        one.tokens for one in exact(cache_slice(llama, [1], "values", [1]), list(head))
+    ] == ids.tolist()
 
 
 def test_a_cache_slice_of_a_head_that_is_not_there_is_refused(lens):
@@ -102,7 +124,9 @@ def test_a_cache_slice_of_a_head_that_is_not_there_is_refused(lens):
 
 
 def test_a_rounded_release_has_bits_without_noise(lens):
-    row = privacy(lens, TEXT, release="cache", format="int2", windows=1, length=6, noise=(0,), sites="block.1").rows[0]
+    row = privacy(
+        lens, TEXT, release="cache", format="int2", windows=1, length=6, noise=(0,), sites="block.1"
+    ).rows[0]
     assert row.defence == "int2"
     assert row.bits_lower == row.bits_upper <= row.prior_bits
     assert row.loss_added != 0
@@ -118,10 +142,17 @@ def test_logits_are_states_seen_through_the_head(lens):
 def test_a_known_rotation_changes_no_bit_and_few_directions_tell_less(lens):
     plain, turned, few = (
         privacy(
-            lens, TEXT, windows=1, length=6, noise=(0, 0.8), sites="block.1", prior="text", defence=defence
+            lens,
+            TEXT,
+            windows=1,
+            length=6,
+            noise=(0, 0.8),
+            sites="block.1",
+            prior="text",
+            defence=defence,
         ).rows
         for defence in (None, "rotation", Projection(dimensions=2))
-    )  # fmt: skip
+    )
     assert turned[0].attack_accuracy == 1
     assert turned[1].sigma == pytest.approx(plain[1].sigma, rel=1e-4)
     assert turned[1].bits_upper == pytest.approx(plain[1].bits_upper, abs=1e-3)
@@ -138,14 +169,30 @@ def test_a_defence_brings_states_back(lens, defence):
     seen = fitted.seen(states)
     assert torch.allclose(fitted.seen(fitted.back(seen)), seen, atol=1e-4)
     kept = fitted.seen if fitted.kept is None else fitted.kept
-    lossless = defence in ("rotation", "per-coordinate", "permutation", "kv-cloak")  # the last one undoes itself
+    lossless = defence in (
+        "rotation",
+        "per-coordinate",
+        "permutation",
+        "kv-cloak",
+    )  # the last one undoes itself
     assert torch.allclose(fitted.back(kept(states)), states, atol=1e-3) is lossless
 
 
 def test_an_embedding_tells_of_a_token_when_the_others_are_known(lens):
-    result = privacy(lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8), defence="rounding")
+    result = privacy(
+        lens,
+        TEXT,
+        release="embedding",
+        prior="text",
+        windows=2,
+        length=6,
+        noise=(0, 0.8),
+        defence="rounding",
+    )
     rounded, both = result.rows
-    plain = privacy(lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8))
+    plain = privacy(
+        lens, TEXT, release="embedding", prior="text", windows=2, length=6, noise=(0, 0.8)
+    )
     assert "are recovered by the attack &#39;nearest, others known&#39;." in plain.page()
     clean, noisy = plain.rows
     assert (clean.text_accuracy, clean.bits_upper) == (1, None)
@@ -154,12 +201,17 @@ def test_an_embedding_tells_of_a_token_when_the_others_are_known(lens):
         assert row.bits_lower - slack <= row.bits_truth <= row.bits_upper + slack
     assert (rounded.defence, rounded.noise, both.noise) == ("rounding", 0, 0.8)
     assert rounded.bits_lower == rounded.bits_upper <= rounded.prior_bits
-    assert all(row.retrieval_interval[0] <= row.retrieval <= row.retrieval_interval[1] for row in result.rows)
+    assert all(
+        row.retrieval_interval[0] <= row.retrieval <= row.retrieval_interval[1]
+        for row in result.rows
+    )
 
 
 def test_what_a_defence_costs_an_embedding_is_told_by_retrieval():
     stored = torch.eye(8, dtype=torch.float64)
-    queries = stored + 0.1 * torch.randn(8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    queries = stored + 0.1 * torch.randn(
+        8, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     assert retrieval(stored, queries, lambda rows: rows) == 1
     assert retrieval(stored, queries, lambda rows: rows.flip(0)) == 0
     assert retrieval(stored, queries, lambda rows: rows[:, :1].expand(8, 8)) == 1 / 8
@@ -173,7 +225,10 @@ def test_what_cannot_be_is_refused(lens):
         ({"noise": (-1.0,)}, "--noise must be at least 0"),
         ({"stored": "keys"}, "--stored is not used by the release states; it belongs to cache"),
         ({"release": "cache", "sites": "block.0.mlp"}, "A cache belongs to a block"),
-        ({"release": "gradient", "sites": "block.0"}, "--sites is not used by the release gradient"),
+        (
+            {"release": "gradient", "sites": "block.0"},
+            "--sites is not used by the release gradient",
+        ),
         ({"release": "gradient", "noise": (0.5,)}, "--noise is not used by the release gradient"),
         ({"defence": "prayer"}, "no defence 'prayer'"),
         ({"defence": Projection(dimensions=99)}, "is more than the 32"),
@@ -198,15 +253,31 @@ def test_a_model_too_large_for_all_is_looked_at_in_part_and_says_so(lens, monkey
 
 
 def test_the_command_takes_numbers_with_commas(tmp_path):
-    (tmp_path / "text.txt").write_text("Once upon a time there was a little girl who had a cat. She liked it.")
-    arguments = ["privacy", "gpt-vanilla", "--text", str(tmp_path / "text.txt"), "--sites", "block.0"]
+    (tmp_path / "text.txt").write_text(
+        "Once upon a time there was a little girl who had a cat. She liked it."
+    )
+    arguments = [
+        "privacy",
+        "gpt-vanilla",
+        "--text",
+        str(tmp_path / "text.txt"),
+        "--sites",
+        "block.0",
+    ]
     arguments += ["--noise", "0,0.8", "--windows", "1", "--length", "4", "--candidates", "64"]
     done = cli(*arguments, "--out", str(tmp_path / "out"), "--json")
     assert done.status == 0, done.stderr
     document = json.loads(done.stdout)
     assert (document["release"], document["prior"]) == ("states", "model")
     assert [row["noise"] for row in document["rows"]] == [0, 0.8]
-    named = {"site", "noise", "bits_upper", "bits_lower", "attack_accuracy", "attack_accuracy_upper"}
+    named = {
+        "site",
+        "noise",
+        "bits_upper",
+        "bits_lower",
+        "attack_accuracy",
+        "attack_accuracy_upper",
+    }
     assert all(named <= set(row) for row in document["rows"])
     for given in ("0,nan", "-1", "loud"):
         assert cli(*arguments, "--noise", given).status == 2

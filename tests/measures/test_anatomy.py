@@ -20,13 +20,18 @@ DOCUMENTS = torch.arange(6)[:, None].expand(6, 9) // 2
 
 
 def rows_of(lens: Lens, ids=IDS, *, batch=4, sites=None, split=None, skip=0, stored=False):
-    """The probe's rows of windows in batches; with `split`, of two accumulators merged after that window."""
+    """The probe's rows of windows in batches; with `split`, of two accumulators merged after that
+    window.
+    """
     probe = AnatomyProbe()
     text = [SimpleNamespace(ids=ids.numpy())]
     source = SimpleNamespace(
-        lens=None if stored else lens, vocabulary=0 if stored else lens.vocabulary_size, width=lens.width,
-        default_sites=lens.default_sites, batches=lambda: text,
-    )  # fmt: skip
+        lens=None if stored else lens,
+        vocabulary=0 if stored else lens.vocabulary_size,
+        width=lens.width,
+        default_sites=lens.default_sites,
+        batches=lambda: text,
+    )
     setup = ProbeSetup(source, sites or lens.default_sites, ids.shape[1], None, skip)
     parts = []
     for some in [range(len(ids))] if split is None else [range(split), range(split, len(ids))]:
@@ -35,13 +40,24 @@ def rows_of(lens: Lens, ids=IDS, *, batch=4, sites=None, split=None, skip=0, sto
             windows = list(range(start, min(start + batch, some.stop)))
 
             def take(site, states, windows=windows, own=own):
-                at = SiteBatch(site, states, ids[windows], windows, skip_first=skip, documents=DOCUMENTS[windows])
+                at = SiteBatch(
+                    site,
+                    states,
+                    ids[windows],
+                    windows,
+                    skip_first=skip,
+                    documents=DOCUMENTS[windows],
+                )
                 if site in probe.passing(setup):
                     probe.see(setup, at)
                 if site in own:
                     probe.update(setup, site, own[site], at)
 
-            lens.run(ids[windows], sites=list(dict.fromkeys([*setup.sites, *probe.passing(setup)])), each=take)
+            lens.run(
+                ids[windows],
+                sites=list(dict.fromkeys([*setup.sites, *probe.passing(setup)])),
+                each=take,
+            )
         parts.append({site: type(one).restore(one.state()) for site, one in own.items()})
     for part in parts[1:]:
         for site, one in part.items():
@@ -67,23 +83,32 @@ def test_shares_add_up_to_one_in_every_family_and_nothing_is_left_over(row):
     for site in lens.default_sites:
         parts = shares(found, site, "branch")
         assert abs(parts["rounding"]) < 2e-5, (site, parts)
-        assert not any(part.rsplit(".", 1)[-1].isdigit() for part in parts), "a block whose branches are not known"
+        assert not any(part.rsplit(".", 1)[-1].isdigit() for part in parts), (
+            "a block whose branches are not known"
+        )
 
 
 def held_still(norm, x, v):
-    """What a norm of torch or transformers makes of a part v of x, its factor held still, and its bias."""
+    """What a norm of torch or transformers makes of a part v of x, its factor held still, and its
+    bias.
+    """
     bias = getattr(norm, "bias", None)
     if bias is not None:
         factor = (x.var(-1, unbiased=False, keepdim=True) + norm.eps).rsqrt()
         return norm.weight * (v - v.mean(-1, keepdim=True)) * factor, bias.expand_as(v)
-    return norm.weight * v * (x.square().mean(-1, keepdim=True) + norm.variance_epsilon).rsqrt(), None
+    return norm.weight * v * (
+        x.square().mean(-1, keepdim=True) + norm.variance_epsilon
+    ).rsqrt(), None
 
 
 def by_hand(lens, steps, site):
-    """The share of every part at a site, token by token, where `steps` are branches and norms in order."""
+    """The share of every part at a site, token by token, where `steps` are branches and norms in
+    order.
+    """
     names = [step for step in steps if isinstance(step, str)]
     found = lens.run(IDS, sites=[*names, site])
-    x, parts = 0, {}
+    x = 0
+    parts = {}
     for step in steps:
         if isinstance(step, str):
             parts[step] = found[step]
@@ -93,7 +118,8 @@ def by_hand(lens, steps, site):
         bias = held_still(step, x, x)[1]
         if bias is not None:
             moved["norm biases"] = moved.get("norm biases", 0) + bias
-        parts, x = moved, sum(moved.values())
+        parts = moved
+        x = sum(moved.values())
     assert torch.allclose(x, found[site], atol=1e-9)
     unit = found[site] / found[site].norm(dim=-1, keepdim=True)
     mean = unit.mean((0, 1))
@@ -121,16 +147,32 @@ def of_bert(model, depth):
 
 CASES = {
     "GPT-2": lambda model: (
-        "final_norm", ["embedding", *(f"block.{k}.{part}" for k in range(3) for part in ("attention", "mlp")),
-                       model.transformer.ln_f],
+        "final_norm",
+        [
+            "embedding",
+            *(f"block.{k}.{part}" for k in range(3) for part in ("attention", "mlp")),
+            model.transformer.ln_f,
+        ],
     ),
     "Bert (masked LM)": lambda model: ("block.2", of_bert(model, 3)),
     "Bert (bare encoder)": None,
     "OPT-350m (post-norm, projected embeddings)": lambda model: (
-        "block.1", ["embedding", *(step for k, layer in enumerate(model.model.decoder.layers[:2]) for step in (
-            f"block.{k}.attention", layer.self_attn_layer_norm, f"block.{k}.mlp", layer.final_layer_norm))],
+        "block.1",
+        [
+            "embedding",
+            *(
+                step
+                for k, layer in enumerate(model.model.decoder.layers[:2])
+                for step in (
+                    f"block.{k}.attention",
+                    layer.self_attn_layer_norm,
+                    f"block.{k}.mlp",
+                    layer.final_layer_norm,
+                )
+            ),
+        ],
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case])
@@ -139,7 +181,9 @@ def test_branches_equal_brute_force(name):
     with torch.no_grad():
         for module in model.modules():
             if isinstance(module, torch.nn.LayerNorm):
-                module.bias += 0.3 * torch.randn(module.bias.shape, generator=torch.Generator().manual_seed(2))
+                module.bias += 0.3 * torch.randn(
+                    module.bias.shape, generator=torch.Generator().manual_seed(2)
+                )
     lens = Lens(model)
     site, steps = CASES[name](model)
     with torch.no_grad():
@@ -164,13 +208,19 @@ def test_bands_positions_coordinates_and_documents_equal_brute_force(skip):
     order = np.argsort(-counts, kind="stable")
     for part, low, high in (("rank 1-10", 0, 10), ("rank 11-50", 10, 50), ("rank 51-200", 50, 200)):
         inside = np.isin(IDS.numpy(), order[low:high])
-        assert shares(found, "block.1", "band")[part] == pytest.approx(each[kept & inside].sum(), abs=1e-9)
+        assert shares(found, "block.1", "band")[part] == pytest.approx(
+            each[kept & inside].sum(), abs=1e-9
+        )
     positions = {"position 2-3": (2, 4), "position 4-7": (4, 8), "position 8": (8, 9)}
     for part, (low, high) in positions.items():
-        assert shares(found, "block.1", "position")[part] == pytest.approx(each[:, low:high].sum(), abs=1e-9)
+        assert shares(found, "block.1", "position")[part] == pytest.approx(
+            each[:, low:high].sum(), abs=1e-9
+        )
     coordinates = shares(found, "block.1", "coordinate")
     strongest = int(np.argmax(mean**2))
-    assert coordinates[f"coordinate {strongest}"] == pytest.approx(mean[strongest] ** 2 / (mean @ mean), abs=1e-9)
+    assert coordinates[f"coordinate {strongest}"] == pytest.approx(
+        mean[strongest] ** 2 / (mean @ mean), abs=1e-9
+    )
     documents = shares(found, "block.1", "document")
     assert documents["document 1"] == pytest.approx(each[2:4][kept[2:4]].sum(), abs=1e-9)
     assert ("position 0" in shares(found, "block.1", "position")) == (skip == 0)
@@ -178,7 +228,8 @@ def test_bands_positions_coordinates_and_documents_equal_brute_force(skip):
 
 def test_any_split_and_any_batch_give_the_same():
     lens = Lens(family("Bert (masked LM)"))
-    one, other = rows_of(lens, batch=6), rows_of(lens, batch=1, split=3)
+    one = rows_of(lens, batch=6)
+    other = rows_of(lens, batch=1, split=3)
     for a, b in zip(one, other, strict=True):
         assert a["part"] == b["part"]
         assert a["share"] == pytest.approx(b["share"], abs=1e-6)
@@ -188,7 +239,9 @@ def test_any_split_and_any_batch_give_the_same():
 def test_a_site_that_is_a_branch_is_its_own_whole_and_the_head_has_no_branches():
     lens = Lens(family("GPT-2"))
     found = rows_of(lens, sites=("block.1.mlp", "head"))
-    assert shares(found, "block.1.mlp", "branch") == pytest.approx({"block.1.mlp": 1.0, "rounding": 0.0})
+    assert shares(found, "block.1.mlp", "branch") == pytest.approx(
+        {"block.1.mlp": 1.0, "rounding": 0.0}
+    )
     assert shares(found, "head", "branch") == {}
     assert sum(shares(found, "head", "coordinate").values()) == pytest.approx(1)
 
@@ -215,19 +268,26 @@ def test_bands_are_by_rank():
 
 
 def test_intervals_cover_the_share_of_endless_text():
-    """A stream whose first branch writes a common direction: 40 texts of 16 windows, which are documents, or read as if they
-    were one running text, whose interval is wider for it."""
+    """A stream whose first branch writes a common direction: 40 texts of 16 windows, which are
+    documents, or read as if they were one running text, whose interval is wider for it.
+    """
     from headscan.measures.anatomy import Shares
 
     generator = np.random.default_rng(0)
 
     def text(windows):
-        own = generator.standard_normal((windows, 2, 6)) * 0.3 + np.array([[1.0] + [0] * 5, [0.2] * 6])
+        own = generator.standard_normal((windows, 2, 6)) * 0.3 + np.array(
+            [[1.0] + [0] * 5, [0.2] * 6]
+        )
         return own, own.sum(1)
 
     parts, units = text(100_000)
-    truth = {row["part"]: row["share"] for row in Shares(units, np.ones(len(units))).of("x", ["a", "b"], parts)}
-    hits, widths = np.zeros(2), np.zeros(2)
+    truth = {
+        row["part"]: row["share"]
+        for row in Shares(units, np.ones(len(units))).of("x", ["a", "b"], parts)
+    }
+    hits = np.zeros(2)
+    widths = np.zeros(2)
     for _ in range(40):
         parts, units = text(16)
         for drawn in (0, 1):
@@ -240,7 +300,15 @@ def test_intervals_cover_the_share_of_endless_text():
 
 
 def test_in_a_scan_of_a_specimen():
-    found = scan("gpt-vanilla", "stories", max_tokens=1024, context=32, batch=8, measures="anatomy", documents="paragraphs")
+    found = scan(
+        "gpt-vanilla",
+        "stories",
+        max_tokens=1024,
+        context=32,
+        batch=8,
+        measures="anatomy",
+        documents="paragraphs",
+    )
     rows = found.tables["anatomy"]
     kinds = {row["kind"] for row in rows}
     assert kinds == {"branch", "band", "position", "coordinate", "document"}

@@ -1,4 +1,6 @@
-"""What the mean of the head's input says: planted frequencies are found, random ones are not, and gauge is what a bias takes."""
+"""What the mean of the head's input says: planted frequencies are found, random ones are not, and
+gauge is what a bias takes.
+"""
 
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 30]
 
 def test_correlations_equal_scipy_and_a_repeated_sample():
     generator = np.random.default_rng(0)
-    x, counts = generator.standard_normal((3, 40)), generator.integers(0, 9, 40)
+    x = generator.standard_normal((3, 40))
+    counts = generator.integers(0, 9, 40)
     repeated = np.repeat(np.arange(40), counts)
     for row, r in zip(x, correlations(x, counts), strict=True):
         assert r == pytest.approx(pearsonr(row[repeated], np.log(counts[repeated]))[0])
@@ -23,9 +26,13 @@ def test_correlations_equal_scipy_and_a_repeated_sample():
 
 
 def model(planted: float) -> Lens:
-    """Untied; the final norm's bias is a direction along which the head's rows hold `planted` times the log frequencies."""
+    """Untied; the final norm's bias is a direction along which the head's rows hold `planted` times
+    the log frequencies.
+    """
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=256, n_positions=64, n_embd=32, n_layer=1, n_head=2, tie_word_embeddings=False)
+    config = GPT2Config(
+        vocab_size=256, n_positions=64, n_embd=32, n_layer=1, n_head=2, tie_word_embeddings=False
+    )
     made = GPT2LMHeadModel(config).eval()
     ids = torch.tensor(ByteTokenizer().encode(TEXT[0]))
     counts = torch.bincount(ids, minlength=256).float()
@@ -33,13 +40,17 @@ def model(planted: float) -> Lens:
     with torch.no_grad():
         weight = 0.02 * torch.randn(256, 32)
         logs = torch.log(counts.clamp(min=0.5))
-        made.lm_head.weight.copy_(weight - (weight @ direction)[:, None] * direction + planted * logs[:, None] * direction)
+        made.lm_head.weight.copy_(
+            weight - (weight @ direction)[:, None] * direction + planted * logs[:, None] * direction
+        )
         made.transformer.ln_f.bias.copy_(6 * direction)
     return Lens(made, ByteTokenizer(), name="planted")
 
 
 def row(lens: Lens):
-    return scan(lens, TEXT, context=32, batch=8, measures="common_direction").tables["common_direction"][0]
+    return scan(lens, TEXT, context=32, batch=8, measures="common_direction").tables[
+        "common_direction"
+    ][0]
 
 
 def test_a_planted_unigram_is_found_and_its_cone_is_gauge():
@@ -63,7 +74,9 @@ def test_a_head_that_is_no_linear_map_says_why():
     from tests.model.tiny import family
 
     lens = Lens(family("Bert (masked LM)"), ByteTokenizer(), name="bert")
-    lens.tokenizer.encode = lambda text, **_: [3 + ord(c) % 90 for c in text]  # the family's vocabulary is 97
+    lens.tokenizer.encode = lambda text, **_: [
+        3 + ord(c) % 90 for c in text
+    ]  # the family's vocabulary is 97
     result = scan(lens, TEXT, context=32, batch=8, measures="common_direction")
     assert result.tables["common_direction"] == []
     assert "no linear map" in result.probes[0].notes[0]

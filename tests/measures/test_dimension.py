@@ -9,7 +9,13 @@ from tests.reference import clouds as reference
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.integers(0, 10**6), st.integers(3, 60), st.integers(1, 8), st.sampled_from([0.0, 1e4]), st.integers(600, 20000))
+@given(
+    st.integers(0, 10**6),
+    st.integers(3, 60),
+    st.integers(1, 8),
+    st.sampled_from([0.0, 1e4]),
+    st.integers(600, 20000),
+)
 def test_distances_equal_the_slow_ones_in_any_blocks(seed, n, d, offset, block):
     """An offset of 10⁴ costs ‖x‖² − 2x·y + ‖y‖² eight digits; the distances must not show it."""
     rng = np.random.default_rng(seed)
@@ -30,7 +36,9 @@ def test_scikit_dimension_agrees():
     peer = pytest.importorskip("skdim.id")
     x = np.random.default_rng(0).standard_normal((600, 5))
     distances = neighbour_distances(x, 20)
-    assert twonn(distances) == pytest.approx(peer.TwoNN(discard_fraction=0.1).fit(x).dimension_, rel=0.02)
+    assert twonn(distances) == pytest.approx(
+        peer.TwoNN(discard_fraction=0.1).fit(x).dimension_, rel=0.02
+    )
     assert mle(distances) == pytest.approx(peer.MLE().fit(x, n_neighbors=20).dimension_, rel=1e-6)
 
 
@@ -42,7 +50,9 @@ def test_mle_equals_the_sum_point_by_point():
 @pytest.mark.parametrize("d", [1, 2, 4])
 def test_a_flat_sheet_has_its_own_dimension_wherever_it_lies(d):
     rng = np.random.default_rng(d)
-    x = rng.random((3000, d)) @ np.linalg.qr(rng.standard_normal((30, d)))[0].T + rng.standard_normal(30)
+    x = rng.random((3000, d)) @ np.linalg.qr(rng.standard_normal((30, d)))[
+        0
+    ].T + rng.standard_normal(30)
     found = intrinsic_dimension(x)
     for name in ("twonn", "mle_dimension"):
         assert found[name] == pytest.approx(d, rel=0.15), name

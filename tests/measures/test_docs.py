@@ -1,4 +1,6 @@
-"""The pages of docs/measures: their examples run, and every probe and extra measure points at one of them."""
+"""The pages of docs/measures: their examples run, and every probe and extra measure points at one
+of them.
+"""
 
 import doctest
 from pathlib import Path

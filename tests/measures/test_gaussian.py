@@ -1,7 +1,8 @@
-"""On independent draws of N(0, I) every measure and every probe's number is its known value, within what is stated.
+"""On independent draws of N(0, I) every measure and every probe's number is its known value, within
+what is stated.
 
-One run of the real accumulators over Gaussian states at two sites of a small model with Gaussian tables; then one test a
-name. A name without a known value must say why.
+One run of the real accumulators over Gaussian states at two sites of a small model with Gaussian
+tables; then one test a name. A name without a known value must say why.
 """
 
 import math
@@ -35,24 +36,48 @@ def found():
     torch.manual_seed(0)
     generator = torch.Generator().manual_seed(1)
     config = GPT2Config(
-        vocab_size=SHAPE.rows, n_positions=SHAPE.window, n_embd=SHAPE.d, n_layer=1, n_head=2, tie_word_embeddings=False
+        vocab_size=SHAPE.rows,
+        n_positions=SHAPE.window,
+        n_embd=SHAPE.d,
+        n_layer=1,
+        n_head=2,
+        tie_word_embeddings=False,
     )
     model = GPT2LMHeadModel(config).eval()
     for table in (model.transformer.wte, model.lm_head):
         table.weight.data = SHAPE.scale * torch.randn(SHAPE.rows, SHAPE.d, generator=generator)
     lens = Lens(model, name="noise")
     probes = [probe() for name, probe in PROBES.items() if name not in BESIDE]
-    settings = scan.verb.given((lens, ""), {"context": SHAPE.window, "max_tokens": SHAPE.n}).chosen(Scanning)
-    runner = ProbeRunner(probes, ModelSource(lens, "", settings, context=SHAPE.window), SITES, settings, announce=print)
-    accumulated = Accumulation(dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators)
+    settings = scan.verb.given((lens, ""), {"context": SHAPE.window, "max_tokens": SHAPE.n}).chosen(
+        Scanning
+    )
+    runner = ProbeRunner(
+        probes,
+        ModelSource(lens, "", settings, context=SHAPE.window),
+        SITES,
+        settings,
+        announce=print,
+    )
+    accumulated = Accumulation(
+        dict.fromkeys(SITES, SHAPE.d), SHAPE.rows, sample=SHAPE.sample, extras=runner.accumulators
+    )
 
     def noise(batch, sites, each):
         for site in sites:
             each(site, torch.randn(*batch.ids.shape, SHAPE.d, generator=generator))
 
-    source = SimpleNamespace(visit=noise, name="noise", vocabulary=SHAPE.rows, context=SHAPE.window, batch=256, device="cpu",
-                             pooled=lambda site: False)  # fmt: skip
-    ids = np.random.default_rng(0).integers(0, SHAPE.classes, (SHAPE.n // SHAPE.window, SHAPE.window))
+    source = SimpleNamespace(
+        visit=noise,
+        name="noise",
+        vocabulary=SHAPE.rows,
+        context=SHAPE.window,
+        batch=256,
+        device="cpu",
+        pooled=lambda site: False,
+    )
+    ids = np.random.default_rng(0).integers(
+        0, SHAPE.classes, (SHAPE.n // SHAPE.window, SHAPE.window)
+    )
     batches = [
         Batch(k, np.arange(256 * k, 256 * k + 256), rows, np.zeros_like(rows))
         for k, rows in enumerate(ids.reshape(-1, 256, ids.shape[1]))
@@ -74,7 +99,10 @@ def found():
     values |= {f"alignment.{name}": value for name, value in aligned(one, other).items()}
     tallies: dict = {}
     for _ in range(8):
-        q, k = (torch.randn(SHAPE.n // SHAPE.window // 8, 1, SHAPE.window, SHAPE.d, generator=generator) for _ in "qk")
+        q, k = (
+            torch.randn(SHAPE.n // SHAPE.window // 8, 1, SHAPE.window, SHAPE.d, generator=generator)
+            for _ in "qk"
+        )
         _add(tallies, 0, q, k, None, None, True)
     values |= {f"attention.{name}": value for name, value in head_rows(tallies)[0].items()}
     return values
@@ -82,21 +110,26 @@ def found():
 
 def test_every_number_is_in_the_table():
     fields = {f"{name}.{field}" for name, probe in PROBES.items() for field in probe.words.fields}
-    assert set(KNOWN) <= set(MEASURES) | fields  # a newcomer may leave its known value to be added later
+    assert (
+        set(KNOWN) <= set(MEASURES) | fields
+    )  # a newcomer may leave its known value to be added later
     assert all(known.why for known in KNOWN.values())
 
 
 @pytest.mark.parametrize("name", [name for name, known in KNOWN.items() if known.value is not None])
 def test_gaussian_data_give_the_known_value(found, name):
     known = KNOWN[name]
-    value, within = known.value(SHAPE), known.within(SHAPE)
+    value = known.value(SHAPE)
+    within = known.within(SHAPE)
     if math.isnan(value):
         assert found[name] is None
     else:
         assert found[name] == pytest.approx(value, abs=within, rel=0)
 
 
-@pytest.mark.parametrize("name", ["average_cosine", "effective_rank", "isoscore", "rankme", "top_direction_share"])
+@pytest.mark.parametrize(
+    "name", ["average_cosine", "effective_rank", "isoscore", "rankme", "top_direction_share"]
+)
 def test_the_table_would_notice_a_drift(found, name):
     """A slight cone in one stretched direction moves these beyond what is stated."""
     from headscan.statistics.cloud import Cloud
@@ -104,10 +137,14 @@ def test_the_table_would_notice_a_drift(found, name):
     rows = np.random.default_rng(0).standard_normal((20_000, SHAPE.d))
     rows[:, 0] = 1.3 * rows[:, 0] + 0.3
     shape = Shape(n=len(rows))
-    assert abs(MEASURES[name](Cloud.of_rows(rows)) - KNOWN[name].value(shape)) > KNOWN[name].within(shape)
+    assert abs(MEASURES[name](Cloud.of_rows(rows)) - KNOWN[name].value(shape)) > KNOWN[name].within(
+        shape
+    )
 
 
 def test_the_law_s_moments_are_known():
     for ratio in (0.01, 0.3, 1.0):
         assert marchenko_pastur(lambda x: x, ratio) == pytest.approx(1, abs=1e-9)
-        assert marchenko_pastur(lambda x: x * math.log(x), ratio) == pytest.approx(ratio / 2, abs=1e-6)
+        assert marchenko_pastur(lambda x: x * math.log(x), ratio) == pytest.approx(
+            ratio / 2, abs=1e-6
+        )

@@ -37,10 +37,16 @@ def test_a_zero_head_has_no_measures():
 
 def test_the_counter_expects_every_token_once():
     torch.manual_seed(0)
-    text, sums = torch.randint(5, (40,)).tolist(), []
+    text = torch.randint(5, (40,)).tolist()
+    sums = []
     for end in (1, 2, 10, 39):
         before = (end - 1) * counting_loss(torch.tensor([text[:end]]), 5)
-        sums.append(sum(math.exp(before - end * counting_loss(torch.tensor([[*text[:end], token]]), 5)) for token in range(5)))
+        sums.append(
+            sum(
+                math.exp(before - end * counting_loss(torch.tensor([[*text[:end], token]]), 5))
+                for token in range(5)
+            )
+        )
     assert sums == pytest.approx([1.0] * 4)
 
 
@@ -52,7 +58,9 @@ def test_the_loss_at_the_best_scale_is_that_of_the_logits_without_their_factor()
         norms[-1].weight *= 8
         norms[-1].bias *= 8
     rows = [
-        headscan.scan(each, "stories", measures="loss", max_tokens=2048, context=64, sample=0).tables["loss"][0]
+        headscan.scan(
+            each, "stories", measures="loss", max_tokens=2048, context=64, sample=0
+        ).tables["loss"][0]
         for each in (healthy, sharp)
     ]
     assert rows[1]["loss"] > 3 * rows[0]["loss"]

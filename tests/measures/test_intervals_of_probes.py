@@ -1,4 +1,6 @@
-"""Every probe's number has an interval, or its field says why not; intervals are as wide as repeated draws scatter."""
+"""Every probe's number has an interval, or its field says why not; intervals are as wide as
+repeated draws scatter.
+"""
 
 import numpy as np
 import pytest
@@ -14,13 +16,18 @@ from headscan.measures.sphere import uniformity_by_block
 from headscan.model.load import ByteTokenizer
 from headscan.statistics import ClassSums, SiteStatistics
 
-TEXT = ["Once upon a time there was a cone, and it was very narrow. " * 20, "The end of all the cones is a ball. " * 50]
+TEXT = [
+    "Once upon a time there was a cone, and it was very narrow. " * 20,
+    "The end of all the cones is a ball. " * 50,
+]
 
 
 @pytest.fixture(scope="module")
 def everything():
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=300, n_positions=64, n_embd=24, n_layer=2, n_head=2)).eval()
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=300, n_positions=64, n_embd=24, n_layer=2, n_head=2)
+    ).eval()
     return scan(Lens(model, ByteTokenizer(), name="tiny"), TEXT, context=32, measures="expensive")
 
 
@@ -32,12 +39,19 @@ def test_every_number_has_an_interval_or_a_reason(everything):
                 if isinstance(row.get(name), int | float) and row.get("null") is None:
                     interval = row.get(f"{name}_interval")
                     if interval is None:
-                        assert any("no interval of" in note and name in note for note in row["notes"]), (probe.words.name, name)
+                        assert any(
+                            "no interval of" in note and name in note for note in row["notes"]
+                        ), (probe.words.name, name)
                         seen |= {name} if not field.interval else set()
                     else:
                         low, high = interval
                         assert low <= high, (probe.words.name, name, interval)
-                        assert low - 1e-9 <= row[name] <= high + 1e-9, (probe.words.name, name, row[name], interval)
+                        assert low - 1e-9 <= row[name] <= high + 1e-9, (
+                            probe.words.name,
+                            name,
+                            row[name],
+                            interval,
+                        )
         assert not seen, (probe.words.name, seen)
 
 
@@ -51,8 +65,11 @@ def test_what_is_said_to_come_without_position_0_does(everything):
 
 
 def ratio(draw, replicates: int = 60) -> float:
-    """Mean half-width of the intervals over 1.96 times the standard deviation of the values, over draws."""
-    values, halves = [], []
+    """Mean half-width of the intervals over 1.96 times the standard deviation of the values, over
+    draws.
+    """
+    values = []
+    halves = []
     for seed in range(replicates):
         value, interval = draw(np.random.default_rng(seed))
         values.append(value)
@@ -91,7 +108,9 @@ def axes(rng):
     common = rng.standard_normal((32, 8, 5)) + 1
     for noise in range(2):
         statistics = SiteStatistics(5)
-        statistics.update(torch.tensor(common + noise * rng.standard_normal(common.shape)), list(range(32)))
+        statistics.update(
+            torch.tensor(common + noise * rng.standard_normal(common.shape)), list(range(32))
+        )
         sites.append(statistics)
     row = axis_course(sites)[1]
     return row["to_first"], row["to_first_interval"]
@@ -100,15 +119,21 @@ def axes(rng):
 @pytest.mark.parametrize(
     "draw",
     [
-        dimension("twonn"), dimension("mle_dimension"), sphere, agreement, axes,
+        dimension("twonn"),
+        dimension("mle_dimension"),
+        sphere,
+        agreement,
+        axes,
     ],
     ids=["twonn", "mle", "uniformity", "agreement", "axes"],
-)  # fmt: skip
+)
 def test_intervals_of_blocks_of_a_text_are_as_wide_as_values_scatter(draw):
-    """Blocks are taken as a text that runs on, for eight of them cannot tell; these are independent, so that intervals are wide.
+    """Blocks are taken as a text that runs on, for eight of them cannot tell; these are
+    independent, so that intervals are wide.
 
-    By √(7/8·8^1.5/(8 − √8)) = 1.96, and by Student's 1.2: 2.35. The standard deviation of 60 draws is known to a tenth, and
-    the mean width of eight blocks' to a twentieth; a number that bends where a block is left out has wider ones.
+    By √(7/8·8^1.5/(8 − √8)) = 1.96, and by Student's 1.2: 2.35. The standard deviation of 60 draws
+    is known to a tenth, and the mean width of eight blocks' to a twentieth; a number that bends
+    where a block is left out has wider ones.
     """
     assert 1.6 < ratio(draw) < 3.0
 
@@ -120,7 +145,8 @@ def test_intervals_of_independent_parts_are_as_wide_as_values_scatter():
 
 def test_without_position_0_is_what_remains():
     rng = np.random.default_rng(0)
-    rows, first = rng.standard_normal((120, 4)), np.arange(120) % 5 == 0
+    rows = rng.standard_normal((120, 4))
+    first = np.arange(120) % 5 == 0
     rows[first] += 5
     blocks = np.arange(120) // 20
     found = intrinsic_dimension(rows, blocks=blocks, first=first)
@@ -128,16 +154,21 @@ def test_without_position_0_is_what_remains():
     for name in ("twonn", "mle_dimension", "distinct_points"):
         assert found[f"{name}_without_first"] == pytest.approx(alone[name], rel=1e-9)
     assert found["twonn_without_first_interval"] == pytest.approx(alone["twonn_interval"], rel=1e-9)
-    assert uniformity_by_block(rows, blocks, first)["uniformity_without_first"] == pytest.approx(uniformity(rows[~first]))
+    assert uniformity_by_block(rows, blocks, first)["uniformity_without_first"] == pytest.approx(
+        uniformity(rows[~first])
+    )
     everywhere = intrinsic_dimension(rows, blocks=blocks, first=np.zeros(120, dtype=bool))
     assert everywhere["twonn_without_first"] == everywhere["twonn"]
 
 
 def test_classes_without_a_part():
     rng = np.random.default_rng(0)
-    x, labels = torch.tensor(rng.standard_normal((50, 3))), torch.tensor(rng.integers(0, 6, 50))
+    x = torch.tensor(rng.standard_normal((50, 3)))
+    labels = torch.tensor(rng.integers(0, 6, 50))
     part = torch.arange(50) % 3 == 0
-    whole, own, rest = ClassSums(3), ClassSums(3), ClassSums(3)
+    whole = ClassSums(3)
+    own = ClassSums(3)
+    rest = ClassSums(3)
     whole.update(labels, x)
     own.update(labels[part], x[part])
     rest.update(labels[~part], x[~part])

@@ -1,4 +1,6 @@
-"""The gradient through the head: against a projector of V x V, its nulls, and where rounding would bite."""
+"""The gradient through the head: against a projector of V x V, its nulls, and where rounding would
+bite.
+"""
 
 import numpy as np
 import pytest
@@ -27,28 +29,37 @@ def _slow(states, rows, targets, bias=None, cap=None):
 @pytest.mark.parametrize("cap", [None, 3.0])
 def test_it_is_what_the_projector_leaves(cap):
     torch.manual_seed(0)
-    rows, bias = torch.randn(200, 12) * torch.logspace(-3, 1, 12), torch.randn(200)
-    states, targets = torch.randn(90, 12), torch.randint(200, (90,))
+    rows = torch.randn(200, 12) * torch.logspace(-3, 1, 12)
+    bias = torch.randn(200)
+    states = torch.randn(90, 12)
+    targets = torch.randint(200, (90,))
     through = GradientThroughHead(rows, bias=bias, cap=cap)
     for part in (slice(0, 7), slice(7, 90)):
         through.update(states[part], targets[part])
     found = through.result()
     energies, g, projector = _slow(states, rows, targets, bias, cap)
     np.testing.assert_allclose(through.token_energies, energies, rtol=1e-9)
-    assert found.kept_norm == pytest.approx(np.sqrt(energies[:, 0].sum() / energies[:, 1].sum()), rel=1e-9)
+    assert found.kept_norm == pytest.approx(
+        np.sqrt(energies[:, 0].sum() / energies[:, 1].sum()), rel=1e-9
+    )
     lent = (g**2 @ np.diag(projector)).sum() / (g**2).sum()
     assert found.kept_norm_leverage == pytest.approx(np.sqrt(lent), rel=1e-9)
     mean = g.mean(0)
-    assert found.batch_kept_norm == pytest.approx(np.linalg.norm(projector @ mean) / np.linalg.norm(mean), rel=1e-9)
+    assert found.batch_kept_norm == pytest.approx(
+        np.linalg.norm(projector @ mean) / np.linalg.norm(mean), rel=1e-9
+    )
     values = np.linalg.svd(g, compute_uv=False) ** 2
-    assert found.kept_norm_best == pytest.approx(np.sqrt(values[:12].sum() / values.sum()), rel=1e-9)
+    assert found.kept_norm_best == pytest.approx(
+        np.sqrt(values[:12].sum() / values.sum()), rel=1e-9
+    )
     assert found.kept_norm < found.kept_norm_best
 
 
 def test_the_leverage_null_is_the_mean_over_random_signs():
     torch.manual_seed(0)
     rows = torch.randn(200, 12) * torch.linspace(0.1, 3, 200)[:, None]
-    states, targets = torch.randn(40, 12), torch.randint(200, (40,))
+    states = torch.randn(40, 12)
+    targets = torch.randint(200, (40,))
     through = GradientThroughHead(rows)
     through.update(states, targets)
     _, g, projector = _slow(states, rows, targets)
@@ -60,8 +71,11 @@ def test_the_leverage_null_is_the_mean_over_random_signs():
 
 def test_a_random_head_keeps_its_share_of_dimensions():
     torch.manual_seed(0)
-    states, targets = torch.randn(400, 64), torch.randint(2000, (400,))
-    logits = GradientThroughHead(torch.randn(2000, 64))  # another head than the one that made the states
+    states = torch.randn(400, 64)
+    targets = torch.randint(2000, (400,))
+    logits = GradientThroughHead(
+        torch.randn(2000, 64)
+    )  # another head than the one that made the states
     logits.update(0.1 * states, targets)
     found = logits.result()
     assert found.kept_norm_random == pytest.approx(np.sqrt(64 / 2000))

@@ -14,12 +14,16 @@ from tests.reference import geometry as reference
 @given(st.integers(0, 10**6), st.integers(2, 30), st.integers(2, 8))
 def test_the_regulariser_is_the_average_cosine_and_its_gradient_is_right(seed, n, d):
     x = torch.tensor(np.random.default_rng(seed).standard_normal((n, d)) + 0.3, requires_grad=True)
-    assert cosine_regulariser(x).item() == pytest.approx(reference.average_cosine(x.detach().numpy()), abs=1e-9)
+    assert cosine_regulariser(x).item() == pytest.approx(
+        reference.average_cosine(x.detach().numpy()), abs=1e-9
+    )
     assert torch.autograd.gradcheck(cosine_regulariser, x)
 
 
 def test_the_peer_agrees():
-    """IsoScore 2's function; [n, d] there as here. Its centring and n − 1 do not move a score without a scale."""
+    """IsoScore 2's function; [n, d] there as here. Its centring and n − 1 do not move a score
+    without a scale.
+    """
     peer = pytest.importorskip("IsoScore.IsoScore")
     x = np.random.default_rng(0).standard_normal((300, 12)) * np.arange(1, 13)
     assert isoscore(Cloud.of_rows(x)) == pytest.approx(float(peer.IsoScore(x)), abs=1e-4)

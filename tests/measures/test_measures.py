@@ -1,4 +1,6 @@
-"""Every measure against its slow reference, its invariances, and its behaviour on small and broken clouds."""
+"""Every measure against its slow reference, its invariances, and its behaviour on small and broken
+clouds.
+"""
 
 import math
 
@@ -13,19 +15,25 @@ from headscan.measures import MEASURES, average_cosine, singular_values
 from headscan.statistics.cloud import Cloud
 from tests.reference import geometry as reference
 
-# These sum amplitudes σ, not energies σ²: the square root of a Gram matrix's rounding, √ε, is what they can be held to.
+# These sum amplitudes σ, not energies σ²: the square root of a Gram matrix's rounding, √ε, is what
+# they can be held to.
 TOLERANCE = {"rankme": 1e-5, "alpha_req": 1e-5}
 
 # Those of headscan's own measures, and what a newcomer brings as its `reference`.
-REFERENCES = reference.SCALARS | {name: one.reference for name, one in MEASURES.items() if one.reference}
+REFERENCES = reference.SCALARS | {
+    name: one.reference for name, one in MEASURES.items() if one.reference
+}
 
 
 @st.composite
 def clouds(draw, min_rows: int = 3):
-    n, d = draw(st.integers(min_rows, 40)), draw(st.integers(2, 12))
+    n = draw(st.integers(min_rows, 40))
+    d = draw(st.integers(2, 12))
     generator = np.random.default_rng(draw(st.integers(0, 2**31)))
     offset = draw(st.sampled_from([0.0, 0.5, 5.0, 50.0]))
-    return generator.standard_normal((n, d)) * generator.gamma(2.0, size=d) + offset * generator.standard_normal(d)
+    return generator.standard_normal((n, d)) * generator.gamma(
+        2.0, size=d
+    ) + offset * generator.standard_normal(d)
 
 
 def orthogonal(d: int, seed: int) -> np.ndarray:
@@ -50,13 +58,18 @@ def test_every_measure_equals_its_reference(x):
     cloud = Cloud.of_rows(x)
     for name, slow in REFERENCES.items():
         assert same(MEASURES[name](cloud), slow(x), TOLERANCE.get(name, 1e-7)), name
-    np.testing.assert_allclose(singular_values(cloud), reference.singular_values(x), atol=1e-7 * reference.singular_values(x)[0])
+    np.testing.assert_allclose(
+        singular_values(cloud),
+        reference.singular_values(x),
+        atol=1e-7 * reference.singular_values(x)[0],
+    )
 
 
 @settings(deadline=None)
 @given(clouds(), st.integers(0, 1000))
 def test_rotation_changes_nothing(x, seed):
-    before, after = values(x), values(x @ orthogonal(x.shape[1], seed))
+    before = values(x)
+    after = values(x @ orthogonal(x.shape[1], seed))
     for name, value in before.items():
         assert same(after[name], value, TOLERANCE.get(name, 1e-6)), name
 
@@ -64,16 +77,20 @@ def test_rotation_changes_nothing(x, seed):
 @settings(deadline=None)
 @given(clouds(), st.floats(0.01, 100))
 def test_scale_changes_lengths_only(x, scale):
-    before, after = values(x), values(scale * x)
+    before = values(x)
+    after = values(scale * x)
     for name, value in before.items():
         factor = scale if MEASURES[name].words.group == "norms" else 1.0
-        assert same(after[name], None if value is None else factor * value, TOLERANCE.get(name, 1e-6)), name
+        assert same(
+            after[name], None if value is None else factor * value, TOLERANCE.get(name, 1e-6)
+        ), name
 
 
 @settings(deadline=None)
 @given(clouds(), st.floats(-5, 5))
 def test_translation_changes_no_centred_measure(x, shift):
-    before, after = values(x), values(x + shift)
+    before = values(x)
+    after = values(x + shift)
     for name in ("participation_ratio", "isoscore"):
         assert after[name] == pytest.approx(before[name], rel=1e-5, abs=1e-7), name
 
@@ -81,7 +98,8 @@ def test_translation_changes_no_centred_measure(x, shift):
 @settings(deadline=None)
 @given(clouds())
 def test_duplicates_change_no_spectral_measure(x):
-    before, after = values(x), values(np.repeat(x, 3, axis=0))
+    before = values(x)
+    after = values(np.repeat(x, 3, axis=0))
     for name, measure in MEASURES.items():
         if measure.words.spectral or measure.words.group == "norms":
             assert same(after[name], before[name], 1e-6), name
@@ -92,7 +110,9 @@ def test_duplicates_change_no_spectral_measure(x):
 def test_ranges_hold(x):
     for name, value in values(x).items():
         if value is None:
-            assert name == "alpha_req"  # the only one that such a cloud may be too narrow or too short for
+            assert (
+                name == "alpha_req"
+            )  # the only one that such a cloud may be too narrow or too short for
             continue
         low, high = MEASURES[name].range
         assert low is None or value >= low - 1e-9, name
@@ -113,11 +133,14 @@ def test_rank_k_data_fill_k_dimensions(rank):
 
 
 def test_gaussian_data_have_the_known_values():
-    n, d = 200_000, 16
+    n = 200_000
+    d = 16
     x = np.random.default_rng(0).standard_normal((n, d))
     found = values(x)
     assert abs(found["average_cosine"]) < 5 * math.sqrt(2 / d) / n
-    assert found["mean_norm"] == pytest.approx(math.sqrt(2) * math.gamma((d + 1) / 2) / math.gamma(d / 2), rel=2e-3)
+    assert found["mean_norm"] == pytest.approx(
+        math.sqrt(2) * math.gamma((d + 1) / 2) / math.gamma(d / 2), rel=2e-3
+    )
     assert found["effective_rank"] == pytest.approx(d, rel=2e-3)
     assert found["isoscore"] == pytest.approx(1.0, abs=2e-3)
 
@@ -170,7 +193,17 @@ def test_measures_say_what_they_are():
     for name, measure in MEASURES.items():
         words = measure.words
         assert measure.name == name
-        assert all((words.title, words.group, words.sentence, words.formula, words.source, words.undefined, words.cost))
+        assert all(
+            (
+                words.title,
+                words.group,
+                words.sentence,
+                words.formula,
+                words.source,
+                words.undefined,
+                words.cost,
+            )
+        )
 
 
 def test_a_measure_takes_any_rows_and_says_what_it_cannot_take():
@@ -181,7 +214,11 @@ def test_a_measure_takes_any_rows_and_says_what_it_cannot_take():
     for rows in (x, x.tolist(), torch.tensor(x, requires_grad=True), Cloud.of_rows(x)):
         assert average_cosine(rows) == pytest.approx(expected, rel=1e-12)
     assert average_cosine(torch.tensor(x).bfloat16()) == pytest.approx(expected, rel=0.2)
-    for bad, why in ((x[0], "rows of a matrix"), ([[1.0, math.nan]], "finite"), ([[1.0, math.inf], [0, 1]], "finite")):
+    for bad, why in (
+        (x[0], "rows of a matrix"),
+        ([[1.0, math.nan]], "finite"),
+        ([[1.0, math.inf], [0, 1]], "finite"),
+    ):
         with pytest.raises(BadInput, match=why):
             average_cosine(bad)
 

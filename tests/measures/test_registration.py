@@ -1,4 +1,6 @@
-"""A new measure and a new probe are one file each: command line, JSON, frame, terminal and page have them then."""
+"""A new measure and a new probe are one file each: command line, JSON, frame, terminal and page
+have them then.
+"""
 
 import importlib
 import io
@@ -67,10 +69,20 @@ def plugin(tmp_path, monkeypatch):
 
 def test_one_file_each_is_seen_everywhere(plugin, tmp_path):
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=256, n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=256,
+        n_positions=64,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     lens = Lens(GPT2LMHeadModel(config).eval(), ByteTokenizer(), name="hen")
     out = tmp_path / "out"
-    result = scan(lens, ["A hen is a hen. " * 60], context=32, measures="share_of_three,kept_windows", out=out)
+    result = scan(
+        lens, ["A hen is a hen. " * 60], context=32, measures="share_of_three,kept_windows", out=out
+    )
     assert result.measures["share_of_three"].title == "Share of three"
     assert 0 < result.site("block.0").number("share_of_three") <= 1
     assert result.site("block.0").interval("share_of_three") is not None

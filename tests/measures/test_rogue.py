@@ -13,7 +13,9 @@ from tests.reference import words as reference
 
 def tally_of(x):
     tally = DirectionTally(x.shape[-1])
-    tally.update(SiteBatch("s", torch.tensor(x)[None], torch.zeros(1, len(x), dtype=torch.long), [0]))
+    tally.update(
+        SiteBatch("s", torch.tensor(x)[None], torch.zeros(1, len(x), dtype=torch.long), [0])
+    )
     return tally.total()
 
 
@@ -55,7 +57,9 @@ def test_agreement_equals_the_reference_however_it_is_cut(blocks):
     first = np.arange(25) % 6 == 0
     found = agreements(x, {1: np.array([1])}, np.arange(25) * blocks // 25, first)
     assert found["agreement_1"] == pytest.approx(reference.agreement_without(x, [1]))
-    assert found["agreement_1_without_first"] == pytest.approx(reference.agreement_without(x[~first], [1]))
+    assert found["agreement_1_without_first"] == pytest.approx(
+        reference.agreement_without(x[~first], [1])
+    )
     assert agreement_without(x, np.array([1])) == pytest.approx(found["agreement_1"])
     assert (found["agreement_1_interval"] is None) == (blocks < 3)
 

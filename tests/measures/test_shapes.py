@@ -14,14 +14,20 @@ def test_hubness_equals_counting_by_hand_and_sees_a_hub():
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     counts = np.zeros(60)
     for i in range(60):
-        near = sorted((j for j in range(60) if j != i), key=lambda j: -float(unit[i] @ unit[j]))[:10]
+        near = sorted((j for j in range(60) if j != i), key=lambda j: -float(unit[i] @ unit[j]))[
+            :10
+        ]
         counts[near] += 1
     found = hubness(x)
-    assert found["hub_skewness"] == pytest.approx(((counts - 10) ** 3).mean() / ((counts - 10) ** 2).mean() ** 1.5)
+    assert found["hub_skewness"] == pytest.approx(
+        ((counts - 10) ** 3).mean() / ((counts - 10) ** 2).mean() ** 1.5
+    )
     assert found["robin_hood"] == pytest.approx(np.abs(counts - 10).sum() / 1200)
     assert found["antihubs"] == (counts == 0).mean()
     wide = rng.standard_normal((500, 300))
-    assert hubness(wide)["hub_skewness"] == pytest.approx(10**-0.5, abs=0.2)  # of directions without a cone: as by chance
+    assert hubness(wide)["hub_skewness"] == pytest.approx(
+        10**-0.5, abs=0.2
+    )  # of directions without a cone: as by chance
     assert hubness(wide + 1)["hub_skewness"] > 1  # a cone makes hubs
     assert hubness(x[:8])["antihubs"] is None
 
@@ -37,4 +43,9 @@ def test_in_a_scan_only_where_they_are_asked_for():
     assert not scan("gpt-vanilla", "stories", **options).tables
     tables = scan("gpt-vanilla", "stories", measures="hubness", **options).tables
     assert {row.get("null") for row in tables["hubness"]} == {None, "gaussian"}
-    assert any(row.interval(field) for row in tables["hubness"] for field in row if f"{field}_interval" in row)
+    assert any(
+        row.interval(field)
+        for row in tables["hubness"]
+        for field in row
+        if f"{field}_interval" in row
+    )

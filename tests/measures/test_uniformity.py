@@ -8,10 +8,18 @@ from tests.reference import clouds as reference
 
 
 @settings(deadline=None, max_examples=25)
-@given(st.integers(0, 10**6), st.integers(2, 30), st.integers(1, 6), st.floats(0.1, 5), st.integers(100, 5000))
+@given(
+    st.integers(0, 10**6),
+    st.integers(2, 30),
+    st.integers(1, 6),
+    st.floats(0.1, 5),
+    st.integers(100, 5000),
+)
 def test_uniformity_equals_all_pairs_in_any_blocks(seed, n, d, t, block):
     x = np.random.default_rng(seed).standard_normal((n, d)) + 0.5
-    assert uniformity(x, t=t, block_bytes=block) == pytest.approx(reference.uniformity(x, t), rel=1e-9, abs=1e-9)
+    assert uniformity(x, t=t, block_bytes=block) == pytest.approx(
+        reference.uniformity(x, t), rel=1e-9, abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("d", [2, 16, 384])

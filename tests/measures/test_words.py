@@ -13,7 +13,9 @@ from tests.reference import words as reference
 def tally_of(x, windows=None):
     tally = ContextTally(x.shape[-1])
     ids = torch.zeros(x.shape[:2], dtype=torch.long)
-    tally.update(SiteBatch("s", torch.tensor(x), ids, list(range(len(x))) if windows is None else windows))
+    tally.update(
+        SiteBatch("s", torch.tensor(x), ids, list(range(len(x))) if windows is None else windows)
+    )
     return tally
 
 
@@ -25,7 +27,9 @@ def test_contexts_equal_the_mean_over_pairs(seed, windows, length, offset):
     found = contexts(tally_of(x).total())
     for name, value in reference.contexts(list(x)).items():
         assert found[name] == pytest.approx(value, abs=1e-9), name
-    assert found["within_adjusted"] == pytest.approx(found["within_cosine"] - found["between_cosine"])
+    assert found["within_adjusted"] == pytest.approx(
+        found["within_cosine"] - found["between_cosine"]
+    )
 
 
 def test_independent_tokens_have_no_context():
@@ -33,7 +37,9 @@ def test_independent_tokens_have_no_context():
     row = tally_row(tally_of(x), contexts, PROBES["words"].words.fields)
     low, high = row["within_adjusted_interval"]
     assert low < 0 < high
-    assert high - low < 0.02  # a text that runs on, by its rule: twice as wide as of independent tokens
+    assert (
+        high - low < 0.02
+    )  # a text that runs on, by its rule: twice as wide as of independent tokens
 
 
 def test_one_window_has_no_between():
@@ -51,7 +57,8 @@ def test_zero_vectors_alone_leave_all_undefined():
 @given(st.integers(0, 10**6), st.integers(2, 40))
 def test_self_similarity_equals_pairs(seed, n):
     rng = np.random.default_rng(seed)
-    x, labels = rng.standard_normal((n, 3)) + 1, rng.integers(0, 4, n)
+    x = rng.standard_normal((n, 3)) + 1
+    labels = rng.integers(0, 4, n)
     sums = ClassSums(3)
     sums.update(torch.tensor(labels), torch.tensor(x))
     got = dict(zip(*(a.tolist() for a in self_similarity(sums, least=2)), strict=True))
@@ -67,13 +74,17 @@ def test_words_that_never_change_have_self_similarity_one():
     assert found["self_adjusted"] == pytest.approx(0.75)
     assert found["words"] == 4
     assert words(ClassSums(3), None) == {
-        "self_similarity": None, "self_similarity_interval": None, "self_adjusted": None, "self_adjusted_interval": None,
+        "self_similarity": None,
+        "self_similarity_interval": None,
+        "self_adjusted": None,
+        "self_adjusted_interval": None,
         "words": 0,
-    }  # fmt: skip
+    }
 
 
 def test_mev_of_noise_is_no_better_than_its_baseline():
-    x, labels = np.random.default_rng(0).standard_normal((2000, 16)), np.arange(2000) % 100
+    x = np.random.default_rng(0).standard_normal((2000, 16))
+    labels = np.arange(2000) % 100
     found = maximum_explainable_variance(x, labels)
     assert found["mev_words"] == 100
     assert abs(found["mev_adjusted"]) < 0.02
@@ -83,4 +94,6 @@ def test_mev_of_noise_is_no_better_than_its_baseline():
 def test_mev_equals_the_singular_value_share():
     rows = np.random.default_rng(3).standard_normal((7, 5))
     values = np.linalg.svd(rows, compute_uv=False) ** 2
-    assert maximum_explainable_variance(rows, np.zeros(7))["mev"] == pytest.approx(values[0] / values.sum())
+    assert maximum_explainable_variance(rows, np.zeros(7))["mev"] == pytest.approx(
+        values[0] / values.sum()
+    )

@@ -7,8 +7,14 @@ from headscan.model import Lens
 from tests.model.tiny import coverage_script, family, gpt2, ids, llama
 
 script = coverage_script()
-POST_NORM = ["Bert (masked LM)", "Roberta (bare encoder)", "DistilBert (masked LM)", "ELECTRA (generator)",
-             "ALBERT (one shared block)", "OPT-350m (post-norm, projected embeddings)"]  # fmt: skip
+POST_NORM = [
+    "Bert (masked LM)",
+    "Roberta (bare encoder)",
+    "DistilBert (masked LM)",
+    "ELECTRA (generator)",
+    "ALBERT (one shared block)",
+    "OPT-350m (post-norm, projected embeddings)",
+]
 
 
 def values(lens: Lens, prefix: str = "") -> dict[str, torch.Tensor]:
@@ -35,9 +41,13 @@ def test_a_plain_block_is_its_input_plus_its_branches(row):
             assert len(branches) >= 1
             total = stream(found, stack.prefix, index) + sum(branches)
             halved = any(f"after {name};" in note for note in lens.notes)
-            assert torch.allclose(found[name], total / 2 if halved else total, atol=2e-5, rtol=1e-5), name
+            assert torch.allclose(
+                found[name], total / 2 if halved else total, atol=2e-5, rtol=1e-5
+            ), name
             checked += 1
-    pre_norm = row.name not in POST_NORM and "encoder)" not in row.name and "(masked LM)" not in row.name
+    pre_norm = (
+        row.name not in POST_NORM and "encoder)" not in row.name and "(masked LM)" not in row.name
+    )
     assert checked or not pre_norm or "BART" in row.name
 
 
@@ -46,7 +56,9 @@ def test_each_branch_of_a_block_of_berts_kind_is_taken_before_its_norm():
     lens = Lens(model)
     found = values(lens)
     for index, layer in enumerate(model.bert.encoder.layer):
-        middle = layer.attention.output.LayerNorm(stream(found, "", index) + found[f"block.{index}.attention"])
+        middle = layer.attention.output.LayerNorm(
+            stream(found, "", index) + found[f"block.{index}.attention"]
+        )
         end = layer.output.LayerNorm(middle + found[f"block.{index}.mlp"])
         assert torch.allclose(found[f"block.{index}"], end, atol=1e-5)
 
@@ -54,7 +66,9 @@ def test_each_branch_of_a_block_of_berts_kind_is_taken_before_its_norm():
 def test_a_norm_that_belongs_to_the_branch_is_part_of_it():
     model = family("Gemma 2 (norms on the branches)")
     lens = Lens(model)
-    assert lens.stacks[0].taps["block.1.attention"].path == "model.layers.1.post_attention_layernorm"
+    assert (
+        lens.stacks[0].taps["block.1.attention"].path == "model.layers.1.post_attention_layernorm"
+    )
     assert lens.stacks[0].taps["block.1.mlp"].path == "model.layers.1.post_feedforward_layernorm"
 
 
@@ -67,7 +81,11 @@ def test_a_norm_that_belongs_to_the_branch_is_part_of_it():
         ("Phi (parallel)", "block.0.attention", "model.layers.0.self_attn"),
         ("GPT-NeoX, Pythia (parallel)", "block.0.mlp", "gpt_neox.layers.0.post_mlp_dropout"),
         ("T5 (both stacks)", "decoder.block.1.cross_attention", "decoder.block.1.layer.1.dropout"),
-        ("BART (both stacks)", "decoder.block.1.cross_attention", "model.decoder.layers.1.encoder_attn"),
+        (
+            "BART (both stacks)",
+            "decoder.block.1.cross_attention",
+            "model.decoder.layers.1.encoder_attn",
+        ),
         ("Mixtral (mixture of experts)", "block.1.mlp", "model.layers.1.mlp"),
         ("Mamba", "block.1.mixer", "backbone.layers.1.mixer"),
     ],
@@ -83,7 +101,10 @@ def test_a_branch_that_the_model_overwrites_is_kept_as_it_was():
     lens = Lens(model)
     assert lens._taps["block.0.mlp"].overwritten
     seen = {}
-    with torch.no_grad(), lens.watch("block.0.mlp", lambda site, tensor: seen.update({site: tensor.clone()})):
+    with (
+        torch.no_grad(),
+        lens.watch("block.0.mlp", lambda site, tensor: seen.update({site: tensor.clone()})),
+    ):
         model(input_ids=ids())
     assert torch.equal(lens.run(ids(), sites="block.0.**")["block.0.mlp"], seen["block.0.mlp"])
 
@@ -101,9 +122,20 @@ def test_dead_branches_are_found_too(build):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "name",
-    ["GPT-2", "GPT-J", "Falcon (parallel)", "Phi (parallel)", "Llama", "Bert (masked LM)", "BLOOM", "Mamba",
-     "T5 (both stacks)", "OPT", "RWKV (stream halved every 2 blocks)"],
-)  # fmt: skip
+    [
+        "GPT-2",
+        "GPT-J",
+        "Falcon (parallel)",
+        "Phi (parallel)",
+        "Llama",
+        "Bert (masked LM)",
+        "BLOOM",
+        "Mamba",
+        "T5 (both stacks)",
+        "OPT",
+        "RWKV (stream halved every 2 blocks)",
+    ],
+)
 def test_half_precision_shows_the_same_sites(name, dtype):
     if name.startswith("T5") and dtype is torch.float16:
         pytest.skip("T5 clamps its stream in float16, which is no plain sum")

@@ -1,4 +1,6 @@
-"""Configurations that describe no model, or none that fits: refused in a sentence, before anything is built."""
+"""Configurations that describe no model, or none that fits: refused in a sentence, before anything
+is built.
+"""
 
 import json
 import time
@@ -14,14 +16,26 @@ from headscan.run import BadInput
 from tests.model.tiny import coverage_script, gpt2, llama
 
 NAMES = {
-    "gpt2": {"width": "n_embd", "heads": "n_head", "act": "activation_function", "depth": "n_layer"},
-    "llama": {"width": "hidden_size", "heads": "num_attention_heads", "act": "hidden_act", "depth": "num_hidden_layers"},
+    "gpt2": {
+        "width": "n_embd",
+        "heads": "n_head",
+        "act": "activation_function",
+        "depth": "n_layer",
+    },
+    "llama": {
+        "width": "hidden_size",
+        "heads": "num_attention_heads",
+        "act": "hidden_act",
+        "depth": "num_hidden_layers",
+    },
 }
 
 
 @pytest.fixture(params=["gpt2", "llama"])
 def change(request, tmp_path, monkeypatch):
-    """A saved model whose configuration can be changed, and that must not be built: its weights are never read."""
+    """A saved model whose configuration can be changed, and that must not be built: its weights are
+    never read.
+    """
     {"gpt2": gpt2, "llama": llama}[request.param]().save_pretrained(tmp_path)
 
     def built(*_):
@@ -57,7 +71,10 @@ def change(request, tmp_path, monkeypatch):
         ({"depth": -2}, "must be at least 0"),
         ({"vocab_size": 0}, "vocab_size is 0 and must be at least 1"),
         ({"vocab_size": None}, "expected int, got NoneType"),
-        ({"depth": 10**7}, r"10,000,000 blocks, says its configuration\), but the device 'cpu' has"),
+        (
+            {"depth": 10**7},
+            r"10,000,000 blocks, says its configuration\), but the device 'cpu' has",
+        ),
         ({"vocab_size": 10**13}, "GB of memory"),
         ({"pad_token_id": 10**30}, r"pad_token_id is 1e\+30, a whole number that no tensor holds"),
     ],
@@ -75,17 +92,31 @@ def test_a_configuration_at_fault_is_one_sentence(change, wrong, words):
 
 
 def test_more_blocks_than_the_files_can_hold_are_refused_before_they_are_built(change):
-    with pytest.raises(BadInput, match=r"says 9,999 blocks, more than its files of [0-9,]+ bytes can hold"):
+    with pytest.raises(
+        BadInput, match=r"says 9,999 blocks, more than its files of [0-9,]+ bytes can hold"
+    ):
         Lens.load(change(depth=9999), device="cpu")
 
 
 def test_the_size_of_a_deep_model_is_counted_from_two_blocks():
-    config = LlamaConfig(hidden_size=16, intermediate_size=24, num_attention_heads=2, vocab_size=61, num_hidden_layers=300)
+    config = LlamaConfig(
+        hidden_size=16,
+        intermediate_size=24,
+        num_attention_heads=2,
+        vocab_size=61,
+        num_hidden_layers=300,
+    )
     model = AutoModelForCausalLM.from_config(config)
     entries = sum(tensor.numel() for tensor in (*model.parameters(), *model.buffers()))
     assert estimate_size(AutoModelForCausalLM, config, "deep") == ModelSize(entries, 300)
     # Qwen lists the kind of attention of every block.
-    config = Qwen2Config(hidden_size=16, intermediate_size=24, num_attention_heads=2, vocab_size=61, num_hidden_layers=400)
+    config = Qwen2Config(
+        hidden_size=16,
+        intermediate_size=24,
+        num_attention_heads=2,
+        vocab_size=61,
+        num_hidden_layers=400,
+    )
     assert estimate_size(AutoModelForCausalLM, config, "listed").blocks == 400
 
 
@@ -100,7 +131,9 @@ def test_the_size_of_every_family_is_right(row, tmp_path):
 
 def test_sizes_are_found_without_memory_and_without_touching_the_random_state():
     state = torch.random.get_rng_state()
-    config = LlamaConfig(hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64)
+    config = LlamaConfig(
+        hidden_size=8192, intermediate_size=28672, num_hidden_layers=80, num_attention_heads=64
+    )
     found = estimate_size(AutoModelForCausalLM, config, "llama-65b")
     assert 60e9 < found.entries < 90e9
     assert found.bytes(2.0) == pytest.approx(2 * found.entries, rel=1e-3)

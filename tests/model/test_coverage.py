@@ -1,4 +1,6 @@
-"""Every family: embedding, blocks, final norm and logits equal the model's own; docs/coverage.md tells the truth."""
+"""Every family: embedding, blocks, final norm and logits equal the model's own; docs/coverage.md
+tells the truth.
+"""
 
 import pytest
 
@@ -25,7 +27,8 @@ def test_sites_are_the_models_own_hidden_states(family, seen):
         assert blocks <= set(result.compared)
         # Mamba and RWKV do not count the embedding among their hidden states.
         assert f"{stack.prefix}embedding" in result.compared or "mixer" in " ".join(lens.sites)
-    # transformers leaves its own dormant hooks when hidden states are asked of it; the Lens must add none.
+    # transformers leaves its own dormant hooks when hidden states are asked of it; the Lens must
+    # add none.
     again = script.Lens(model)
     assert again.sites == lens.sites
     assert family.build().training is False
@@ -35,18 +38,28 @@ def test_sites_are_the_models_own_hidden_states(family, seen):
 
 
 def test_the_page_is_up_to_date(seen):
-    results = [(family, seen.get(family.name) or script.compare(family.build())) for family in script.FAMILIES]
+    results = [
+        (family, seen.get(family.name) or script.compare(family.build()))
+        for family in script.FAMILIES
+    ]
     assert script.PAGE.read_text("utf-8") == script.page(results), "run: python scripts/coverage.py"
 
 
 @pytest.mark.parametrize(
     ("name", "attention", "norm"),
-    [("GPT-2", True, True), ("Bert (masked LM)", True, False), ("Mamba", False, True),
-     ("RWKV (stream halved every 2 blocks)", False, True), ("ALBERT (one shared block)", True, False)],
-)  # fmt: skip
+    [
+        ("GPT-2", True, True),
+        ("Bert (masked LM)", True, False),
+        ("Mamba", False, True),
+        ("RWKV (stream halved every 2 blocks)", False, True),
+        ("ALBERT (one shared block)", True, False),
+    ],
+)
 def test_a_family_has_the_sites_it_should(name, attention, norm):
     lens = script.Lens(next(family for family in script.FAMILIES if family.name == name).build())
     assert (f"block.{lens.depth - 1}.attention" in lens.sites) is attention
     assert ("final_norm" in lens.sites) is norm
     assert lens.sites[0] == "embedding"
-    assert [site for site in lens.sites if site.count(".") == 1] == [f"block.{i}" for i in range(lens.depth)]
+    assert [site for site in lens.sites if site.count(".") == 1] == [
+        f"block.{i}" for i in range(lens.depth)
+    ]

@@ -1,4 +1,6 @@
-"""Models in one .gguf file: what transformers unpacks is the model, and what cannot be read is said in a sentence."""
+"""Models in one .gguf file: what transformers unpacks is the model, and what cannot be read is said
+in a sentence.
+"""
 
 import json
 from hashlib import sha256
@@ -16,7 +18,9 @@ from headscan.model.weights import read_header
 from headscan.run import BadInput
 from tests.model.tiny import ids, llama
 
-WIDTH, HEADS, VOCABULARY = 64, 2, 258
+WIDTH = 64
+HEADS = 2
+VOCABULARY = 258
 
 
 @pytest.fixture(scope="module")
@@ -26,12 +30,21 @@ def gguf():
 
 @pytest.fixture(scope="module")
 def model():
-    sizes = {"vocab_size": VOCABULARY, "hidden_size": WIDTH, "intermediate_size": 96, "num_hidden_layers": 2}
-    return llama(0, **sizes, num_attention_heads=HEADS, num_key_value_heads=HEADS, tie_word_embeddings=False)
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "hidden_size": WIDTH,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+    }
+    return llama(
+        0, **sizes, num_attention_heads=HEADS, num_key_value_heads=HEADS, tie_word_embeddings=False
+    )
 
 
 def write(gguf, model, file: Path, packing: str = "F32", *, tokenizer: bool = True) -> Path:
-    """The Llama as llama.cpp's converter writes it: its names, and the rows of queries and keys in its order."""
+    """The Llama as llama.cpp's converter writes it: its names, and the rows of queries and keys in
+    its order.
+    """
     writer = gguf.GGUFWriter(file, "llama")
     writer.add_name("tiny")
     writer.add_block_count(model.config.num_hidden_layers)
@@ -57,7 +70,11 @@ def write(gguf, model, file: Path, packing: str = "F32", *, tokenizer: bool = Tr
     for name, weight in model.state_dict().items():
         array = weight.numpy()
         if name.endswith(("q_proj.weight", "k_proj.weight")):
-            array = array.reshape(HEADS, 2, WIDTH // HEADS // 2, WIDTH).swapaxes(1, 2).reshape(array.shape)
+            array = (
+                array.reshape(HEADS, 2, WIDTH // HEADS // 2, WIDTH)
+                .swapaxes(1, 2)
+                .reshape(array.shape)
+            )
         ours = names.get_name(name, try_suffixes=(".weight",))
         if array.ndim == 1 or packing == "F32":
             writer.add_tensor(ours, array.astype(np.float32))
@@ -91,7 +108,12 @@ def test_a_gguf_file_is_a_model_with_its_tokenizer(model, file):
     assert known.sha256 == {"tiny.gguf": sha256(file.read_bytes()).hexdigest()}
     assert (known.dtype, known.notes) == ("float32", Lens(model).notes)
     assert isinstance(Lens.load(file, tokenizer="bytes", device="cpu").tokenizer, ByteTokenizer)
-    assert Lens.load("gpt-vanilla", tokenizer=str(file), device="cpu").require_tokenizer().encode("hen")[-1] == hen[0]
+    assert (
+        Lens.load("gpt-vanilla", tokenizer=str(file), device="cpu")
+        .require_tokenizer()
+        .encode("hen")[-1]
+        == hen[0]
+    )
 
 
 def test_unpacking_is_silent(file, capfd):
@@ -107,16 +129,22 @@ def test_a_file_without_a_tokenizer_has_none(gguf, model, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("packing", "dtype", "within"), [("F16", "float16", 1e-2), ("BF16", "bfloat16", 5e-2), ("Q8_0", "float32", 2e-2)]
+    ("packing", "dtype", "within"),
+    [("F16", "float16", 1e-2), ("BF16", "bfloat16", 5e-2), ("Q8_0", "float32", 2e-2)],
 )
-def test_weights_are_unpacked_to_the_precision_they_are_in(gguf, model, tmp_path, packing, dtype, within):
+def test_weights_are_unpacked_to_the_precision_they_are_in(
+    gguf, model, tmp_path, packing, dtype, within
+):
     lens = Lens.load(write(gguf, model, tmp_path / "tiny.gguf", packing), device="cpu")
     assert lens.provenance().dtype == dtype
     assert (head(lens) - head(Lens(model))).abs().max() < within * head(Lens(model)).abs().max()
     said = [note for note in lens.notes if "rounded to few bits" in note]
     assert len(said) == int(packing == "Q8_0")
     assert all("most of them as Q8_0" in note for note in said)
-    assert Lens.load(tmp_path / "tiny.gguf", dtype="bfloat16", device="cpu").provenance().dtype == "bfloat16"
+    assert (
+        Lens.load(tmp_path / "tiny.gguf", dtype="bfloat16", device="cpu").provenance().dtype
+        == "bfloat16"
+    )
     assert type(lens.random_init(0).model) is type(model)
 
 
@@ -138,7 +166,8 @@ def test_memory_is_held_against_the_unpacked_weights(gguf, model, tmp_path, monk
 
 def test_a_damaged_file_is_refused_before_it_is_read(file, tmp_path, monkeypatch):
     monkeypatch.setattr(load.Preparation, "load", lambda self: pytest.fail("the weights were read"))
-    raw, copy = file.read_bytes(), tmp_path / "tiny.gguf"
+    raw = file.read_bytes()
+    copy = tmp_path / "tiny.gguf"
     for keep in (0, 3, 20, 200, len(raw) // 2, -1):
         copy.write_bytes(raw[:keep])
         with pytest.raises(BadInput, match=r"truncated|no \.gguf file") as caught:
@@ -166,13 +195,17 @@ def test_an_architecture_that_nobody_unpacks_is_one_sentence(gguf, tmp_path):
 @pytest.mark.parametrize("package", ["gguf", "accelerate"])
 def test_the_extra_is_named_where_it_is_missing(tmp_path, monkeypatch, package):
     (tmp_path / "tiny.gguf").write_bytes(b"GGUF")
-    monkeypatch.setattr("headscan.model.weights.find_spec", lambda name: None if name == package else True)
+    monkeypatch.setattr(
+        "headscan.model.weights.find_spec", lambda name: None if name == package else True
+    )
     with pytest.raises(BadInput, match=rf'the package {package}: pip install "headscan\[gguf\]"'):
         Lens.load(tmp_path / "tiny.gguf", device="cpu")
 
 
 def test_the_real_file(real, gguf):
-    """qwen/ is what another reader unpacked from qwen.gguf: weight by weight the same, its tokenizer too."""
+    """qwen/ is what another reader unpacked from qwen.gguf: weight by weight the same, its
+    tokenizer too.
+    """
     header = read_header(real / "qwen.gguf")
     assert (header.packing, header.dtype, header.tokenizer) == ("Q4_K", None, True)
     lens = Lens.load(real / "qwen.gguf", device="cpu")
@@ -180,7 +213,11 @@ def test_the_real_file(real, gguf):
     assert (lens.depth, lens.provenance().dtype) == (28, "float32")
     found = lens.model.state_dict()
     assert set(weights) == set(found)
-    for name in ("model.embed_tokens.weight", "model.layers.13.self_attn.q_proj.weight", "model.layers.27.mlp.up_proj.weight"):
+    for name in (
+        "model.embed_tokens.weight",
+        "model.layers.13.self_attn.q_proj.weight",
+        "model.layers.27.mlp.up_proj.weight",
+    ):
         with safe_open(real / "qwen" / weights[name], "pt") as file:
             assert torch.equal(file.get_slice(name)[:64], found[name][:64])
     said = "Grüße, world: def f(x): return x"

@@ -1,4 +1,6 @@
-"""Repositories of the hub that hold .gguf files and nothing else (the hub's client is replaced: there is no network)."""
+"""Repositories of the hub that hold .gguf files and nothing else (the hub's client is replaced:
+there is no network).
+"""
 
 import huggingface_hub
 import pytest
@@ -42,7 +44,10 @@ def test_a_file_that_is_not_there_is_named(hub):
 
 
 def test_a_repository_without_a_configuration_says_which_files_it_has(hub):
-    with pytest.raises(BadInput, match=r"as .gguf only \(q4.gguf, deep/q8.gguf\): name one of them, org/model/q4.gguf"):
+    with pytest.raises(
+        BadInput,
+        match=r"as .gguf only \(q4.gguf, deep/q8.gguf\): name one of them, org/model/q4.gguf",
+    ):
         source.find_source("org/model").config(trust_remote_code=False)
 
 

@@ -34,9 +34,16 @@ def count_calls(model, path: str) -> list:
 
 @pytest.mark.parametrize(
     ("site", "blocks", "norm"),
-    [("embedding", 0, 0), ("block.0", 1, 0), ("block.2", 3, 0), ("block.2.attention", 3, 0), ("block.3", 4, 0),
-     ("final_norm", 4, 1), ("head", 4, 1)],
-)  # fmt: skip
+    [
+        ("embedding", 0, 0),
+        ("block.0", 1, 0),
+        ("block.2", 3, 0),
+        ("block.2.attention", 3, 0),
+        ("block.3", 4, 0),
+        ("final_norm", 4, 1),
+        ("head", 4, 1),
+    ],
+)
 def test_a_run_stops_at_the_deepest_site(lens, site, blocks, norm):
     counters = [count_calls(lens.model, f"transformer.h.{i}") for i in range(4)]
     mlp = count_calls(lens.model, "transformer.h.2.mlp")
@@ -97,13 +104,17 @@ def test_sites_come_in_the_order_of_depth_whatever_the_request(lens):
     found = lens.run(ids(), sites=["final_norm", "block.2", "embedding"])
     assert list(found) == ["embedding", "block.2", "final_norm"]
     order = []
-    assert lens.run(ids(), sites="block.*, final_norm", each=lambda site, _: order.append(site)) == {}
+    assert (
+        lens.run(ids(), sites="block.*, final_norm", each=lambda site, _: order.append(site)) == {}
+    )
     assert order == ["block.0", "block.1", "block.2", "block.3", "final_norm"]
 
 
 @pytest.mark.parametrize("given", [ids(), ids().numpy(), ids().tolist(), ids().to(torch.int32)])
 def test_ids_may_be_tensors_arrays_or_lists(lens, given):
-    assert torch.equal(lens.run(given, sites="block.3")["block.3"], lens.run(ids(), sites="block.3")["block.3"])
+    assert torch.equal(
+        lens.run(given, sites="block.3")["block.3"], lens.run(ids(), sites="block.3")["block.3"]
+    )
 
 
 def test_gradients_flow_only_when_asked_for(lens):
@@ -181,10 +192,15 @@ def test_watching_under_activation_checkpointing_sees_each_block_once_a_pass():
 def test_watching_counts_afresh_in_every_pass(name):
     lens = Lens(family(name))
     seen = []
-    with torch.no_grad(), lens.watch("block.*.mlp, block.*", lambda site, tensor: seen.append((site, tensor))):
+    with (
+        torch.no_grad(),
+        lens.watch("block.*.mlp, block.*", lambda site, tensor: seen.append((site, tensor))),
+    ):
         for rows, length in ((2, 5), (3, 7)):
             lens.model(input_ids=ids(rows, length))
-    assert [site for site, _ in seen] == [f"block.{i}{end}" for i in range(3) for end in (".mlp", "")] * 2
+    assert [site for site, _ in seen] == [
+        f"block.{i}{end}" for i in range(3) for end in (".mlp", "")
+    ] * 2
     assert seen[0][1].shape[:2] == (2, 5)
     assert seen[-2][1].shape[:2] == (3, 7)
 
@@ -208,14 +224,26 @@ def test_rwkv_says_where_it_halves_the_stream():
 def test_an_encoder_decoder_reads_its_input_shifted_right_by_default():
     lens = Lens(family("T5 (both stacks)"))
     tokens = ids()
-    shifted = torch.cat([torch.full((2, 1), lens.model.config.decoder_start_token_id), tokens[:, :-1]], dim=1)
+    shifted = torch.cat(
+        [torch.full((2, 1), lens.model.config.decoder_start_token_id), tokens[:, :-1]], dim=1
+    )
     site = "decoder.final_norm"
-    assert torch.equal(lens.run(tokens, sites=site)[site], lens.run(tokens, decoder_input_ids=shifted, sites=site)[site])
+    assert torch.equal(
+        lens.run(tokens, sites=site)[site],
+        lens.run(tokens, decoder_input_ids=shifted, sites=site)[site],
+    )
     vectors = lens.input_embeddings[tokens].detach()
-    assert torch.equal(lens.run(inputs_embeds=vectors, sites=site)[site], lens.run(tokens, sites=site)[site])
+    assert torch.equal(
+        lens.run(inputs_embeds=vectors, sites=site)[site], lens.run(tokens, sites=site)[site]
+    )
     found = lens.run(inputs_embeds=vectors, sites="encoder.final_norm")
-    assert torch.equal(found["encoder.final_norm"], lens.run(tokens, sites="encoder.final_norm")["encoder.final_norm"])
-    lens.model.decoder.embed_tokens = torch.nn.Embedding(97, 32)  # of its own: its vectors are not the encoder's
+    assert torch.equal(
+        found["encoder.final_norm"],
+        lens.run(tokens, sites="encoder.final_norm")["encoder.final_norm"],
+    )
+    lens.model.decoder.embed_tokens = torch.nn.Embedding(
+        97, 32
+    )  # of its own: its vectors are not the encoder's
     with pytest.raises(BadInput, match="decoder_input_ids"):
         lens.run(inputs_embeds=vectors, sites=site)
 
@@ -225,14 +253,21 @@ def test_ids_may_be_lists_arrays_or_tensors():
         lens = Lens(family(name))
         site = lens.default_sites[-1]
         wanted = lens.run(ids(), sites=site)[site]
-        for kind in (torch.Tensor.tolist, torch.Tensor.numpy, torch.Tensor.int, lambda given: given.numpy().astype("u1")):
+        for kind in (
+            torch.Tensor.tolist,
+            torch.Tensor.numpy,
+            torch.Tensor.int,
+            lambda given: given.numpy().astype("u1"),
+        ):
             assert torch.equal(lens.run(kind(ids()), sites=site)[site], wanted)
         with pytest.raises(BadInput, match="every prompt of the same length"):
             lens.run([[1, 2], [3]], sites=site)
 
 
 def test_the_twin_is_the_same_model_with_other_weights(lens):
-    one, same, other = lens.random_init(1), lens.random_init(1), lens.random_init(2)
+    one = lens.random_init(1)
+    same = lens.random_init(1)
+    other = lens.random_init(2)
     assert one.sites == lens.sites
     tables = [twin.input_embeddings for twin in (one, same, other)]
     assert torch.equal(tables[0], tables[1])
@@ -245,7 +280,8 @@ def test_the_twin_is_the_same_model_with_other_weights(lens):
 def test_a_twin_is_made_when_the_model_is_gone():
     model = gpt2()
     wanted = Lens(model).random_init(4).input_embeddings
-    table, twin = weakref.ref(model.transformer.wte.weight), Lens(model).twin(4)
+    table = weakref.ref(model.transformer.wte.weight)
+    twin = Lens(model).twin(4)
     del model
     gc.collect()
     assert table() is None
@@ -279,13 +315,19 @@ def test_the_longest_input_runs(name):
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda lens: lens.match("block.9"), r"No site of tiny matches 'block.9'; it has: embedding, block.0 ... block.3"),
+        (
+            lambda lens: lens.match("block.9"),
+            r"No site of tiny matches 'block.9'; it has: embedding, block.0 ... block.3",
+        ),
         (lambda lens: lens.match("block.*, layers.*"), "matches 'layers.*'"),
         (lambda lens: lens.match(" , "), "No site was asked for"),
         (lambda lens: lens.width("nothing"), "matches 'nothing'"),
         (lambda lens: lens.run([[1, 61]], sites="block.0"), r"Token id 61 .* \(0 to 60\)"),
         (lambda lens: lens.run([[-1, 2]], sites="block.0"), "Token id -1"),
-        (lambda lens: lens.run(np.zeros((1, 33), int), sites="block.0"), "33 tokens, but 'tiny' takes at most 32"),
+        (
+            lambda lens: lens.run(np.zeros((1, 33), int), sites="block.0"),
+            "33 tokens, but 'tiny' takes at most 32",
+        ),
         (lambda lens: lens.run(inputs_embeds=torch.zeros(1, 33, 16), sites="block.0"), "33 tokens"),
         (lambda lens: lens.run(inputs_embeds=torch.zeros(3, 16), sites="block.0"), r"\[B, T, e\]"),
         (lambda lens: lens.run([1, 2], sites="block.0"), r"shape \[B, T\]"),
@@ -310,7 +352,11 @@ def test_a_model_without_attention_says_what_it_has():
 
 def test_models_that_cannot_be_read_are_refused_in_a_sentence():
     with pytest.raises(BadInput, match=r"embeddings|token ids"):
-        Lens(ViTModel(ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=32)))
+        Lens(
+            ViTModel(
+                ViTConfig(hidden_size=16, num_hidden_layers=2, num_attention_heads=2, image_size=32)
+            )
+        )
     with pytest.raises(BadInput, match="no list of blocks"):
         Lens(XLMWithLMHeadModel(XLMConfig(vocab_size=50, emb_dim=16, n_layers=2, n_heads=2)))
     with torch.device("meta"):
@@ -327,7 +373,14 @@ def test_a_tokenizer_is_handed_on():
 
 def test_one_block_is_enough():
     for model in (gpt2(n_layer=1), llama(num_hidden_layers=1)):
-        assert Lens(model).sites == ("embedding", "block.0.attention", "block.0.mlp", "block.0", "final_norm", "head")
+        assert Lens(model).sites == (
+            "embedding",
+            "block.0.attention",
+            "block.0.mlp",
+            "block.0",
+            "final_norm",
+            "head",
+        )
 
 
 @pytest.mark.parametrize("model", [llama, gpt2])

@@ -47,11 +47,19 @@ def refuse(message: str, *args, **kwargs) -> None:
 def test_a_folder_gives_the_model_that_was_saved(saved):
     lens = Lens.load(str(saved), device="cpu")
     assert lens.name == "tiny-gpt2"
-    assert torch.equal(lens.run(ids(), sites="head")["head"], Lens(gpt2()).run(ids(), sites="head")["head"])
+    assert torch.equal(
+        lens.run(ids(), sites="head")["head"], Lens(gpt2()).run(ids(), sites="head")["head"]
+    )
     assert lens.tokenizer is not None
     assert not lens.model.training
     known = lens.provenance()
-    named = {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
+    named = {
+        "model.safetensors",
+        "config.json",
+        "generation_config.json",
+        "tokenizer.json",
+        "tokenizer_config.json",
+    }
     assert known.sha256 == {name: sha256((saved / name).read_bytes()).hexdigest() for name in named}
     assert json.loads(json.dumps(asdict(known))) == asdict(known)
 
@@ -71,13 +79,20 @@ def test_shards_are_read_and_checked(saved, tmp_path):
     shards = sorted(tmp_path.glob("*.safetensors"))
     assert len(shards) > 1
     lens = Lens.load(str(tmp_path), device="cpu")
-    assert torch.equal(lens.run(ids(), sites="head")["head"], Lens(gpt2()).run(ids(), sites="head")["head"])
-    assert {shard.name for shard in shards} | {"config.json", "model.safetensors.index.json"} <= set(lens.provenance().sha256)
+    assert torch.equal(
+        lens.run(ids(), sites="head")["head"], Lens(gpt2()).run(ids(), sites="head")["head"]
+    )
+    assert {shard.name for shard in shards} | {
+        "config.json",
+        "model.safetensors.index.json",
+    } <= set(lens.provenance().sha256)
     shards[1].unlink()
     refuse("is missing, though", str(tmp_path))
 
 
-@pytest.mark.parametrize("name", ["../outside.safetensors", "/outside.safetensors", "deep/inside.safetensors"])
+@pytest.mark.parametrize(
+    "name", ["../outside.safetensors", "/outside.safetensors", "deep/inside.safetensors"]
+)
 def test_an_index_that_names_other_folders_is_refused(folder, name):
     (folder / "model.safetensors").rename(folder / Path(name).name)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
@@ -96,7 +111,9 @@ def test_dtype_auto_is_the_weights_own(tmp_path):
 
 def test_random_init_reads_no_weights(folder):
     (folder / "model.safetensors").unlink()
-    one, same, other = (Lens.load(str(folder), random_init=seed, device="cpu") for seed in (1, 1, 2))
+    one, same, other = (
+        Lens.load(str(folder), random_init=seed, device="cpu") for seed in (1, 1, 2)
+    )
     assert torch.equal(one.input_embeddings, same.input_embeddings)
     assert not torch.equal(one.input_embeddings, other.input_embeddings)
     assert one.provenance().random_init == 1
@@ -108,11 +125,16 @@ def test_device_map_is_handed_on(saved):
         refuse("needs the package accelerate", str(saved), device="balanced")
         return
     lens = Lens.load(str(saved), device={"": "cpu"})
-    assert torch.equal(lens.run(ids(), sites="block.3")["block.3"], Lens(gpt2()).run(ids(), sites="block.3")["block.3"])
+    assert torch.equal(
+        lens.run(ids(), sites="block.3")["block.3"],
+        Lens(gpt2()).run(ids(), sites="block.3")["block.3"],
+    )
 
 
 def test_tokenizers(saved, tmp_path):
-    assert isinstance(Lens.load(str(saved), tokenizer="bytes", device="cpu").tokenizer, ByteTokenizer)
+    assert isinstance(
+        Lens.load(str(saved), tokenizer="bytes", device="cpu").tokenizer, ByteTokenizer
+    )
     own = ByteTokenizer()
     assert Lens.load(str(saved), tokenizer=own, device="cpu").tokenizer is own
     llama().save_pretrained(tmp_path)
@@ -120,7 +142,9 @@ def test_tokenizers(saved, tmp_path):
     assert bare.tokenizer is None
     with pytest.raises(BadInput, match="without a tokenizer"):
         bare.require_tokenizer()
-    assert Lens.load(str(tmp_path), tokenizer=str(saved), device="cpu").require_tokenizer().encode("a") == [0]
+    assert Lens.load(str(tmp_path), tokenizer=str(saved), device="cpu").require_tokenizer().encode(
+        "a"
+    ) == [0]
     refuse("has no tokenizer", str(saved), tokenizer=str(tmp_path))
     (tmp_path / "tokenizer.json").write_text("{")
     refuse("tokenizer of .* cannot be read", str(tmp_path))
@@ -137,9 +161,14 @@ def test_specimens_load_by_name():
 
 @pytest.mark.parametrize(
     ("place", "message"),
-    [("./nowhere", "There is no folder './nowhere'"), ("/nowhere/at/all", "There is no folder"), ("", "No model was named"),
-     ("two words", "no folder"), ("a/b/c", "no folder")],
-)  # fmt: skip
+    [
+        ("./nowhere", "There is no folder './nowhere'"),
+        ("/nowhere/at/all", "There is no folder"),
+        ("", "No model was named"),
+        ("two words", "no folder"),
+        ("a/b/c", "no folder"),
+    ],
+)
 def test_a_missing_folder(place, message):
     refuse(message, place)
 
@@ -152,11 +181,18 @@ def test_a_folder_without_config(folder):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [('{"transformers_weights": "other.safetensors"}', "names other weights"),
-     ("{", "not valid JSON"), ("[]", "not a JSON object"), ("{}", "no model_type"),
-     ('{"model_type": "no-such-kind"}', "cannot be loaded"),
-     ('{"model_type": "mine", "auto_map": {"AutoConfig": "code.Config"}}', "trust_remote_code|cannot be loaded")],
-)  # fmt: skip
+    [
+        ('{"transformers_weights": "other.safetensors"}', "names other weights"),
+        ("{", "not valid JSON"),
+        ("[]", "not a JSON object"),
+        ("{}", "no model_type"),
+        ('{"model_type": "no-such-kind"}', "cannot be loaded"),
+        (
+            '{"model_type": "mine", "auto_map": {"AutoConfig": "code.Config"}}',
+            "trust_remote_code|cannot be loaded",
+        ),
+    ],
+)
 def test_a_config_that_describes_nothing(folder, text, message):
     (folder / "config.json").write_text(text)
     refuse(message, str(folder))
@@ -196,14 +232,20 @@ def change(folder: Path, **more) -> None:
 
 def test_weights_that_the_file_lacks_are_refused(folder):
     change(folder, n_layer=5)
-    refuse(r"do not fit its configuration: \d+ that GPT2LMHeadModel needs are not in the file", str(folder))
+    refuse(
+        r"do not fit its configuration: \d+ that GPT2LMHeadModel needs are not in the file",
+        str(folder),
+    )
     change(folder, n_layer=4, n_embd=32)
     refuse(r"do not fit its configuration: \d+ of other shapes", str(folder))
 
 
 def test_weights_that_the_model_has_no_use_for_are_noted(folder):
     change(folder, n_layer=2)
-    assert any("are not used by GPT2LMHeadModel" in note for note in Lens.load(str(folder), device="cpu").notes)
+    assert any(
+        "are not used by GPT2LMHeadModel" in note
+        for note in Lens.load(str(folder), device="cpu").notes
+    )
 
 
 def test_a_missing_pooler_does_no_harm(tmp_path):
@@ -222,7 +264,10 @@ def test_a_missing_pooler_does_no_harm(tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"dtype": "float8"}, "--dtype must be auto, float32, bfloat16, float16, 8bit or 4bit, not 'float8'"),
+        (
+            {"dtype": "float8"},
+            "--dtype must be auto, float32, bfloat16, float16, 8bit or 4bit, not 'float8'",
+        ),
         ({"device": "gpu"}, "no device 'gpu'; choose"),
         ({"device": "cpu:1"}, "no device"),
         ({"dtype": "3bit"}, "--dtype must be .* 8bit or 4bit, not '3bit'"),
@@ -244,7 +289,9 @@ def test_absent_devices_and_packages(saved, monkeypatch):
 
 @pytest.mark.parametrize(("quantize", "layer"), [("8bit", "Linear8bitLt"), ("4bit", "Linear4bit")])
 def test_quantised_weights_show_the_same_sites(tmp_path, quantize, layer):
-    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed: quantised loading is NOT tested")
+    pytest.importorskip(
+        "bitsandbytes", reason="bitsandbytes is not installed: quantised loading is NOT tested"
+    )
     model = llama(hidden_size=128, intermediate_size=256)
     model.save_pretrained(tmp_path)
     lens = Lens.load(str(tmp_path), dtype=quantize, device="cpu")
@@ -252,13 +299,19 @@ def test_quantised_weights_show_the_same_sites(tmp_path, quantize, layer):
     assert lens.sites == Lens(model).sites
     assert all(lens.stacks[0].plain)
     site = "block.2"
-    close = torch.cosine_similarity(lens.run(ids(), sites=site)[site], Lens(model).run(ids(), sites=site)[site], dim=-1)
+    close = torch.cosine_similarity(
+        lens.run(ids(), sites=site)[site], Lens(model).run(ids(), sites=site)[site], dim=-1
+    )
     assert close.min() > 0.9
     assert type(lens.random_init(0).model.model.layers[0].mlp.up_proj).__name__ == "Linear"
 
 
 def test_a_hub_id_without_a_network(monkeypatch):
-    refuse("'nobody/nothing' is no folder, no embedded specimen .* cannot be reached", "nobody/nothing", device="cpu")
+    refuse(
+        "'nobody/nothing' is no folder, no embedded specimen .* cannot be reached",
+        "nobody/nothing",
+        device="cpu",
+    )
 
     def fail(*_):
         raise OSError("Name or service not known")
@@ -280,7 +333,9 @@ def test_a_cached_hub_model_loads_offline_with_its_commit(saved, tmp_path, monke
     for part in ("refs", "blobs"):
         (repository / part).mkdir()
     (repository / "refs" / "main").write_text(commit)
-    for file in (repository / "snapshots" / commit).iterdir():  # as the cache has them: links to its blobs
+    for file in (
+        repository / "snapshots" / commit
+    ).iterdir():  # as the cache has them: links to its blobs
         file.rename(repository / "blobs" / file.name)
         file.symlink_to(Path("../../blobs") / file.name)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
@@ -289,8 +344,16 @@ def test_a_cached_hub_model_loads_offline_with_its_commit(saved, tmp_path, monke
         known = lens.provenance()
         assert known.name == name
         assert known.revision == commit
-        named = {"model.safetensors", "config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"}
-        assert known.sha256 == {file: sha256((saved / file).read_bytes()).hexdigest() for file in named}
+        named = {
+            "model.safetensors",
+            "config.json",
+            "generation_config.json",
+            "tokenizer.json",
+            "tokenizer_config.json",
+        }
+        assert known.sha256 == {
+            file: sha256((saved / file).read_bytes()).hexdigest() for file in named
+        }
         assert lens.require_tokenizer().encode("b") == [1]
     refuse("cannot be reached|no revision", "someone/tiny@other")
     refuse("is no model: a revision is written", "someone/tiny@../../x")
@@ -314,7 +377,12 @@ def test_a_saved_mixer_is_known_to_a_fresh_process(tmp_path):
 
     from headscan.model.mixer import MixerConfig, MixerForCausalLM
 
-    sizes = {"vocab_size": 32, "hidden_size": 8, "num_hidden_layers": 2, "max_position_embeddings": 16}
+    sizes = {
+        "vocab_size": 32,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "max_position_embeddings": 16,
+    }
     MixerForCausalLM(MixerConfig(**sizes)).save_pretrained(tmp_path)
     code = f"import headscan; print(headscan.Lens.load({str(tmp_path)!r}).default_sites)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

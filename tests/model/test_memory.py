@@ -1,4 +1,6 @@
-"""What loading takes: weights in shards are mapped, not copied, and another precision has no copy of the first beside it."""
+"""What loading takes: weights in shards are mapped, not copied, and another precision has no copy
+of the first beside it.
+"""
 
 import subprocess
 import sys
@@ -11,7 +13,8 @@ from headscan.model.load import prepare
 from headscan.model.settings import Building
 from tests.model.tiny import llama
 
-# Loads a model and prints MB: of its weights, and the largest resident and the largest private memory while it loaded.
+# Loads a model and prints MB: of its weights, and the largest resident and the largest private
+# memory while it loaded.
 LOADING = """
 import sys, threading, time
 from headscan.model import Lens
@@ -39,14 +42,25 @@ for dtype in sys.argv[2:]:
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc: memory while loading is NOT measured")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="no /proc: memory while loading is NOT measured"
+)
 def test_shards_take_the_memory_of_the_model_once(tmp_path):
-    sizes = {"vocab_size": 8000, "hidden_size": 512, "intermediate_size": 1376, "num_hidden_layers": 8}
-    llama(0, **sizes, num_attention_heads=8, num_key_value_heads=8).save_pretrained(tmp_path, max_shard_size="20MB")
+    sizes = {
+        "vocab_size": 8000,
+        "hidden_size": 512,
+        "intermediate_size": 1376,
+        "num_hidden_layers": 8,
+    }
+    llama(0, **sizes, num_attention_heads=8, num_key_value_heads=8).save_pretrained(
+        tmp_path, max_shard_size="20MB"
+    )
     assert len(list(tmp_path.glob("*.safetensors"))) > 3
     command = [sys.executable, "-c", LOADING, str(tmp_path), "float32", "bfloat16"]
     lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
-    (whole, resident, private), (half, _, private_half) = (map(float, line.split()) for line in lines)
+    (whole, resident, private), (half, _, private_half) = (
+        map(float, line.split()) for line in lines
+    )
     assert half == pytest.approx(whole / 2)
     assert resident < 1.4 * whole
     assert private < 0.5 * whole, "the weights were copied out of their files"
@@ -58,4 +72,6 @@ def test_the_memory_of_a_real_model_is_known_before_it_is_read(real):
         ready = prepare(real / model, Building(device="cpu", dtype="float32"))
         assert ready.bytes == pytest.approx(7.11e9, rel=0.01)
         assert ready.dtype == torch.float32
-    assert prepare(real / "qwen", Building(device="cpu", dtype="bfloat16")).bytes == pytest.approx(3.55e9, rel=0.01)
+    assert prepare(real / "qwen", Building(device="cpu", dtype="bfloat16")).bytes == pytest.approx(
+        3.55e9, rel=0.01
+    )

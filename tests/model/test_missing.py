@@ -1,4 +1,6 @@
-"""A head that the weights lack: the model is read without it, and says so; anything else that is missing is refused."""
+"""A head that the weights lack: the model is read without it, and says so; anything else that is
+missing is refused.
+"""
 
 import pytest
 import torch
@@ -10,7 +12,13 @@ from headscan.model import Lens
 from headscan.run import BadInput
 from tests.model.tiny import gpt2, ids, llama
 
-SIZES = {"vocab_size": 61, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+SIZES = {
+    "vocab_size": 61,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
 MASKED = {
     "mpnet": lambda: MPNetForMaskedLM(MPNetConfig(**SIZES, max_position_embeddings=40)),
     "bert": lambda: BertForMaskedLM(BertConfig(**SIZES, max_position_embeddings=40)),
@@ -64,7 +72,9 @@ def test_more_than_the_head_missing_is_refused(saved):
     prefix = whole.base_model_prefix
     last = "encoder.layer.1." if prefix != "model" else "layers.2."
     without(folder, "lm_head", "cls", f"{prefix}.{last}")
-    with pytest.raises(BadInput, match=rf"do not fit its configuration: \d+ that {type(whole).__name__} needs"):
+    with pytest.raises(
+        BadInput, match=rf"do not fit its configuration: \d+ that {type(whole).__name__} needs"
+    ):
         Lens.load(folder, device="cpu")
 
 
@@ -80,7 +90,13 @@ def test_the_scan_of_it_says_so_in_record_and_page(tmp_path):
     sizes = SIZES | {"vocab_size": 256, "max_position_embeddings": 40}
     BertForMaskedLM(BertConfig(**sizes)).save_pretrained(tmp_path / "encoder")
     without(tmp_path / "encoder", "cls")
-    result = scan(tmp_path / "encoder", ["Once there was a hen. " * 20], context=16, tokenizer="bytes", device="cpu")
+    result = scan(
+        tmp_path / "encoder",
+        ["Once there was a hen. " * 20],
+        context=16,
+        tokenizer="bytes",
+        device="cpu",
+    )
     (note,) = result.document["models"][0]["notes"]
     assert "names BertForMaskedLM, but the file lacks its head" in note
     assert "is read as BertModel, which has no logits" in result.page()
@@ -94,6 +110,8 @@ def test_the_real_sentence_encoder(real):
     encoded = lens.require_tokenizer()(["A cat."], return_tensors="pt")
     with torch.no_grad():
         states = lens.model(**encoded, output_hidden_states=True).hidden_states
-    mine = lens.run(encoded["input_ids"], attention_mask=encoded["attention_mask"], sites="embedding, block.*")
+    mine = lens.run(
+        encoded["input_ids"], attention_mask=encoded["attention_mask"], sites="embedding, block.*"
+    )
     for site, state in zip(mine, states, strict=True):
         assert torch.equal(mine[site], state)

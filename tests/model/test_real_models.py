@@ -1,4 +1,6 @@
-"""Trained models: the Lens against the model's own hidden states, and the models make sense of text."""
+"""Trained models: the Lens against the model's own hidden states, and the models make sense of
+text.
+"""
 
 import pytest
 import torch
@@ -6,12 +8,19 @@ import torch
 from headscan.model import Lens
 from tests.model.tiny import coverage_script, minilm
 
-TEXT = "Once upon a time there was a little girl named Lily. She liked to play with her toys in the garden."
+TEXT = (
+    "Once upon a time there was a little girl named Lily. She liked to play with her toys in "
+    "the garden."
+)
 
 
 @pytest.mark.parametrize(
     ("name", "tokenizer", "bits"),
-    [("stories260K", None, 4.5), ("babyllama-tok105", None, 2.0), ("tiny-rwkv-4v0-660K", "bytes", 4.0)],
+    [
+        ("stories260K", None, 4.5),
+        ("babyllama-tok105", None, 2.0),
+        ("tiny-rwkv-4v0-660K", "bytes", 4.0),
+    ],
 )
 def test_sites_and_loss_of_a_trained_model(assets, name, tokenizer, bits):
     lens = Lens.load(str(assets / "models" / name), tokenizer=tokenizer, device="cpu")
@@ -19,10 +28,15 @@ def test_sites_and_loss_of_a_trained_model(assets, name, tokenizer, bits):
     assert {f"block.{i}.mlp" for i in range(lens.depth)} <= set(lens.sites)
     ids = torch.tensor([lens.require_tokenizer().encode(TEXT, add_special_tokens=False)])
     logits = lens.run(ids, sites="head")["head"]
-    loss = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:]) / torch.log(torch.tensor(2.0))
+    loss = torch.nn.functional.cross_entropy(logits[0, :-1], ids[0, 1:]) / torch.log(
+        torch.tensor(2.0)
+    )
     assert loss < bits
     twin = lens.random_init(0).run(ids, sites="head")["head"]
-    assert torch.nn.functional.cross_entropy(twin[0, :-1], ids[0, 1:]) / torch.log(torch.tensor(2.0)) > loss + 1
+    assert (
+        torch.nn.functional.cross_entropy(twin[0, :-1], ids[0, 1:]) / torch.log(torch.tensor(2.0))
+        > loss + 1
+    )
     assert lens.provenance().sha256["model.safetensors"]
 
 
@@ -41,6 +55,8 @@ def test_a_real_encoder():
     encoded = lens.tokenizer([TEXT, "A cat."], padding=True, return_tensors="pt")
     with torch.no_grad():
         states = lens.model(**encoded, output_hidden_states=True).hidden_states
-    mine = lens.run(encoded["input_ids"], attention_mask=encoded["attention_mask"], sites="embedding, block.*")
+    mine = lens.run(
+        encoded["input_ids"], attention_mask=encoded["attention_mask"], sites="embedding, block.*"
+    )
     for site, state in zip(mine, states, strict=True):
         assert torch.equal(mine[site], state)

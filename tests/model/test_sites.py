@@ -5,9 +5,21 @@ import pytest
 from headscan.model.sites import last_block, match_sites
 from headscan.run import BadInput
 
-GPT = ("embedding", *(f"block.{i}{end}" for i in range(12) for end in (".attention", ".mlp", "")), "final_norm", "head")
-T5 = ("encoder.embedding", "encoder.block.0.mlp", "encoder.block.0", "decoder.embedding", "decoder.block.0.mlp",
-      "decoder.block.0", "head")  # fmt: skip
+GPT = (
+    "embedding",
+    *(f"block.{i}{end}" for i in range(12) for end in (".attention", ".mlp", "")),
+    "final_norm",
+    "head",
+)
+T5 = (
+    "encoder.embedding",
+    "encoder.block.0.mlp",
+    "encoder.block.0",
+    "decoder.embedding",
+    "decoder.block.0.mlp",
+    "decoder.block.0",
+    "head",
+)
 
 
 @pytest.mark.parametrize(
@@ -32,13 +44,21 @@ def test_globs_go_part_by_part(glob, expected):
 
 def test_a_glob_without_a_stack_counts_for_both():
     assert match_sites("block.*", T5, "m") == ("encoder.block.0", "decoder.block.0")
-    assert match_sites("decoder.**", T5, "m") == ("decoder.embedding", "decoder.block.0.mlp", "decoder.block.0")
+    assert match_sites("decoder.**", T5, "m") == (
+        "decoder.embedding",
+        "decoder.block.0.mlp",
+        "decoder.block.0",
+    )
     assert match_sites("*.embedding", T5, "m") == ("encoder.embedding", "decoder.embedding")
 
 
-@pytest.mark.parametrize("glob", ["layer.*", "block.12", "Block.0", "block", "", [], "block.*,nothing"])
+@pytest.mark.parametrize(
+    "glob", ["layer.*", "block.12", "Block.0", "block", "", [], "block.*,nothing"]
+)
 def test_a_glob_that_matches_nothing_lists_what_there_is(glob):
-    with pytest.raises(BadInput, match=r"embedding, block.0 ... block.11, .*mlp.*, final_norm, head") as caught:
+    with pytest.raises(
+        BadInput, match=r"embedding, block.0 ... block.11, .*mlp.*, final_norm, head"
+    ) as caught:
         match_sites(glob, GPT, "m")
     assert "\n" not in str(caught.value)
 

@@ -3,7 +3,14 @@
 import pytest
 import torch
 from headscan_lab.ledger.experiments.mixers import leak_check
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    BertConfig,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 from headscan.model import Lens
 from headscan.model.slicing import Slice
@@ -16,7 +23,9 @@ IDS = [[3, 1, 4, 1, 5, 9], [2, 6, 5, 3, 5, 8]]
 @pytest.fixture(scope="module")
 def gpt2():
     torch.manual_seed(0)
-    return Lens(GPT2LMHeadModel(GPT2Config(vocab_size=40, n_positions=16, n_embd=16, n_layer=3, n_head=2)))
+    return Lens(
+        GPT2LMHeadModel(GPT2Config(vocab_size=40, n_positions=16, n_embd=16, n_layer=3, n_head=2))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +98,9 @@ def test_whole_slices_equal_the_lens(name, request):
     for site in (*lens.match("block.*"), "embedding"):
         assert torch.equal(Slice(sites=(site,)).run(lens, IDS), lens.run(IDS, sites=site)[site])
         embeds = lens.model.get_input_embeddings()(torch.tensor(IDS))
-        torch.testing.assert_close(Slice(sites=(site,)).run(lens, inputs_embeds=embeds), lens.run(IDS, sites=site)[site])
+        torch.testing.assert_close(
+            Slice(sites=(site,)).run(lens, inputs_embeds=embeds), lens.run(IDS, sites=site)[site]
+        )
 
 
 @pytest.mark.parametrize("name", ["T5 (both stacks)", "BART (both stacks)"])
@@ -155,7 +166,9 @@ def test_weights_and_tables_can_be_swapped(gpt2):
     assert torch.equal(fresh, gpt2.random_init(7).run(IDS, sites="block.0")["block.0"])
     swapped = Slice(embedding="random:1").on(gpt2)
     assert swapped.vectors.shape == gpt2.input_embeddings.shape
-    torch.testing.assert_close(swapped.run(IDS), Slice().run(gpt2, inputs_embeds=swapped.vectors[torch.tensor(IDS)]))
+    torch.testing.assert_close(
+        swapped.run(IDS), Slice().run(gpt2, inputs_embeds=swapped.vectors[torch.tensor(IDS)])
+    )
 
 
 def test_gradients_reach_the_embeddings_and_only_when_asked(llama):
@@ -170,7 +183,9 @@ def test_no_hook_stays_behind(gpt2):
     before = gpt2.run(IDS, sites="block.2")["block.2"]
     Slice(sites=("block.2",), residual=False, normalisation=False, only="mlp").run(gpt2, IDS)
     assert torch.equal(before, gpt2.run(IDS, sites="block.2")["block.2"])
-    assert not any(module._forward_hooks or module._forward_pre_hooks for module in gpt2.model.modules())
+    assert not any(
+        module._forward_hooks or module._forward_pre_hooks for module in gpt2.model.modules()
+    )
 
 
 def test_a_slice_survives_json():

@@ -1,4 +1,6 @@
-"""The embedded specimens load by plain transformers, write words, and know the stories they are measured on."""
+"""The embedded specimens load by plain transformers, write words, and know the stories they are
+measured on.
+"""
 
 import math
 import re
@@ -30,16 +32,23 @@ def specimen(request):
     folder = SPECIMENS / request.param
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
     unigram = folder / "unigram.safetensors"
-    bias = load_file(unigram)["log_unigram"] if unigram.is_file() else torch.zeros(model.config.vocab_size)
+    bias = (
+        load_file(unigram)["log_unigram"]
+        if unigram.is_file()
+        else torch.zeros(model.config.vocab_size)
+    )
     return folder, model, AutoTokenizer.from_pretrained(folder), bias
 
 
 @torch.no_grad()
 def loss(model, tokenizer, bias: torch.Tensor, texts: list[str]) -> float:
     """Nats a token over the texts, each after an end mark."""
-    total, count = 0.0, 0
+    total = 0.0
+    count = 0
     for text in texts:
-        ids = torch.tensor([[tokenizer.eos_token_id, *tokenizer.encode(text)]])[:, : model.config.n_positions]
+        ids = torch.tensor([[tokenizer.eos_token_id, *tokenizer.encode(text)]])[
+            :, : model.config.n_positions
+        ]
         logits = model(ids).logits[0, :-1] + bias
         total += torch.nn.functional.cross_entropy(logits, ids[0, 1:], reduction="sum").item()
         count += ids.shape[1] - 1
@@ -68,7 +77,11 @@ def test_loads_as_float32_with_finite_logits(specimen):
 
 def test_every_token_of_any_text_can_be_written_and_read_back(specimen):
     tokenizer = specimen[2]
-    for text in ('Once upon a time, there was a cat.\n"Hi!" said Tom.', "naïve 猫 🙂\t{x}", "  two  spaces "):
+    for text in (
+        'Once upon a time, there was a cat.\n"Hi!" said Tom.',
+        "naïve 猫 🙂\t{x}",
+        "  two  spaces ",
+    ):
         assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
@@ -101,7 +114,8 @@ def test_knows_its_stories_far_better_than_their_word_order_shuffled(specimen, s
 
 def test_the_unigram_is_what_the_headless_logits_lack(stories):
     folder = SPECIMENS / "gpt-headless"
-    model, tokenizer = AutoModelForCausalLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     bias = load_file(folder / "unigram.safetensors")["log_unigram"]
     assert bias.exp().sum().item() == pytest.approx(1, abs=1e-3)
     without = loss(model, tokenizer, torch.zeros_like(bias), stories[:10])
@@ -122,11 +136,15 @@ def test_the_early_twins_show_a_cone_with_a_head_and_none_without():
     for name in NAMES:
         result = headscan.scan(f"{name}-early", "stories", context=64, max_tokens=6400)
         cosines[name] = [result.site(f"block.{depth}")["average_cosine"] for depth in range(4)]
-    vanilla, headless = cosines["gpt-vanilla"], cosines["gpt-headless"]
+    vanilla = cosines["gpt-vanilla"]
+    headless = cosines["gpt-headless"]
     assert vanilla == sorted(vanilla)  # narrower with every block
     assert vanilla[-1] > 0.6
     assert max(headless) < 0.1
-    bodies = [AutoModelForCausalLM.from_pretrained(SPECIMENS / f"{name}-early").transformer for name in NAMES]
+    bodies = [
+        AutoModelForCausalLM.from_pretrained(SPECIMENS / f"{name}-early").transformer
+        for name in NAMES
+    ]
     first, second = ({k: v.shape for k, v in body.named_parameters()} for body in bodies)
     assert first == second
 

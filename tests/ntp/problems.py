@@ -5,7 +5,9 @@ import numpy as np
 from headscan.ntp import SoftLabels
 
 
-def random_supports(seed: int, contexts: int, vocabulary: int, largest: int | None = None) -> np.ndarray:
+def random_supports(
+    seed: int, contexts: int, vocabulary: int, largest: int | None = None
+) -> np.ndarray:
     """Dense bool supports [m, V], Zipf-like, with repeats, none full."""
     rng = np.random.default_rng(seed)
     weight = 1 / np.arange(1, vocabulary + 1)
@@ -21,7 +23,9 @@ def random_supports(seed: int, contexts: int, vocabulary: int, largest: int | No
 def random_counts(seed: int, contexts: int, vocabulary: int) -> np.ndarray:
     """Integer counts [m, V] on such supports."""
     rng = np.random.default_rng(seed + 1000)
-    return random_supports(seed, contexts, vocabulary) * rng.integers(1, 6, size=(contexts, vocabulary))
+    return random_supports(seed, contexts, vocabulary) * rng.integers(
+        1, 6, size=(contexts, vocabulary)
+    )
 
 
 def labels(seed: int = 0, contexts: int = 12, vocabulary: int = 7) -> SoftLabels:

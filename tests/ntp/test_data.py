@@ -23,7 +23,9 @@ def test_labels_against_the_definitions(counts):
     assert made.prior.sum() == pytest.approx(1)
     assert np.allclose(made.dense().sum(1), 1)
     logits = np.random.default_rng(0).normal(size=counts.shape)
-    assert ntp.cross_entropy(logits, made) == pytest.approx(reference.cross_entropy(logits, counts), abs=1e-12)
+    assert ntp.cross_entropy(logits, made) == pytest.approx(
+        reference.cross_entropy(logits, counts), abs=1e-12
+    )
     assert ntp.cross_entropy(logits, made) >= made.entropy()
 
 
@@ -37,7 +39,9 @@ def test_subspaces_against_the_published_projection(counts):
     dense = np.zeros_like(logits)
     dense[made.supports.rows, made.supports.indices] = ntp.in_support(logits, made.supports)
     assert np.allclose(dense, expected, atol=1e-12)
-    assert np.allclose(ntp.out_of_support(logits, made.supports, centre=False), logits - expected, atol=1e-12)
+    assert np.allclose(
+        ntp.out_of_support(logits, made.supports, centre=False), logits - expected, atol=1e-12
+    )
     # L^in: the log-odds inside each support, and nothing of F⊥.
     values = ntp.sparse_component(made)
     L = np.zeros_like(logits)
@@ -48,11 +52,17 @@ def test_subspaces_against_the_published_projection(counts):
         assert np.allclose(L[j, tokens] - L[j, tokens[0]], np.log(row[tokens] / row[tokens[0]]))
 
 
-@given(st.lists(st.lists(st.integers(0, 3), max_size=4, unique=True).map(sorted), min_size=1, max_size=12))
+@given(
+    st.lists(
+        st.lists(st.integers(0, 3), max_size=4, unique=True).map(sorted), min_size=1, max_size=12
+    )
+)
 @settings(max_examples=80, deadline=None)
 def test_equal_rows_are_grouped(rows):
     indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])])
-    first, inverse = group_equal_rows(indptr, np.array([t for row in rows for t in row], dtype=np.int32))
+    first, inverse = group_equal_rows(
+        indptr, np.array([t for row in rows for t in row], dtype=np.int32)
+    )
     assert [rows[first[i]] for i in inverse] == rows
     assert len({tuple(rows[i]) for i in first}) == len(first)
 
@@ -104,7 +114,9 @@ def test_the_spectrum_of_the_centred_supports(seed):
     kept = len(found.sigma)
     assert np.allclose(found.sigma, s[:kept], atol=1e-7)
     assert s[kept:].max(initial=0) < 1e-6
-    assert np.allclose(found.contexts * found.sigma @ found.tokens.T, reference.centring(S), atol=1e-7)
+    assert np.allclose(
+        found.contexts * found.sigma @ found.tokens.T, reference.centring(S), atol=1e-7
+    )
     W, H = found.factors()
     centred = reference.centring(S)
     values, vectors = np.linalg.eigh(centred.T @ centred)
@@ -129,7 +141,8 @@ def test_the_certificate():
     seen = set()
     for seed in range(12):
         S = random_supports(seed, int(rng.integers(4, 12)), 6)
-        found, solution = ntp.certificate(S), ntp.svm(S, gap=1e-9)
+        found = ntp.certificate(S)
+        solution = ntp.svm(S, gap=1e-9)
         better = found.nuclear_norm - solution.primal
         assert better >= -1e-7 * found.nuclear_norm
         if found.optimal:
@@ -165,6 +178,8 @@ def test_thresholds_and_bootstrap():
     assert found.entropy_bound_error > 0
     assert found.contexts_error >= 0
     same = ntp.bootstrap([sp.csr_matrix(counts[0])] * 5, draws=5)
-    assert same.entropy_bound_error == pytest.approx(0, abs=1e-12)  # nothing differs, so nothing spreads
+    assert same.entropy_bound_error == pytest.approx(
+        0, abs=1e-12
+    )  # nothing differs, so nothing spreads
     with pytest.raises(BadInput, match="two groups"):
         ntp.bootstrap([sp.csr_matrix(total)])

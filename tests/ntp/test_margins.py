@@ -15,7 +15,9 @@ def instance(seed: int, plain: bool):
     scale = rng.uniform(0.5, 2, 5)
     q = np.ones(7) if plain else np.sqrt(rng.integers(1, 4, 7))
     Y = rng.normal(size=(5, 7)) * 3
-    made = MarginSet(torch.from_numpy(inside), torch.from_numpy(scale), torch.from_numpy(q.astype(float)))
+    made = MarginSet(
+        torch.from_numpy(inside), torch.from_numpy(scale), torch.from_numpy(q.astype(float))
+    )
     return inside, scale, q, Y, made
 
 
@@ -32,7 +34,11 @@ def test_projection_is_the_nearest_feasible_point(seed, plain):
             return ((z - Y[j]) ** 2).sum()
 
         best = min(
-            (minimize(lambda C: distance(C[0]), [c], method="Nelder-Mead", tol=1e-12) for c in (-5, 0, 5)), key=lambda r: r.fun
+            (
+                minimize(lambda C: distance(C[0]), [c], method="Nelder-Mead", tol=1e-12)
+                for c in (-5, 0, 5)
+            ),
+            key=lambda r: r.fun,
         )
         assert ((found[j] - Y[j]) ** 2).sum() == pytest.approx(best.fun, rel=1e-8, abs=1e-10)
         L = found[j] / q / s
@@ -65,7 +71,9 @@ def test_shrinkage_equals_the_svd(shape):
 
 @pytest.mark.parametrize("shape", [(30, 20), (1200, 900), (900, 1200)])
 def test_the_thin_svd_gives_the_matrix_back(shape):
-    M = np.random.default_rng(0).normal(size=(shape[0], 15)) @ np.random.default_rng(1).normal(size=(15, shape[1]))
+    M = np.random.default_rng(0).normal(size=(shape[0], 15)) @ np.random.default_rng(1).normal(
+        size=(15, shape[1])
+    )
     left, sigma, right = thin_svd(M)
     assert np.allclose(left * sigma @ right.T, M)
     kept = sigma > 1e-6 * sigma[0]

@@ -14,7 +14,10 @@ from headscan.text.source import Counting
 from tests import command_line
 from tests.reference.ntp import entropy
 
-TEXT = ["the cat sat. the cat ran. the dog ran. the dog sat. " * 3, "a cat and a dog sat. the sun rose. " * 3]
+TEXT = [
+    "the cat sat. the cat ran. the dog ran. the dog sat. " * 3,
+    "a cat and a dog sat. the sun rose. " * 3,
+]
 
 
 def tiny(vocabulary: int, seed: int = 0, name: str = "tiny"):
@@ -26,7 +29,15 @@ def tiny(vocabulary: int, seed: int = 0, name: str = "tiny"):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = GPT2LMHeadModel(
-            GPT2Config(vocab_size=vocabulary, n_positions=32, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+            GPT2Config(
+                vocab_size=vocabulary,
+                n_positions=32,
+                n_embd=16,
+                n_layer=1,
+                n_head=2,
+                bos_token_id=0,
+                eos_token_id=0,
+            )
         )
     return Lens(model.eval(), ByteTokenizer(), name=name)
 
@@ -40,7 +51,14 @@ def result(tmp_path_factory):
 def test_the_contract(result):
     found, folder = result
     document = json.loads((folder / "result.json").read_text())
-    for field in ("tokens", "order", "contexts", "supports", "entropy_bound", "single_successor_share"):
+    for field in (
+        "tokens",
+        "order",
+        "contexts",
+        "supports",
+        "entropy_bound",
+        "single_successor_share",
+    ):
         assert document[field] == found.document[field]
     grams = [(t[i : i + 2], t[i + 2]) for t in TEXT for i in range(len(t) - 2)]
     contexts = sorted({c for c, _ in grams})
@@ -52,10 +70,15 @@ def test_the_contract(result):
     assert document["contexts"] == len(contexts)
     assert document["supports"] == len({tuple(row > 0) for row in table})
     assert document["entropy_bound"] == pytest.approx(entropy(table))
-    assert "20 stretches of text, as if these were independent" in document["protocol"]["notes"][0]  # of two documents
+    assert (
+        "20 stretches of text, as if these were independent" in document["protocol"]["notes"][0]
+    )  # of two documents
     assert document["single_successor_share"] == pytest.approx(((table > 0).sum(1) == 1).mean())
     assert document["solution"]["converged"]
-    assert {path.name for path in (folder / "counts").iterdir()} == {"contexts.parquet", "counts.safetensors"}
+    assert {path.name for path in (folder / "counts").iterdir()} == {
+        "contexts.parquet",
+        "counts.safetensors",
+    }
 
 
 def test_saved_and_shown(result):
@@ -82,8 +105,14 @@ def test_saved_and_shown(result):
 def test_models_are_held_against_it(tmp_path, monkeypatch):
     lenses = [tiny(300, seed, f"seed {seed}") for seed in (0, 1)]
     for reading in ("text", "alone"):
-        found = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", model=lenses, reading=reading, groups=0, out=tmp_path)
-        assert [m.name for m in found.models] == [m.name for m in found.comparisons] == ["seed 0", "seed 1"]
+        found = headscan.ntp.run(
+            TEXT, order=2, tokenizer="bytes", model=lenses, reading=reading, groups=0, out=tmp_path
+        )
+        assert (
+            [m.name for m in found.models]
+            == [m.name for m in found.comparisons]
+            == ["seed 0", "seed 1"]
+        )
         for model in found.comparisons:
             assert model.metrics.SC6 > 1  # nothing was learned
             assert abs(model.metrics.direction) < 0.5
@@ -94,7 +123,9 @@ def test_models_are_held_against_it(tmp_path, monkeypatch):
         for what in ("heat", "heat-1", "heat-2"):
             assert found.plot(what).data
     monkeypatch.setattr("headscan.ntp.observe._CONTEXTS", 20)
-    limited = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", model=lenses[0], reading="text", groups=0)
+    limited = headscan.ntp.run(
+        TEXT, order=2, tokenizer="bytes", model=lenses[0], reading="text", groups=0
+    )
     assert 20 == limited.comparisons[0].compared_contexts < limited.contexts
 
 
@@ -110,14 +141,19 @@ def test_observing_equals_running_the_model(monkeypatch):
     assert np.allclose(found.logits()[3], logits.detach().numpy(), atol=1e-5)
     # In the text: the mean over occurrences, documents and windows kept apart.
     monkeypatch.setattr("headscan.ntp.observe._WINDOW", 16)
-    found, rows, _ = observe_in_text(lens, store_tokens([tokens[:70], tokens[70:]], 9), counts, before=[7])
-    sums, times = {}, {}
+    found, rows, _ = observe_in_text(
+        lens, store_tokens([tokens[:70], tokens[70:]], 9), counts, before=[7]
+    )
+    sums = {}
+    times = {}
     for document in (tokens[:70], tokens[70:]):
         for first in range(0, len(document), 16):
             piece = document[first : min(first + 16, len(document) - 1)]
             if len(piece) < 2:
                 continue
-            out = lens.model(torch.tensor([[7, *piece.tolist()]])).logits[0, 1:, :9].detach().numpy()
+            out = (
+                lens.model(torch.tensor([[7, *piece.tolist()]])).logits[0, 1:, :9].detach().numpy()
+            )
             for i in range(1, len(piece)):
                 key = (int(piece[i - 1]), int(piece[i]))
                 sums[key] = sums.get(key, 0) + out[i]
@@ -169,10 +205,22 @@ def test_the_package_is_never_called():
         (["abc"], {"order": 0, "tokenizer": "bytes"}, "--order must be at least 1"),
         (["abc"], {"order": 1}, "Name a tokenizer"),
         (["abc"], {"order": 1, "tokenizer": "bytes", "reading": "upside down"}, "upside down"),
-        (["abc"], {"order": 1, "tokenizer": "bytes", "engine": "x"}, "--engine must be here or spark"),
+        (
+            ["abc"],
+            {"order": 1, "tokenizer": "bytes", "engine": "x"},
+            "--engine must be here or spark",
+        ),
         (["abc"], {"order": 1, "tokenizer": "bytes", "gap": 1.0}, "--gap must be less than 1"),
-        (["abc"], {"order": 1, "tokenizer": "bytes", "gap": float("nan")}, "--gap must be a finite number"),
-        (["abc"], {"order": 1, "tokenizer": "bytes", "reading": "alone"}, "--reading is not used without --model"),
+        (
+            ["abc"],
+            {"order": 1, "tokenizer": "bytes", "gap": float("nan")},
+            "--gap must be a finite number",
+        ),
+        (
+            ["abc"],
+            {"order": 1, "tokenizer": "bytes", "reading": "alone"},
+            "--reading is not used without --model",
+        ),
         (["abc"], {"order": 1, "tokenizer": "bytes", "engine": "spark"}, "URL of a master"),
         (["abc"], {"order": 1, "tokenizer": "bytes", "master": "local[2]"}, "--master is not used"),
         (["abc"], {"order": 1, "tokenizer": "bytes", "resume": True}, "--out"),
@@ -191,7 +239,8 @@ def test_a_model_without_enough_words_is_refused():
 
 def test_supports_that_cover_everything_are_trivial():
     class Two:
-        splits_anywhere, eos_token_id = True, None
+        splits_anywhere = True
+        eos_token_id = None
 
         def encode(self, text, add_special_tokens=False):
             return ["ab".index(letter) for letter in text]
@@ -210,12 +259,20 @@ def test_the_command(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text(" ".join(TEXT))
     options = ("--tokenizer", "bytes", "--order", "2")
-    done = command_line.headscan("ntp", str(text), *options, "--json", "--out", str(tmp_path / "out"))
+    done = command_line.headscan(
+        "ntp", str(text), *options, "--json", "--out", str(tmp_path / "out")
+    )
     assert done.status == 0, done.stderr
     assert json.loads(done.stdout)["kind"] == "ntp"
-    assert {p.name for p in (tmp_path / "out").iterdir()} >= {"result.json", "report.html", "arrays.safetensors"}
+    assert {p.name for p in (tmp_path / "out").iterdir()} >= {
+        "result.json",
+        "report.html",
+        "arrays.safetensors",
+    }
     (tmp_path / "short.txt").write_text("ab")
-    done = command_line.headscan("ntp", str(tmp_path / "short.txt"), *options, "--out", str(tmp_path / "bad"))
+    done = command_line.headscan(
+        "ntp", str(tmp_path / "short.txt"), *options, "--out", str(tmp_path / "bad")
+    )
     assert done.status == 2
     assert done.stdout == ""
     assert len(done.stderr.strip().splitlines()) == 1
@@ -246,8 +303,18 @@ class Stopped(Exception):
 def stopped(tmp_path):
     """A text, and the options of a run on it that was killed after its text was counted."""
     path = tmp_path / "text.txt"
-    path.write_text("\n".join(f"{word} the {word}s {n}" for n, word in enumerate(["cat", "dog", "hen", "cow"] * 100)))
-    options = {"tokenizer": "bytes", "order": 2, "documents": "lines", "memory": "1KiB", "groups": 0}
+    path.write_text(
+        "\n".join(
+            f"{word} the {word}s {n}" for n, word in enumerate(["cat", "dog", "hen", "cow"] * 100)
+        )
+    )
+    options = {
+        "tokenizer": "bytes",
+        "order": 2,
+        "documents": "lines",
+        "memory": "1KiB",
+        "groups": 0,
+    }
 
     def stop(stage, done, total, unit):
         if stage == "predicting":
@@ -260,7 +327,8 @@ def stopped(tmp_path):
 
 def test_a_killed_run_ends_with_the_files_of_an_undisturbed_one(stopped, tmp_path):
     path, out, options = stopped
-    again, whole = ntp.run(path, out=out, resume=True, **options), ntp.run(path, out=tmp_path / "whole", **options)
+    again = ntp.run(path, out=out, resume=True, **options)
+    whole = ntp.run(path, out=tmp_path / "whole", **options)
     assert {p.name for p in out.iterdir()} == {p.name for p in (tmp_path / "whole").iterdir()}
     for part in (tmp_path / "whole" / "counts").iterdir():
         assert part.read_bytes() == (out / "counts" / part.name).read_bytes()
@@ -295,6 +363,10 @@ def test_a_solution_stopped_at_its_budget_states_the_gap_that_it_proved():
     whole = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", groups=0)
     budget = 1.4 * whole.cost.seconds / 100  # of one iteration, by estimate
     found = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", budget=budget, groups=0)
-    assert (found.solution.iterations, found.solution.converged, whole.solution.converged) == (1, False, True)
+    assert (found.solution.iterations, found.solution.converged, whole.solution.converged) == (
+        1,
+        False,
+        True,
+    )
     assert found.solution.dual <= whole.solution.primal <= found.solution.primal * (1 + 1e-9)
     assert found.notes[0].startswith("The solver was stopped after 1 iterations, its budget of")

@@ -30,7 +30,9 @@ def test_support_metrics_of_the_limit_and_of_noise():
     assert exact.SC2_words == pytest.approx(1)
     assert exact.SC2_contexts == pytest.approx(1)
     rng = np.random.default_rng(0)
-    noise = ntp.support_metrics(ntp.Embeddings(rng.normal(size=(9, 5)), rng.normal(size=(40, 5))), prediction)
+    noise = ntp.support_metrics(
+        ntp.Embeddings(rng.normal(size=(9, 5)), rng.normal(size=(40, 5))), prediction
+    )
     assert abs(noise.direction) < 0.3
     assert noise.SC4 < 0.3
     with pytest.raises(BadInput, match="contexts"):
@@ -52,12 +54,16 @@ def test_metrics_in_blocks_equal_metrics_at_once(monkeypatch):
     part = prediction.restricted(np.arange(5, 25))
     some = ntp.support_metrics(ntp.Embeddings(model.words, model.contexts[5:25], model.bias), part)
     logits = model.logits()[5:25]
-    assert pytest.approx(ntp.cross_entropy(logits, part.labels) - part.labels.entropy(), abs=1e-12) == some.SC6
+    assert (
+        pytest.approx(ntp.cross_entropy(logits, part.labels) - part.labels.entropy(), abs=1e-12)
+        == some.SC6
+    )
 
 
 def test_gram_measures_without_grams():
     rng = np.random.default_rng(0)
-    A, B = rng.normal(size=(12, 3)), rng.normal(size=(12, 5))
+    A = rng.normal(size=(12, 3))
+    B = rng.normal(size=(12, 5))
     full = [X @ X.T for X in (A, B)]
     assert ntp.gram_cosine(A, B) == pytest.approx(ntp.cosine(*full))
     unit = [X / np.linalg.norm(X, axis=1, keepdims=True) for X in (A, B)]

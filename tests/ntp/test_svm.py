@@ -46,12 +46,15 @@ def test_closed_forms(V, k):
     shared = dense.astype(int) @ dense.T
     for a in range(0, len(dense), 3):
         for b in range(len(dense)):
-            assert (Hn @ Hn.T)[a, b] == pytest.approx(exact.context_context_cosine(shared[a, b]), abs=1e-8)
+            assert (Hn @ Hn.T)[a, b] == pytest.approx(
+                exact.context_context_cosine(shared[a, b]), abs=1e-8
+            )
 
 
 def test_the_gap_is_a_proof():
     S = random_supports(3, 20, 9)
-    rough, fine = ntp.svm(S, gap=1e-2, max_iterations=5), ntp.svm(S, gap=1e-9)
+    rough = ntp.svm(S, gap=1e-2, max_iterations=5)
+    fine = ntp.svm(S, gap=1e-9)
     assert rough.dual <= fine.dual * (1 + 1e-9) <= fine.primal * (1 + 2e-9)
     assert fine.primal <= rough.primal * (1 + 1e-12)
     A = fine.distinct_dual / np.linalg.norm(fine.distinct_dual * 1.0, 2)
@@ -97,7 +100,12 @@ def test_accepts_every_form_of_supports():
     S = random_supports(2, 6, 5)
     value = ntp.svm(S, gap=1e-8).primal
     lists = [np.flatnonzero(row).tolist() for row in S]
-    for form in (sp.csr_matrix(S), S.astype(float) * 3, ntp.Supports.of(S), ntp.SoftLabels.of(S.astype(float))):
+    for form in (
+        sp.csr_matrix(S),
+        S.astype(float) * 3,
+        ntp.Supports.of(S),
+        ntp.SoftLabels.of(S.astype(float)),
+    ):
         assert ntp.svm(form, gap=1e-8).primal == pytest.approx(value)
     assert ntp.svm(lists, vocabulary=5, gap=1e-8).primal == pytest.approx(value)
 

@@ -1,4 +1,6 @@
-"""Slow, obviously right versions of dimension, partition, uniformity and collapse; plain numpy loops."""
+"""Slow, obviously right versions of dimension, partition, uniformity and collapse; plain numpy
+loops.
+"""
 
 import itertools
 
@@ -21,13 +23,17 @@ def mle(distances):
 def partition_isotropy(w):
     """Both signs of every eigenvector (a column), in plain exponentials."""
     _, vectors = np.linalg.eigh(w.T @ w)
-    values = [np.exp(w @ (sign * vectors[:, k])).sum() for k in range(w.shape[1]) for sign in (1, -1)]
+    values = [
+        np.exp(w @ (sign * vectors[:, k])).sum() for k in range(w.shape[1]) for sign in (1, -1)
+    ]
     return min(values) / max(values), np.std(values) / np.mean(values)
 
 
 def uniformity(x, t):
     u = x / np.linalg.norm(x, axis=1, keepdims=True)
-    pairs = [np.exp(-t * np.sum((u[i] - u[j]) ** 2)) for i, j in itertools.permutations(range(len(u)), 2)]
+    pairs = [
+        np.exp(-t * np.sum((u[i] - u[j]) ** 2)) for i, j in itertools.permutations(range(len(u)), 2)
+    ]
     return np.log(np.mean(pairs))
 
 
@@ -42,10 +48,14 @@ def collapse(x, labels, weight, least=2):
     unit = {c: v[c] / np.linalg.norm(v[c]) for c in kept}
     pairs = list(itertools.permutations(kept, 2))
     kernel = np.array([np.log(1 / np.linalg.norm(unit[a] - unit[b])) for a, b in pairs])
-    duals = np.array([weight[c] @ v[c] / np.linalg.norm(weight[c]) / np.linalg.norm(v[c]) for c in kept])
+    duals = np.array(
+        [weight[c] @ v[c] / np.linalg.norm(weight[c]) / np.linalg.norm(v[c]) for c in kept]
+    )
     return {
         "classes": len(kept),
-        "cdnv": np.mean([(scatter[a] + scatter[b]) / (2 * np.sum((means[a] - means[b]) ** 2)) for a, b in pairs]),
+        "cdnv": np.mean(
+            [(scatter[a] + scatter[b]) / (2 * np.sum((means[a] - means[b]) ** 2)) for a, b in pairs]
+        ),
         "equinorm": norms.std() / norms.mean(),
         "interference": np.mean([unit[a] @ unit[b] for a, b in pairs]),
         "spread": kernel.std() / abs(kernel.mean()),
@@ -58,6 +68,8 @@ def nearest_mean_agreement(x, predicted, data, labels, least=2):
     kept = [c for c in np.unique(labels) if (labels == c).sum() >= least]
     means = {c: data[labels == c].mean(0) for c in kept}
     hits = [
-        min(kept, key=lambda c: np.linalg.norm(row - means[c])) == p for row, p in zip(x, predicted, strict=True) if p in means
+        min(kept, key=lambda c: np.linalg.norm(row - means[c])) == p
+        for row, p in zip(x, predicted, strict=True)
+        if p in means
     ]
     return np.mean(hits)

@@ -5,8 +5,12 @@ import math
 import numpy as np
 
 
-def cwt(hidden: np.ndarray, embeddings: np.ndarray, targets: list[int], pool: list[int] | None = None) -> np.ndarray:
-    """Loss of each row: -log of the target's exponential over the sum over all tokens of the pool, one by one."""
+def cwt(
+    hidden: np.ndarray, embeddings: np.ndarray, targets: list[int], pool: list[int] | None = None
+) -> np.ndarray:
+    """Loss of each row: -log of the target's exponential over the sum over all tokens of the pool,
+    one by one.
+    """
     pool = list(targets) if pool is None else pool
     losses = []
     for row, target in zip(hidden, targets, strict=True):

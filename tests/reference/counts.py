@@ -4,7 +4,9 @@ from collections import Counter
 
 
 def dictionary(documents, order: int) -> dict:
-    """{(context tuple, next token): times} over every position whose context lies inside its document."""
+    """{(context tuple, next token): times} over every position whose context lies inside its
+    document.
+    """
     found: Counter = Counter()
     for document in documents:
         tokens = [int(token) for token in document]

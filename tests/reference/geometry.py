@@ -1,4 +1,6 @@
-"""Slow, obviously right versions of the first measures: all pairs, all rows at once, float64 numpy, no shared code."""
+"""Slow, obviously right versions of the first measures: all pairs, all rows at once, float64 numpy,
+no shared code.
+"""
 
 import numpy as np
 
@@ -7,7 +9,8 @@ def average_cosine(x):
     """Mean over all ordered pairs of distinct rows, pair by pair in blocks."""
     x = np.asarray(x, dtype=np.float64)
     u = x / np.linalg.norm(x, axis=1, keepdims=True)
-    n, total = len(u), 0.0
+    n = len(u)
+    total = 0.0
     for start in range(0, n, 1000):
         cosines = u[start : start + 1000] @ u.T
         rows = np.arange(len(cosines))

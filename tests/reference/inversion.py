@@ -5,7 +5,9 @@ import torch
 
 
 def brute_force(run, target, vocabulary):
-    """The tokens by trying every one at every position with the whole prefix; run: ids [1, t] -> outputs [t, w]."""
+    """The tokens by trying every one at every position with the whole prefix; run: ids [1, t] ->
+    outputs [t, w].
+    """
     tokens = []
     for position in range(len(target)):
         distances = []
@@ -27,7 +29,9 @@ def nearest(vectors, table):
 
 
 def published_descent(run, target, start, steps, rate):
-    """Plain steps on the L1 norm, the rate falling linearly to a tenth: the loop of the source, one prompt."""
+    """Plain steps on the L1 norm, the rate falling linearly to a tenth: the loop of the source, one
+    prompt.
+    """
     x = start.clone()
     for step in range(steps):
         x = x.detach().requires_grad_(True)

@@ -4,13 +4,16 @@ import numpy as np
 
 
 def pairwise_bounds(points, prior, sigma):
-    """(lower, upper) of Kolchinsky and Tracey for equal Gaussians, in bits, by loops over the definitions of the divergences."""
+    """(lower, upper) of Kolchinsky and Tracey for equal Gaussians, in bits, by loops over the
+    definitions of the divergences.
+    """
     low = high = 0.0
     for i, p in enumerate(prior):
         below = above = 0.0
         for j, q in enumerate(prior):
             far = float(((points[i] - points[j]) ** 2).sum())
-            bhattacharyya, kullback = far / (8 * sigma**2), far / (2 * sigma**2)
+            bhattacharyya = far / (8 * sigma**2)
+            kullback = far / (2 * sigma**2)
             below += q * np.exp(-bhattacharyya)
             above += q * np.exp(-kullback)
         low -= p * np.log2(below)
@@ -19,8 +22,11 @@ def pairwise_bounds(points, prior, sigma):
 
 
 def mutual_information(points, prior, sigma, steps=40001, reach=12.0):
-    """I(X; x_X + σN) of points on a line, in bits, by the trapezium rule on the density of what is seen."""
-    centre, spread = points.mean(), np.abs(points - points.mean()).max() + reach * sigma
+    """I(X; x_X + σN) of points on a line, in bits, by the trapezium rule on the density of what is
+    seen.
+    """
+    centre = points.mean()
+    spread = np.abs(points - points.mean()).max() + reach * sigma
     y = np.linspace(centre - spread, centre + spread, steps)
     each = np.exp(-((y[:, None] - points) ** 2) / (2 * sigma**2)) / np.sqrt(2 * np.pi * sigma**2)
     mixed = each @ prior

@@ -1,4 +1,6 @@
-"""The definitions of next-token prediction's geometry, one context at a time, as the papers write them."""
+"""The definitions of next-token prediction's geometry, one context at a time, as the papers write
+them.
+"""
 
 import numpy as np
 
@@ -42,7 +44,9 @@ def cross_entropy(logits: np.ndarray, counts: np.ndarray) -> float:
 
 
 def infeasibility(logits: np.ndarray, supports: np.ndarray) -> float:
-    """The largest violation of the NTP-SVM's constraints: spread inside supports, margin missing outside."""
+    """The largest violation of the NTP-SVM's constraints: spread inside supports, margin missing
+    outside.
+    """
     worst = 0.0
     for ell, inside in zip(logits, supports, strict=True):
         worst = max(worst, float(np.ptp(ell[inside])))
@@ -51,15 +55,21 @@ def infeasibility(logits: np.ndarray, supports: np.ndarray) -> float:
     return worst
 
 
-def svm_by_cvxpy(supports: np.ndarray, solver: str = "CLARABEL", weights: np.ndarray | None = None, **options):
+def svm_by_cvxpy(
+    supports: np.ndarray, solver: str = "CLARABEL", weights: np.ndarray | None = None, **options
+):
     """min ‖diag(√w) L‖_* by a general conic solver: (value, logits)."""
     import cvxpy as cp
 
     m, V = supports.shape
-    L, level = cp.Variable((m, V)), cp.Variable((m, 1))
+    L = cp.Variable((m, V))
+    level = cp.Variable((m, 1))
     inside = supports.astype(float)
     difference = level @ np.ones((1, V)) - L
-    constraints = [cp.multiply(inside, difference) == 0, cp.multiply(1 - inside, difference) >= 1 - inside]
+    constraints = [
+        cp.multiply(inside, difference) == 0,
+        cp.multiply(1 - inside, difference) >= 1 - inside,
+    ]
     root = np.ones(m) if weights is None else np.sqrt(weights)
     problem = cp.Problem(cp.Minimize(cp.normNuc(cp.diag(root) @ L)), constraints)
     problem.solve(solver=solver, **options)
@@ -69,7 +79,9 @@ def svm_by_cvxpy(supports: np.ndarray, solver: str = "CLARABEL", weights: np.nda
 def regularised_by_proximal_gradient(P, prior, penalty, *, steps: int = 20_000) -> np.ndarray:
     """min CE + λ‖L‖_* by accelerated proximal gradient, the textbook way."""
     L = np.zeros_like(P)
-    Y, t, step = L.copy(), 1.0, 2.0 / prior.max()
+    Y = L.copy()
+    t = 1.0
+    step = 2.0 / prior.max()
     for _ in range(steps):
         q = np.exp(Y - Y.max(1, keepdims=True))
         q /= q.sum(1, keepdims=True)
@@ -78,7 +90,9 @@ def regularised_by_proximal_gradient(P, prior, penalty, *, steps: int = 20_000) 
         if ((Y - new) * (new - L)).sum() > 0:
             t = 1.0
         t_new = (1 + np.sqrt(1 + 4 * t * t)) / 2
-        Y, L, t = new + (t - 1) / t_new * (new - L), new, t_new
+        Y = new + (t - 1) / t_new * (new - L)
+        L = new
+        t = t_new
     return L
 
 
@@ -86,7 +100,8 @@ def collapse(H, W, counts) -> dict:
     """NC1-NC4 by loops over classes and positions."""
     m = len(counts)
     classes = np.flatnonzero(counts.sum(0) > 0)
-    mu, var = {}, {}
+    mu = {}
+    var = {}
     for c in classes:
         h = np.repeat(H, counts[:, c].astype(int), axis=0)
         mu[c] = h.mean(0)
@@ -96,7 +111,8 @@ def collapse(H, W, counts) -> dict:
     unit = {c: bar[c] / np.linalg.norm(bar[c]) for c in classes}
     pairs = [(a, b) for i, a in enumerate(classes) for b in classes[i + 1 :]]
     kernel = [-np.log(np.linalg.norm(unit[a] - unit[b])) for a, b in pairs]
-    M, Wc = np.stack([bar[c] for c in classes]), np.stack([W[c] for c in classes])
+    M = np.stack([bar[c] for c in classes])
+    Wc = np.stack([W[c] for c in classes])
     K = len(classes)
     target = (np.eye(K) - np.ones((K, K)) / K) / np.sqrt(K - 1)
     cosines = [unit[c] @ W[c] / np.linalg.norm(W[c]) for c in classes]
@@ -107,8 +123,11 @@ def collapse(H, W, counts) -> dict:
         agree += counts[j].sum() * (chosen == nearest)
     return {
         "cdnv": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() for a, b in pairs]),
-        "cdnv_squared": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() ** 2 for a, b in pairs]),
-        "equinorm": np.std([np.linalg.norm(bar[c]) for c in classes]) / np.mean([np.linalg.norm(bar[c]) for c in classes]),
+        "cdnv_squared": np.mean(
+            [(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() ** 2 for a, b in pairs]
+        ),
+        "equinorm": np.std([np.linalg.norm(bar[c]) for c in classes])
+        / np.mean([np.linalg.norm(bar[c]) for c in classes]),
         "simplex": np.linalg.norm(M @ M.T / np.linalg.norm(M @ M.T) - target),
         "kernel_mean": np.mean(kernel),
         "kernel_variance": np.var(kernel),

@@ -1,7 +1,9 @@
-"""When can next-token prediction reach its bound? NTP-compatibility and NTP-separability of given context embeddings.
+"""When can next-token prediction reach its bound? NTP-compatibility and NTP-separability of given
+context embeddings.
 
-With free embeddings both always hold, and only the width can be too small. With fixed embeddings h_j (a frozen network)
-they are conditions on the words alone: a linear system, and a linear program.
+With free embeddings both always hold, and only the width can be too small. With fixed embeddings
+h_j (a frozen network) they are conditions on the words alone: a linear system, and a linear
+program.
 """
 
 import numpy as np
@@ -15,10 +17,14 @@ from headscan.run import BadInput
 __all__ = ["compatible", "fixed_margin", "needed_width", "separable"]
 
 
-def needed_width(labels: CountsLike, solution: SvmSolution, *, tolerance: float = 1e-6) -> dict[str, int]:
-    """Ranks that bound the width d embeddings need: of L^in, of L^mm, and of L^in + ρ L^mm for large ρ.
+def needed_width(
+    labels: CountsLike, solution: SvmSolution, *, tolerance: float = 1e-6
+) -> dict[str, int]:
+    """Ranks that bound the width d embeddings need: of L^in, of L^mm, and of L^in + ρ L^mm for
+    large ρ.
 
-    With d at least the last one, cross-entropy reaches the entropy bound along L^in + ρ L^mm (Prop. 4 of arXiv:2408.15417).
+    With d at least the last one, cross-entropy reaches the entropy bound along L^in + ρ L^mm (Prop.
+    4 of arXiv:2408.15417).
 
     >>> from headscan.ntp.svm import svm
     >>> labels = SoftLabels.of(np.eye(3))
@@ -31,16 +37,27 @@ def needed_width(labels: CountsLike, solution: SvmSolution, *, tolerance: float 
 
     def rank(matrix: Floats) -> int:
         sigma = np.linalg.svd(matrix, compute_uv=False)
-        return int((sigma > tolerance * max(float(sigma[0]), 1e-12)).sum()) if float(sigma[0]) > 1e-12 else 0
+        return (
+            int((sigma > tolerance * max(float(sigma[0]), 1e-12)).sum())
+            if float(sigma[0]) > 1e-12
+            else 0
+        )
 
-    # A generic ρ gives the generic rank: L^in and L^mm are orthogonal entry by entry of F, so nothing cancels by design.
-    return {"sparse": rank(dense), "low_rank": rank(solution.logits), "both": rank(dense + 3.7 * solution.logits)}
+    # A generic ρ gives the generic rank: L^in and L^mm are orthogonal entry by entry of F, so
+    # nothing cancels by design.
+    return {
+        "sparse": rank(dense),
+        "low_rank": rank(solution.logits),
+        "both": rank(dense + 3.7 * solution.logits),
+    }
 
 
 def compatible(embeddings: Floats, labels: CountsLike, *, tolerance: float = 1e-8) -> bool:
-    """Whether words W exist with (w_z - w_z')ᵀ h_j = log(p_jz/p_jz') for all z, z' in S_j, given h [m, d].
+    """Whether words W exist with (w_z - w_z')ᵀ h_j = log(p_jz/p_jz') for all z, z' in S_j, given h
+    [m, d].
 
-    A least-squares problem in V d unknowns with Σ(k_j - 1) equations. Always true if the h_j are linearly independent.
+    A least-squares problem in V d unknowns with Σ(k_j - 1) equations. Always true if the h_j are
+    linearly independent.
 
     >>> bool(compatible(np.eye(2), [[2, 1, 0], [1, 3, 0]])), bool(compatible(np.ones((2, 1)), [[2, 1, 0], [1, 3, 0]]))
     (True, False)
@@ -51,11 +68,14 @@ def compatible(embeddings: Floats, labels: CountsLike, *, tolerance: float = 1e-
     if not len(target):
         return True
     found = np.linalg.lstsq(system, target, rcond=None)[0]
-    return bool(np.abs(system @ found - target).max() <= tolerance * max(1.0, float(np.abs(target).max())))
+    return bool(
+        np.abs(system @ found - target).max() <= tolerance * max(1.0, float(np.abs(target).max()))
+    )
 
 
 def separable(embeddings: Floats, supports: SupportsLike) -> bool:
-    """Whether words W exist that are equal inside every support and lower by at least one outside it, given h [m, d].
+    """Whether words W exist that are equal inside every support and lower by at least one outside
+    it, given h [m, d].
 
     >>> separable(np.eye(2), np.eye(2)), separable(np.ones((2, 1)), np.eye(2))
     (True, False)
@@ -64,14 +84,18 @@ def separable(embeddings: Floats, supports: SupportsLike) -> bool:
 
 
 def fixed_margin(embeddings: Floats, supports: SupportsLike) -> Floats | None:
-    """Words W [V, d] that separate the supports with margin one for fixed embeddings, or None if none do.
+    """Words W [V, d] that separate the supports with margin one for fixed embeddings, or None if
+    none do.
 
-    A linear program over V d unknowns (minimising the sum of absolute values): for tens of contexts, not thousands.
+    A linear program over V d unknowns (minimising the sum of absolute values): for tens of
+    contexts, not thousands.
     """
     S = Supports.of(supports)
     H = _checked(embeddings, S)
-    V, d = S.vocabulary, H.shape[1]
-    equal, upper = [], []
+    V = S.vocabulary
+    d = H.shape[1]
+    equal = []
+    upper = []
     for j in range(S.contexts):
         inside = S.indices[S.indptr[j] : S.indptr[j + 1]]
         for z in inside[1:]:
@@ -80,7 +104,8 @@ def fixed_margin(embeddings: Floats, supports: SupportsLike) -> Floats | None:
             upper.append(-_difference(inside[0], v, H[j], V))
     if not upper:
         raise BadInput("Every support covers the whole vocabulary: there is nothing to separate.")
-    A_ub, b_ub = np.array(upper), -np.ones(len(upper))
+    A_ub = np.array(upper)
+    b_ub = -np.ones(len(upper))
     A_eq = np.array(equal) if equal else None
     # w = p - n with p, n >= 0, so that the objective 1ᵀ(p + n) keeps the program bounded.
     found = linprog(
@@ -109,10 +134,13 @@ def _difference(z: int, v: int, h: Floats, V: int) -> Floats:
 
 
 def _equalities(H: Floats, labels: SoftLabels) -> tuple[Floats, Floats]:
-    S, logp = labels.supports, np.log(labels.probability)
-    rows, target = [], []
+    S = labels.supports
+    logp = np.log(labels.probability)
+    rows = []
+    target = []
     for j in range(S.contexts):
-        first, last = S.indptr[j], S.indptr[j + 1]
+        first = S.indptr[j]
+        last = S.indptr[j + 1]
         for entry in range(first + 1, last):
             rows.append(_difference(S.indices[first], S.indices[entry], H[j], S.vocabulary))
             target.append(logp[first] - logp[entry])

@@ -1,4 +1,6 @@
-"""Similarities of two sets of rows, slow and obviously right: matrices of tokens by tokens, explicit regressions."""
+"""Similarities of two sets of rows, slow and obviously right: matrices of tokens by tokens,
+explicit regressions.
+"""
 
 import numpy as np
 from scipy.linalg import orthogonal_procrustes
@@ -8,14 +10,16 @@ from scipy.stats import rankdata
 def hsic(k: np.ndarray, other: np.ndarray) -> float:
     """Song et al. 2012, equation 5, on Gram matrices with zeroed diagonals."""
     n = len(k)
-    k, other = k - np.diag(np.diag(k)), other - np.diag(np.diag(other))
+    k = k - np.diag(np.diag(k))
+    other = other - np.diag(np.diag(other))
     one = np.ones(n)
     first = np.trace(k @ other) + (one @ k @ one) * (one @ other @ one) / ((n - 1) * (n - 2))
     return (first - 2 / (n - 2) * (one @ k @ other @ one)) / (n * (n - 3))
 
 
 def cka(x: np.ndarray, y: np.ndarray) -> float:
-    k, other = x @ x.T, y @ y.T
+    k = x @ x.T
+    other = y @ y.T
     return hsic(k, other) / np.sqrt(hsic(k, k) * hsic(other, other))
 
 
@@ -23,7 +27,9 @@ def procrustes(x: np.ndarray, y: np.ndarray) -> float:
     """1 − d²/2, d the distance of the unit clouds after the best rotation."""
     x, y = (one - one.mean(0) for one in (x, y))
     width = max(x.shape[1], y.shape[1])
-    x, y = (np.pad(one, ((0, 0), (0, width - one.shape[1]))) / np.linalg.norm(one) for one in (x, y))
+    x, y = (
+        np.pad(one, ((0, 0), (0, width - one.shape[1]))) / np.linalg.norm(one) for one in (x, y)
+    )
     turn, _ = orthogonal_procrustes(x, y)
     return 1 - np.linalg.norm(x @ turn - y) ** 2 / 2
 
@@ -45,7 +51,8 @@ def svcca(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def linear(x: np.ndarray, y: np.ndarray) -> float:
-    x, y = x - x.mean(0), y - y.mean(0)
+    x = x - x.mean(0)
+    y = y - y.mean(0)
     fit = x @ np.linalg.lstsq(x, y, rcond=None)[0]
     n, p = x.shape
     return 1 - (1 - (fit**2).sum() / (y**2).sum()) * (n - 1) / (n - p - 1)

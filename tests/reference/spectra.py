@@ -1,4 +1,6 @@
-"""Spectra of weights, slowly: singular values, and the power law of a tail by trying each value as its beginning."""
+"""Spectra of weights, slowly: singular values, and the power law of a tail by trying each value as
+its beginning.
+"""
 
 import numpy as np
 
@@ -8,7 +10,9 @@ def energies(matrix: np.ndarray) -> np.ndarray:
 
 
 def power_law(values: np.ndarray) -> tuple[float, float, int, float]:
-    """Exponent, beginning, number of values, distance: formulas 3.1 and 3.9 of Clauset, Shalizi and Newman (2009)."""
+    """Exponent, beginning, number of values, distance: formulas 3.1 and 3.9 of Clauset, Shalizi and
+    Newman (2009).
+    """
     best = (0.0, 0.0, 0, np.inf)
     for least in sorted(values)[:-1]:
         tail = sorted(value for value in values if value >= least)

@@ -1,4 +1,6 @@
-"""Slow, obviously right versions of what needs pairs, windows and words: one pair at a time where that is affordable."""
+"""Slow, obviously right versions of what needs pairs, windows and words: one pair at a time where
+that is affordable.
+"""
 
 import itertools
 
@@ -29,9 +31,18 @@ def agreement_without(x, removed):
 def contexts(windows):
     """`windows`: a list of [n_w, d]."""
     within = [cosine(a, b) for w in windows for a, b in itertools.permutations(w, 2)]
-    between = [cosine(a, b) for u, v in itertools.permutations(range(len(windows)), 2) for a in windows[u] for b in windows[v]]
+    between = [
+        cosine(a, b)
+        for u, v in itertools.permutations(range(len(windows)), 2)
+        for a in windows[u]
+        for b in windows[v]
+    ]
     intra = [np.mean([cosine(w.mean(0), row) for row in w]) for w in windows]
-    return {"within_cosine": np.mean(within), "between_cosine": np.mean(between), "intra_similarity": np.mean(intra)}
+    return {
+        "within_cosine": np.mean(within),
+        "between_cosine": np.mean(between),
+        "intra_similarity": np.mean(intra),
+    }
 
 
 def self_similarity(x, labels, least):

@@ -1,7 +1,8 @@
 """What is computed and kept: one function a case, each returning name -> number, list or array.
 
-This is the only file here that knows headscan's interface. Where the interface changes, its calls change here; the
-names and the numbers stay. Everything is seeded and runs on one thread: the order of a sum depends on the threads.
+This is the only file here that knows headscan's interface. Where the interface changes, its calls
+change here; the names and the numbers stay. Everything is seeded and runs on one thread: the order
+of a sum depends on the threads.
 """
 
 import functools
@@ -74,12 +75,19 @@ def _scanned(result: Any) -> Numbers:
     counted |= {"dropped_tokens": account["dropped"], "unknown_tokens": account["unknown"]}
     numbers |= flat("text", counted)
     for model, shown in document["pictures"].items():
-        numbers |= flat(f"picture/{model}", {name: shown[name] for name in ("id", "position", "frequency")})
+        numbers |= flat(
+            f"picture/{model}", {name: shown[name] for name in ("id", "position", "frequency")}
+        )
     return numbers | flat("arrays", result.arrays)
 
 
 def _place(table: str, row: Any) -> str:
-    parts = [row["model"], row["site"], row.get("null"), f"{table}.{row['set']}" if row.get("set") else table]
+    parts = [
+        row["model"],
+        row["site"],
+        row.get("null"),
+        f"{table}.{row['set']}" if row.get("set") else table,
+    ]
     return "/".join(part for part in parts if part)
 
 
@@ -90,27 +98,44 @@ MEASURES = "rankme,drift,alignment,attention,axis,collapse,dimension,frequency,h
 @case
 def scan() -> Numbers:
     models = ["gpt-vanilla", "gpt-headless"]
-    return _scanned(headscan.scan(models, "stories", context=64, max_tokens=6400, null=True, measures=MEASURES))
+    return _scanned(
+        headscan.scan(models, "stories", context=64, max_tokens=6400, null=True, measures=MEASURES)
+    )
 
 
 @case
 def scan_skip_first() -> Numbers:
     models = ["gpt-vanilla-early", "gpt-headless-early"]
     return _scanned(
-        headscan.scan(models, "stories", context=64, max_tokens=6400, skip_first=1, documents="paragraphs", sample=50)
+        headscan.scan(
+            models,
+            "stories",
+            context=64,
+            max_tokens=6400,
+            skip_first=1,
+            documents="paragraphs",
+            sample=50,
+        )
     )
 
 
 @case
 def scan_alignment() -> Numbers:
-    return _scanned(headscan.scan("gpt-headless-early", "stories", context=64, max_tokens=3200, measures="alignment"))
+    return _scanned(
+        headscan.scan(
+            "gpt-headless-early", "stories", context=64, max_tokens=3200, measures="alignment"
+        )
+    )
 
 
 # Counts
 
 
 def _counted(found: Any) -> Numbers:
-    numbers = {name: sha256(np.asarray(getattr(found, name))) for name in ("contexts", "indptr", "indices", "counts")}
+    numbers = {
+        name: sha256(np.asarray(getattr(found, name)))
+        for name in ("contexts", "indptr", "indices", "counts")
+    }
     return numbers | {
         "contexts_found": len(found.indptr) - 1,
         "entries": len(found.indices),
@@ -135,7 +160,9 @@ def counts() -> Numbers:
                 store, _ = store_text("stories", cutter, Reading(documents="paragraphs"))
                 found = count_tokens(store, Counting(order=order, min_count=least))
                 numbers |= prefixed(f"{name}/order-{order}/at-least-{least}", _counted(found))
-        found = count_tokens(store_text("stories", cutter, Reading(max_tokens=20_000))[0], Counting(order=2))
+        found = count_tokens(
+            store_text("stories", cutter, Reading(max_tokens=20_000))[0], Counting(order=2)
+        )
         numbers |= prefixed(f"{name}/order-2/whole/20000-tokens", _counted(found))
     return numbers
 
@@ -145,18 +172,31 @@ def counts() -> Numbers:
 
 @case
 def ntp() -> Numbers:
-    result = headscan.ntp.run("stories", order=2, tokenizer="bytes", max_tokens=6000, documents="paragraphs", groups=4)
+    result = headscan.ntp.run(
+        "stories", order=2, tokenizer="bytes", max_tokens=6000, documents="paragraphs", groups=4
+    )
     document = result.document
     names = (
-        "tokens", "contexts", "supports", "entropy_bound", "single_successor_share", "data", "certificate", "solution",
+        "tokens",
+        "contexts",
+        "supports",
+        "entropy_bound",
+        "single_successor_share",
+        "data",
+        "certificate",
+        "solution",
         "uncertainty",
-    )  # fmt: skip
+    )
     numbers: Numbers = {}
     for name in names:
         numbers |= flat(name, document[name])
     numbers |= flat("axes", [axis["strength"] for axis in document["axes"]])
-    numbers |= flat("cost", {name: document["cost"][name] for name in ("rows", "columns", "multiplications")})
-    return numbers | flat("arrays", {name: result.arrays[name] for name in ("sigma", "sigma_centred")})
+    numbers |= flat(
+        "cost", {name: document["cost"][name] for name in ("rows", "columns", "multiplications")}
+    )
+    return numbers | flat(
+        "arrays", {name: result.arrays[name] for name in ("sigma", "sigma_centred")}
+    )
 
 
 @case
@@ -167,7 +207,9 @@ def ntp_prediction() -> Numbers:
     from headscan.text.source import Counting, Reading
 
     reading = Reading(documents="paragraphs", max_tokens=6000)
-    found = count_tokens(store_text("stories", load_tokenizer("bytes"), reading)[0], Counting(order=1))
+    found = count_tokens(
+        store_text("stories", load_tokenizer("bytes"), reading)[0], Counting(order=1)
+    )
     prediction = predict(found.matrix(), gap=1e-8)
     numbers = _solved(prediction.solution) | flat("sparse", prediction.sparse)
     numbers |= flat("spectrum", np.asarray(prediction.spectrum.sigma))
@@ -180,10 +222,17 @@ def _solved(solution: Any) -> Numbers:
     names = ("primal", "dual", "gap", "rank", "iterations", "converged", "penalty")
     numbers = {name: getattr(solution, name) for name in names}
     distinct = np.asarray(solution.distinct_logits)
-    numbers |= {"supports": solution.distinct.contexts, "logits_norm": float(np.sqrt((solution.logits**2).sum()))}
+    numbers |= {
+        "supports": solution.distinct.contexts,
+        "logits_norm": float(np.sqrt((solution.logits**2).sum())),
+    }
     numbers |= {"inverse": sha256(solution.inverse), "weights": sha256(solution.weights)}
     singular = np.linalg.svd(np.sqrt(solution.weights)[:, None] * distinct, compute_uv=False)
-    return numbers | {"logits": distinct[:40], "dual_logits": solution.distinct_dual[:40], "singular": singular}
+    return numbers | {
+        "logits": distinct[:40],
+        "dual_logits": solution.distinct_dual[:40],
+        "singular": singular,
+    }
 
 
 def _problems() -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
@@ -194,7 +243,11 @@ def _problems() -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
         chance = 1 / np.arange(1, vocabulary + 1)
         supports = np.zeros((contexts, vocabulary), dtype=bool)
         for row in supports:
-            row[draw.choice(vocabulary, draw.integers(1, vocabulary // 2 + 1), False, chance / chance.sum())] = True
+            row[
+                draw.choice(
+                    vocabulary, draw.integers(1, vocabulary // 2 + 1), False, chance / chance.sum()
+                )
+            ] = True
         supports[-1] = supports[0]
         problems[f"random-{seed}"] = supports, draw.uniform(0.5, 3, contexts) if seed % 2 else None
     nested = np.tril(np.ones((8, 9), dtype=bool))
@@ -217,7 +270,9 @@ def svm() -> Numbers:
 
     numbers: Numbers = {}
     for name, (supports, weights) in _problems().items():
-        numbers |= prefixed(name, _solved(solve(supports, weights=weights, gap=1e-8, max_iterations=2000)))
+        numbers |= prefixed(
+            name, _solved(solve(supports, weights=weights, gap=1e-8, max_iterations=2000))
+        )
     return numbers
 
 
@@ -228,10 +283,21 @@ def _inverted(result: Any) -> Numbers:
     """Tokens, residuals, margins, evaluations and verdicts of each prompt."""
     numbers: Numbers = {}
     for number, prompt in enumerate(result.document["prompts"]):
-        names = ("tokens", "recovered", "token_accuracy", "verdict", "verdicts", "evaluations", "evaluations_per_token")
+        names = (
+            "tokens",
+            "recovered",
+            "token_accuracy",
+            "verdict",
+            "verdicts",
+            "evaluations",
+            "evaluations_per_token",
+        )
         found = {name: prompt[name] for name in (*names, "passes", "top", "known")}
         proof = prompt["certificate"]
-        found |= {name: proof[name] for name in ("residual", "residuals", "tolerance", "margin", "margins", "unseen")}
+        found |= {
+            name: proof[name]
+            for name in ("residual", "residuals", "tolerance", "margin", "margins", "unseen")
+        }
         found["equivalent"] = [len(rivals) for rivals in proof["equivalent"]]
         numbers |= flat(f"prompt-{number}", found)
     return numbers | flat("token_accuracy", result.document["token_accuracy"])
@@ -240,7 +306,10 @@ def _inverted(result: Any) -> Numbers:
 @case
 def inversion_exact() -> Numbers:
     numbers: Numbers = {}
-    for model, sites in (("gpt-vanilla", ("embedding", "block.0", "block.3")), ("gpt-headless-early", ("block.3",))):
+    for model, sites in (
+        ("gpt-vanilla", ("embedding", "block.0", "block.3")),
+        ("gpt-headless-early", ("block.3",)),
+    ):
         for site in sites:
             found = headscan.invert(lens_of(model), PROMPTS, at=site, method="exact")
             numbers |= prefixed(f"{model}/{site}", _inverted(found))
@@ -250,7 +319,11 @@ def inversion_exact() -> Numbers:
 @case
 def inversion_joint() -> Numbers:
     method = Joint(restarts=2, steps=40, budget=4000)
-    return _inverted(headscan.invert(lens_of("gpt-vanilla-early"), "The sky is blue.", at="block.1", method=method))
+    return _inverted(
+        headscan.invert(
+            lens_of("gpt-vanilla-early"), "The sky is blue.", at="block.1", method=method
+        )
+    )
 
 
 @case
@@ -273,22 +346,32 @@ def attribution() -> Numbers:
     numbers = flat("scores", result.arrays)
     words = ("method", "parameters", "words")
     for found in result.document["maps"]:
-        own = {name: value for name, value in found.items() if name not in words and value is not None}
+        own = {
+            name: value for name, value in found.items() if name not in words and value is not None
+        }
         numbers |= flat(found["method"], own)
-    numbers |= flat("target", result.document["target"]["ids"]) | flat("ids", result.document["ids"])
+    numbers |= flat("target", result.document["target"]["ids"]) | flat(
+        "ids", result.document["ids"]
+    )
     step = result.document["steps"][0]
-    return numbers | flat("step", {name: step[name] for name in ("position", "value", "probability")})
+    return numbers | flat(
+        "step", {name: step[name] for name in ("position", "value", "probability")}
+    )
 
 
 @case
 def flow() -> Numbers:
-    result = headscan.flow.run(lens_of("gpt-vanilla-early"), "Tom saw a", at=["block.0", "block.3"], trials=3)
+    result = headscan.flow.run(
+        lens_of("gpt-vanilla-early"), "Tom saw a", at=["block.0", "block.3"], trials=3
+    )
     names = ("leak", "recoverable", "margin")
     numbers = flat("arrays", {name: result.arrays[name] for name in names})
     for part in result.document["parts"]:
         numbers |= flat("noise", part["noise"]) | flat("candidates", part["candidates"])
         for site in part["sites"]:
-            numbers |= flat(site["site"], {name: value for name, value in site.items() if name != "site"})
+            numbers |= flat(
+                site["site"], {name: value for name, value in site.items() if name != "site"}
+            )
     return numbers
 
 
@@ -301,7 +384,9 @@ def _story() -> str:
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
     words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(120)]
     weights = [1 / (rank + 2) for rank in range(len(words))]
-    return "\n".join(" ".join(draw.choices(words, weights, k=draw.randint(4, 9))) + "." for _ in range(800))
+    return "\n".join(
+        " ".join(draw.choices(words, weights, k=draw.randint(4, 9))) + "." for _ in range(800)
+    )
 
 
 @case
@@ -314,13 +399,23 @@ def training() -> Numbers:
             text = Path(folder) / "story.txt"
             text.write_text(_story())
             result = train(
-                recipe_of("gpt").but(rate=1e-3, warmup=2), str(text), out=Path(folder) / "out", objective=objective, steps=12,
-                batch=4, context=16, vocabulary=300, geometry_every=0, seed=0,
+                recipe_of("gpt").but(rate=1e-3, warmup=2),
+                str(text),
+                out=Path(folder) / "out",
+                objective=objective,
+                steps=12,
+                batch=4,
+                context=16,
+                vocabulary=300,
+                geometry_every=0,
+                seed=0,
                 trainer={"logging_steps": 1, "save_strategy": "no"},
-            )  # fmt: skip
+            )
         curve = result.document["curve"]
         for name in ("loss", "floor_corrected_loss", "in_batch_accuracy", "learning_rate"):
-            numbers |= flat(f"{objective}/{name}", [entry[name] for entry in curve if name in entry])
+            numbers |= flat(
+                f"{objective}/{name}", [entry[name] for entry in curve if name in entry]
+            )
         numbers |= flat(f"{objective}/heldout", result.document["heldout"])
     return numbers
 
@@ -341,10 +436,16 @@ def contrastive_loss() -> Numbers:
             "cosine": {"normalize": True, "temperature": 0.2},
             "pool": {"pool": pool, "temperature": 2.0},
         }.items():
-            here, there = hidden.clone().requires_grad_(), table.clone().requires_grad_()
+            here = hidden.clone().requires_grad_()
+            there = table.clone().requires_grad_()
             rows = cwt_loss(here, there, targets, form, reduction="none", chunk=8, **options)
             loss = cwt_loss(here, there, targets, form, chunk=8, **options)
             loss.backward()
-            found = {"loss": loss.item(), "rows": rows, "hidden_gradient": here.grad, "table_gradient": there.grad}
+            found = {
+                "loss": loss.item(),
+                "rows": rows,
+                "hidden_gradient": here.grad,
+                "table_gradient": there.grad,
+            }
             numbers |= flat(f"{form}/{name}", found)
     return numbers

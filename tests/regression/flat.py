@@ -20,10 +20,23 @@ from threadpoolctl import threadpool_info
 __all__ = ["ARRAYS", "NUMBERS", "environment", "flat", "prefixed", "read", "sha256", "write"]
 
 HERE = Path(__file__).parent
-NUMBERS, ARRAYS = HERE / "numbers.json.gz", HERE / "numbers.safetensors"
+NUMBERS = HERE / "numbers.json.gz"
+ARRAYS = HERE / "numbers.safetensors"
 LONG = 16  # longer lists of numbers are kept as arrays
-# What differs from run to run or from place to place, or is wording, and so is no number to be kept.
-LEFT_OUT = {"seconds", "started", "versions", "command", "notes", "memory", "threads", "device", "source", "headscan"}
+# What differs from run to run or from place to place, or is wording, and so is no number to be
+# kept.
+LEFT_OUT = {
+    "seconds",
+    "started",
+    "versions",
+    "command",
+    "notes",
+    "memory",
+    "threads",
+    "device",
+    "source",
+    "headscan",
+}
 # The texts that are findings of their own; all others are words, which may be improved.
 KEPT_TEXTS = {"verdict", "verdicts"}
 
@@ -43,7 +56,8 @@ def prefixed(prefix: str, numbers: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def flat(prefix: str, value: Any) -> dict[str, Value]:
-    """Every number of nested mappings, lists and arrays, by its path; texts only where they are findings.
+    """Every number of nested mappings, lists and arrays, by its path; texts only where they are
+    findings.
 
     >>> flat("a", {"b": [1.5, 2.0], "verdict": "unique", "title": "words", "c": [{"d": None}]})
     {'a/b': [1.5, 2.0], 'a/verdict': 'unique', 'a/c/0/d': None}
@@ -56,7 +70,9 @@ def flat(prefix: str, value: Any) -> dict[str, Value]:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, Mapping):
-        return {key: one for part in value for key, one in flat(f"{prefix}/{part}", value[part]).items()}
+        return {
+            key: one for part in value for key, one in flat(f"{prefix}/{part}", value[part]).items()
+        }
     if isinstance(value, np.ndarray):
         return {prefix: value}
     if isinstance(value, list | tuple):
@@ -65,7 +81,11 @@ def flat(prefix: str, value: Any) -> dict[str, Value]:
             return {prefix: np.array(numbers) if len(numbers) > LONG else numbers}
         if value and all(isinstance(one, str) for one in value):
             return {prefix: list(value)} if name in KEPT_TEXTS else {}
-        return {key: one for k, part in enumerate(value) for key, one in flat(f"{prefix}/{k}", part).items()}
+        return {
+            key: one
+            for k, part in enumerate(value)
+            for key, one in flat(f"{prefix}/{k}", part).items()
+        }
     if isinstance(value, str):
         return {prefix: value} if name in KEPT_TEXTS else {}
     if isinstance(value, float) and not math.isfinite(value):
@@ -77,11 +97,20 @@ def flat(prefix: str, value: Any) -> dict[str, Value]:
 
 def environment() -> dict[str, str]:
     """What the last bits of a number depend on beside the program."""
-    # Those of numpy and scipy: other packages bring libraries of their own, which none of the numbers comes from.
+    # Those of numpy and scipy: other packages bring libraries of their own, which none of the
+    # numbers comes from.
     own = (f"{os.sep}numpy.libs{os.sep}", f"{os.sep}scipy.libs{os.sep}")
-    pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas" and any(at in pool["filepath"] for at in own)]
-    blas = {f"{pool['internal_api']} {pool['version']} {pool.get('architecture')}" for pool in pools}
-    return {name: version(name) for name in ("torch", "numpy", "scipy", "transformers", "tokenizers")} | {
+    pools = [
+        pool
+        for pool in threadpool_info()
+        if pool["user_api"] == "blas" and any(at in pool["filepath"] for at in own)
+    ]
+    blas = {
+        f"{pool['internal_api']} {pool['version']} {pool.get('architecture')}" for pool in pools
+    }
+    return {
+        name: version(name) for name in ("torch", "numpy", "scipy", "transformers", "tokenizers")
+    } | {
         "machine": platform.machine(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
         "kernels": ", ".join(sorted(blas)),
@@ -89,10 +118,21 @@ def environment() -> dict[str, str]:
 
 
 def write(numbers: Mapping[str, Value]) -> None:
-    """Keep the numbers: arrays in one file, everything else in the other. The same numbers give the same bytes."""
-    arrays = {name: np.ascontiguousarray(value) for name, value in numbers.items() if isinstance(value, np.ndarray)}
+    """Keep the numbers: arrays in one file, everything else in the other. The same numbers give the
+    same bytes.
+    """
+    arrays = {
+        name: np.ascontiguousarray(value)
+        for name, value in numbers.items()
+        if isinstance(value, np.ndarray)
+    }
     rest = {name: value for name, value in numbers.items() if not isinstance(value, np.ndarray)}
-    text = json.dumps({"environment": environment(), "numbers": rest}, sort_keys=True, allow_nan=False, separators=(",\n", ":"))
+    text = json.dumps(
+        {"environment": environment(), "numbers": rest},
+        sort_keys=True,
+        allow_nan=False,
+        separators=(",\n", ":"),
+    )
     NUMBERS.write_bytes(gzip.compress(text.encode(), mtime=0))
     ARRAYS.write_bytes(save(dict(sorted(arrays.items()))))
 

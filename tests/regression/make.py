@@ -1,8 +1,10 @@
-"""Make the file of numbers: `OMP_NUM_THREADS=1 python -m tests.regression.make`, from the repository's root.
+"""Make the file of numbers: `OMP_NUM_THREADS=1 python -m tests.regression.make`, from the
+repository's root.
 
-It was made once, with headscan 0.1 (commit 02275fc and the colours of 3c0408d), so that whoever rebuilds a part can see
-that its numbers stayed. Making it again would only prove that the program agrees with itself. Where a number is
-corrected on purpose, name it with the reason in `CORRECTED` of test_numbers.py instead.
+It was made once, with headscan 0.1 (commit 02275fc and the colours of 3c0408d), so that whoever
+rebuilds a part can see that its numbers stayed. Making it again would only prove that the program
+agrees with itself. Where a number is corrected on purpose, name it with the reason in `CORRECTED`
+of test_numbers.py instead.
 """
 
 import sys

@@ -1,9 +1,11 @@
-"""The numbers of headscan 0.1, still the same: geometry, counts, NTP-SVM, inversion, attribution, flow, training.
+"""The numbers of headscan 0.1, still the same: geometry, counts, NTP-SVM, inversion, attribution,
+flow, training.
 
-Where the processor and the BLAS kernels are those that the numbers were made with, every number is compared bit for bit, and
-the tables below are the only ways out; each entry gives its reason. Elsewhere sums are taken in another order: numbers are
-then compared to `KERNELS`, and texts, whole numbers and truth values stay equal. New numbers may appear at any time; those
-that were kept may not go away. `None` stands for "not defined" and may be absent.
+Where the processor and the BLAS kernels are those that the numbers were made with, every number is
+compared bit for bit, and the tables below are the only ways out; each entry gives its reason.
+Elsewhere sums are taken in another order: numbers are then compared to `KERNELS`, and texts, whole
+numbers and truth values stay equal. New numbers may appear at any time; those that were kept may
+not go away. `None` stands for "not defined" and may be absent.
 """
 
 from fnmatch import fnmatchcase
@@ -19,39 +21,78 @@ from tests.regression.flat import environment, read
 TOLERANCES: dict[str, str] = {}
 ROUNDING = 1e-12  # of the largest number of the same name
 
-# Glob of names -> why the number kept was wrong, and where the right one is tested. These are not compared.
+# Glob of names -> why the number kept was wrong, and where the right one is tested. These are not
+# compared.
 SPECTRAL = (
-    "top_direction_share", "effective_rank", "participation_ratio", "isoscore", "rankme", "singular_values",
-)  # fmt: skip
+    "top_direction_share",
+    "effective_rank",
+    "participation_ratio",
+    "isoscore",
+    "rankme",
+    "singular_values",
+)
 DIRECTIONAL = ("average_cosine", "mean_norm", "mean_vector_norm", "drift")
 BOTH = ("", "_without_first")
-ORDER = "the second moment is one sum in the order of the text, no longer the sum of eight blocks' sums"
+ORDER = (
+    "the second moment is one sum in the order of the text, no longer the sum of eight blocks' sums"
+)
 TOLERANCES |= {f"scan*/{name}{suffix}": ORDER for name in SPECTRAL for suffix in BOTH}
-TOLERANCES |= {f"scan*/gaussian/{name}": ORDER for name in ("mean_norm", "mean_vector_norm", "singular_values")}
-TOLERANCES |= {f"scan*/gaussian/{name}_interval": ORDER for name in ("mean_norm", "mean_vector_norm")}
-ABOUT = "the second moment is the scatter about the mean plus the mean's own part; its scatter no longer cancels"
+TOLERANCES |= {
+    f"scan*/gaussian/{name}": ORDER for name in ("mean_norm", "mean_vector_norm", "singular_values")
+}
+TOLERANCES |= {
+    f"scan*/gaussian/{name}_interval": ORDER for name in ("mean_norm", "mean_vector_norm")
+}
+ABOUT = (
+    "the second moment is the scatter about the mean plus the mean's own part; its scatter "
+    "no longer cancels"
+)
 TOLERANCES |= {f"scan*/gaussian/{name}_interval": ABOUT for name in SPECTRAL[:-1]}
 TOLERANCES |= {"scan*/arrays/picture_share/*": ORDER}
-BY_LABEL = "classes are added up in the order of their labels, so that a resumed run adds in the same"
+BY_LABEL = (
+    "classes are added up in the order of their labels, so that a resumed run adds in the same"
+)
 TOLERANCES |= {f"scan*/{probe}/*": BY_LABEL for probe in ("words", "collapse")}
-MERGED = "tokens that stand in the same supports share a column, whose sums are taken in another order"
+MERGED = (
+    "tokens that stand in the same supports share a column, whose sums are taken in another order"
+)
 MERGED_IN = (
-    "ntp/axes", "ntp/solution/*_cosine",
-    "ntp/arrays/*", "ntp/uncertainty/*/word_gram_cosine*", "ntp-prediction/gram", "ntp-prediction/spectrum", "*/dual_logits",
-)  # fmt: skip
+    "ntp/axes",
+    "ntp/solution/*_cosine",
+    "ntp/arrays/*",
+    "ntp/uncertainty/*/word_gram_cosine*",
+    "ntp-prediction/gram",
+    "ntp-prediction/spectrum",
+    "*/dual_logits",
+)
 TOLERANCES |= dict.fromkeys(MERGED_IN, MERGED)
-CELLS = "sums of sinks, of first and of other tokens are kept apart and added, where first positions were taken away"
+CELLS = (
+    "sums of sinks, of first and of other tokens are kept apart and added, where first "
+    "positions were taken away"
+)
 TOLERANCES |= {f"scan*/{name}{suffix}": CELLS for name in DIRECTIONAL for suffix in BOTH}
 TOLERANCES |= {"scan*/axis/*": CELLS}
-# The same, for numbers that are differences of float32 outputs: these are compared to that rounding.
-TOLERANCES["ntp/uncertainty/bootstrap/entropy_bound_error"] = "counts are drawn from a table in another order of its rows"
-SUFFIX = "what stands before a changed token is not run again: later margins are 0 where they were rounding, others move by it"
+# The same, for numbers that are differences of float32 outputs: these are compared to that
+# rounding.
+TOLERANCES["ntp/uncertainty/bootstrap/entropy_bound_error"] = (
+    "counts are drawn from a table in another order of its rows"
+)
+SUFFIX = (
+    "what stands before a changed token is not run again: later margins are 0 where they "
+    "were rounding, others move by it"
+)
 SINGLE: dict[str, str] = {"flow/noise": SUFFIX, "flow/arrays/margin": SUFFIX}
-FEWER = "comprehensiveness and sufficiency are gone, so that a packed pass has fewer rows and its float32 sums another order"
+FEWER = (
+    "comprehensiveness and sufficiency are gone, so that a packed pass has fewer rows and "
+    "its float32 sums another order"
+)
 SINGLE |= {f"attribution/*/faithfulness/*{kind}*": FEWER for kind in ("deletion", "insertion")}
 SINGLE |= {"contrastive-loss/fused/*": "torch's fused loss holds 256 rows at a time on a CPU"}
 MORE = "19 random orders of a single prediction, where three could give no p of .05"
-COVER = "0.1's intervals did not cover (review A1); tests/statistics/test_coverage.py holds the new ones"
+COVER = (
+    "0.1's intervals did not cover (review A1); tests/statistics/test_coverage.py holds the "
+    "new ones"
+)
 CORRECTED: dict[str, str] = {
     f"scan*/{place}{name}{suffix}_interval": COVER
     for name in (*SPECTRAL[:-1], *DIRECTIONAL)
@@ -59,13 +100,17 @@ CORRECTED: dict[str, str] = {
     for place in ("block.?/", "final_norm/", "embedding/", "random-init/")
 }
 CORRECTED |= {"attribution/*/faithfulness/random/*": MORE}
-# Where a layer norm or too few ids leave directions without energy: zero in truth, the root of rounding in either order.
+# Where a layer norm or too few ids leave directions without energy: zero in truth, the root of
+# rounding in either order.
 CORRECTED |= {
-    f"scan*/{site}/random-init/singular_values{suffix}": ORDER for suffix in BOTH for site in ("embedding", "final_norm")
+    f"scan*/{site}/random-init/singular_values{suffix}": ORDER
+    for suffix in BOTH
+    for site in ("embedding", "final_norm")
 }
 
-# Certificates: the tolerance is measured, a verdict says no more than was compared, and margins are over every token at the
-# position's own output (before: over single exchanges at all outputs, or the tokens that came next in the order).
+# Certificates: the tolerance is measured, a verdict says no more than was compared, and margins are
+# over every token at the position's own output (before: over single exchanges at all outputs, or
+# the tokens that came next in the order).
 CORRECTED |= {
     "inversion-*/tolerance": "eight times the noise measured at the slice, no constant",
     "inversion-*/verdict": "unique only where every token was compared",
@@ -76,33 +121,48 @@ CORRECTED |= {
     for name in ("margin", "margins")
 }
 
-CORRECTED |= {"inversion-joint/prompt-0/evaluations": "joint search begins at what a linear readout says, which is right here"}
+CORRECTED |= {
+    "inversion-joint/prompt-0/evaluations": "joint search begins at what a linear readout says, "
+    "which is right here"
+}
 
-BLOCKS = "blocks of a text depend on each other over more than one block: the rule for a text that runs on (docs/intervals.md)"
+BLOCKS = (
+    "blocks of a text depend on each other over more than one block: the rule for a text "
+    "that runs on (docs/intervals.md)"
+)
 CORRECTED |= {
     f"scan*/{probe}/*_interval": BLOCKS
     for probe in ("words", "rogue", "sphere", "axis", "dimension", "attention.?", "zipf", "loss")
 }
 UNEQUAL = "Student's degrees of freedom are those of clusters of unequal sizes"
-CORRECTED |= {f"scan*/alignment.*/{name}_interval": UNEQUAL for name in ("alignment", "unrelated", "relative")}
+CORRECTED |= {
+    f"scan*/alignment.*/{name}_interval": UNEQUAL for name in ("alignment", "unrelated", "relative")
+}
 CORRECTED |= {f"scan*/{probe}/*_interval": UNEQUAL for probe in ("collapse", "frequency.?")}
 CORRECTED |= {"scan*/collapse/agreement_interval": BLOCKS}
 CORRECTED |= {"training/*/standard_error": "documents are what varies, not windows (review A11)"}
 
-# Where the processor or the kernels differ, a number may differ by this share of the largest number of the same name. Measured
-# on one processor that was told to be others (OPENBLAS_CORETYPE, ATEN_CPU_CAPABILITY, MKL_CBWR, ONEDNN_MAX_CPU_ISA), of 6,387
-# numbers: 3,867 differ as a Nehalem (SSE only), by at most 2.6e-5; 3,441 as a Haswell (AVX2), by at most 5.5e-6; 357 with
-# Haswell's OpenBLAS alone, by at most 5.5e-8; those of the next table apart. No whole number and no verdict differs.
+# Where the processor or the kernels differ, a number may differ by this share of the largest number
+# of the same name. Measured on one processor that was told to be others (OPENBLAS_CORETYPE,
+# ATEN_CPU_CAPABILITY, MKL_CBWR, ONEDNN_MAX_CPU_ISA), of 6,387 numbers: 3,867 differ as a Nehalem
+# (SSE only), by at most 2.6e-5; 3,441 as a Haswell (AVX2), by at most 5.5e-6; 357 with Haswell's
+# OpenBLAS alone, by at most 5.5e-8; those of the next table apart. No whole number and no verdict
+# differs.
 KERNELS = 1e-4
-# Glob of names -> how far these may be apart there, for they are small differences of larger numbers; and the measured most.
+# Glob of names -> how far these may be apart there, for they are small differences of larger
+# numbers; and the measured most.
 DIFFERENCES: dict[str, float] = {
-    "svm/*/gap": 1e-8,  # what the solver was asked for; 4.5e-15, where two equal objectives leave their rounding
-    "attribution/integrated-gradients/completeness/gap": 1e-5,  # of outputs of 11 in float32; 1.8e-6
-    "attribution/integrated-gradients/completeness/relative_gap": 1e-6,  # the same, relative to the output; 1.6e-7
+    # what the solver was asked for; 4.5e-15, where two equal objectives leave their rounding
+    "svm/*/gap": 1e-8,
+    # of outputs of 11 in float32; 1.8e-6
+    "attribution/integrated-gradients/completeness/gap": 1e-5,
+    # the same, relative to the output; 1.6e-7
+    "attribution/integrated-gradients/completeness/relative_gap": 1e-6,
 }
 
 MADE_WITH, KEPT = read()
-# Other releases may draw or define a number otherwise, whatever the kernels; builds of one release (`2.13.0+cpu`) do not.
+# Other releases may draw or define a number otherwise, whatever the kernels; builds of one release
+# (`2.13.0+cpu`) do not.
 RELEASES = ("torch", "numpy", "scipy", "transformers", "tokenizers")
 
 
@@ -116,14 +176,24 @@ def _same(name: str, kept: Any, found: Any, exact: bool = True) -> bool:
             return False
     elif type(kept) is not type(found) or (isinstance(kept, list) and len(kept) != len(found)):
         return False
-    if not exact and isinstance(kept, str) and isinstance(found, str) and len(kept) == len(found) == 64:
-        return True  # a digest of numbers that other kernels round otherwise: it is compared where the kernels are the same
+    if (
+        not exact
+        and isinstance(kept, str)
+        and isinstance(found, str)
+        and len(kept) == len(found) == 64
+    ):
+        # a digest of numbers that other kernels round otherwise: it is compared where the kernels
+        # are the same
+        return True
     floats = kept is not None and np.asarray(kept).dtype.kind == "f"
     largest = float(np.nanmax(np.abs(kept), initial=0.0)) if floats else 0.0
     bounds = [4 * float(np.finfo(np.float32).eps)] if _named(name, SINGLE) else []
     bounds += [ROUNDING * largest] if floats and _named(name, TOLERANCES) else []
     if floats and not exact:
-        bounds += [KERNELS * largest, *(bound for pattern, bound in DIFFERENCES.items() if fnmatchcase(name, pattern))]
+        bounds += [
+            KERNELS * largest,
+            *(bound for pattern, bound in DIFFERENCES.items() if fnmatchcase(name, pattern)),
+        ]
     if not bounds:
         return bool(np.array_equal(kept, found, equal_nan=floats))
     return bool(np.allclose(kept, found, rtol=0, atol=max(bounds), equal_nan=True))
@@ -132,7 +202,9 @@ def _same(name: str, kept: Any, found: Any, exact: bool = True) -> bool:
 def _difference(name: str, kept: Any, found: Any) -> str:
     if np.shape(kept) == np.shape(found) != () and np.asarray(kept).dtype.kind in "fi":
         apart = np.abs(np.asarray(kept, dtype=float) - np.asarray(found, dtype=float))
-        return f"{name}: up to {np.nanmax(apart):.3g} apart, of at most {np.nanmax(np.abs(kept)):.3g}"
+        return (
+            f"{name}: up to {np.nanmax(apart):.3g} apart, of at most {np.nanmax(np.abs(kept)):.3g}"
+        )
     return f"{name}: {kept!r} was kept, {found!r} is found"
 
 
@@ -144,23 +216,42 @@ def _release(made: str, here: str | None) -> bool:
 @pytest.mark.parametrize("case", CASES)
 def test_numbers_are_those_of_headscan_0_1(case: str) -> None:
     here = environment()
-    other = {name: (made, here.get(name)) for name, made in MADE_WITH.items() if made != here.get(name)}
+    other = {
+        name: (made, here.get(name)) for name, made in MADE_WITH.items() if made != here.get(name)
+    }
     if any(_release(*other[name]) for name in RELEASES if name in other):
         pytest.skip(f"the numbers depend on these releases, (made with, here): {other}")
     kept = {name: value for name, value in KEPT.items() if name.startswith(f"{case}/")}
     assert kept, f"no numbers are kept of {case}"
     found = CASES[case]()
     compared = [name for name in kept if not _named(name, CORRECTED)]
-    wrong = [_difference(n, kept[n], found.get(n)) for n in compared if not _same(n, kept[n], found.get(n), not other)]
+    wrong = [
+        _difference(n, kept[n], found.get(n))
+        for n in compared
+        if not _same(n, kept[n], found.get(n), not other)
+    ]
     how = f"to {KERNELS}, for these differ (made with, here): {other}" if other else "bit for bit"
-    assert not wrong, f"{len(wrong)} of {len(compared)} numbers differ, compared {how}:\n" + "\n".join(wrong[:40])
+    assert not wrong, (
+        f"{len(wrong)} of {len(compared)} numbers differ, compared {how}:\n" + "\n".join(wrong[:40])
+    )
 
 
 def test_other_kernels_change_no_more_than_rounding() -> None:
-    for kept, found in ((2.0, 2.0001), ([1.0, 2e-5], [1.0, 9e-5]), (np.array([0.0, 3.0]), np.array([1e-4, 3.0]))):
+    for kept, found in (
+        (2.0, 2.0001),
+        ([1.0, 2e-5], [1.0, 9e-5]),
+        (np.array([0.0, 3.0]), np.array([1e-4, 3.0])),
+    ):
         assert _same("a", kept, found, exact=False)
         assert not _same("a", kept, found)
-    for kept, found in ((2.0, 2.001), (7, 8), ("unique", "ambiguous"), (True, False), (1.0, None), ([1, 2], [1, 3])):
+    for kept, found in (
+        (2.0, 2.001),
+        (7, 8),
+        ("unique", "ambiguous"),
+        (True, False),
+        (1.0, None),
+        ([1, 2], [1, 3]),
+    ):
         assert not _same("a", kept, found, exact=False)
 
 

@@ -12,10 +12,28 @@ from headscan.text import Windows
 from tests.model.tiny import coverage_script, family
 
 IDS = torch.randint(3, 97, (8, 12), generator=torch.Generator().manual_seed(0))
-KINDS = ("GPT-2", "GPT-NeoX", "OPT", "BLOOM", "Llama", "Gemma 2", "Cohere", "MPT", "Bert", "DistilBert", "ALBERT", "ModernBERT",
-         "T5", "BART", "Mamba", "RWKV")  # fmt: skip
+KINDS = (
+    "GPT-2",
+    "GPT-NeoX",
+    "OPT",
+    "BLOOM",
+    "Llama",
+    "Gemma 2",
+    "Cohere",
+    "MPT",
+    "Bert",
+    "DistilBert",
+    "ALBERT",
+    "ModernBERT",
+    "T5",
+    "BART",
+    "Mamba",
+    "RWKV",
+)
 WITH_HEAD = [
-    row for row in coverage_script().FAMILIES if row.name.startswith(KINDS) and "bare" not in row.name and "alone" not in row.name
+    row
+    for row in coverage_script().FAMILIES
+    if row.name.startswith(KINDS) and "bare" not in row.name and "alone" not in row.name
 ]
 
 
@@ -32,7 +50,8 @@ def coned(row):
 
 def head_input(lens, ids):
     """What the head multiplies [n, d]."""
-    layer, seen = lens.model.get_output_embeddings(), []
+    layer = lens.model.get_output_embeddings()
+    seen = []
     handle = layer.register_forward_pre_hook(lambda _, given: seen.append(given[0].detach()))
     lens.run(ids, sites="head")
     handle.remove()
@@ -50,7 +69,9 @@ def test_logits_stay_and_the_mean_goes(row):
     assert (logits - wanted).abs().max() <= 2e-5 * wanted.abs().max()
     x = head_input(found, IDS)
     assert x.mean(0).norm() <= 1e-5 * x.norm(dim=-1).mean()
-    assert found.output_embeddings is lens.output_embeddings or torch.equal(found.output_embeddings, lens.output_embeddings)
+    assert found.output_embeddings is lens.output_embeddings or torch.equal(
+        found.output_embeddings, lens.output_embeddings
+    )
     assert all(torch.equal(p, before[name]) for name, p in lens.model.state_dict().items())
 
 
@@ -65,7 +86,9 @@ def test_a_specimen_loses_its_cone_at_the_head_and_keeps_its_logits():
     assert cosine[0] > 0.05
     assert abs(cosine[1]) < 0.03
     assert found.model.get_output_embeddings().bias is not None
-    assert found.output_embeddings.data_ptr() == lens.output_embeddings.data_ptr()  # shared, and tied as before
+    assert (
+        found.output_embeddings.data_ptr() == lens.output_embeddings.data_ptr()
+    )  # shared, and tied as before
 
 
 def test_a_live_model_gives_a_live_model():
@@ -82,7 +105,9 @@ def test_on_the_stream_nothing_is_free_but_the_vector_of_ones_before_layer_norms
 
     def moved(by):
         handle = lens.tap("block.0").module.register_forward_hook(
-            lambda _, given, output: (output[0] + by, *output[1:]) if isinstance(output, tuple) else output + by
+            lambda _, given, output: (
+                (output[0] + by, *output[1:]) if isinstance(output, tuple) else output + by
+            )
         )
         found = lens.run(IDS, sites="head")["head"]
         handle.remove()
@@ -93,7 +118,9 @@ def test_on_the_stream_nothing_is_free_but_the_vector_of_ones_before_layer_norms
     for _ in range(5):
         by = torch.randn(width, generator=generator, dtype=torch.float64)
         assert moved(by) > 1e-3
-        if along_ones:  # what is left of a vector without its part along ones still changes the logits
+        if (
+            along_ones
+        ):  # what is left of a vector without its part along ones still changes the logits
             assert moved(by - by.mean()) > 1e-3
 
 

@@ -1,4 +1,6 @@
-"""The verb `remedy`: judged against loops that are obviously right, exported to what the real libraries read."""
+"""The verb `remedy`: judged against loops that are obviously right, exported to what the real
+libraries read.
+"""
 
 import csv
 
@@ -17,10 +19,19 @@ def slow_ranks(vectors, pairs):
     """One query at a time, one item at a time."""
     found = []
     for query, answer in zip(pairs.queries, pairs.answers, strict=True):
-        others = [a for q, a in zip(pairs.queries, pairs.answers, strict=True) if q == query and a != answer]
+        others = [
+            a
+            for q, a in zip(pairs.queries, pairs.answers, strict=True)
+            if q == query and a != answer
+        ]
 
         def cosine(item, query=query):
-            return vectors[query] @ vectors[item] / np.linalg.norm(vectors[query]) / np.linalg.norm(vectors[item])
+            return (
+                vectors[query]
+                @ vectors[item]
+                / np.linalg.norm(vectors[query])
+                / np.linalg.norm(vectors[item])
+            )
 
         in_the_way = [item for item in pairs.items if item not in (query, answer, *others)]
         found.append(1 + sum(cosine(item) >= cosine(answer) for item in in_the_way))
@@ -41,21 +52,26 @@ def test_ranks_are_those_of_a_loop():
     rng = np.random.default_rng(0)
     vectors = rng.standard_normal((40, 5))
     vectors[7] = 2 * vectors[3]  # as near as the partner: it counts as nearer
-    pairs = HeldOutPairs("x", np.array([0, 0, 1, 20]), np.array([3, 9, 3, 21]), np.arange(3, 40), np.arange(4))
+    pairs = HeldOutPairs(
+        "x", np.array([0, 0, 1, 20]), np.array([3, 9, 3, 21]), np.arange(3, 40), np.arange(4)
+    )
     assert ranks(vectors, pairs).tolist() == slow_ranks(vectors, pairs)
     assert ranks(np.zeros((40, 5)), pairs).min() > 30, "all on one point is no success"
 
 
 def test_an_interval_of_a_gain_covers_and_is_never_clear_of_nothing():
-    """True gain .05 of 200 queries, a tenth of which changes anyhow: 95 % of the intervals hold it, to the
-    sampling error of 1,000 draws; of no gain, too."""
+    """True gain .05 of 200 queries, a tenth of which changes anyhow: 95 % of the intervals hold it,
+    to the sampling error of 1,000 draws; of no gain, too.
+    """
     rng = np.random.default_rng(0)
     for truth in (0.0, 0.05):
         inside = 0
         for _ in range(1000):
             draw = rng.random((2, 200))
-            won, lost = draw[0] < 0.1 + truth, draw[1] < 0.1
-            before, after = lost & ~won, won & ~lost
+            won = draw[0] < 0.1 + truth
+            lost = draw[1] < 0.1
+            before = lost & ~won
+            after = won & ~lost
             low, high = gain(before, after, np.arange(200), level=0.95)[1]
             expected = (0.1 + truth) * 0.9 - 0.1 * (0.9 - truth)
             inside += low <= expected <= high
@@ -66,20 +82,30 @@ def test_a_column_is_cured_and_rewritten(cone, tmp_path):
     column, partners = (rows.astype(np.float32) for rows in cone)
     kind = pa.list_(pa.float32(), 12)
     table = pa.table(
-        {"name": [f"n{k}" for k in range(900)], "v": pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), type=kind)}
+        {
+            "name": [f"n{k}" for k in range(900)],
+            "v": pa.FixedSizeListArray.from_arrays(pa.array(column.ravel()), type=kind),
+        }
     )
     pq.write_table(table, tmp_path / "column.parquet", row_group_size=100)
     np.save(tmp_path / "partners.npy", partners)
     result = headscan.remedy(
-        tmp_path / "column.parquet", partners=tmp_path / "partners.npy", held_out=400, out=tmp_path / "out",
-        formats="dense,column", against=tmp_path / "column.parquet",
-    )  # fmt: skip
-    plain, best = result.row("none"), result.exported[0].remedy
+        tmp_path / "column.parquet",
+        partners=tmp_path / "partners.npy",
+        held_out=400,
+        out=tmp_path / "out",
+        formats="dense,column",
+        against=tmp_path / "column.parquet",
+    )
+    plain = result.row("none")
+    best = result.exported[0].remedy
     assert plain.number("recall_at_1") < 0.3
     row = result.row(best)
     assert row.interval("recall_at_1_gain")[0] > 0
     assert result.findings[0].name == "HELPS"
-    assert row.number("recall_at_1") - plain.number("recall_at_1") == pytest.approx(row.number("recall_at_1_gain"))
+    assert row.number("recall_at_1") - plain.number("recall_at_1") == pytest.approx(
+        row.number("recall_at_1_gain")
+    )
     assert result.fitted + result.held_out == 900
     remedy = Remedy.load(tmp_path / "out" / "remedy")
     again = pq.read_table(tmp_path / "out" / "column.parquet")
@@ -95,7 +121,9 @@ def test_a_column_is_cured_and_rewritten(cone, tmp_path):
 
 
 def test_scikit_learn_takes_the_transformer(cone, tmp_path):
-    pytest.importorskip("sklearn", reason="scikit-learn is not installed: its transformer is NOT tried")
+    pytest.importorskip(
+        "sklearn", reason="scikit-learn is not installed: its transformer is NOT tried"
+    )
     from sklearn.decomposition import PCA
     from sklearn.pipeline import make_pipeline
     from sklearn.utils.estimator_checks import check_estimator
@@ -106,10 +134,17 @@ def test_scikit_learn_takes_the_transformer(cone, tmp_path):
         check_estimator(RemedyTransformer(name))
     made = RemedyTransformer("whiten", {"keep": 3}).fit(cone[0])
     assert made.transform(cone[0]).shape == (900, 3)
-    assert list(made.get_feature_names_out()) == ["remedytransformer0", "remedytransformer1", "remedytransformer2"]
+    assert list(made.get_feature_names_out()) == [
+        "remedytransformer0",
+        "remedytransformer1",
+        "remedytransformer2",
+    ]
     loaded = RemedyTransformer.load(made.remedy_.save(tmp_path / "kept"))
     np.testing.assert_allclose(loaded.transform(cone[0]), made.transform(cone[0]), atol=1e-4)
-    assert make_pipeline(RemedyTransformer("centre"), PCA(2)).fit_transform(cone[0]).shape == (900, 2)
+    assert make_pipeline(RemedyTransformer("centre"), PCA(2)).fit_transform(cone[0]).shape == (
+        900,
+        2,
+    )
 
 
 def test_drift_sees_what_changed():
@@ -146,10 +181,17 @@ def test_a_model_is_judged_by_pairs_that_nothing_was_fitted_on(tmp_path):
         for k in range(120):
             one = f"The {nouns[k % 10]} saw {k} red {nouns[k // 12]}s."
             csv.writer(file).writerow([one, one.replace("saw", "found"), 5.0 if k % 3 else 1.0])
-    result = headscan.remedy("gpt-vanilla", pairs=[tmp_path / "pairs.csv"], remedies="centre,whiten-shrunk", site="block.1")
+    result = headscan.remedy(
+        "gpt-vanilla",
+        pairs=[tmp_path / "pairs.csv"],
+        remedies="centre,whiten-shrunk",
+        site="block.1",
+    )
     plain = result.row("none", "pairs")
     assert plain["queries"] <= 80 * 0.7
-    assert plain["items"] > plain["queries"], "the scored pairs that are no paraphrases are in the way"
+    assert plain["items"] > plain["queries"], (
+        "the scored pairs that are no paraphrases are in the way"
+    )
     assert plain.interval("spearman") is not None
     assert result.held_out + result.fitted == 240
     assert {one.name for one in result.findings} <= {"HELPS", "NO_HELP", "HARMS", "FEW"}
@@ -163,7 +205,9 @@ def test_bad_input_is_one_sentence(tmp_path, cone):
     nan[5, 5] = np.nan
     np.save(tmp_path / "nan.npy", nan)
     a = str(tmp_path / "a.npy")
-    headscan.states.run("gpt-vanilla-early", "stories", sites="block.3", max_tokens=512, out=tmp_path / "one")
+    headscan.states.run(
+        "gpt-vanilla-early", "stories", sites="block.3", max_tokens=512, out=tmp_path / "one"
+    )
     for options, words in [
         ({"source": str(tmp_path / "one")}, "vectors of too few documents .*: 512 vectors in all"),
         ({"source": cone[0][:1]}, "too few vectors"),

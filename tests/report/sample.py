@@ -1,7 +1,9 @@
-"""A document as `scan` makes it, from seeded random numbers with a plausible cone: what the pages are tested on.
+"""A document as `scan` makes it, from seeded random numbers with a plausible cone: what the pages
+are tested on.
 
-The clouds are drawn in a modest width, and every number in the document is computed from them by the formulas of the
-contract, so that the numbers, the spectra and the pictures agree with one another as they do in a real scan.
+The clouds are drawn in a modest width, and every number in the document is computed from them by
+the formulas of the contract, so that the numbers, the spectra and the pictures agree with one
+another as they do in a real scan.
 """
 
 import zlib
@@ -23,75 +25,154 @@ red cone pizza story park day one very wanted her his with then asked mum friend
 
 MEASURES = {
     "average_cosine": {
-        "title": "Average cosine", "group": "cones", "range": (-1, 1), "column": "average cosine",
-        "sentence": "The mean cosine between two different tokens: 0 for a round cloud, 1 when all point the same way.",
-        "formula": "(‖Σû‖² − n) / (n(n − 1))", "source": "Ethayarajh 2019, doi:10.18653/v1/D19-1006",
+        "title": "Average cosine",
+        "group": "cones",
+        "range": (-1, 1),
+        "column": "average cosine",
+        "sentence": "The mean cosine between two different tokens: 0 for a round cloud, 1 when "
+        "all point the same way.",
+        "formula": "(‖Σû‖² − n) / (n(n − 1))",
+        "source": "Ethayarajh 2019, doi:10.18653/v1/D19-1006",
     },
     "mean_norm": {
-        "title": "Mean norm", "group": "norms", "range": (0, None), "column": "mean\nnorm",
-        "sentence": "How long a token's vector is, on average.", "formula": "Σ‖x‖ / n", "source": "",
+        "title": "Mean norm",
+        "group": "norms",
+        "range": (0, None),
+        "column": "mean\nnorm",
+        "sentence": "How long a token's vector is, on average.",
+        "formula": "Σ‖x‖ / n",
+        "source": "",
     },
     "mean_vector_norm": {
-        "title": "Norm of the mean vector", "group": "norms", "range": (0, None),
-        "sentence": "How long the vector is that all tokens share.", "formula": "‖Σx‖ / n", "source": "",
+        "title": "Norm of the mean vector",
+        "group": "norms",
+        "range": (0, None),
+        "sentence": "How long the vector is that all tokens share.",
+        "formula": "‖Σx‖ / n",
+        "source": "",
     },
     "top_direction_share": {
-        "title": "Top-direction share", "group": "spectra", "range": (0, 1), "column": "top\nshare", "multiple": True,
+        "title": "Top-direction share",
+        "group": "spectra",
+        "range": (0, 1),
+        "column": "top\nshare",
+        "multiple": True,
         "sentence": "The part of all squared length that lies on one single direction.",
-        "formula": "σ₁² / Σσ²", "source": "uncentred second moment",
+        "formula": "σ₁² / Σσ²",
+        "source": "uncentred second moment",
     },
     "effective_rank": {
-        "title": "Effective rank", "group": "spectra", "range": (1, None), "column": "eff.\nrank", "multiple": True,
+        "title": "Effective rank",
+        "group": "spectra",
+        "range": (1, None),
+        "column": "eff.\nrank",
+        "multiple": True,
         "sentence": "How many directions the cloud really uses, by the entropy of its spectrum.",
-        "formula": "exp(−Σ pᵢ log pᵢ), pᵢ = σᵢ² / Σσ²", "source": "Roy & Vetterli 2007",
+        "formula": "exp(−Σ pᵢ log pᵢ), pᵢ = σᵢ² / Σσ²",
+        "source": "Roy & Vetterli 2007",
     },
     "participation_ratio": {
-        "title": "Participation ratio", "group": "spectra", "range": (1, None), "column": "part.\nratio", "multiple": True,
+        "title": "Participation ratio",
+        "group": "spectra",
+        "range": (1, None),
+        "column": "part.\nratio",
+        "multiple": True,
         "sentence": "How many directions the cloud uses once its mean is taken away.",
-        "formula": "tr(C)² / ‖C‖²_F", "source": "centred covariance",
+        "formula": "tr(C)² / ‖C‖²_F",
+        "source": "centred covariance",
     },
     "isoscore": {
-        "title": "IsoScore", "group": "spectra", "range": (0, 1), "column": "iso-\nscore", "multiple": True,
+        "title": "IsoScore",
+        "group": "spectra",
+        "range": (0, 1),
+        "column": "iso-\nscore",
+        "multiple": True,
         "sentence": "The participation ratio brought to the range from 0 (a line) to 1 (a ball).",
-        "formula": "(PR − 1) / (d − 1)", "source": "Rudman et al. 2022, doi:10.18653/v1/2022.findings-acl.262",
+        "formula": "(PR − 1) / (d − 1)",
+        "source": "Rudman et al. 2022, doi:10.18653/v1/2022.findings-acl.262",
     },
-}  # fmt: skip
+}
 
 
 def scan(
-    models: tuple[str, ...] = ("tiny-gpt",), *, blocks: int = 6, width: int = 64, tokens: int = 600, cone: float = 0.97,
-    seed: int = 0, nulls: bool = True,
-) -> tuple[dict, dict[str, np.ndarray]]:  # fmt: skip
+    models: tuple[str, ...] = ("tiny-gpt",),
+    *,
+    blocks: int = 6,
+    width: int = 64,
+    tokens: int = 600,
+    cone: float = 0.97,
+    seed: int = 0,
+    nulls: bool = True,
+) -> tuple[dict, dict[str, np.ndarray]]:
     """A document and its arrays; the cone of each further model is wider."""
     document: dict = {
-        "kind": "scan", "headscan": "0.1.0", "protocol": protocol(models, seed), "models": [], "sites": [], "nulls": [],
-        "measures": MEASURES, "findings": [], "pictures": {},
-    }  # fmt: skip
+        "kind": "scan",
+        "headscan": "0.1.0",
+        "protocol": protocol(models, seed),
+        "models": [],
+        "sites": [],
+        "nulls": [],
+        "measures": MEASURES,
+        "findings": [],
+        "pictures": {},
+    }
     arrays: dict[str, np.ndarray] = {}
     for index, name in enumerate(models):
         rng = np.random.default_rng([seed, index])
         last = max(0.08, cone - 0.55 * index)
         document["models"].append(
-            {"name": name, "architecture": "gpt2" if index == 0 else "bert", "model_class": "GPT2LMHeadModel",
-             "parameters": 1_912_320 * (index + 1), "revision": "c0ffee5", "dtype": "float32", "depth": blocks, "width": width,
-             "vocabulary": 4096, "sha256": {"model.safetensors": f"{zlib.crc32(name.encode()):08x}" * 8}}
-        )  # fmt: skip
+            {
+                "name": name,
+                "architecture": "gpt2" if index == 0 else "bert",
+                "model_class": "GPT2LMHeadModel",
+                "parameters": 1_912_320 * (index + 1),
+                "revision": "c0ffee5",
+                "dtype": "float32",
+                "depth": blocks,
+                "width": width,
+                "vocabulary": 4096,
+                "sha256": {"model.safetensors": f"{zlib.crc32(name.encode()):08x}" * 8},
+            }
+        )
         picture, log_frequency = draw_tokens(rng, tokens)
         document["pictures"][name] = picture
         sites = ["embedding", *[f"block.{k}" for k in range(blocks)], "final_norm"]
         for depth, site in enumerate(sites):
             grow = min(depth, blocks) / blocks
-            target = 0.06 + (last - 0.06) * (0.25 * grow + 0.75 * grow**4) if index == 0 else 0.1 + (last - 0.1) * grow
-            cloud = draw_cloud(rng, width, target, log_frequency, 3 + 60 * grow**3, np.array(picture["position"]))
+            target = (
+                0.06 + (last - 0.06) * (0.25 * grow + 0.75 * grow**4)
+                if index == 0
+                else 0.1 + (last - 0.1) * grow
+            )
+            cloud = draw_cloud(
+                rng, width, target, log_frequency, 3 + 60 * grow**3, np.array(picture["position"])
+            )
             document["sites"].append(entry(name, site, depth, cloud, rng))
-            arrays[f"picture/{name}/{site}"], arrays[f"picture_share/{name}/{site}"] = top_three(cloud)
+            arrays[f"picture/{name}/{site}"], arrays[f"picture_share/{name}/{site}"] = top_three(
+                cloud
+            )
             near = nearest(torch.tensor(cloud), torch.tensor(picture["id"]))
-            arrays[f"picture_near/{name}/{site}"], arrays[f"picture_near_cosine/{name}/{site}"] = near
+            arrays[f"picture_near/{name}/{site}"], arrays[f"picture_near_cosine/{name}/{site}"] = (
+                near
+            )
             if nulls:
-                twin = draw_cloud(rng, width, 0.05 + 0.03 * grow, log_frequency, 2 + grow, np.array(picture["position"]))
-                document["nulls"].append(entry(name, site, depth, twin, rng) | {"null": "random-init"})
-                gaussian = rng.standard_normal(cloud.shape) * np.linalg.norm(cloud) / np.sqrt(cloud.size)
-                document["nulls"].append(entry(name, site, depth, gaussian, rng) | {"null": "gaussian"})
+                twin = draw_cloud(
+                    rng,
+                    width,
+                    0.05 + 0.03 * grow,
+                    log_frequency,
+                    2 + grow,
+                    np.array(picture["position"]),
+                )
+                document["nulls"].append(
+                    entry(name, site, depth, twin, rng) | {"null": "random-init"}
+                )
+                gaussian = (
+                    rng.standard_normal(cloud.shape) * np.linalg.norm(cloud) / np.sqrt(cloud.size)
+                )
+                document["nulls"].append(
+                    entry(name, site, depth, gaussian, rng) | {"null": "gaussian"}
+                )
         document["findings"] += findings(name, document["sites"])
     return document, arrays
 
@@ -99,12 +180,31 @@ def scan(
 def protocol(models: tuple[str, ...], seed: int) -> dict:
     return {
         "command": f"headscan scan {' '.join(models)} --text stories.txt --context 128 --null",
-        "text": {"source": "stories.txt", "sha256": "5e" * 32, "documents": 1, "characters": 2_097_152,
-                 "tokens": 497_280, "dropped_tokens": 97},
-        "context": 128, "skip_first": 0, "max_tokens": None, "seed": seed, "device": "cpu", "dtype": "float32", "batch": 32,
-        "processes": 1, "versions": {"headscan": "0.1.0", "torch": "2.13.0", "transformers": "5.23.0", "numpy": "2.4.6"},
-        "started": "2026-11-21T03:56:17+00:00", "seconds": 41.8,
-    }  # fmt: skip
+        "text": {
+            "source": "stories.txt",
+            "sha256": "5e" * 32,
+            "documents": 1,
+            "characters": 2_097_152,
+            "tokens": 497_280,
+            "dropped_tokens": 97,
+        },
+        "context": 128,
+        "skip_first": 0,
+        "max_tokens": None,
+        "seed": seed,
+        "device": "cpu",
+        "dtype": "float32",
+        "batch": 32,
+        "processes": 1,
+        "versions": {
+            "headscan": "0.1.0",
+            "torch": "2.13.0",
+            "transformers": "5.23.0",
+            "numpy": "2.4.6",
+        },
+        "started": "2026-11-21T03:56:17+00:00",
+        "seconds": 41.8,
+    }
 
 
 def draw_tokens(rng: np.random.Generator, count: int) -> tuple[dict, np.ndarray]:
@@ -118,13 +218,17 @@ def draw_tokens(rng: np.random.Generator, count: int) -> tuple[dict, np.ndarray]
         "tokens": [" " + WORDS[k] for k in rank],
         "before": [" " + " ".join(words[:6]) for words in sentence],
         "after": [" " + " ".join(words[6:]) for words in sentence],
-        "frequency": frequency.tolist(), "id": rank.tolist(), "position": position.tolist(),
-    }  # fmt: skip
+        "frequency": frequency.tolist(),
+        "id": rank.tolist(),
+        "position": position.tolist(),
+    }
     return picture, np.log(frequency)
 
 
 def draw_cloud(rng, width, cosine, log_frequency, length, position) -> np.ndarray:
-    """Tokens around a common direction such that two of them have about the given cosine; frequent ones lie lower."""
+    """Tokens around a common direction such that two of them have about the given cosine; frequent
+    ones lie lower.
+    """
     spread = 1 / np.arange(1, width + 1) ** 0.6
     noise = rng.standard_normal((len(log_frequency), width)) * spread
     z = (log_frequency - log_frequency.mean()) / log_frequency.std()
@@ -141,7 +245,9 @@ def draw_cloud(rng, width, cosine, log_frequency, length, position) -> np.ndarra
 def top_three(cloud: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     _, sigma, directions = np.linalg.svd(cloud, full_matrices=False)
     signs = np.sign((cloud @ directions[:3].T).mean(0))
-    return (cloud @ directions[:3].T * signs).astype(np.float32), (sigma[:3] ** 2 / (sigma**2).sum()).astype(np.float32)
+    return (cloud @ directions[:3].T * signs).astype(np.float32), (
+        sigma[:3] ** 2 / (sigma**2).sum()
+    ).astype(np.float32)
 
 
 def measure(cloud: np.ndarray) -> dict:
@@ -153,11 +259,15 @@ def measure(cloud: np.ndarray) -> dict:
     covariance = np.cov(cloud.T, bias=True)
     ratio = np.trace(covariance) ** 2 / (covariance**2).sum()
     return {
-        "average_cosine": (np.sum(unit.sum(0) ** 2) - n) / (n * (n - 1)), "mean_norm": np.linalg.norm(cloud, axis=1).mean(),
-        "mean_vector_norm": np.linalg.norm(cloud.mean(0)), "top_direction_share": share[0],
-        "effective_rank": np.exp(-(share * np.log(share)).sum()), "participation_ratio": ratio,
-        "isoscore": (ratio - 1) / (d - 1), "singular_values": sigma,
-    }  # fmt: skip
+        "average_cosine": (np.sum(unit.sum(0) ** 2) - n) / (n * (n - 1)),
+        "mean_norm": np.linalg.norm(cloud, axis=1).mean(),
+        "mean_vector_norm": np.linalg.norm(cloud.mean(0)),
+        "top_direction_share": share[0],
+        "effective_rank": np.exp(-(share * np.log(share)).sum()),
+        "participation_ratio": ratio,
+        "isoscore": (ratio - 1) / (d - 1),
+        "singular_values": sigma,
+    }
 
 
 def entry(model: str, site: str, depth: int, cloud: np.ndarray, rng: np.random.Generator) -> dict:
@@ -168,57 +278,100 @@ def entry(model: str, site: str, depth: int, cloud: np.ndarray, rng: np.random.G
         "tokens": 497_280,
         "width": cloud.shape[1],
         "notes": [],
-        "sinks": 3_885, "sink_share": 0.0078, "sink_energy": 0.42, "sink_length": 9.7,
-    }  # fmt: skip
+        "sinks": 3_885,
+        "sink_share": 0.0078,
+        "sink_energy": 0.42,
+        "sink_length": 9.7,
+    }
     rest = measure(cloud[5:])
     for key, value in measure(cloud).items():
         without = rest[key]
         if key == "singular_values":
             found[key], found[f"{key}_without_sinks"] = value.tolist(), without.tolist()
             continue
-        spread = abs(value) * 0.012 * (1 + rng.random()) * (1 - 0.9 * (key == "average_cosine") * abs(value)) + 1e-4
+        spread = (
+            abs(value)
+            * 0.012
+            * (1 + rng.random())
+            * (1 - 0.9 * (key == "average_cosine") * abs(value))
+            + 1e-4
+        )
         found |= {
-            key: float(value), f"{key}_interval": [float(value - spread), float(value + spread)],
+            key: float(value),
+            f"{key}_interval": [float(value - spread), float(value + spread)],
             f"{key}_without_sinks": float(without),
             f"{key}_without_sinks_interval": [float(without - spread), float(without + spread)],
-        }  # fmt: skip
+        }
     return found
 
 
 def findings(model: str, sites: list[dict]) -> list[dict]:
     mine = {s["site"]: s for s in sites if s["model"] == model}
-    last = mine[max((s for s in mine if s.startswith("block.")), key=lambda s: int(s.split(".")[1]))]
-    cosine, share = last["average_cosine"], last["top_direction_share"]
+    last = mine[
+        max((s for s in mine if s.startswith("block.")), key=lambda s: int(s.split(".")[1]))
+    ]
+    cosine = last["average_cosine"]
+    share = last["top_direction_share"]
     cone = {"code": "CONE", "model": model, "site": last["site"], "value": cosine}
     if cosine > 0.8:
-        cone |= {"level": "alert", "sentence": f"any two tokens of the last block point the same way, mean cosine {cosine:.2f}"}
+        cone |= {
+            "level": "alert",
+            "sentence": "any two tokens of the last block point the same way, mean cosine "
+            f"{cosine:.2f}",
+        }
     else:
-        cone |= {"level": "good", "sentence": f"the last block is no narrow cone, mean cosine {cosine:.2f}"}
+        cone |= {
+            "level": "good",
+            "sentence": f"the last block is no narrow cone, mean cosine {cosine:.2f}",
+        }
     top = {
-        "code": "TOPDIRECTION", "level": "notice" if share > 0.3 else "good", "model": model, "site": last["site"],
-        "value": share, "sentence": f"one single direction of the last block carries {share:.0%} of all squared length",
-    }  # fmt: skip
+        "code": "TOPDIRECTION",
+        "level": "notice" if share > 0.3 else "good",
+        "model": model,
+        "site": last["site"],
+        "value": share,
+        "sentence": f"one single direction of the last block carries {share:.0%} of all squared "
+        "length",
+    }
     return [cone, top]
 
 
 def shown(document: dict, arrays: dict | None = None, kind: str = "scan"):
-    """A result of a document: a scan, or what the kit needs of any other kind. Nothing is checked, texts may be hostile."""
+    """A result of a document: a scan, or what the kit needs of any other kind. Nothing is checked,
+    texts may be hostile.
+    """
     models = [made(ModelRecord, record) for record in document.get("models", [])]
     said = document.get("protocol", {})
     text = made(TextRecord, said["text"]) if "text" in said else None
-    settings = {key: said[key] for key in ("context", "skip_first", "max_tokens", "batch") if key in said}
+    settings = {
+        key: said[key] for key in ("context", "skip_first", "max_tokens", "batch") if key in said
+    }
     shared = {
-        "protocol": made(Protocol, {"verb": kind, "settings": settings} | said | {"text": text}), "models": models,
+        "protocol": made(Protocol, {"verb": kind, "settings": settings} | said | {"text": text}),
+        "models": models,
         "findings": [made(Finding, finding) for finding in document.get("findings", [])],
-    }  # fmt: skip
+    }
     if kind != "scan":
         return SimpleNamespace(kind=kind, document=document, arrays={}, **shared)
-    words = {"group": "", "sentence": "", "formula": "", "source": "", "undefined": "", "range": (None, None)}
+    words = {
+        "group": "",
+        "sentence": "",
+        "formula": "",
+        "source": "",
+        "undefined": "",
+        "range": (None, None),
+    }
     return ScanResult(
-        **shared, sites=list(map(Row, document.get("sites", []))), nulls=list(map(Row, document.get("nulls", []))),
-        measures={name: made(MeasureWords, words | said) for name, said in document.get("measures", {}).items()},
-        pictures={name: made(Picture, said) for name, said in document.get("pictures", {}).items()}, arrays=arrays or {},
-    )  # fmt: skip
+        **shared,
+        sites=list(map(Row, document.get("sites", []))),
+        nulls=list(map(Row, document.get("nulls", []))),
+        measures={
+            name: made(MeasureWords, words | said)
+            for name, said in document.get("measures", {}).items()
+        },
+        pictures={name: made(Picture, said) for name, said in document.get("pictures", {}).items()},
+        arrays=arrays or {},
+    )
 
 
 def made(kind: type, said: dict):

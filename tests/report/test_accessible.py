@@ -1,5 +1,6 @@
-"""Every kind of page, made by a small real run: light and dark, wide and on a phone, axe-core finds nothing against it, and names
-of models and texts that would be markup and scripts are text."""
+"""Every kind of page, made by a small real run: light and dark, wide and on a phone, axe-core finds
+nothing against it, and names of models and texts that would be markup and scripts are text.
+"""
 
 import importlib.util
 import shlex
@@ -12,8 +13,11 @@ import pytest
 from headscan.model import specimen_path
 from headscan.text.source import embedded
 
-# By its place: a folder of scripts on the path would hide installed packages that have a script's name.
-_SPEC = importlib.util.spec_from_file_location("pages", Path(__file__).resolve().parents[2] / "scripts" / "pages.py")
+# By its place: a folder of scripts on the path would hide installed packages that have a script's
+# name.
+_SPEC = importlib.util.spec_from_file_location(
+    "pages", Path(__file__).resolve().parents[2] / "scripts" / "pages.py"
+)
 pages = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(pages)
 
@@ -23,7 +27,9 @@ pytestmark = pytest.mark.browser
 @pytest.fixture(scope="module")
 def axe():
     if pages.axe() is None:
-        warnings.warn("axe-playwright-python is not installed: accessibility is NOT tested", stacklevel=1)
+        warnings.warn(
+            "axe-playwright-python is not installed: accessibility is NOT tested", stacklevel=1
+        )
         pytest.skip("axe-playwright-python is not installed: accessibility is NOT tested")
 
 
@@ -32,8 +38,14 @@ def test_no_kind_is_left_out():
     assert {path.stem for path in schemas.glob("*.json")} == set(pages.EXAMPLES)
 
 
-NAME = '"><img src=x onerror=window.pwned=1><a href=javascript:window.pwned=2>{}<' + "/script><script>window.pwned=3"
-SAID = "Once <img src=x onerror=window.pwned=4> </script><script>window.pwned=5</script> \"'` {{7*7}} ${x}$ "
+NAME = (
+    '"><img src=x onerror=window.pwned=1><a href=javascript:window.pwned=2>{}<'
+    + "/script><script>window.pwned=3"
+)
+SAID = (
+    "Once <img src=x onerror=window.pwned=4> </script><script>window.pwned=5</script> \"'` "
+    "{{7*7}} ${x}$ "
+)
 CLICKED = """() => { const found = "button:not([data-take]), summary, [data-figure], td, th, mark, input, select, [tabindex]";
     for (const one of document.querySelectorAll(found)) {
       one.dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
@@ -43,7 +55,9 @@ CLICKED = """() => { const found = "button:not([data-take]), summary, [data-figu
 
 
 def intruded(command: str) -> str:
-    """The command, its models and its text under names that are markup, beside it in a folder; the text has markup as well."""
+    """The command, its models and its text under names that are markup, beside it in a folder; the
+    text has markup as well.
+    """
     words = []
     for word in shlex.split(command):
         if word in ("gpt-vanilla", "gpt-headless", "stories"):
@@ -54,7 +68,10 @@ def intruded(command: str) -> str:
                 place.parent.mkdir(parents=True)
                 told = embedded("stories").read_text(encoding="utf-8").split("\n")
                 place.write_text(
-                    "\n".join(f"{line} {SAID}" if k % 7 == 0 else line for k, line in enumerate(told)), encoding="utf-8"
+                    "\n".join(
+                        f"{line} {SAID}" if k % 7 == 0 else line for k, line in enumerate(told)
+                    ),
+                    encoding="utf-8",
                 )
             word = str(place)
         words.append(word)
@@ -62,7 +79,9 @@ def intruded(command: str) -> str:
 
 
 @pytest.mark.parametrize("kind", pages.EXAMPLES)
-def test_a_page_keeps_nobody_out_and_runs_nothing_of_the_data(kind, tmp_path, chromium_without_webgl, axe, visit, monkeypatch):
+def test_a_page_keeps_nobody_out_and_runs_nothing_of_the_data(
+    kind, tmp_path, chromium_without_webgl, axe, visit, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     command = intruded(pages._command(kind, tmp_path))
     monkeypatch.setattr(pages, "_command", lambda *_: command)
@@ -70,7 +89,9 @@ def test_a_page_keeps_nobody_out_and_runs_nothing_of_the_data(kind, tmp_path, ch
     assert path.stat().st_size < 2_500_000
     with visit(chromium_without_webgl, path) as opened:
         page = opened.page
-        for width, scheme in pages.VIEWS[::3]:  # both widths, both colours; `scripts/pages.py` looks at all four
+        for width, scheme in pages.VIEWS[
+            ::3
+        ]:  # both widths, both colours; `scripts/pages.py` looks at all four
             page.set_viewport_size({"width": width, "height": 900})
             page.emulate_media(color_scheme=scheme)
             page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")

@@ -1,4 +1,6 @@
-"""The page of an attribution in a browser, with hostile tokens, thousands of them, and many predictions."""
+"""The page of an attribution in a browser, with hostile tokens, thousands of them, and many
+predictions.
+"""
 
 import numpy as np
 import pytest
@@ -7,44 +9,90 @@ from headscan.attribution import AttributeResult
 from headscan.text.prompts import visible
 
 HOSTILE = [
-    "<s>", visible(" The"), "<script>window.pwned=1;alert(1)</script>", "</script>", "'\"`", visible("\n"), "<b>bold</b>",
+    "<s>",
+    visible(" The"),
+    "<script>window.pwned=1;alert(1)</script>",
+    "</script>",
+    "'\"`",
+    visible("\n"),
+    "<b>bold</b>",
     "שלום",
-    visible(" עולם"), visible("\u0301"), "e\u0301", visible("\u202e"), "&amp;", "{{7*7}}", "%{x}", visible("\t"),
+    visible(" עולם"),
+    visible("\u0301"),
+    "e\u0301",
+    visible("\u202e"),
+    "&amp;",
+    "{{7*7}}",
+    "%{x}",
+    visible("\t"),
     "<img src=x onerror=alert(1)>",
-]  # fmt: skip
+]
 
 
 def document(tokens, steps=1, methods=("occlusion", "gradient-x-input")):
     random = np.random.default_rng(0)
-    arrays = {f"scores/{m}": random.normal(size=(steps, len(tokens))).astype(np.float32) for m in methods}
+    arrays = {
+        f"scores/{m}": random.normal(size=(steps, len(tokens))).astype(np.float32) for m in methods
+    }
     arrays |= {f"units/{m}": arrays[f"scores/{m}"] for m in methods}
     curve = {"share": [0.0, 0.5, 1.0], "probability": [0.9, 0.4, 0.1], "area": 0.45}
     random_order = dict.fromkeys(("deletion", "insertion"), 0.5)
-    trust = {"deletion": curve, "insertion": curve, "random": random_order, "substitute": "eos", "steps": 1}
+    trust = {
+        "deletion": curve,
+        "insertion": curve,
+        "random": random_order,
+        "substitute": "eos",
+        "steps": 1,
+    }
     mean = arrays[f"scores/{methods[0]}"].mean(0)
     made = {
-        "prompt": "".join(tokens), "tokens": list(tokens),
+        "prompt": "".join(tokens),
+        "tokens": list(tokens),
         "ids": list(range(len(tokens))),
-        "special": [t == "<s>" for t in tokens], "roles": [None] * len(tokens),
-        "spans": [{"text": t, "tokens": [k], "score": float(mean[k])} for k, t in enumerate(tokens)],
-        "scores": mean.tolist(), "method": methods[0], "signed": True,
-        "units": "token", "substitute": "eos",
+        "special": [t == "<s>" for t in tokens],
+        "roles": [None] * len(tokens),
+        "spans": [
+            {"text": t, "tokens": [k], "score": float(mean[k])} for k, t in enumerate(tokens)
+        ],
+        "scores": mean.tolist(),
+        "method": methods[0],
+        "signed": True,
+        "units": "token",
+        "substitute": "eos",
         "cost": {"shared_prefix": True, "tokens_computed": 9},
         "target": {"kind": "logit", "sentence": "the logit of the token", "tokens": [], "ids": []},
         "steps": [
-            {"position": len(tokens) - 1 - k, "id": 1, "token": tokens[2], "against": None, "value": 1.5,
-             "probability": 0.9, "predictions": [{"id": 1, "token": tokens[2], "probability": 0.9}], "scores": []}
+            {
+                "position": len(tokens) - 1 - k,
+                "id": 1,
+                "token": tokens[2],
+                "against": None,
+                "value": 1.5,
+                "probability": 0.9,
+                "predictions": [{"id": 1, "token": tokens[2], "probability": 0.9}],
+                "scores": [],
+            }
             for k in range(steps)
         ],
         "maps": [
-            {"method": m, "parameters": {}, "words": dict.fromkeys(("title", "sentence", "formula", "cost", "source"), m),
-             "seconds": 0.1, "faithfulness": trust, "completeness": None}
+            {
+                "method": m,
+                "parameters": {},
+                "words": dict.fromkeys(("title", "sentence", "formula", "cost", "source"), m),
+                "seconds": 0.1,
+                "faithfulness": trust,
+                "completeness": None,
+            }
             for m in methods
         ],
         "faithfulness": trust,
-        "protocol": {"verb": "attribute", "command": "headscan attribute <b>m</b>", "versions": {"headscan": "0.1.0"}},
+        "protocol": {
+            "verb": "attribute",
+            "command": "headscan attribute <b>m</b>",
+            "versions": {"headscan": "0.1.0"},
+        },
         "models": [{"name": "<script>window.pwned=1</script>"}],
-    }  # fmt: skip
+    }
     return AttributeResult.of_document(made, arrays)
 
 
@@ -67,12 +115,19 @@ def test_hostile_tokens_are_shown_as_they_are(tmp_path, chromium_without_webgl, 
             assert f"token {index}, id {index}" in tip
             assert ("+" if scores[index] > 0 else "−") + f"{abs(scores[index]):.3g}" in tip
         assert page.locator(".tip script, .tip img, .tip b").count() == 0
-        kinds = page.evaluate("[...document.querySelectorAll('#tokens .t')].map((t) => t.classList.contains('for'))")
+        kinds = page.evaluate(
+            "[...document.querySelectorAll('#tokens .t')].map((t) => t.classList.contains('for'))"
+        )
         assert kinds == [bool(score > 0) for score in scores]
-        lines = page.evaluate("[...document.querySelectorAll('#tokens .t')].map((t) => getComputedStyle(t).borderBottomStyle)")
+        lines = page.evaluate(
+            "[...document.querySelectorAll('#tokens .t')].map((t) => "
+            "getComputedStyle(t).borderBottomStyle)"
+        )
         assert lines == ["solid" if score > 0 else "dashed" for score in scores]
         page.locator("#method").select_option("1")
-        kinds = page.evaluate("[...document.querySelectorAll('#tokens .t')].map((t) => t.classList.contains('for'))")
+        kinds = page.evaluate(
+            "[...document.querySelectorAll('#tokens .t')].map((t) => t.classList.contains('for'))"
+        )
         assert kinds == [bool(score > 0) for score in arrays["scores/gradient-x-input"][0]]
         page.locator("#tokens").focus()
         page.keyboard.press("End")
@@ -86,7 +141,9 @@ def test_hostile_tokens_are_shown_as_they_are(tmp_path, chromium_without_webgl, 
 
 @pytest.mark.browser
 def test_thousands_of_tokens_and_many_predictions(tmp_path, chromium_without_webgl, visit):
-    made = document([visible(f" w{k}") for k in range(5000)], steps=4, methods=("occlusion", "combined"))
+    made = document(
+        [visible(f" w{k}") for k in range(5000)], steps=4, methods=("occlusion", "combined")
+    )
     arrays = made.arrays
     path = tmp_path / "report.html"
     path.write_text(made.page(), encoding="utf-8")
@@ -94,7 +151,9 @@ def test_thousands_of_tokens_and_many_predictions(tmp_path, chromium_without_web
         page = opened.page
         assert page.locator("#tokens .t").count() == 5000
         page.locator("button.step").nth(3).click()
-        kinds = page.evaluate("[...document.querySelectorAll('#tokens .t')].map((t) => t.classList.contains('for'))")
+        kinds = page.evaluate(
+            "[...document.querySelectorAll('#tokens .t')].map((t) => t.classList.contains('for'))"
+        )
         assert kinds == [bool(score > 0) for score in arrays["scores/occlusion"][2]]
         assert page.locator("#tokens .t.read").get_attribute("data-i") == "4997"
         opened.clean()

@@ -1,4 +1,6 @@
-"""The scan's page as a reader has it: in a browser, without a network, with hostile text all through it."""
+"""The scan's page as a reader has it: in a browser, without a network, with hostile text all
+through it.
+"""
 
 import csv
 import re
@@ -13,7 +15,10 @@ from headscan.report.present import Report
 
 pytestmark = pytest.mark.browser
 
-HOVERED = "document.querySelector('#tip').hidden ? null : document.querySelector('#tip .context').textContent"
+HOVERED = (
+    "document.querySelector('#tip').hidden ? null : document.querySelector('#tip "
+    ".context').textContent"
+)
 INSIDE = """() => { const scene = document.querySelector('.scene')._fullLayout, axis = [scene.xaxis, scene.yaxis];
   const data = document.querySelector('.scene').data[0], box = document.querySelector('.scene').getBoundingClientRect();
   return data.x.map((x, k) => Number.isFinite(x) ? [
@@ -28,7 +33,10 @@ def write(tmp_path, document, arrays, name="report.html"):
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("two"), *sample.scan(("tiny-gpt", "minilm"), blocks=4, width=32, tokens=300))
+    return write(
+        tmp_path_factory.mktemp("two"),
+        *sample.scan(("tiny-gpt", "minilm"), blocks=4, width=32, tokens=300),
+    )
 
 
 @pytest.fixture(scope="module")
@@ -96,8 +104,13 @@ def test_hostile_text_is_shown_as_it_is_without_webgl(nasty, chromium_without_we
                 continue
             page.mouse.move(spot[0] - 40, spot[1] - 40)
             page.mouse.move(spot[0], spot[1])
-            # Where two dots lie on one another, the nearer one answers: then its own words must be right.
-            nearest = [k for k, other in enumerate(spots) if other and abs(other[0] - spot[0]) + abs(other[1] - spot[1]) < 16]
+            # Where two dots lie on one another, the nearer one answers: then its own words must be
+            # right.
+            nearest = [
+                k
+                for k, other in enumerate(spots)
+                if other and abs(other[0] - spot[0]) + abs(other[1] - spot[1]) < 16
+            ]
             wanted = {context_of(picture, k) for k in nearest}
             for _ in range(20):  # plotly looks for a point at most every 50 ms
                 page.wait_for_timeout(20)
@@ -111,7 +124,9 @@ def test_hostile_text_is_shown_as_it_is_without_webgl(nasty, chromium_without_we
         opened.clean()
 
 
-def test_a_hostile_model_name_is_literal_in_plots_and_headings(nasty, chromium_without_webgl, visit):
+def test_a_hostile_model_name_is_literal_in_plots_and_headings(
+    nasty, chromium_without_webgl, visit
+):
     document, path = nasty
     names = [model["name"] for model in document["models"]]
     with visit(chromium_without_webgl, path, viewport={"width": 380, "height": 800}) as opened:
@@ -120,7 +135,10 @@ def test_a_hostile_model_name_is_literal_in_plots_and_headings(nasty, chromium_w
         headings = page.locator("h1 bdi").all_text_contents()
         assert headings == names
         legend = page.locator("[data-figure=cosine] .legendtext").all_text_contents()
-        assert any("<script>window.pwned=1;alert(1)</script>" in text and "<b>bold</b>" in text for text in legend)
+        assert any(
+            "<script>window.pwned=1;alert(1)</script>" in text and "<b>bold</b>" in text
+            for text in legend
+        )
         assert any("%{x} %{customdata[0]}$\\alpha$" in text for text in legend)
         assert page.locator("[data-figure] b, [data-figure] img").count() == 0
         opened.clean()
@@ -140,7 +158,10 @@ def test_the_slider_turns_the_layers_of_all_models_by_keyboard(two, chromium, vi
         page.wait_for_timeout(300)
         assert page.locator("#layer-name").text_content() == "block.3"
         assert slider.get_attribute("aria-valuetext") == "block.3"
-        assert all("block.3: average cosine" in text for text in page.locator(".panel .site").all_text_contents())
+        assert all(
+            "block.3: average cosine" in text
+            for text in page.locator(".panel .site").all_text_contents()
+        )
         assert page.locator(".film button[aria-current=true]").count() == 2
         assert all(page.locator(".scene").nth(k).screenshot() != first[k] for k in (0, 1))
         page.locator(".film button").first.click()
@@ -167,7 +188,9 @@ def test_a_token_is_found_and_followed(two, chromium_without_webgl, visit):
         page = opened.page
         page.locator("#find").fill("the")
         page.wait_for_timeout(200)
-        tokens, found = page.evaluate("[Headscan.data.clouds[0].tokens, document.querySelector('.scene').data[2].customdata]")
+        tokens, found = page.evaluate(
+            "[Headscan.data.clouds[0].tokens, document.querySelector('.scene').data[2].customdata]"
+        )
         assert found == [k for k, token in enumerate(tokens) if token == " the"] != []
         page.locator("#find").fill("")
         page.locator(".scene").first.scroll_into_view_if_needed()
@@ -194,13 +217,17 @@ def test_sinks_are_switched_in_every_plot(looked_at):
 
 
 def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit):
-    line = "document.querySelector('[data-figure=cosine]')._fullData.find((t) => t.mode === 'lines+markers').line.color"
+    line = (
+        "document.querySelector('[data-figure=cosine]')._fullData.find((t) => t.mode === "
+        "'lines+markers').line.color"
+    )
     ink = "getComputedStyle(document.body).color"
     pixels = """(() => { const still = document.querySelector('.still');
         return still.getContext('2d').getImageData(0, 0, still.width, still.height).data.some((v) => v > 0); })()"""
     with visit(chromium_without_webgl, two, color_scheme="light") as opened:
         page = opened.page
-        light, light_ink = page.evaluate(line), page.evaluate(ink)
+        light = page.evaluate(line)
+        light_ink = page.evaluate(ink)
         page.emulate_media(color_scheme="dark")
         page.wait_for_timeout(400)
         dark = page.evaluate(line)
@@ -236,13 +263,20 @@ def test_no_width_scrolls_the_page_sideways(looked_at):
 
 def test_what_a_listener_needs_is_there(looked_at):
     page = looked_at.page
-    levels = page.evaluate("[...document.querySelectorAll('h1, h2, h3')].map((h) => Number(h.tagName[1]))")
+    levels = page.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3')].map((h) => Number(h.tagName[1]))"
+    )
     assert levels[0] == 1
     assert levels.count(1) == 1
     assert all(after - before <= 1 for before, after in pairwise(levels))
-    for label in page.evaluate("[...document.querySelectorAll('[role=img]')].map((e) => e.getAttribute('aria-label'))"):
+    for label in page.evaluate(
+        "[...document.querySelectorAll('[role=img]')].map((e) => e.getAttribute('aria-label'))"
+    ):
         assert len(label) > 20
-    named = "[...document.querySelectorAll('input, button')].map((e) => e.labels?.length || e.textContent || e.ariaLabel)"
+    named = (
+        "[...document.querySelectorAll('input, button')].map((e) => e.labels?.length || "
+        "e.textContent || e.ariaLabel)"
+    )
     assert all(page.evaluate(named))
     looked_at.clean()
 
@@ -255,17 +289,25 @@ def test_a_page_without_pictures_nulls_or_values_opens(tmp_path, chromium_withou
     document |= {"pictures": {}, "findings": [], "measures": {}}
     with visit(chromium_without_webgl, write(tmp_path, document, {})) as opened:
         assert "the activations are not finite" in opened.page.locator(".footnotes").text_content()
-        assert opened.page.locator("td.missing abbr").first.get_attribute("title") == "the activations are not finite"
+        assert (
+            opened.page.locator("td.missing abbr").first.get_attribute("title")
+            == "the activations are not finite"
+        )
         opened.clean()
 
 
 INTRUDERS = {
-    "script": "const s = document.createElement('script'); s.textContent = 'window.pwned = 1'; document.head.append(s)",
-    "handler": "document.body.insertAdjacentHTML('beforeend', '<img src=data: onerror=window.pwned=2>')",
-    "address": "const a = document.createElement('a'); a.href = 'javascript:window.pwned=3'; document.body.append(a); a.click()",
+    "script": "const s = document.createElement('script'); s.textContent = 'window.pwned = 1'; "
+    "document.head.append(s)",
+    "handler": "document.body.insertAdjacentHTML('beforeend', '<img src=data: "
+    "onerror=window.pwned=2>')",
+    "address": "const a = document.createElement('a'); a.href = 'javascript:window.pwned=3'; "
+    "document.body.append(a); a.click()",
     "text as code": "setTimeout('window.pwned = 4', 0)",
-    "style": "document.body.insertAdjacentHTML('beforeend', '<p id=painted style=\"position:fixed\">')",
-    "styles": "const s = document.createElement('style'); s.textContent = 'p { position: fixed }'; document.head.append(s)",
+    "style": "document.body.insertAdjacentHTML('beforeend', '<p id=painted "
+    'style="position:fixed">\')',
+    "styles": "const s = document.createElement('style'); s.textContent = 'p { position: fixed "
+    "}'; document.head.append(s)",
 }
 
 
@@ -285,12 +327,17 @@ def test_the_policy_runs_and_paints_nothing_but_its_own(two, chromium_without_we
             opened.page.evaluate(f"() => {{ {script} }}")
             opened.page.wait_for_timeout(100)
             assert opened.page.evaluate("window.pwned") is None, way
-            fixed = "[...document.querySelectorAll('p')].filter((p) => getComputedStyle(p).position === 'fixed').length"
+            fixed = (
+                "[...document.querySelectorAll('p')].filter((p) => "
+                "getComputedStyle(p).position === 'fixed').length"
+            )
             assert opened.page.evaluate(fixed) == 0, way
             assert any("Content Security Policy" in error for error in opened.errors), way
 
 
-def test_no_cell_of_the_tables_is_a_formula_to_a_spreadsheet(tmp_path, chromium_without_webgl, visit):
+def test_no_cell_of_the_tables_is_a_formula_to_a_spreadsheet(
+    tmp_path, chromium_without_webgl, visit
+):
     formula = "=cmd|' /C calc'!A0"
     odd = 'a,b;"c"|d\\e$f\ng\x1bh\u2028'
     path = write(tmp_path, *sample.scan((formula, odd), blocks=2, width=8, tokens=60))
@@ -304,4 +351,6 @@ def test_no_cell_of_the_tables_is_a_formula_to_a_spreadsheet(tmp_path, chromium_
     assert not any(letter in cell for row in rows for cell in row for letter in "\x1b\u2028")
     assert any(cell.startswith(f"'{formula}") for row in rows for cell in row)
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row)
-    assert any(float(row[4]) < 0 for row in rows if re.fullmatch(r"-[\d.]+", row[4]))  # and numbers stay numbers
+    assert any(
+        float(row[4]) < 0 for row in rows if re.fullmatch(r"-[\d.]+", row[4])
+    )  # and numbers stay numbers

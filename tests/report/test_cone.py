@@ -18,8 +18,11 @@ def test_vectors_on_a_cone_have_that_half_angle(degrees):
 def test_the_sides_touch_the_rim():
     drawn = cone.drawing(0.5)
     x, y = drawn.touch
-    assert (x / drawn.rim) ** 2 + ((y + drawn.height) / drawn.flat) ** 2 == pytest.approx(1, abs=1e-3)
-    # The tangent at that point goes through the apex: gradient of the ellipse at right angles to the way there.
+    assert (x / drawn.rim) ** 2 + ((y + drawn.height) / drawn.flat) ** 2 == pytest.approx(
+        1, abs=1e-3
+    )
+    # The tangent at that point goes through the apex: gradient of the ellipse at right angles to
+    # the way there.
     slope = np.array([x / drawn.rim**2, (y + drawn.height) / drawn.flat**2])
     assert slope @ np.array([x, y]) == pytest.approx(0, abs=1e-2)
 

@@ -10,17 +10,44 @@ TOKENS = ["<s>", "␣a", "</script><script>window.pwned=1</script>", "⏎", "ש�
 
 def document():
     random = np.random.default_rng(0)
-    arrays = {f"{kind}/{k}": np.triu(random.random((3, 5, 5))).astype(np.float32) for kind in ("leak", "margin") for k in (0, 1)}
+    arrays = {
+        f"{kind}/{k}": np.triu(random.random((3, 5, 5))).astype(np.float32)
+        for kind in ("leak", "margin")
+        for k in (0, 1)
+    }
     arrays |= {f"recoverable/{k}": (arrays[f"margin/{k}"] > 0).astype(np.float32) for k in (0, 1)}
-    entry = {"leak_own": 1.0, "leak_of_earlier": 0.3, "leak_of_later": 0.0, "recoverable_of_earlier": 1.0}
+    entry = {
+        "leak_own": 1.0,
+        "leak_of_earlier": 0.3,
+        "leak_of_later": 0.0,
+        "recoverable_of_earlier": 1.0,
+    }
     parts = [
-        {"model": "<b>m</b>", "cut": cut, "slice": "block.2", "tokens": TOKENS, "noise": None, "candidates": 5,
-         "exhaustive": True, "sites": [{"site": f"block.{k}", **entry} for k in range(3)]} for cut in ("whole", "fresh")
-    ]  # fmt: skip
+        {
+            "model": "<b>m</b>",
+            "cut": cut,
+            "slice": "block.2",
+            "tokens": TOKENS,
+            "noise": None,
+            "candidates": 5,
+            "exhaustive": True,
+            "sites": [{"site": f"block.{k}", **entry} for k in range(3)],
+        }
+        for cut in ("whole", "fresh")
+    ]
     means = {"own": 1.0, "of_earlier": 0.3, "of_later": 0.0}
-    made = {"tokens": TOKENS, "site": "block.2", "sites": ["block.0", "block.1", "block.2"], "parts": parts, "leak": means,
-            "recoverable": means, "prompts": 1, "length": 5, "models": [{"name": "<b>m</b>"}],
-            "protocol": {"verb": "flow", "command": "headscan flow"}}  # fmt: skip
+    made = {
+        "tokens": TOKENS,
+        "site": "block.2",
+        "sites": ["block.0", "block.1", "block.2"],
+        "parts": parts,
+        "leak": means,
+        "recoverable": means,
+        "prompts": 1,
+        "length": 5,
+        "models": [{"name": "<b>m</b>"}],
+        "protocol": {"verb": "flow", "command": "headscan flow"},
+    }
     return FlowResult.of_document(made, arrays)
 
 

@@ -1,4 +1,6 @@
-"""The pages of `headscan invert`: what they say, what they escape, and that their figures are drawn in a browser."""
+"""The pages of `headscan invert`: what they say, what they escape, and that their figures are drawn
+in a browser.
+"""
 
 import pytest
 import torch
@@ -18,14 +20,23 @@ def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("pages")
     invert(lens, [HOSTILE, "abc"], at="block.1", out=folder / "invert")
     invert(lens, torch.tensor([list(b"abcdef")]), at="block.1[:, :3, :]", out=folder / "part")
-    privacy(lens, ["Once upon a time there was a cat. " * 4], windows=2, length=8, noise=(0, 1.6), out=folder / "privacy")
+    privacy(
+        lens,
+        ["Once upon a time there was a cat. " * 4],
+        windows=2,
+        length=8,
+        noise=(0, 1.6),
+        out=folder / "privacy",
+    )
     privacy(lens, [HOSTILE, "abcdefg"], release="gradient", out=folder / "gradient")
     return {path.name: path / "report.html" for path in folder.iterdir()}
 
 
 def test_pages_say_what_they_show(pages):
     text = pages["invert"].read_text()
-    assert text.count("Recovered: the tokens shown give the output within") == 1  # one sentence for both prompts
+    assert (
+        text.count("Recovered: the tokens shown give the output within") == 1
+    )  # one sentence for both prompts
     assert "&lt;" in text
     assert "<b>&$x$" not in text.split('id="data"')[0]
     assert "Information absent" in pages["part"].read_text()
@@ -37,9 +48,16 @@ def test_pages_say_what_they_show(pages):
 
 @pytest.mark.browser
 @pytest.mark.parametrize("name", ["part", "gradient"])
-def test_figures_are_drawn_and_nothing_is_wider_than_the_screen(pages, name, chromium_without_webgl, visit):
+def test_figures_are_drawn_and_nothing_is_wider_than_the_screen(
+    pages, name, chromium_without_webgl, visit
+):
     """Opened on a phone, then drawn wide; `test_accessible` does the same with the other kinds."""
-    with visit(chromium_without_webgl, pages[name], viewport={"width": 400, "height": 900}, color_scheme="dark") as opened:
+    with visit(
+        chromium_without_webgl,
+        pages[name],
+        viewport={"width": 400, "height": 900},
+        color_scheme="dark",
+    ) as opened:
         for width in (400, 1200):
             opened.page.set_viewport_size({"width": width, "height": 900})
             for scheme in ("dark", "light"):

@@ -8,7 +8,18 @@ import pytest
 import sample
 from rich.console import Console
 
-from headscan.report.kit import Cell, Figure, Head, Prose, Section, Table, Term, figures, page, section
+from headscan.report.kit import (
+    Cell,
+    Figure,
+    Head,
+    Prose,
+    Section,
+    Table,
+    Term,
+    figures,
+    page,
+    section,
+)
 from headscan.report.kit.figures import heat
 from headscan.report.kit.register import PAGES, SECTIONS, assemble
 from headscan.report.present import Report
@@ -16,9 +27,12 @@ from headscan.run import BadInput
 from headscan.scanner.result import ScanResult
 
 DOCUMENT = {
-    "kind": "demo", "headscan": "0.2", "models": [{"name": "m"}], "findings": [],
+    "kind": "demo",
+    "headscan": "0.2",
+    "models": [{"name": "m"}],
+    "findings": [],
     "protocol": {"command": "headscan demo", "started": "2026-11-21T03:56:17+00:00"},
-}  # fmt: skip
+}
 
 
 @pytest.fixture
@@ -29,7 +43,11 @@ def demo():
 
     @section("demo", 20)
     def second(result):
-        table = Table([Term("site"), Term("cosine", "How alike.", "x·y")], [("block.0", Cell(0.5, (0.4, 0.6)))], "All")
+        table = Table(
+            [Term("site"), Term("cosine", "How alike.", "x·y")],
+            [("block.0", Cell(0.5, (0.4, 0.6)))],
+            "All",
+        )
         return Section("Second", "", [table])
 
     @section("demo", 10)
@@ -48,13 +66,24 @@ def test_sections_come_by_their_order_and_a_plug_ins_between(demo):
     def brought(result):
         return Section("Brought by a plug-in", "", [Prose("Hello.")])
 
-    assert [one.title for one in assemble(demo).sections] == ["First", "Brought by a plug-in", "Second"]
+    assert [one.title for one in assemble(demo).sections] == [
+        "First",
+        "Brought by a plug-in",
+        "Second",
+    ]
     assert "Brought by a plug-in" in Report().page(demo)
 
 
 def test_every_page_has_glossary_protocol_and_data(demo):
     html = Report().page(demo)
-    for wanted in ("How alike.", "x·y", "headscan demo", "21 November 2026, 03:56 UTC", 'data-take="result.json"', "Fig. 1."):
+    for wanted in (
+        "How alike.",
+        "x·y",
+        "headscan demo",
+        "21 November 2026, 03:56 UTC",
+        'data-take="result.json"',
+        "Fig. 1.",
+    ):
         assert wanted in html
     assert len(html) < 2_000_000
 
@@ -85,7 +114,9 @@ def test_a_section_that_fails_is_told_and_the_others_stand(demo, caplog):
 def test_the_terminal_shows_it_in_any_encoding(demo, encoding):
     @section("demo", 5)
     def symbols(result):
-        return Section("Σ", "", [Table(["site", "σ ‖x‖ — ● 宮"], [("a…b", -0.25), ("c\u202fd", None)])])
+        return Section(
+            "Σ", "", [Table(["site", "σ ‖x‖ — ● 宮"], [("a…b", -0.25), ("c\u202fd", None)])]
+        )
 
     written = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
     Console(file=written, width=80).print(Report().table(demo))
@@ -97,7 +128,9 @@ def test_the_terminal_shows_it_in_any_encoding(demo, encoding):
 
 
 def test_a_notebook_gets_findings_and_a_small_table(demo):
-    document = DOCUMENT | {"findings": [{"code": "CONE", "level": "warning", "sentence": "<script>narrow</script>"}]}
+    document = DOCUMENT | {
+        "findings": [{"code": "CONE", "level": "warning", "sentence": "<script>narrow</script>"}]
+    }
     html = Report().snippet(sample.shown(document, kind="demo"))
     tags = []
 
@@ -123,7 +156,9 @@ def test_an_edited_result_still_has_a_page(caplog):
     document, arrays = sample.scan(("m", "n"), blocks=2, width=8, tokens=30)
     for key in ("nulls", "measures", "findings", "pictures", "protocol", "models"):
         with caplog.at_level(logging.CRITICAL):
-            html = Report().page(sample.shown({k: v for k, v in document.items() if k != key}, arrays))
+            html = Report().page(
+                sample.shown({k: v for k, v in document.items() if k != key}, arrays)
+            )
         assert "cannot be shown" not in html, key
     sites = [{k: v for k, v in entry.items() if k != "isoscore"} for entry in document["sites"]]
     sites[0] = {"model": "m", "site": "embedding"}

@@ -10,7 +10,11 @@ from headscan.report.kit.words import literal
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.dictionaries(st.text(), st.text() | st.floats(allow_nan=False, allow_infinity=False) | st.none()))
+@given(
+    st.dictionaries(
+        st.text(), st.text() | st.floats(allow_nan=False, allow_infinity=False) | st.none()
+    )
+)
 def test_json_in_a_script_says_the_same_and_cannot_end_it(value):
     text = str(script_json(value))
     assert json.loads(text) == value
@@ -18,7 +22,9 @@ def test_json_in_a_script_says_the_same_and_cannot_end_it(value):
 
 
 def test_infinities_become_null():
-    assert json.loads(script_json({"a": [float("inf"), (float("nan"), 1)]})) == {"a": [None, [None, 1]]}
+    assert json.loads(script_json({"a": [float("inf"), (float("nan"), 1)]})) == {
+        "a": [None, [None, 1]]
+    }
 
 
 @settings(max_examples=200, deadline=None)

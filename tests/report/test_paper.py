@@ -15,7 +15,15 @@ from headscan.run.vocabulary import Term
 
 
 def page(*figures):
-    return Page("kind", Head(["a"], "b"), [Section("s", parts=list(figures))], [], [], Shown("", "", [], ""), "0")
+    return Page(
+        "kind",
+        Head(["a"], "b"),
+        [Section("s", parts=list(figures))],
+        [],
+        [],
+        Shown("", "", [], ""),
+        "0",
+    )
 
 
 @pytest.mark.browser
@@ -39,11 +47,16 @@ def test_a_missing_extra_is_said(tmp_path, monkeypatch, capsys):
 
     np.save(tmp_path / "states.npy", np.random.default_rng(0).standard_normal((64, 8)))
     headscan.scan(tmp_path / "states.npy", out=tmp_path / "out")
-    monkeypatch.setattr("sys.argv", ["headscan", "figures", str(tmp_path / "out"), str(tmp_path / "figures")])
+    monkeypatch.setattr(
+        "sys.argv", ["headscan", "figures", str(tmp_path / "out"), str(tmp_path / "figures")]
+    )
     monkeypatch.setattr("headscan.report.kit.terminal.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="2"):
         main()
-    assert capsys.readouterr().err == "headscan: Figures for papers need kaleido: pip install 'headscan[figures]'.\n"
+    assert (
+        capsys.readouterr().err
+        == "headscan: Figures for papers need kaleido: pip install 'headscan[figures]'.\n"
+    )
     assert not list(tmp_path.glob("figures/*"))
 
 
@@ -55,10 +68,22 @@ def test_what_cannot_be_written_is_said(tmp_path):
 
 
 NAMES = [
-    "a|b", "`x`", "C:\\new\\table", "$x$ and $", "a & b % c # d", "a\nb\r\n\nc", "[5pt]", "*[red]*",
-    "{}~^_", "<b>&lt;", "\x1b[2J\x07\x00",
-    "\u202eright\u2028", "~~gone~~", "=cmd|' /C calc'!A0", "<!-- headscan checkup -->",
-]  # fmt: skip
+    "a|b",
+    "`x`",
+    "C:\\new\\table",
+    "$x$ and $",
+    "a & b % c # d",
+    "a\nb\r\n\nc",
+    "[5pt]",
+    "*[red]*",
+    "{}~^_",
+    "<b>&lt;",
+    "\x1b[2J\x07\x00",
+    "\u202eright\u2028",
+    "~~gone~~",
+    "=cmd|' /C calc'!A0",
+    "<!-- headscan checkup -->",
+]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -67,11 +92,17 @@ def test_a_name_stays_a_cell_of_its_own_in_latex_and_markdown(name):
     rows = table.partition("\\midrule\n")[2].partition("\\bottomrule")[0].splitlines()
     assert len(rows) == 2, table
     for row in rows:
-        bare = re.sub(r"\\(text\w+\{\}|[&%$#_{}])", "", row)  # what is left of it commands nothing but its two cells
-        assert re.fullmatch(r"(\{\})?[^\\&%$#_{}^~|<>\x00-\x1f]* & 0\.50 \[0\.40, 0\.60\] \\\\", bare), row
+        bare = re.sub(
+            r"\\(text\w+\{\}|[&%$#_{}])", "", row
+        )  # what is left of it commands nothing but its two cells
+        assert re.fullmatch(
+            r"(\{\})?[^\\&%$#_{}^~|<>\x00-\x1f]* & 0\.50 \[0\.40, 0\.60\] \\\\", bare
+        ), row
         assert not row.startswith(("[", "*"))
     markdown = pytest.importorskip("markdown_it").MarkdownIt("gfm-like", {"linkify": False})
-    tokens = markdown.parse(f"| {publish._escaped(name)} | 1 |\n|---|---|\n| {publish._escaped(name)} | 2 |\n")
+    tokens = markdown.parse(
+        f"| {publish._escaped(name)} | 1 |\n|---|---|\n| {publish._escaped(name)} | 2 |\n"
+    )
     cells = [token.children for token in tokens if token.type == "inline"]
     assert len(cells) == 4
     assert {child.type for cell in cells for child in cell} <= {"text", "text_special"}

@@ -34,7 +34,9 @@ def test_all_tokens_have_lines_of_their_own(document):
 
 def test_a_result_that_knows_of_no_sinks_is_drawn_as_it_is(document):
     bare = [{k: v for k, v in e.items() if "_without_sinks" not in k} for e in document["sites"]]
-    both = layers.by_layer(sample.shown(document | {"sites": bare, "nulls": []}), "mean_norm", "both")
+    both = layers.by_layer(
+        sample.shown(document | {"sites": bare, "nulls": []}), "mean_norm", "both"
+    )
     assert {(str(t.meta), t.visible) for t in both.data} == {("{}", True)}
     wanted = [e["mean_norm"] for e in document["sites"] if e["model"] == "a"]
     assert np.allclose(lines(both)[0].y, wanted, rtol=1e-5)
@@ -44,7 +46,9 @@ def test_the_band_is_the_interval(document):
     figure = layers.by_layer(sample.shown(document), "isoscore", nulls=False)
     band = next(trace for trace in figure.data if trace.fill == "toself")
     entries = [e["isoscore_without_sinks_interval"] for e in document["sites"] if e["model"] == "a"]
-    assert np.allclose(band.y, [high for _, high in entries] + [low for low, _ in entries][::-1], rtol=1e-5)
+    assert np.allclose(
+        band.y, [high for _, high in entries] + [low for low, _ in entries][::-1], rtol=1e-5
+    )
 
 
 def test_each_model_stands_beside_its_random_weights_and_all_share_one_gaussian(document):
@@ -65,8 +69,14 @@ def test_a_value_that_is_not_defined_is_a_gap(document):
 
 
 def test_parts_of_blocks_get_a_line_of_their_own(document):
-    extra = [dict(e, site=f"{e['site']}.mlp") for e in document["sites"] if e["site"].startswith("block.")]
-    found = lines(shape._average_cosine(sample.shown(document | {"sites": document["sites"] + extra})))
+    extra = [
+        dict(e, site=f"{e['site']}.mlp")
+        for e in document["sites"]
+        if e["site"].startswith("block.")
+    ]
+    found = lines(
+        shape._average_cosine(sample.shown(document | {"sites": document["sites"] + extra}))
+    )
     assert [trace.name for trace in found] == ["a", "a mlp", "b", "b mlp"]
     assert list(found[1].x) == [0.75, 1.75, 2.75]
 
@@ -90,7 +100,10 @@ def test_a_model_name_is_no_markup():
 
 def test_every_colour_of_a_figure_has_a_dark_partner(document):
     swaps = palette.swaps(5)
-    for figure in (shape._average_cosine(sample.shown(document)), shape._spectrum(sample.shown(document), "a")):
+    for figure in (
+        shape._average_cosine(sample.shown(document)),
+        shape._spectrum(sample.shown(document), "a"),
+    ):
         for trace in figure.data:
             colour = trace.fillcolor or trace.line.color
             assert swaps[colour] != colour
@@ -111,7 +124,10 @@ def contrast(a: str, b: str) -> float:
 @pytest.mark.parametrize("theme", [0, 1])
 def test_text_has_contrast_and_lines_can_be_seen(theme):
     paper = palette.ROLES["paper"][theme]
-    assert min(contrast(palette.ROLES[role][theme], paper) for role in ("ink", "muted", "accent")) >= 4.5
+    assert (
+        min(contrast(palette.ROLES[role][theme], paper) for role in ("ink", "muted", "accent"))
+        >= 4.5
+    )
     assert min(contrast(pair[theme], paper) for pair in palette.MODELS) >= 3
 
 

@@ -1,4 +1,6 @@
-"""Attribution and flow pages of a real model on prompts that pages go wrong on, opened in a browser."""
+"""Attribution and flow pages of a real model on prompts that pages go wrong on, opened in a
+browser.
+"""
 
 import pytest
 
@@ -15,17 +17,24 @@ def stories(assets):
     return lens
 
 
-@pytest.mark.parametrize("names", ["wipers", "chat", "script|special|quotes|right-to-left", "5,000 tokens"])
-def test_a_page_shows_every_token_and_runs_none(names, stories, tmp_path, chromium_without_webgl, visit):
+@pytest.mark.parametrize(
+    "names", ["wipers", "chat", "script|special|quotes|right-to-left", "5,000 tokens"]
+)
+def test_a_page_shows_every_token_and_runs_none(
+    names, stories, tmp_path, chromium_without_webgl, visit
+):
     prompts, (options, *_) = zip(*(PROMPTS[name] for name in names.split("|")), strict=True)
     prompt = prompts[0]
     if len(prompts) > 1:
-        prompt, options = " ".join(prompts), {"method": "gradient-x-input"}
+        prompt = " ".join(prompts)
+        options = {"method": "gradient-x-input"}
     if "5,000" in names:  # a fifth of them: `test_attribute_page` has a page of them all
         prompt = prompt[: len(prompt) // 5]
     stories.context_length = 2048  # rotary angles are defined at any position
     made = headscan.attribute(stories, prompt, out=tmp_path, **options)
-    with visit(chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}) as opened:
+    with visit(
+        chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}
+    ) as opened:
         page = opened.page
         assert page.locator("#tokens .t").all_text_contents() == made.tokens
         assert page.locator("#tokens script, #tokens img, #tokens b").count() == 0
@@ -38,8 +47,12 @@ def test_a_page_shows_every_token_and_runs_none(names, stories, tmp_path, chromi
 
 
 def test_the_flow_page_turns_through_the_layers(stories, tmp_path, chromium_without_webgl, visit):
-    headscan.flow.run(stories, PROMPTS["script"][0], length=6, candidates=40, null=True, out=tmp_path)
-    with visit(chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}) as opened:
+    headscan.flow.run(
+        stories, PROMPTS["script"][0], length=6, candidates=40, null=True, out=tmp_path
+    )
+    with visit(
+        chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}
+    ) as opened:
         page = opened.page
         assert page.locator("#matrices canvas").count() == 2
         names = []
@@ -55,7 +68,9 @@ def test_the_flow_page_turns_through_the_layers(stories, tmp_path, chromium_with
 
 def test_the_channel_page_has_its_figures(stories, tmp_path, chromium_without_webgl, visit):
     headscan.flow.channel(stories, PROMPTS["script"][0], length=3, null=True, out=tmp_path)
-    with visit(chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}) as opened:
+    with visit(
+        chromium_without_webgl, tmp_path / "report.html", viewport={"width": 400, "height": 800}
+    ) as opened:
         page = opened.page
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
         assert page.locator("[data-figure=noise-1], [data-figure=noise-0]").count() == 2

@@ -102,7 +102,9 @@ def test_hostile_text_makes_no_element():
 
 def test_a_lone_surrogate_does_not_keep_the_page_from_being_written(two):
     document, arrays = two
-    page = scan_page(document | {"findings": [document["findings"][0] | {"sentence": "half \ud83d"}]}, arrays)
+    page = scan_page(
+        document | {"findings": [document["findings"][0] | {"sentence": "half \ud83d"}]}, arrays
+    )
     assert "half ?" in page.encode("utf-8").decode()
 
 
@@ -123,14 +125,21 @@ def test_alternative_texts_carry_the_numbers(two):
     document, _ = two
     outline = Outline(scan_page(*two))
     said = {a["data-figure"]: a["aria-label"] for _, a in outline.tags if "data-figure" in a}
-    mine = [e["average_cosine_without_sinks"] for e in document["sites"] if e["model"] == "tiny-gpt"]
-    assert f"tiny-gpt: from {mine[0]:.3f} to {mine[-1]:.3f}, lowest {min(mine):.3f}, highest {max(mine):.3f}." in said["cosine"]
+    mine = [
+        e["average_cosine_without_sinks"] for e in document["sites"] if e["model"] == "tiny-gpt"
+    ]
+    assert (
+        f"tiny-gpt: from {mine[0]:.3f} to {mine[-1]:.3f}, lowest {min(mine):.3f}, highest "
+        f"{max(mine):.3f}." in said["cosine"]
+    )
     values = document["sites"][0]["singular_values_without_sinks"]
     assert f"embedding: from 1.00 to {values[-1] / values[0]:.3f}." in said["spectrum-0"]
     assert all(len(text) > 20 for text in said.values())
 
 
-@pytest.mark.parametrize("document", [{}, {"kind": "ntp"}, {"kind": "scan", "models": [], "sites": []}])
+@pytest.mark.parametrize(
+    "document", [{}, {"kind": "ntp"}, {"kind": "scan", "models": [], "sites": []}]
+)
 def test_another_document_is_refused(document):
     with pytest.raises(BadInput, match="no scan"):
         scan_page(document, {})

@@ -35,12 +35,19 @@ def test_the_nulls_and_the_findings_are_there(document):
     assert text.count("Gaussian") == 2
     joined = " ".join(text.split())
     for finding in document["findings"]:
-        assert f"{finding['code']}: {finding['sentence']} ({finding['model']}, {finding['site']})" in joined
+        assert (
+            f"{finding['code']}: {finding['sentence']} ({finding['model']}, {finding['site']})"
+            in joined
+        )
 
 
 def test_a_null_is_a_dash_and_its_note_is_told():
     document, _ = sample.scan(("m",), blocks=1, width=8, tokens=20, nulls=False)
-    document["sites"][0] |= {"isoscore_without_sinks": None, "average_cosine_without_sinks": None, "notes": ["only one token"]}
+    document["sites"][0] |= {
+        "isoscore_without_sinks": None,
+        "average_cosine_without_sinks": None,
+        "notes": ["only one token"],
+    }
     text = printed(document)
     assert next(line for line in text.splitlines() if "embedding" in line).count("—") == 2
     assert "— only one token" in text

@@ -1,4 +1,6 @@
-"""What a reader does with a page, by clicking: sorts, filters, takes, zooms, selects, follows tokens, lays a result beside it."""
+"""What a reader does with a page, by clicking: sorts, filters, takes, zooms, selects, follows
+tokens, lays a result beside it.
+"""
 
 import csv
 import json
@@ -11,8 +13,14 @@ from headscan.report.present import Report
 
 pytestmark = pytest.mark.browser
 
-COLUMN = "(table) => [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => row.cells[{}].firstChild.textContent)"
-SHOWN = "[document.getElementById('layer-name').textContent, document.getElementById('find').value, location.hash]"
+COLUMN = (
+    "(table) => [...table.tBodies[0].rows].filter((row) => !row.hidden).map((row) => "
+    "row.cells[{}].firstChild.textContent)"
+)
+SHOWN = (
+    "[document.getElementById('layer-name').textContent, "
+    "document.getElementById('find').value, location.hash]"
+)
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +84,8 @@ def test_a_table_is_sorted_by_any_column_and_put_back(page):
 
 
 def test_a_filtered_table_is_taken_as_it_is_shown(page):
-    table, field = page.locator("#numbers table").first, page.locator("#numbers .tools input").first
+    table = page.locator("#numbers table").first
+    field = page.locator("#numbers .tools input").first
     rows = table.locator("tbody tr").count()
     assert rows == 13
     field.fill("block.1")
@@ -97,7 +106,8 @@ def test_a_figure_zooms_and_every_line_answers_at_a_place(page):
     place = page.locator("[data-figure=cosine]")
     place.scroll_into_view_if_needed()
     extent = "document.querySelector('[data-figure=cosine]')._fullLayout.xaxis.range"
-    box, before = place.bounding_box(), page.evaluate(extent)
+    box = place.bounding_box()
+    before = page.evaluate(extent)
     across = [box["x"] + box["width"] * share for share in (0.4, 0.7)]
     up = box["y"] + box["height"] * 0.5
     page.mouse.move(across[0], up)
@@ -124,7 +134,10 @@ def test_a_figure_is_taken_as_svg_and_png(page):
 
 def test_the_page_turns_dark_whatever_the_system_says(page):
     paper = "getComputedStyle(document.documentElement).backgroundColor"
-    line = "document.querySelector('[data-figure=cosine]')._fullData.find((trace) => trace.mode === 'lines+markers').line.color"
+    line = (
+        "document.querySelector('[data-figure=cosine]')._fullData.find((trace) => trace.mode "
+        "=== 'lines+markers').line.color"
+    )
     light = page.evaluate(paper), page.evaluate(line)
     page.locator("#theme").click()
     assert page.locator("#theme").text_content() == "light"
@@ -137,10 +150,18 @@ def test_the_page_turns_dark_whatever_the_system_says(page):
 
 
 def test_a_site_is_selected_by_its_row_its_slider_and_its_address_alike(page):
-    lines = "document.querySelector('[data-figure=cosine]').layout.shapes.filter((one) => one.name === 'selected').length"
+    lines = (
+        "document.querySelector('[data-figure=cosine]').layout.shapes.filter((one) => "
+        "one.name === 'selected').length"
+    )
     page.locator("#numbers tbody th bdi", has_text="block.2").first.click()
     assert page.evaluate(SHOWN) == ["block.2", "", "#site=block.2"]
-    assert page.locator("tr.here").evaluate_all("(rows) => rows.map((row) => row.cells[0].textContent)").count("block.2") >= 2
+    assert (
+        page.locator("tr.here")
+        .evaluate_all("(rows) => rows.map((row) => row.cells[0].textContent)")
+        .count("block.2")
+        >= 2
+    )
     assert page.evaluate(lines) == 1
     page.locator("#layer").press("ArrowRight")
     assert page.evaluate(SHOWN) == ["block.3", "", "#site=block.3"]
@@ -162,11 +183,18 @@ def test_found_tokens_are_listed_and_followed_with_their_neighbours(material, pa
     assert listed.count() == min(len(hits), 10)
     listed.first.locator("button").click()
     assert (
-        picture["before"][hits[0]] + " the" + picture["after"][hits[0]] == page.locator(".readout .context").first.text_content()
+        picture["before"][hits[0]] + " the" + picture["after"][hits[0]]
+        == page.locator(".readout .context").first.text_content()
     )
     near = page.locator(".lists").first.locator("ol").last.locator("li").all_text_contents()
-    rows, cosines = (arrays[f"picture_near{part}/tiny-gpt/block.4"][hits[0]] for part in ("", "_cosine"))
-    there = [(f"{cosine:.2f}: ", picture["tokens"][row].strip()) for row, cosine in zip(rows, cosines, strict=True) if row >= 0]
+    rows, cosines = (
+        arrays[f"picture_near{part}/tiny-gpt/block.4"][hits[0]] for part in ("", "_cosine")
+    )
+    there = [
+        (f"{cosine:.2f}: ", picture["tokens"][row].strip())
+        for row, cosine in zip(rows, cosines, strict=True)
+        if row >= 0
+    ]
     assert len(near) == len(there)
     for words, (cosine, token) in zip(near, there, strict=True):
         assert words.startswith(cosine.replace("-", "-"))
@@ -183,8 +211,14 @@ def test_found_tokens_are_listed_and_followed_with_their_neighbours(material, pa
 
 def test_the_clouds_have_one_camera(material, chromium, visit):
     with visit(chromium, material[2]) as opened:
-        eyes = "[...document.querySelectorAll('.scene')].map((scene) => JSON.stringify(scene._fullLayout.scene.camera.eye))"
-        turned = "Plotly.relayout(document.querySelectorAll('.scene')[1], {'scene.camera': {eye: {x: 2, y: 0.5, z: 0.25}}})"
+        eyes = (
+            "[...document.querySelectorAll('.scene')].map((scene) => "
+            "JSON.stringify(scene._fullLayout.scene.camera.eye))"
+        )
+        turned = (
+            "Plotly.relayout(document.querySelectorAll('.scene')[1], {'scene.camera': "
+            "{eye: {x: 2, y: 0.5, z: 0.25}}})"
+        )
         opened.page.evaluate(turned)
         opened.page.wait_for_timeout(500)
         assert set(opened.page.evaluate(eyes)) == {'{"x":2,"y":0.5,"z":0.25}'}

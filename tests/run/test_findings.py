@@ -16,7 +16,15 @@ from tests.command_line import headscan as typed
 
 SOURCE = Path(headscan.__file__).parent
 WORD = re.compile(r"[A-Z]{2,}([ _-][A-Z]+)+|[A-Z]{3,}")
-OF = ("gpt-vanilla-early", "--text", "stories", "--max-tokens", "2048", "--sites", "block.*,final_norm")
+OF = (
+    "gpt-vanilla-early",
+    "--text",
+    "stories",
+    "--max-tokens",
+    "2048",
+    "--sites",
+    "block.*,final_norm",
+)
 PLACES = (
     "scanner/findings.py",
     "comparison/result.py",
@@ -33,7 +41,9 @@ def test_every_name_that_a_verb_gives_stands_in_the_table_once():
         node.value
         for place in PLACES
         for node in ast.walk(ast.parse((SOURCE / place).read_text("utf-8")))
-        if isinstance(node, ast.Constant) and isinstance(node.value, str) and WORD.fullmatch(node.value)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and WORD.fullmatch(node.value)
     }
     assert words == {kind.name for kind in KINDS if kind.code[:3] not in ("HS5", "HS6")}
     assert len({kind.code for kind in KINDS}) == len({kind.name for kind in KINDS}) == len(KINDS)
@@ -45,7 +55,10 @@ def test_a_code_that_a_checkup_has_too_is_about_the_same():
 
 
 def test_results_of_before_have_the_codes_of_now():
-    assert (Finding(code="CONE", level="notice", sentence="").code, Finding(code="HS101", level="notice", sentence="").name) == (
+    assert (
+        Finding(code="CONE", level="notice", sentence="").code,
+        Finding(code="HS101", level="notice", sentence="").name,
+    ) == (
         "HS101",
         "",
     )
@@ -60,11 +73,17 @@ def scanned(tmp_path_factory):
 
 def test_what_is_ignored_stays_and_does_not_count(scanned, tmp_path):
     first, second, *_ = headscan.load(scanned).findings
-    said = typed("scan", *OF, "--ignore", f"{first.code},{second.name[:3]}*", "--out", str(tmp_path))
+    said = typed(
+        "scan", *OF, "--ignore", f"{first.code},{second.name[:3]}*", "--out", str(tmp_path)
+    )
     assert said.status == 0, said.output
     rows = json.loads((tmp_path / "result.json").read_text())["findings"]
     passed = {row["name"]: row["passed"] for row in rows}
-    assert {name for name, why in passed.items() if why == "ignored"} == {first.name, second.name} != {*passed}
+    assert (
+        {name for name, why in passed.items() if why == "ignored"}
+        == {first.name, second.name}
+        != {*passed}
+    )
     assert "ignored" in said.output
 
 
@@ -72,14 +91,27 @@ def test_a_baseline_takes_what_it_has_and_fails_on_a_new_alarm(scanned, tmp_path
     same = typed("scan", *OF, "--baseline", str(scanned), "--out", str(tmp_path / "same"))
     assert same.status == 0, same.output
     assert {one.passed for one in headscan.load(tmp_path / "same").findings} == {"known"}
-    alarm = Finding(code="CONE", level="alert", sentence="", model="gpt-vanilla-early", site="block.9")
+    alarm = Finding(
+        code="CONE", level="alert", sentence="", model="gpt-vanilla-early", site="block.9"
+    )
     found = headscan.load(scanned)
     known = [replace(one, passed="known") for one in found.findings]
     assert new_alarms([*known, alarm]) == ["HS101"]
 
 
 def test_a_checkup_fails_on_what_counts_alone(tmp_path):
-    of = ("checkup", "gpt-vanilla", "--text", "stories", "--max-tokens", "256", "--context", "32", "--fail-on", "HS3*")
+    of = (
+        "checkup",
+        "gpt-vanilla",
+        "--text",
+        "stories",
+        "--max-tokens",
+        "256",
+        "--context",
+        "32",
+        "--fail-on",
+        "HS3*",
+    )
     assert typed(*of, "--out", str(tmp_path / "all")).status == 3
     assert typed(*of, "--ignore", "HS3*", "--out", str(tmp_path / "less")).status == 0
 
@@ -96,5 +128,15 @@ def test_a_checkup_fails_on_what_counts_alone(tmp_path):
 def test_wrong_ones_are_told_before_any_work(words, sentence, tmp_path, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])
     (tmp_path / "ntp.json").write_text(json.dumps({"protocol": {"verb": "ntp"}, "findings": []}))
-    said = typed("scan", *OF, *(word.format(ntp=tmp_path / "ntp.json") for word in words), "--out", str(tmp_path / "out"))
-    assert (said.status, sentence in said.stderr, (tmp_path / "out").exists()) == (2, True, False), said.stderr
+    said = typed(
+        "scan",
+        *OF,
+        *(word.format(ntp=tmp_path / "ntp.json") for word in words),
+        "--out",
+        str(tmp_path / "out"),
+    )
+    assert (said.status, sentence in said.stderr, (tmp_path / "out").exists()) == (
+        2,
+        True,
+        False,
+    ), said.stderr

@@ -31,9 +31,14 @@ def test_an_item_is_built_from_its_own_parameters(methods):
 
 
 def test_a_parameter_that_the_item_does_not_use_is_refused_by_name(methods):
-    with pytest.raises(BadInput, match="steps is not a parameter of the method plain; it belongs to stepped"):
+    with pytest.raises(
+        BadInput, match="steps is not a parameter of the method plain; it belongs to stepped"
+    ):
         methods.build("plain", {"steps": 3})
-    with pytest.raises(BadInput, match=r"stepp is not a parameter of the method stepped; it has steps\. Did you mean"):
+    with pytest.raises(
+        BadInput,
+        match=r"stepp is not a parameter of the method stepped; it has steps\. Did you mean",
+    ):
         methods.build("stepped:stepp=3")
     with pytest.raises(BadInput, match=r"written stepped:KEY=VALUE,\.\.\., not '3'"):
         methods.build("stepped:3")

@@ -1,4 +1,6 @@
-"""A run's folder is held by one process, what it stored is whole or refused, and it goes on only where nothing changed."""
+"""A run's folder is held by one process, what it stored is whole or refused, and it goes on only
+where nothing changed.
+"""
 
 import json
 import os
@@ -12,7 +14,21 @@ import pytest
 import torch
 
 import headscan
-from headscan.run import BadInput, Finding, Option, Out, Parts, Result, Resume, Row, Run, Seed, halving, running, verb
+from headscan.run import (
+    BadInput,
+    Finding,
+    Option,
+    Out,
+    Parts,
+    Result,
+    Resume,
+    Row,
+    Run,
+    Seed,
+    halving,
+    running,
+    verb,
+)
 from headscan.run.files import write_atomic
 
 
@@ -39,9 +55,14 @@ def square(number):
 
 @verb("test-count")
 def count(
-    name: str, *, upto: Annotated[int, Option("How far.", low=0)] = 3,
-    batch: Annotated[int, Option("At once.", identity=False)] = 1, out: Out = None, resume: Resume = False, seed: Seed = 0,
-) -> CountResult:  # fmt: skip
+    name: str,
+    *,
+    upto: Annotated[int, Option("How far.", low=0)] = 3,
+    batch: Annotated[int, Option("At once.", identity=False)] = 1,
+    out: Out = None,
+    resume: Resume = False,
+    seed: Seed = 0,
+) -> CountResult:
     _, run = running()
     if name == "refused":
         raise BadInput("No.")
@@ -53,7 +74,9 @@ def count(
             raise KeyboardInterrupt
         if name == "refused late" and number == 1:
             raise BadInput("No.")
-    return CountResult(protocol=run.protocol(), squares=squares, rows=[Row(a=1.5, a_interval=(1, 2))])
+    return CountResult(
+        protocol=run.protocol(), squares=squares, rows=[Row(a=1.5, a_interval=(1, 2))]
+    )
 
 
 @pytest.fixture(autouse=True)
@@ -78,7 +101,9 @@ def test_a_name_that_no_file_can_have_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(BadInput, match="no file or folder of so long a name"):
         headscan.scan("x" * 5000, "stories", out=tmp_path / "new")
     assert not (tmp_path / "new").exists()
-    with pytest.raises(BadInput, match=r"The output folder .* cannot be written: File name too long"):
+    with pytest.raises(
+        BadInput, match=r"The output folder .* cannot be written: File name too long"
+    ):
         headscan.scan("gpt-vanilla", "stories", out=tmp_path / ("x" * 5000))
 
 
@@ -98,7 +123,8 @@ def test_what_is_refused_before_any_work_leaves_nothing(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"), [({"upto": 5}, "--upto was 3 and is 5 now"), ({"seed": 1}, "--seed was 0 and is 1 now")]
+    ("change", "said"),
+    [({"upto": 5}, "--upto was 3 and is 5 now"), ({"seed": 1}, "--seed was 0 and is 1 now")],
 )
 def test_a_changed_setting_is_named(tmp_path, change, said):
     with pytest.raises(KeyboardInterrupt):
@@ -132,10 +158,17 @@ except BadInput as error:
     print(error)
 """
     with Run("v", out=tmp_path, command="headscan v --the-first"):
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        )
     assert "is in use by process" in done.stdout
     assert "headscan v --the-first" in done.stdout
-    assert "taken twice" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert (
+        "taken twice"
+        in subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 def test_large_parts_are_cut_into_files_and_replaced_whole(tmp_path, monkeypatch):
@@ -143,7 +176,9 @@ def test_large_parts_are_cut_into_files_and_replaced_whole(tmp_path, monkeypatch
     for rank in (0, 1):
         parts = Parts(tmp_path, rank=rank)
         for round in range(3):
-            parts.write("pass", {f"x{k}": torch.full((6,), float(k + round)) for k in range(10)}, note=round)
+            parts.write(
+                "pass", {f"x{k}": torch.full((6,), float(k + round)) for k in range(10)}, note=round
+            )
             left = tmp_path / f"pass.{rank}.9.{'0' * 16}.safetensors"
             left.touch()  # of a write that was killed
         parts.write("other", {"y": torch.zeros(1)})
@@ -157,8 +192,12 @@ def test_large_parts_are_cut_into_files_and_replaced_whole(tmp_path, monkeypatch
 def test_storing_takes_a_bounded_share_of_the_time(tmp_path, monkeypatch):
     clock = [0.0]
     monkeypatch.setattr("headscan.run.parts.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr("headscan.run.parts.write_atomic", lambda *_: clock.__setitem__(0, clock[0] + 0.5))
-    parts, state, stored = Parts(tmp_path), {"x": torch.zeros(2**19)}, []
+    monkeypatch.setattr(
+        "headscan.run.parts.write_atomic", lambda *_: clock.__setitem__(0, clock[0] + 0.5)
+    )
+    parts = Parts(tmp_path)
+    state = {"x": torch.zeros(2**19)}
+    stored = []
     while clock[0] < 1000:
         clock[0] += 1
         if parts.due() and parts.affordable(2**21):
@@ -187,7 +226,9 @@ def test_a_torn_part_is_refused(tmp_path, harm):
 
 
 def test_no_bit_of_the_index_of_parts_turns_unseen(tmp_path):
-    """Results of units stand in it: a digit or a name that turned would be read as what was measured."""
+    """Results of units stand in it: a digit or a name that turned would be read as what was
+    measured.
+    """
     parts = Parts(tmp_path)
     parts.write("unit", {"x": torch.ones(1)}, note={"accuracy": 0.25})
     data = parts._index.read_bytes()
@@ -222,12 +263,17 @@ def test_a_result_of_0_1_says_why_it_does_not_load(tmp_path):
 
 def test_what_is_no_such_result_is_refused_with_its_place(tmp_path):
     with pytest.raises(BadInput, match=r"squares\.0\.of"):
-        CountResult.of_document({"protocol": {"verb": "x"}, "squares": [{"of": "one", "value": 1}], "rows": []})
+        CountResult.of_document(
+            {"protocol": {"verb": "x"}, "squares": [{"of": "one", "value": 1}], "rows": []}
+        )
 
 
 def test_findings_are_shown_in_the_repr():
     result = CountResult(
-        protocol=Run.quiet().protocol(), squares=[], rows=[], findings=[Finding(code="CONE", level="alert", sentence="a cone")]
+        protocol=Run.quiet().protocol(),
+        squares=[],
+        rows=[],
+        findings=[Finding(code="CONE", level="alert", sentence="a cone")],
     )
     assert "HS101 CONE: a cone" in repr(result)
 

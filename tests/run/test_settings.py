@@ -71,7 +71,10 @@ def test_the_arguments_of_a_call_make_the_groups_that_share_their_names():
 
 def test_a_verb_keeps_its_signature_and_refuses_what_is_not_there():
     assert inspect.signature(work).parameters["share"].annotation is float
-    for options, words in (({"nosuchoption": 3}, r"test-verb\(\) has no option"), ({"shares": 1}, "'share'")):
+    for options, words in (
+        ({"nosuchoption": 3}, r"test-verb\(\) has no option"),
+        ({"shares": 1}, "'share'"),
+    ):
         with pytest.raises(TypeError, match=words):
             work("m", "t", **options)
     with pytest.raises(TypeError, match="text"):
@@ -88,7 +91,11 @@ def test_several_numbers_may_be_written_as_one_text():
 
     made = Several(noise="0, 0.8", bits="8,4")  # type: ignore[arg-type]
     assert (made.noise, made.bits) == ((0.0, 0.8), (8, 4))
-    refused = (({"noise": "0,-1"}, "at least 0"), ({"bits": "8,4.5"}, "whole numbers"), ({"noise": "nan"}, "finite"))
+    refused = (
+        ({"noise": "0,-1"}, "at least 0"),
+        ({"bits": "8,4.5"}, "whole numbers"),
+        ({"noise": "nan"}, "finite"),
+    )
     for options, words in refused:
         with pytest.raises(BadInput, match=words):
             Several(**options)

@@ -8,7 +8,14 @@ from pydantic import TypeAdapter
 
 from headscan.run.vocabulary import Term, terms_of
 
-GAP = Term("relative gap", "How far the bound is away.", formula="(p − d)/p", range=(0, 1), undefined="p = 0", source="here")
+GAP = Term(
+    "relative gap",
+    "How far the bound is away.",
+    formula="(p − d)/p",
+    range=(0, 1),
+    undefined="p = 0",
+    source="here",
+)
 
 
 @dataclass(frozen=True)
@@ -37,10 +44,15 @@ def test_the_json_schema_says_what_the_term_says():
     gap = schema["properties"]["gap"]
     assert gap["title"] == "relative gap"
     assert (gap["minimum"], gap["maximum"]) == (0, 1)
-    assert gap["description"] == "How far the bound is away. (p − d)/p. Undefined for p = 0. Source: here."
+    assert (
+        gap["description"]
+        == "How far the bound is away. (p − d)/p. Undefined for p = 0. Source: here."
+    )
     assert "cost" in schema["$defs"]["Words"]["properties"]
 
 
 def test_a_term_can_be_read_back():
-    made = TypeAdapter(Row).validate_python({"site": "a", "gap": None, "words": {"x": {"title": "X", "cost": "O(n)"}}})
+    made = TypeAdapter(Row).validate_python(
+        {"site": "a", "gap": None, "words": {"x": {"title": "X", "cost": "O(n)"}}}
+    )
     assert made.words["x"] == Words("X", cost="O(n)")

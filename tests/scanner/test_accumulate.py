@@ -8,16 +8,23 @@ from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.states.stored import stored_source
 from headscan.statistics import site
 
-CONTEXT, WINDOWS, WIDTH = 16, 12, 24
+CONTEXT = 16
+WINDOWS = 12
+WIDTH = 24
 
 
 def states() -> dict[str, np.ndarray]:
     draw = np.random.default_rng(0).standard_normal
-    return {f"block.{k}": draw((WINDOWS, CONTEXT, WIDTH)).astype(np.float32) + np.float32(0.3) for k in range(3)}
+    return {
+        f"block.{k}": draw((WINDOWS, CONTEXT, WIDTH)).astype(np.float32) + np.float32(0.3)
+        for k in range(3)
+    }
 
 
 def accumulated(given: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    source = stored_source(given, context=CONTEXT, batch=WINDOWS // 2, max_tokens=None, field=None, tokenizer=None)
+    source = stored_source(
+        given, context=CONTEXT, batch=WINDOWS // 2, max_tokens=None, field=None, tokenizer=None
+    )
     assert source is not None
     made = Accumulation(dict.fromkeys(given, WIDTH), 0, intervals=True)
     accumulate(source, source.batches(), made)
@@ -30,7 +37,9 @@ def alike(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> None:
         torch.testing.assert_close(tensor, two[name], rtol=1e-11, atol=1e-11, msg=name)
 
 
-def test_a_batch_in_pieces_leaves_what_it_leaves_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_in_pieces_leaves_what_it_leaves_as_a_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     whole = accumulated(states())
     monkeypatch.setattr(site, "AT_ONCE", 2 * CONTEXT * WIDTH)
     alike(whole, accumulated(states()))
@@ -38,5 +47,9 @@ def test_a_batch_in_pieces_leaves_what_it_leaves_as_a_whole(monkeypatch: pytest.
 
 def test_lengths_that_only_float32_cannot_hold_are_finite() -> None:
     given = {"block.0": states()["block.0"] * np.float32(1e30)}
-    scalars = next(tensor for name, tensor in accumulated(given).items() if name.endswith("cells.ordinary/sums"))
+    scalars = next(
+        tensor
+        for name, tensor in accumulated(given).items()
+        if name.endswith("cells.ordinary/sums")
+    )
     assert scalars[-1] > 1e60

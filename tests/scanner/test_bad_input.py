@@ -1,4 +1,6 @@
-"""Clouds that leave little to measure: every probe and measure is then defined or says why not, and nothing is NaN."""
+"""Clouds that leave little to measure: every probe and measure is then defined or says why not, and
+nothing is NaN.
+"""
 
 import json
 import math
@@ -60,16 +62,26 @@ def test_every_number_is_finite_or_has_a_reason(case):
         for name in MEASURES:
             for field in (name, f"{name}_without_first"):
                 value = entry[field]
-                assert (value is not None and math.isfinite(value)) or any(n.startswith(field) for n in entry["notes"])
+                assert (value is not None and math.isfinite(value)) or any(
+                    n.startswith(field) for n in entry["notes"]
+                )
     for probe in PROBES.values():
         for row in result.document[probe.words.name]:
             for name in probe.words.fields:
                 value = row.get(name)
                 if value is None:
-                    reasons = [note for note in row["notes"] if note.startswith(name)] if name in row else [""]
+                    reasons = (
+                        [note for note in row["notes"] if note.startswith(name)]
+                        if name in row
+                        else [""]
+                    )
                     assert reasons, (probe.words.name, name, row)
                 elif not isinstance(value, str):
                     assert math.isfinite(value), (probe.words.name, name)
                 interval = row.get(f"{name}_interval")
-                assert interval is None or all(map(math.isfinite, interval)), (probe.words.name, name, interval)
+                assert interval is None or all(map(math.isfinite, interval)), (
+                    probe.words.name,
+                    name,
+                    interval,
+                )
     assert result.page()

@@ -16,9 +16,19 @@ from headscan.text import Windows
 TEXT = ["Once upon a time there was a hen, and the hen had a cone. " * 20]
 
 
-def made(name: str = "hen", *, context: int = 64, layers: int = 2, tokenizer: object = None) -> Lens:
+def made(
+    name: str = "hen", *, context: int = 64, layers: int = 2, tokenizer: object = None
+) -> Lens:
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=256, n_positions=context, n_embd=16, n_layer=layers, n_head=2, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=256,
+        n_positions=context,
+        n_embd=16,
+        n_layer=layers,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return Lens(GPT2LMHeadModel(config).eval(), tokenizer or ByteTokenizer(), name=name)
 
 
@@ -43,7 +53,13 @@ def unread(monkeypatch):
 )
 def test_a_wrong_second_model_costs_no_scan_of_the_first(unread, second, options, said):
     with pytest.raises(BadInput, match=said):
-        scan([made(), second], TEXT, context=32, tokenizer="bytes" if isinstance(second, str) else None, **options)
+        scan(
+            [made(), second],
+            TEXT,
+            context=32,
+            tokenizer="bytes" if isinstance(second, str) else None,
+            **options,
+        )
 
 
 @pytest.mark.parametrize(
@@ -71,13 +87,16 @@ def test_live_models_and_plain_texts_are_taken():
     results = scan(lens.model, text, tokenizer="bytes", context=32), scan(lens, [text], context=32)
     assert len({result.site("block.0").number("average_cosine") for result in results}) == 1
     states = lens.run(torch.arange(32)[None], sites="block.0")["block.0"][0]
-    assert average_cosine(states) == pytest.approx(average_cosine(states.double().numpy()), rel=1e-12)
+    assert average_cosine(states) == pytest.approx(
+        average_cosine(states.double().numpy()), rel=1e-12
+    )
 
 
 @pytest.fixture
 def read(monkeypatch):
     """How often the weights of each model were read."""
-    counted, load = Counter[str](), Preparation.load
+    counted = Counter[str]()
+    load = Preparation.load
 
     def counting(self: Preparation):
         counted[self.source.name] += 1
@@ -93,7 +112,15 @@ def test_weights_are_read_once_however_large_the_models(read, kept, monkeypatch,
     for name in ("one", "two"):
         made(name).model.save_pretrained(tmp_path / name)
     models = [tmp_path / "one", tmp_path / "two"]
-    found = scan(models, TEXT, context=32, tokenizer="bytes", device="cpu", sites="block.1", out=tmp_path / "out")
+    found = scan(
+        models,
+        TEXT,
+        context=32,
+        tokenizer="bytes",
+        device="cpu",
+        sites="block.1",
+        out=tmp_path / "out",
+    )
     assert [model.name for model in found.models] == ["one", "two"]
     assert read == {"one": 1, "two": 1}
 
@@ -119,7 +146,9 @@ def test_large_models_are_checked_without_their_weights(read, options, said, mon
 
 def test_the_random_twin_is_drawn_when_the_weights_are_gone(monkeypatch, tmp_path):
     made().model.save_pretrained(tmp_path / "hen")
-    tables, of, drawn = [], Lens.of.__func__, Blank.drawn
+    tables = []
+    of = Lens.of.__func__
+    drawn = Blank.drawn
 
     def followed(cls, prepared):
         lens = of(cls, prepared)
@@ -131,7 +160,13 @@ def test_the_random_twin_is_drawn_when_the_weights_are_gone(monkeypatch, tmp_pat
         assert tables[0]() is None
         return drawn(self, seed)
 
-    options = {"context": 32, "tokenizer": "bytes", "device": "cpu", "null": True, "measures": "rogue"}
+    options = {
+        "context": 32,
+        "tokenizer": "bytes",
+        "device": "cpu",
+        "null": True,
+        "measures": "rogue",
+    }
     whole = scan(Lens.load(tmp_path / "hen", tokenizer="bytes", device="cpu"), TEXT, **options)
     monkeypatch.setattr(Lens, "of", classmethod(followed))
     monkeypatch.setattr(Blank, "drawn", alone)

@@ -1,4 +1,5 @@
-"""What a cluster's workers make of the pieces of a store is what one process makes of all of it; Spark is stood in for.
+"""What a cluster's workers make of the pieces of a store is what one process makes of all of it;
+Spark is stood in for.
 
 With Spark itself, two workers and one of them killed: tests/spark.
 """
@@ -17,13 +18,17 @@ from headscan.scanner import cluster
 
 
 class Frame:
-    """As much of a frame of Spark as the scan asks for: lazy, a partition a record, groups in no order."""
+    """As much of a frame of Spark as the scan asks for: lazy, a partition a record, groups in no
+    order.
+    """
 
     def __init__(self, tables):
         self.tables = tables
 
     def mapInArrow(self, function, schema):
-        tables = [pa.Table.from_batches(function(iter(table.to_batches()))) for table in self.tables]
+        tables = [
+            pa.Table.from_batches(function(iter(table.to_batches()))) for table in self.tables
+        ]
         return Frame(tables)
 
     def selectExpr(self, *expressions):
@@ -36,7 +41,10 @@ class Frame:
         (table,) = self.tables
         rows = table.to_pylist()
         groups = {tuple(row[name] for name in names) for row in rows}
-        numbers = {key: [k for k, row in enumerate(rows) if tuple(row[n] for n in names) == key] for key in groups}
+        numbers = {
+            key: [k for k, row in enumerate(rows) if tuple(row[n] for n in names) == key]
+            for key in groups
+        }
         return Frame([table.take(found[::-1]) for found in numbers.values()])
 
     def applyInArrow(self, function, schema):
@@ -57,7 +65,9 @@ def spark(monkeypatch):
 
     @contextmanager
     def session(master):
-        context = SimpleNamespace(defaultParallelism=stand_in.cores, broadcast=lambda value: SimpleNamespace(value=value))
+        context = SimpleNamespace(
+            defaultParallelism=stand_in.cores, broadcast=lambda value: SimpleNamespace(value=value)
+        )
         yield SimpleNamespace(sparkContext=context, range=range_of)
 
     monkeypatch.setattr(cluster, "spark_session", session)
@@ -65,9 +75,13 @@ def spark(monkeypatch):
 
 
 def store(folder, count=6_010, sites=2):
-    """Vectors of two sites with token ids and documents, in one file; they fill no whole number of windows."""
+    """Vectors of two sites with token ids and documents, in one file; they fill no whole number of
+    windows.
+    """
     draw = np.random.default_rng(0)
-    tensors = {f"block.{k}": draw.standard_normal((count, 12)).astype(np.float32) + k for k in range(sites)}
+    tensors = {
+        f"block.{k}": draw.standard_normal((count, 12)).astype(np.float32) + k for k in range(sites)
+    }
     tensors["token_ids"] = draw.integers(0, 30, count).astype(np.int32)
     tensors["documents"] = (np.arange(count) // 85).astype(np.int32)
     save_file(tensors, folder / "store.safetensors")
@@ -79,7 +93,9 @@ def same(here, there):
     for ours, theirs in zip(here.sites + rows(here), there.sites + rows(there), strict=True):
         assert set(ours) == set(theirs)
         for name, value in ours.items():
-            if isinstance(value, int | float) or (isinstance(value, list | tuple) and name != "notes"):
+            if isinstance(value, int | float) or (
+                isinstance(value, list | tuple) and name != "notes"
+            ):
                 assert theirs[name] == pytest.approx(value, rel=1e-9, abs=1e-12, nan_ok=True), name
             else:
                 assert theirs[name] == value, name
@@ -107,7 +123,10 @@ def test_pieces_say_what_one_process_says(tmp_path, spark):
 @pytest.mark.parametrize("count", [40, 100])
 def test_a_store_of_a_batch_or_less(tmp_path, spark, count):
     path = store(tmp_path, count)
-    same(headscan.scan(path, context=20, batch=5), headscan.scan(path, context=20, batch=5, engine="spark", master="local[2]"))
+    same(
+        headscan.scan(path, context=20, batch=5),
+        headscan.scan(path, context=20, batch=5, engine="spark", master="local[2]"),
+    )
     assert spark.pieces == 1
 
 
@@ -115,8 +134,12 @@ def test_what_a_worker_cannot_read_is_said_in_a_sentence(tmp_path, spark):
     draw = np.random.default_rng(0).standard_normal((4_000, 4)).astype(np.float32)
     draw[3_210, 2] = np.nan
     np.save(tmp_path / "nan.npy", draw)
-    with pytest.raises(BadInput, match=r"NaN or infinite values at site vectors \(window 160, position 10"):
-        headscan.scan(tmp_path / "nan.npy", engine="spark", master="local[2]", **OPTIONS | {"measures": None})
+    with pytest.raises(
+        BadInput, match=r"NaN or infinite values at site vectors \(window 160, position 10"
+    ):
+        headscan.scan(
+            tmp_path / "nan.npy", engine="spark", master="local[2]", **OPTIONS | {"measures": None}
+        )
 
 
 def test_what_no_worker_could_open_is_refused(tmp_path):

@@ -22,7 +22,9 @@ def estimates(x: torch.Tensor, name: str, document: int) -> Estimates:
     found = SiteStatistics(x.shape[2], intervals=True)
     for start in range(0, len(x), 32):
         windows = torch.arange(start, min(start + 32, len(x)))
-        found.update(x[windows], windows.tolist(), (windows // document)[:, None].expand(-1, x.shape[1]))
+        found.update(
+            x[windows], windows.tolist(), (windows // document)[:, None].expand(-1, x.shape[1])
+        )
     errors = Errors.of(found, CORE)
     return Estimates(name, "block.0", site_cells("block.0", found, CORE, errors=errors)[0], errors)
 
@@ -30,14 +32,17 @@ def estimates(x: torch.Tensor, name: str, document: int) -> Estimates:
 def pair(windows: int, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """Two models' states of the same text: much alike."""
     x = text(windows, 8, 4, generator)
-    return x, 1.1 * x + 0.2 * torch.randn(x.shape, generator=generator, dtype=torch.float64) * x.roll(1, 2)
+    return x, 1.1 * x + 0.2 * torch.randn(
+        x.shape, generator=generator, dtype=torch.float64
+    ) * x.roll(1, 2)
 
 
 def test_paired_intervals_cover_and_are_narrower_than_those_of_two_texts():
     generator = torch.Generator().manual_seed(0)
     truth = [estimates(x, name, 4) for x, name in zip(pair(8000, generator), "ab", strict=True)]
     true = {one.measure: one.difference for one in differences(truth, ("", "_without_first"))}
-    hits, texts = dict.fromkeys(true, 0), 80
+    hits = dict.fromkeys(true, 0)
+    texts = 80
     widths: dict[str, list[float]] = {name: [] for name in true}
     for _ in range(texts):
         a, b = (estimates(x, name, 4) for x, name in zip(pair(48, generator), "ab", strict=True))
@@ -47,21 +52,34 @@ def test_paired_intervals_cover_and_are_narrower_than_those_of_two_texts():
             hits[one.measure] += one.interval[0] <= true[one.measure] <= one.interval[1]
             alone = [np.diff(each.cells[f"{one.measure}_interval"])[0] for each in (a, b)]
             widths[one.measure].append((one.interval[1] - one.interval[0]) / np.hypot(*alone))
-    assert all(hit / texts >= 0.95 - 4 * (0.95 * 0.05 / texts) ** 0.5 for hit in hits.values()), hits
+    assert all(hit / texts >= 0.95 - 4 * (0.95 * 0.05 / texts) ** 0.5 for hit in hits.values()), (
+        hits
+    )
     assert np.mean(widths["average_cosine"]) < 0.8
 
 
 def test_what_did_not_read_the_same_has_no_interval():
     generator = torch.Generator().manual_seed(0)
-    a, b = estimates(text(40, 8, 4, generator), "a", 4), estimates(text(24, 8, 4, generator), "b", 4)
+    a = estimates(text(40, 8, 4, generator), "a", 4)
+    b = estimates(text(24, 8, 4, generator), "b", 4)
     found = differences([a, b], ("",))
     assert {one.interval is None for one in found} == {True}
-    assert {one.measure for one in found} == {"average_cosine", "mean_norm"}  # a spectral number is one at a length
+    assert {one.measure for one in found} == {
+        "average_cosine",
+        "mean_norm",
+    }  # a spectral number is one at a length
 
 
 @pytest.fixture(scope="module")
 def scanned():
-    return scan(["gpt-vanilla", "gpt-headless"], "stories", max_tokens=2048, context=64, null=True, measures=["effective_rank"])
+    return scan(
+        ["gpt-vanilla", "gpt-headless"],
+        "stories",
+        max_tokens=2048,
+        context=64,
+        null=True,
+        measures=["effective_rank"],
+    )
 
 
 def test_a_scan_gives_neighbours_ends_models_and_twins(scanned):
@@ -72,9 +90,13 @@ def test_a_scan_gives_neighbours_ends_models_and_twins(scanned):
     assert ("gpt-vanilla", sites[1], "gpt-vanilla, random weights", sites[1]) in pairs
     assert ("gpt-headless", sites[1], "gpt-vanilla", sites[1]) in pairs
     one = scanned.differences[0]
-    a, b = (scanned.site(site, model).number(one.measure) for site, model in (
-        (one.site_a, one.model_a), (one.site_b, one.model_b),
-    ))  # fmt: skip
+    a, b = (
+        scanned.site(site, model).number(one.measure)
+        for site, model in (
+            (one.site_a, one.model_a),
+            (one.site_b, one.model_b),
+        )
+    )
     assert one.difference == a - b
     assert one.interval[0] <= one.difference <= one.interval[1]
     assert len(scanned.frame("differences")) == len(scanned.differences)

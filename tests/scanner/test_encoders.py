@@ -1,4 +1,6 @@
-"""A sentence encoder is read as its users read it: a text by itself, and the vector that `encode` gives is a site."""
+"""A sentence encoder is read as its users read it: a text by itself, and the vector that `encode`
+gives is a site.
+"""
 
 import json
 import shutil
@@ -17,9 +19,16 @@ from headscan.text.source import Reading
 from tests.model.tiny import minilm
 
 LINES = [
-    "A dog.", "The cat sat on the mat, and nobody knew why.", "Rain fell.", "It rained.", "She reads an old book by the river.",
-    "No.", "Two men play chess in the park while a child looks on.", "The cat sat on the mat, and nobody knew how.", "A cat.",
-]  # fmt: skip
+    "A dog.",
+    "The cat sat on the mat, and nobody knew why.",
+    "Rain fell.",
+    "It rained.",
+    "She reads an old book by the river.",
+    "No.",
+    "Two men play chess in the park while a child looks on.",
+    "The cat sat on the mat, and nobody knew how.",
+    "A cat.",
+]
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +49,16 @@ def scanned(lines):
 
 
 def encoded() -> torch.Tensor:
-    """What all-MiniLM-L6-v2's folder says: the mean over the tokens, special ones included, at unit length."""
+    """What all-MiniLM-L6-v2's folder says: the mean over the tokens, special ones included, at unit
+    length.
+    """
     folder = minilm()
     assert json.loads((folder / "1_Pooling/config.json").read_text())["pooling_mode_mean_tokens"]
-    tokenizer, model = AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
-    batch = tokenizer(LINES, padding=True, return_tensors="pt")  # padded: the way that is not the instrument's
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder).eval()
+    batch = tokenizer(
+        LINES, padding=True, return_tensors="pt"
+    )  # padded: the way that is not the instrument's
     with torch.no_grad():
         states = model(**batch).last_hidden_state
     mask = batch["attention_mask"][..., None]
@@ -52,13 +66,20 @@ def encoded() -> torch.Tensor:
 
 
 def source_of(lens, lines, **more):
-    return ModelSource(lens, lines, Reading(documents="lines", field="text", max_tokens=None), **({"context": 128} | more))
+    return ModelSource(
+        lens,
+        lines,
+        Reading(documents="lines", field="text", max_tokens=None),
+        **({"context": 128} | more),
+    )
 
 
 def vectors(source, site):
     found = []
     for batch in source.batches():
-        source.visit(batch, [site], lambda _, states: found.append(states.detach().clone().flatten(0, 1)))
+        source.visit(
+            batch, [site], lambda _, states: found.append(states.detach().clone().flatten(0, 1))
+        )
     return torch.cat(found)
 
 
@@ -77,7 +98,9 @@ def test_batches_of_unequal_lengths_are_the_texts_one_by_one(lens, lines, site):
         assert all(len(batch.ids) <= size for batch in source.batches())
         torch.testing.assert_close(vectors(source, site), one, atol=2e-6, rtol=1e-5)
     counts = [len(lens.tokenizer.encode(line)) for line in LINES]
-    assert len(one) == (len(LINES) if site == "sentence" else sum(counts))  # no padding is among them
+    assert len(one) == (
+        len(LINES) if site == "sentence" else sum(counts)
+    )  # no padding is among them
 
 
 def test_a_text_longer_than_encode_reads_becomes_several_windows(lens, tmp_path):
@@ -96,14 +119,18 @@ def test_a_scan_has_one_vector_a_text(scanned, lines):
     made = encoded().double()
     cosines = made @ made.T
     many = len(LINES)
-    assert row["average_cosine"] == pytest.approx(float((cosines.sum() - many) / (many * (many - 1))), abs=1e-6)
+    assert row["average_cosine"] == pytest.approx(
+        float((cosines.sum() - many) / (many * (many - 1))), abs=1e-6
+    )
     assert row["tokens"] == many
     text = scanned.protocol.text
     assert (text.windows, text.alone, text.dropped) == (many, True, 0)
     assert scanned.site("block.5")["tokens"] == text.tokens
 
 
-def test_stored_states_of_texts_give_the_numbers_of_the_model(scanned, lines, tmp_path, monkeypatch):
+def test_stored_states_of_texts_give_the_numbers_of_the_model(
+    scanned, lines, tmp_path, monkeypatch
+):
     monkeypatch.setattr(headscan.states.writing, "SHARD_BYTES", 60_000)  # several shards
     result = headscan.states.run(str(minilm()), lines, documents="lines", out=tmp_path / "all")
     assert (result.windows, result.tokens) == (len(LINES), scanned.protocol.text.tokens)
@@ -112,9 +139,14 @@ def test_stored_states_of_texts_give_the_numbers_of_the_model(scanned, lines, tm
     found = headscan.scan(tmp_path / "all")
     for row in found.sites:
         live = scanned.site(row.text("site"))
-        assert {key: row[key] for key in row if key != "model"} == {key: live[key] for key in live if key != "model"}
+        assert {key: row[key] for key in row if key != "model"} == {
+            key: live[key] for key in live if key != "model"
+        }
     index = json.loads((tmp_path / "all/states.json").read_text())
-    assert (index["alone"], sum(shard["tokens"] for shard in index["shards"])) == (True, result.tokens)
+    assert (index["alone"], sum(shard["tokens"] for shard in index["shards"])) == (
+        True,
+        result.tokens,
+    )
     few = headscan.scan(f"{tmp_path / 'all'}#sentence", context=16, max_tokens=result.tokens - 1)
     assert few.site("sentence")["tokens"] == len(LINES) - 1  # whole texts only
 
@@ -126,7 +158,8 @@ def test_stored_states_of_texts_give_the_numbers_of_the_model(scanned, lines, tm
 
 def test_an_interrupted_storing_of_texts_goes_on_to_the_same_files(lines, tmp_path, monkeypatch):
     monkeypatch.setattr(headscan.states.writing, "SHARD_BYTES", 1)
-    take, calls = headscan.states.writing._ShardWriter._take, []
+    take = headscan.states.writing._ShardWriter._take
+    calls = []
 
     def interrupted(self, batch):
         calls.append(batch)
@@ -142,7 +175,10 @@ def test_an_interrupted_storing_of_texts_goes_on_to_the_same_files(lines, tmp_pa
     monkeypatch.undo()
     monkeypatch.setattr(headscan.states.writing, "SHARD_BYTES", 1)
     headscan.states.run(str(minilm()), lines, out=tmp_path / "parts", resume=True, **options)
-    whole, parts = (json.loads((tmp_path / name / "states.json").read_text())["shards"] for name in ("whole", "parts"))
+    whole, parts = (
+        json.loads((tmp_path / name / "states.json").read_text())["shards"]
+        for name in ("whole", "parts")
+    )
     assert parts == whole
 
 
@@ -155,20 +191,42 @@ def test_a_bert_without_modules_is_read_as_before(tmp_path, lines):
     assert {batch.ids.shape[1] for batch in source.batches()} == {8}
 
 
-DENSE = {"in_features": 8, "out_features": 3, "bias": True, "activation_function": "torch.nn.modules.activation.Tanh"}
+DENSE = {
+    "in_features": 8,
+    "out_features": 3,
+    "bias": True,
+    "activation_function": "torch.nn.modules.activation.Tanh",
+}
 REFUSED = {
-    "a module": ({"modules.json": [{"path": "x", "type": "sentence_transformers.models.LSTM"}]}, "has a module LSTM"),
-    "a pooling": ({"1_Pooling/config.json": {"pooling_mode_weightedmean_tokens": True}}, "pools by weightedmean"),
+    "a module": (
+        {"modules.json": [{"path": "x", "type": "sentence_transformers.models.LSTM"}]},
+        "has a module LSTM",
+    ),
+    "a pooling": (
+        {"1_Pooling/config.json": {"pooling_mode_weightedmean_tokens": True}},
+        "pools by weightedmean",
+    ),
     "small letters": ({"sentence_bert_config.json": {"do_lower_case": True}}, "small letters"),
-    "a prompt": ({"config_sentence_transformers.json": {"default_prompt_name": "query"}}, "the prompt 'query'"),
-    "outside": ({"modules.json": [{"path": "../x", "type": "a.Pooling"}]}, "inside the model's folder"),
+    "a prompt": (
+        {"config_sentence_transformers.json": {"default_prompt_name": "query"}},
+        "the prompt 'query'",
+    ),
+    "outside": (
+        {"modules.json": [{"path": "../x", "type": "a.Pooling"}]},
+        "inside the model's folder",
+    ),
     "no modules": ({"modules.json": 7}, "names no modules"),
 }
 
 
 def folder_of(path, files):
-    own = {"modules.json": [{"path": "", "type": "a.Transformer"}, {"path": "1_Pooling", "type": "a.Pooling"}],
-           "1_Pooling/config.json": {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True}}  # fmt: skip
+    own = {
+        "modules.json": [
+            {"path": "", "type": "a.Transformer"},
+            {"path": "1_Pooling", "type": "a.Pooling"},
+        ],
+        "1_Pooling/config.json": {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True},
+    }
     for name, content in (own | files).items():
         (path / name).parent.mkdir(parents=True, exist_ok=True)
         (path / name).write_text(json.dumps(content))
@@ -185,15 +243,28 @@ def test_poolings_stand_side_by_side_before_a_dense_layer(tmp_path):
     from safetensors.torch import save_file
 
     torch.manual_seed(0)
-    states, linear = torch.randn(5, 6, 4), torch.nn.Linear(8, 3)
-    modules = [{"path": name, "type": f"a.{kind}"} for name, kind in (
-        ("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Dense", "Dense"), ("3", "Normalize"),
-    )]  # fmt: skip
+    states = torch.randn(5, 6, 4)
+    linear = torch.nn.Linear(8, 3)
+    modules = [
+        {"path": name, "type": f"a.{kind}"}
+        for name, kind in (
+            ("", "Transformer"),
+            ("1_Pooling", "Pooling"),
+            ("2_Dense", "Dense"),
+            ("3", "Normalize"),
+        )
+    ]
     folder = folder_of(
-        tmp_path, {"modules.json": modules, "2_Dense/config.json": DENSE, "sentence_bert_config.json": {"max_seq_length": 16}}
+        tmp_path,
+        {
+            "modules.json": modules,
+            "2_Dense/config.json": DENSE,
+            "sentence_bert_config.json": {"max_seq_length": 16},
+        },
     )
     save_file(
-        {f"linear.{name}": value.detach() for name, value in linear.named_parameters()}, folder / "2_Dense/model.safetensors"
+        {f"linear.{name}": value.detach() for name, value in linear.named_parameters()},
+        folder / "2_Dense/model.safetensors",
     )
     head = sentence_head(folder, "m", 4, 32)
     assert head is not None
@@ -205,7 +276,9 @@ def test_poolings_stand_side_by_side_before_a_dense_layer(tmp_path):
 def test_what_looks_at_tokens_leaves_the_vector_of_a_text_to_the_scan(lens, lines):
     """It is no token's: these were asked for it, and failed, in the checkup, too."""
     measures = "anatomy,rogue,words,dimension,sphere,axis"
-    scanned = headscan.scan(lens, text=lines, documents="lines", measures=measures, sample=20, sites="block.5,sentence")
+    scanned = headscan.scan(
+        lens, text=lines, documents="lines", measures=measures, sample=20, sites="block.5,sentence"
+    )
     assert {row["site"] for row in scanned.sites} == {"block.5", "sentence"}
     assert scanned.tables["anatomy"]
     assert all(row.get("site") != "sentence" for rows in scanned.tables.values() for row in rows)

@@ -1,4 +1,6 @@
-"""`scan --dry-run`: what it says before, nothing written, and the memory bound it gives is the one that a scan announces."""
+"""`scan --dry-run`: what it says before, nothing written, and the memory bound it gives is the one
+that a scan announces.
+"""
 
 import numpy as np
 import pytest
@@ -12,7 +14,16 @@ from tests.cli.test_scan_command import run
 
 
 def test_the_command_says_it_and_writes_nothing(tmp_path):
-    done = run("gpt-vanilla", "--text", "stories", "--max-tokens", "4096", "--dry-run", "--out", str(tmp_path / "out"))
+    done = run(
+        "gpt-vanilla",
+        "--text",
+        "stories",
+        "--max-tokens",
+        "4096",
+        "--dry-run",
+        "--out",
+        str(tmp_path / "out"),
+    )
     assert done.stdout.startswith("gpt-vanilla: ")
     assert "GB of weights" in done.stdout
     assert "4,096 tokens" in done.stdout

@@ -8,7 +8,11 @@ from headscan.scanner.findings import findings, unread
 
 def site(name: str, cosine: float | None, **more: object) -> Row:
     own = {"mean_norm": 1.0, "mean_vector_norm": 0.1, "top_direction_share": 0.1}
-    return Row({"model": "m", "site": name, "width": 16, "effective_rank": 8.0, "average_cosine": cosine} | own | more)
+    return Row(
+        {"model": "m", "site": name, "width": 16, "effective_rank": 8.0, "average_cosine": cosine}
+        | own
+        | more
+    )
 
 
 def codes(*cosines: float, random: tuple[float, ...] = ()) -> dict[str, str]:
@@ -19,7 +23,8 @@ def codes(*cosines: float, random: tuple[float, ...] = ()) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("cosines", "code"), [((0.05, 0.1), "ROUND"), ((0.36, 0.1), "CONE"), ((0.1, 0.3), "CONE"), ((0.9, 0.6), "CONE")]
+    ("cosines", "code"),
+    [((0.05, 0.1), "ROUND"), ((0.36, 0.1), "CONE"), ((0.1, 0.3), "CONE"), ((0.9, 0.6), "CONE")],
 )
 def test_round_and_cone_are_never_said_at_once(cosines, code):
     said = codes(*cosines)
@@ -33,21 +38,39 @@ def test_the_narrowest_site_and_the_last_block_are_in_one_sentence():
 
 def test_a_cone_near_its_limit_says_that_the_windows_decide():
     for cosine, code in ((0.12, "ROUND"), (0.18, "CONE")):
-        assert f"The most is {cosine}, at block.0, near the limit of 0.15" in codes(cosine, 0.05)[code]
+        assert (
+            f"The most is {cosine}, at block.0, near the limit of 0.15" in codes(cosine, 0.05)[code]
+        )
     assert "near the limit" not in codes(0.09, 0.05)["ROUND"] + codes(0.3, 0.05)["CONE"]
 
 
 def test_a_number_near_its_limit_says_that_windows_and_texts_decide_on_both_sides_of_it():
     for name, key, beyond, short, far, none in (
-        ("DRIFT", "mean_vector_norm", 0.51, 0.48, 0.75, 0.4), ("SPIKE", "top_direction_share", 0.53, 0.47, 0.7, 0.4),
-        ("FLAT", "effective_rank", 1.5, 1.7, 0.75, 2.0), ("SPIKE", "top_direction_share", 0.81, 0.79, 0.95, 0.4),
-    ):  # fmt: skip
+        ("DRIFT", "mean_vector_norm", 0.51, 0.48, 0.75, 0.4),
+        ("SPIKE", "top_direction_share", 0.53, 0.47, 0.7, 0.4),
+        ("FLAT", "effective_rank", 1.5, 1.7, 0.75, 2.0),
+        ("SPIKE", "top_direction_share", 0.81, 0.79, 0.95, 0.4),
+    ):
         said = [
-            next((one for one in findings([site("block.0", 0.05, **{key: value})], [], {}) if one.name == name), None)
+            next(
+                (
+                    one
+                    for one in findings([site("block.0", 0.05, **{key: value})], [], {})
+                    if one.name == name
+                ),
+                None,
+            )
             for value in (beyond, short, far, none)
         ]
-        assert ["just beyond the limit" in said[0].sentence, "just short of the limit" in said[1].sentence] == [True, True]
-        assert (said[1].level, "the limit" in said[2].sentence, said[3]) == ("notice" if short == 0.79 else "good", False, None)
+        assert [
+            "just beyond the limit" in said[0].sentence,
+            "just short of the limit" in said[1].sentence,
+        ] == [True, True]
+        assert (said[1].level, "the limit" in said[2].sentence, said[3]) == (
+            "notice" if short == 0.79 else "good",
+            False,
+            None,
+        )
     assert "just short of the limit of an alert, 0.5" in codes(0.48, 0.1)["CONE"]
 
 
@@ -59,26 +82,41 @@ def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
         ("SPIKE", " of 80% (an alert)", "top_direction_share", 0.9, [0.6, 0.99]),
         ("SPIKE", "s of 50% and 80% (an alert)", "top_direction_share", 0.9, [0.3, 0.99]),
         ("FLAT", " of 1.6", "effective_rank", 1.0, [0.8, 3.0]),
-    ):  # fmt: skip
-        for interval, level, held in ((ends, "notice", True), ([value * 0.99, value * 1.01], "alert", False)):
-            row = site("block.0", value if key == "average_cosine" else 0.05, **{key: value, f"{key}_interval": interval})
+    ):
+        for interval, level, held in (
+            (ends, "notice", True),
+            ([value * 0.99, value * 1.01], "alert", False),
+        ):
+            row = site(
+                "block.0",
+                value if key == "average_cosine" else 0.05,
+                **{key: value, f"{key}_interval": interval},
+            )
             [one] = [one for one in findings([row], [], {}) if one.name == name]
             assert (f"holds the limit{limit}: another such stretch" in one.sentence) == held
             assert one.level == {"ROUND": "good", "FLAT": "notice"}.get(name, level)
 
 
 def test_an_alarm_rests_on_the_interval_of_the_site_that_raises_it():
-    loose, tight = site("block.1", 0.3, average_cosine_interval=[0.0, 0.6]), [0.55, 0.65]
-    [one] = [one for one in findings([site("block.0", 0.6, average_cosine_interval=tight), loose], [], {}) if one.name == "CONE"]
+    loose = site("block.1", 0.3, average_cosine_interval=[0.0, 0.6])
+    tight = [0.55, 0.65]
+    [one] = [
+        one
+        for one in findings([site("block.0", 0.6, average_cosine_interval=tight), loose], [], {})
+        if one.name == "CONE"
+    ]
     assert (one.level, one.site) == ("alert", "block.1")
     assert (
-        "most at block.0, 0.60. At block.1 its 95% interval, 0.00 to 0.60, holds the limits of 0.15 and 0.50 (an alert)"
-        in one.sentence
+        "most at block.0, 0.60. At block.1 its 95% interval, 0.00 to 0.60, holds the limits of "
+        "0.15 and 0.50 (an alert)" in one.sentence
     )
 
 
 def test_the_site_of_the_largest_share_is_named_where_it_is_not_the_last_block():
-    shares = [site("block.0", 0.05, top_direction_share=0.7), site("block.1", 0.05, top_direction_share=0.55)]
+    shares = [
+        site("block.0", 0.05, top_direction_share=0.7),
+        site("block.1", 0.05, top_direction_share=0.55),
+    ]
     [said] = [one.sentence for one in findings(shares, [], {}) if one.name == "SPIKE"]
     assert "55% of the energy at block.1; most at block.0, 70%" in said
 
@@ -89,23 +127,55 @@ def test_random_weights_stand_beside_the_cone():
 
 
 def test_undefined_numbers_make_no_finding():
-    assert findings([site("block.0", None, mean_norm=None, top_direction_share=None, effective_rank=None)], [], {}) == []
+    assert (
+        findings(
+            [site("block.0", None, mean_norm=None, top_direction_share=None, effective_rank=None)],
+            [],
+            {},
+        )
+        == []
+    )
 
 
 def test_findings_speak_of_the_tokens_that_are_no_sinks():
     """A block of Qwen2.5-Coder-1.5B: with its sink a needle and one dimension, without neither."""
-    numbers = {"top_direction_share": 0.99, "effective_rank": 1.2, "mean_vector_norm": 0.9, "average_cosine": 0.6}
-    rest = {"top_direction_share": 0.18, "effective_rank": 8.0, "mean_vector_norm": 0.1, "average_cosine": 0.05}
-    own = numbers | {f"{name}_without_sinks": value for name, value in rest.items()} | {"mean_norm_without_sinks": 1.0}
-    sink = {"sinks": 16, "tokens": 2048, "sink_energy": 0.98, "sink_length": 82.0, "sink_positions": [[0, 15], [1, 1]]}
+    numbers = {
+        "top_direction_share": 0.99,
+        "effective_rank": 1.2,
+        "mean_vector_norm": 0.9,
+        "average_cosine": 0.6,
+    }
+    rest = {
+        "top_direction_share": 0.18,
+        "effective_rank": 8.0,
+        "mean_vector_norm": 0.1,
+        "average_cosine": 0.05,
+    }
+    own = (
+        numbers
+        | {f"{name}_without_sinks": value for name, value in rest.items()}
+        | {"mean_norm_without_sinks": 1.0}
+    )
+    sink = {
+        "sinks": 16,
+        "tokens": 2048,
+        "sink_energy": 0.98,
+        "sink_length": 82.0,
+        "sink_positions": [[0, 15], [1, 1]],
+    }
     massive = {"massive_coordinates": [4, 7], "massive_ratio": 2500.0}
     row = site("block.0", None, **own, **sink, **massive)
     found = {one.name: one.sentence for one in findings([row], [], {})}
     assert set(found) == {"ROUND", "SINK"}
-    assert "16 of 2,048 tokens, mostly at position 0, carry 98% of the energy at block.0" in found["SINK"]
+    assert (
+        "16 of 2,048 tokens, mostly at position 0, carry 98% of the energy at block.0"
+        in found["SINK"]
+    )
     assert "With them the effective rank is 1.2, without 8" in found["SINK"]
     assert "coordinates 4, 7, up to 2,500 times" in found["SINK"]
-    assert {one.name for one in findings([row | {"sinks": 0, "sink_energy": 0.0}], [], {})} == {"ROUND"}
+    assert {one.name for one in findings([row | {"sinks": 0, "sink_energy": 0.0}], [], {})} == {
+        "ROUND"
+    }
 
 
 def test_coordinates_that_make_a_cone_are_named_with_what_is_left():
@@ -113,20 +183,25 @@ def test_coordinates_that_make_a_cone_are_named_with_what_is_left():
     left = {f"{name}_without_rogue": value for name, value in rest.items()}
     row = site("block.0", 0.6, rogue_coordinates=[3, 9], rogue_share=0.7, **left)
     said = {one.name: one.sentence for one in findings([row], [], {})}["ROGUE"]
-    assert said.startswith("Coordinates 3, 9 make 70% of the average cosine at block.0; without them 0.18 is left")
+    assert said.startswith(
+        "Coordinates 3, 9 make 70% of the average cosine at block.0; without them 0.18 is left"
+    )
     assert "near the limit" not in said
     for change, near in (
         ({"average_cosine": 0.18}, "That cone is near the limit of 0.15"),
         ({"rogue_share": 0.31}, "just beyond the limit of 30%"),
     ):
-        [near_limit] = [one.sentence for one in findings([row | change], [], {}) if one.name == "ROGUE"]
+        [near_limit] = [
+            one.sentence for one in findings([row | change], [], {}) if one.name == "ROGUE"
+        ]
         assert near in near_limit
     assert "ROGUE" not in {one.name for one in findings([row | {"average_cosine": 0.1}], [], {})}
 
 
 def test_random_weights_stand_beside_every_finding():
     own = {"top_direction_share": 0.9, "effective_rank": 1.2, "mean_vector_norm": 0.9}
-    row, null = site("block.0", 0.9, **own), site("block.0", 0.9, **own, null="random-init")
+    row = site("block.0", 0.9, **own)
+    null = site("block.0", 0.9, **own, null="random-init")
     said = {one.name: one for one in findings([row], [null], {})}
     named = {code for code, one in said.items() if "random weights" in one.sentence}
     assert named == {"CONE", "SPIKE", "DRIFT", "FLAT"}
@@ -141,13 +216,23 @@ def test_random_weights_stand_beside_every_finding():
         ("effective_rank", [29.0, 29.5, 30.0], None),
         ("effective_rank", [40.0, 35.0, 30.0], "35.0 at 1,024, and is"),
         ("effective_rank", [24.0, 28.0, 30.0], "24.0 at 512 and 28.0 at"),
-        ("average_cosine", [0.4, 0.16, 0.05], "0.16 at 1,024"), ("average_cosine", [0.1, 0.1, 0.05], None),
+        ("average_cosine", [0.4, 0.16, 0.05], "0.16 at 1,024"),
+        ("average_cosine", [0.1, 0.1, 0.05], None),
         ("top_direction_share", [0.6, 0.5, 0.1], "0.50 at 1,024"),
         ("top_direction_share", [0.32, 0.14, 0.1], "0.32 at 512 and 0.14 at"),
     ],
-)  # fmt: skip
-def test_a_number_that_moves_with_the_length_of_the_text_is_told_at_its_lengths(measure, curve, said):
-    row = site("block.0", 0.05, effective_rank=30.0, lengths=[512, 1024, 2048], tokens=2048, **{f"{measure}_curve": curve})
+)
+def test_a_number_that_moves_with_the_length_of_the_text_is_told_at_its_lengths(
+    measure, curve, said
+):
+    row = site(
+        "block.0",
+        0.05,
+        effective_rank=30.0,
+        lengths=[512, 1024, 2048],
+        tokens=2048,
+        **{f"{measure}_curve": curve},
+    )
     found = {one.name: one.sentence for one in findings([row], [], {})}
     assert ("LENGTH" in found) == bool(said)
     assert not said or f"was {said}" in found["LENGTH"]
@@ -156,18 +241,33 @@ def test_a_number_that_moves_with_the_length_of_the_text_is_told_at_its_lengths(
 def test_lengths_are_those_that_were_read():
     """Five windows of 384: half of 1,920 tokens was never measured."""
     row = site(
-        "block.0", 0.05, effective_rank=26.6, lengths=[768, 1536, 1920], tokens=1920, effective_rank_curve=[11.9, 23.0, 26.6]
+        "block.0",
+        0.05,
+        effective_rank=26.6,
+        lengths=[768, 1536, 1920],
+        tokens=1920,
+        effective_rank_curve=[11.9, 23.0, 26.6],
     )
     [said] = [one.sentence for one in findings([row], [], {}) if one.name == "LENGTH"]
     assert "the effective rank was 11.9 at 768 and 23.0 at 1,536, and is 26.6 at 1,920" in said
 
 
 def test_few_tokens_are_said_once_with_the_rank_and_what_intervals_know():
-    row = site("block.0", 0.05, effective_rank=30.0, lengths=[512, 960, 1920], effective_rank_curve=[29.0, 30.0, 30.0])
-    few, enough = (findings([row | {"tokens": tokens, "clusters": "windows"}], [], {}) for tokens in (1920, 2048))
+    row = site(
+        "block.0",
+        0.05,
+        effective_rank=30.0,
+        lengths=[512, 960, 1920],
+        effective_rank_curve=[29.0, 30.0, 30.0],
+    )
+    few, enough = (
+        findings([row | {"tokens": tokens, "clusters": "windows"}], [], {})
+        for tokens in (1920, 2048)
+    )
     [said] = [one.sentence for one in few if one.name == "LENGTH"]
     assert said.startswith(
-        "1,920 tokens were read; no alarm rests on fewer than 2,048. At block.0 the effective rank was 30.0 at 960"
+        "1,920 tokens were read; no alarm rests on fewer than 2,048. At block.0 the effective "
+        "rank was 30.0 at 960"
     )
     assert "not of what comes later in the text" in said
     assert "LENGTH" not in {one.name for one in enough}
@@ -186,18 +286,30 @@ def test_an_interval_that_holds_its_limit_leaves_the_origin_open():
 
 def test_a_number_without_an_interval_and_one_that_is_cut_say_so():
     row = site("block.0", 0.6, tokens=101, average_cosine_interval=None)
-    assert "It has no interval: too little was read at block.0" in findings([row], [], {})[0].sentence
-    [said] = [one.sentence for one in findings([row | {"average_cosine_interval": [-0.01, 0.9]}], [], {}) if one.name == "CONE"]
+    assert (
+        "It has no interval: too little was read at block.0" in findings([row], [], {})[0].sentence
+    )
+    [said] = [
+        one.sentence
+        for one in findings([row | {"average_cosine_interval": [-0.01, 0.9]}], [], {})
+        if one.name == "CONE"
+    ]
     assert "-0.01 (the least that it can be) to 0.90" in said
 
 
 def test_models_that_read_texts_of_unequal_length_are_told_so():
     rows = [site("block.0", 0.05, tokens=2048), site("block.0", 0.05, tokens=1000, model="n")]
-    assert "--max-tokens 1000" in next(one.sentence for one in findings(rows, [], {}) if one.name == "UNEQUAL")
-    assert "UNEQUAL" not in {one.name for one in findings([rows[0], rows[1] | {"tokens": 2000}], [], {})}
+    assert "--max-tokens 1000" in next(
+        one.sentence for one in findings(rows, [], {}) if one.name == "UNEQUAL"
+    )
+    assert "UNEQUAL" not in {
+        one.name for one in findings([rows[0], rows[1] | {"tokens": 2000}], [], {})
+    }
 
 
-@pytest.mark.parametrize(("unknown", "level"), [(0, None), (9, None), (11, "notice"), (50, "notice"), (52, "alert")])
+@pytest.mark.parametrize(
+    ("unknown", "level"), [(0, None), (9, None), (11, "notice"), (50, "notice"), (52, "alert")]
+)
 def test_unknown_tokens_are_said_from_one_in_a_hundred_on(unknown, level):
     found = unread(TextRecord(source="x", tokens=1024, unknown=unknown), "m")
     assert (found.level if found else None) == level

@@ -9,7 +9,8 @@ import pytest
 
 from headscan.scanner.settings import memory_bound
 
-# Scans the last block of a random model of two blocks and prints the announced and the taken memory beside the model, in MB.
+# Scans the last block of a random model of two blocks and prints the announced and the taken memory
+# beside the model, in MB.
 SCAN = """
 import logging, sys, threading, torch
 import headscan
@@ -55,22 +56,30 @@ def held(width: int, tokens: int) -> tuple[float, float]:
     return announced, taken
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc: the announced memory is NOT checked")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="no /proc: the announced memory is NOT checked"
+)
 @pytest.mark.parametrize("width", [4096, 8192])
 def test_a_wide_model_is_scanned_within_what_is_announced(real, width):
-    """Minutes: the eigenvalues of two sites. It asks for `real` not for its models but because it is as long."""
+    """Minutes: the eigenvalues of two sites. It asks for `real` not for its models but because it
+    is as long.
+    """
     announced, taken = held(width, 512)
     assert taken < announced < 4 * taken + 1000
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="no /proc: the announced memory is NOT checked")
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="no /proc: the announced memory is NOT checked"
+)
 def test_a_model_is_scanned_within_what_is_announced():
     announced, taken = held(1024, 4096)
     assert 20 < taken < announced  # two second moments of 8 MB each, and what is made of them
 
 
 def each_site(width: int, tokens: int | None) -> float:
-    many, more = (memory_bound([width] * n, context=128, batch=2048, tokens=tokens) for n in (40, 41))
+    many, more = (
+        memory_bound([width] * n, context=128, batch=2048, tokens=tokens) for n in (40, 41)
+    )
     return more - many
 
 

@@ -11,7 +11,8 @@ def slow(states: np.ndarray, ids: list[int], row: int) -> list[int]:
     best: dict[int, tuple[float, int]] = {}
     for other, kind in enumerate(ids):
         if other != row:
-            a, b = states[row], states[other]
+            a = states[row]
+            b = states[other]
             cosine = float(a @ b / np.sqrt((a @ a) * (b @ b)))
             best[kind] = max(best.get(kind, (-2.0, other)), (cosine, other))
     return [other for _, other in sorted(best.values(), reverse=True)][:NEIGHBOURS]
@@ -25,7 +26,8 @@ def test_neighbours_are_those_of_a_slow_search():
     exact = states.double().numpy()
     for row in range(90):
         assert near[row].tolist() == slow(exact, ids.tolist(), row)
-        a, others = exact[row], exact[near[row]]
+        a = exact[row]
+        others = exact[near[row]]
         wanted = others @ a / np.sqrt((a @ a) * (others**2).sum(1))
         np.testing.assert_allclose(cosines[row], wanted, atol=1e-6)
     scaled, _ = nearest(states * torch.logspace(-3, 3, 90)[:, None], ids)

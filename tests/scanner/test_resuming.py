@@ -1,4 +1,6 @@
-"""A scan that was stopped goes on only with what it rests on, and its files are those of an undisturbed one."""
+"""A scan that was stopped goes on only with what it rests on, and its files are those of an
+undisturbed one.
+"""
 
 import json
 import os
@@ -30,7 +32,15 @@ STORY = "Once upon a time there was a hen, and the hen had a cone. " * 60
 
 def made(seed: int = 0) -> Lens:
     torch.manual_seed(seed)
-    config = GPT2Config(vocab_size=256, n_positions=64, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=256,
+        n_positions=64,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return Lens(GPT2LMHeadModel(config).eval(), ByteTokenizer(), name="hen")
 
 
@@ -53,7 +63,9 @@ def text(tmp_path: Path) -> Path:
 def test_another_text_of_the_same_name_is_refused(tmp_path, text):
     stopped(made(), text, tmp_path / "out")
     text.write_text(STORY.replace("hen", "cat"))
-    with pytest.raises(BadInput, match=r"hens\.txt has changed since the run that is to be resumed"):
+    with pytest.raises(
+        BadInput, match=r"hens\.txt has changed since the run that is to be resumed"
+    ):
         scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True)
     assert not (tmp_path / "out" / "result.json").exists()
 
@@ -75,7 +87,8 @@ def test_weights_in_another_order_are_refused_though_their_sums_are_equal(tmp_pa
 
 def test_other_special_tokens_are_refused(tmp_path, text):
     """Tokenizers of the same rules may join documents by other tokens."""
-    first, other = made(), made()
+    first = made()
+    other = made()
     stopped(first, text, tmp_path / "out")
     other.tokenizer.eos_token_id = 7
     with pytest.raises(BadInput, match="eos of the special tokens of hen was null and is 7"):
@@ -85,7 +98,9 @@ def test_other_special_tokens_are_refused(tmp_path, text):
 def test_a_folder_with_an_adapter_is_refused(tmp_path, text):
     """Where peft is installed, transformers would read weights beside those that were checked."""
     made().model.save_pretrained(tmp_path / "model")
-    (tmp_path / "model" / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/elsewhere"}))
+    (tmp_path / "model" / "adapter_config.json").write_text(
+        json.dumps({"base_model_name_or_path": "/elsewhere"})
+    )
     with pytest.raises(BadInput, match="holds an adapter of another model"):
         scan(str(tmp_path / "model"), text, context=32, tokenizer="bytes")
 
@@ -108,7 +123,9 @@ def test_the_caches_own_links_are_followed_in_its_folders_folders_too(tmp_path):
     store.mkdir(parents=True)
     blob = store.parents[2] / "blobs" / "abcd"
     blob.parent.mkdir()
-    save_file({"block.0": np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)}, blob)
+    save_file(
+        {"block.0": np.random.default_rng(0).standard_normal((40, 4)).astype(np.float32)}, blob
+    )
     (store / "states.safetensors").symlink_to(blob)
     assert scan(store, context=8).sites[0]["tokens"] == 40
 
@@ -119,11 +136,24 @@ def test_other_weights_in_the_same_folder_are_refused(tmp_path, text):
     stopped(str(folder), text, tmp_path / "out", tokenizer="bytes")
     made(seed=1).model.save_pretrained(folder)
     with pytest.raises(BadInput, match=r"model\.safetensors of the model"):
-        scan(str(folder), text, context=32, batch=8, out=tmp_path / "out", resume=True, tokenizer="bytes")
+        scan(
+            str(folder),
+            text,
+            context=32,
+            batch=8,
+            out=tmp_path / "out",
+            resume=True,
+            tokenizer="bytes",
+        )
 
 
-@pytest.mark.parametrize("file", ["config.json", "generation_config.json", "tokenizer_config.json", "1_Pooling/config.json"])
-def test_another_byte_of_any_file_that_describes_the_model_is_refused_by_its_name(tmp_path, text, file):
+@pytest.mark.parametrize(
+    "file",
+    ["config.json", "generation_config.json", "tokenizer_config.json", "1_Pooling/config.json"],
+)
+def test_another_byte_of_any_file_that_describes_the_model_is_refused_by_its_name(
+    tmp_path, text, file
+):
     folder = tmp_path / "model"
     made().model.save_pretrained(folder)
     for name in ("tokenizer_config.json", "1_Pooling/config.json"):
@@ -132,14 +162,29 @@ def test_another_byte_of_any_file_that_describes_the_model_is_refused_by_its_nam
     stopped(str(folder), text, tmp_path / "out", tokenizer="bytes")
     (folder / file).write_text((folder / file).read_text() + " ")
     with pytest.raises(BadInput, match=rf"cannot be resumed: {file} of the model"):
-        scan(str(folder), text, context=32, batch=8, out=tmp_path / "out", resume=True, tokenizer="bytes")
+        scan(
+            str(folder),
+            text,
+            context=32,
+            batch=8,
+            out=tmp_path / "out",
+            resume=True,
+            tokenizer="bytes",
+        )
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "tokenizer_config.json"])
-def test_another_byte_of_what_is_read_beside_a_gguf_file_is_refused_by_its_name(tmp_path, text, file):
+def test_another_byte_of_what_is_read_beside_a_gguf_file_is_refused_by_its_name(
+    tmp_path, text, file
+):
     """transformers takes the tokenizer's files where they lie beside the .gguf file."""
     gguf = pytest.importorskip("gguf", reason="gguf is not installed: .gguf files are NOT tried")
-    sizes = {"hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 1, "num_attention_heads": 2}
+    sizes = {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+    }
     network = llama(0, **sizes, vocab_size=258, num_key_value_heads=2, tie_word_embeddings=False)
     model = write(gguf, network, tmp_path / "hen.gguf")
     byte_level().save_pretrained(tmp_path)
@@ -167,14 +212,18 @@ def test_a_scan_that_was_stopped_before_its_text_was_read_goes_on(tmp_path, text
         patched.setattr("headscan.text.windows.tokenise", stop)
         with pytest.raises(KeyboardInterrupt):
             scan(made(), text, context=32, batch=8, out=tmp_path / "out")
-    assert scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True).sites[0]["tokens"]
+    assert scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True).sites[0][
+        "tokens"
+    ]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_another_version_of_a_library_is_refused_by_its_name(tmp_path, text, monkeypatch, library):
     stopped(made(), text, tmp_path / "out")
     known = run_module._version
-    monkeypatch.setattr(run_module, "_version", lambda name: "0.0" if name == library else known(name))
+    monkeypatch.setattr(
+        run_module, "_version", lambda name: "0.0" if name == library else known(name)
+    )
     with pytest.raises(BadInput, match=f"the version of {library} was "):
         scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
@@ -190,8 +239,12 @@ def test_another_precision_is_refused(tmp_path, text):
 @pytest.mark.parametrize("array", ["block.0", "token_ids", "documents"])
 def test_one_byte_of_stored_states_is_seen(tmp_path, array):
     """One row of 30,000, at a place that no spaced sample comes by."""
-    rng, path = np.random.default_rng(0), tmp_path / "states.npz"
-    arrays = {"block.0": rng.standard_normal((30_000, 4)).astype(np.float32), "token_ids": rng.integers(0, 9, 30_000)}
+    rng = np.random.default_rng(0)
+    path = tmp_path / "states.npz"
+    arrays = {
+        "block.0": rng.standard_normal((30_000, 4)).astype(np.float32),
+        "token_ids": rng.integers(0, 9, 30_000),
+    }
     arrays["documents"] = np.arange(30_000) // 100
     np.savez(path, **arrays)
     stopped(path, None, tmp_path / "out")
@@ -202,8 +255,12 @@ def test_one_byte_of_stored_states_is_seen(tmp_path, array):
 
 
 def test_what_was_hashed_is_all_that_a_model_is_read_from(tmp_path, text):
-    """A folder with these files alone gives the same result (safetensors opens weights itself), and Python opened no other."""
-    folder, alone, opened = tmp_path / "model", tmp_path / "alone", set()
+    """A folder with these files alone gives the same result (safetensors opens weights itself), and
+    Python opened no other.
+    """
+    folder = tmp_path / "model"
+    alone = tmp_path / "alone"
+    opened = set()
     made().model.save_pretrained(folder)
     (folder / "notes.bin").write_text("not a part of it")
     sys.addaudithook(lambda event, args: opened.add(str(args[0])) if event == "open" else None)
@@ -211,18 +268,28 @@ def test_what_was_hashed_is_all_that_a_model_is_read_from(tmp_path, text):
     whole = scan(str(folder), text, **options)
     named = set(whole.models[0].sha256)
     assert {
-        Path(one).relative_to(folder).as_posix() for one in opened if one.startswith(f"{folder}/") and os.path.exists(one)
+        Path(one).relative_to(folder).as_posix()
+        for one in opened
+        if one.startswith(f"{folder}/") and os.path.exists(one)
     } <= named
     for name in named:
         (alone / name).parent.mkdir(exist_ok=True, parents=True)
         shutil.copy(folder / name, alone / name)
-    assert scan(str(alone), text, **options).sites[0]["effective_rank"] == whole.sites[0]["effective_rank"]
+    assert (
+        scan(str(alone), text, **options).sites[0]["effective_rank"]
+        == whole.sites[0]["effective_rank"]
+    )
 
 
 @pytest.mark.parametrize("kind", ["store", "dataset"])
-def test_a_store_is_read_from_its_named_files_alone_all_of_whose_vectors_are_hashed(tmp_path, kind, monkeypatch):
-    """What Python opens, and what it hashes, as each format's rows are asked: the same rows, of no other file."""
-    store, opened = tmp_path / "store", set()
+def test_a_store_is_read_from_its_named_files_alone_all_of_whose_vectors_are_hashed(
+    tmp_path, kind, monkeypatch
+):
+    """What Python opens, and what it hashes, as each format's rows are asked: the same rows, of no
+    other file.
+    """
+    store = tmp_path / "store"
+    opened = set()
     store.mkdir()
     rows = np.random.default_rng(0).standard_normal((64, 4)).astype(np.float32)
     (store / "notes.bin").write_text("not a part of it")
@@ -236,15 +303,24 @@ def test_a_store_is_read_from_its_named_files_alone_all_of_whose_vectors_are_has
         (store / "dataset_info.json").write_text("{}")
         table = pa.table({"block.0": list(rows)})
         for name in ("a.arrow", "decoy.arrow"):
-            with pa.OSFile(str(store / name), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+            with (
+                pa.OSFile(str(store / name), "wb") as file,
+                pa.ipc.new_file(file, table.schema) as writer,
+            ):
                 writer.write_table(table)
     sys.addaudithook(lambda event, args: opened.add(str(args[0])) if event == "open" else None)
     reads = list[tuple[int, int]]()
     plain = Vectors.identity
-    monkeypatch.setattr(Vectors, "identity", lambda vectors, used: reads.append((used, vectors.count)) or plain(vectors, used))
+    monkeypatch.setattr(
+        Vectors,
+        "identity",
+        lambda vectors, used: reads.append((used, vectors.count)) or plain(vectors, used),
+    )
     result = scan(store, context=8, out=tmp_path / "out")
     assert reads[0][0] == reads[0][1] == result.sites[0]["tokens"]
-    assert {Path(one).relative_to(store).as_posix() for one in opened if one.startswith(f"{store}/")} <= names
+    assert {
+        Path(one).relative_to(store).as_posix() for one in opened if one.startswith(f"{store}/")
+    } <= names
     for file in {path.name for path in store.iterdir()} - names:
         (store / file).unlink()
     assert scan(store, context=8).sites[0]["effective_rank"] == result.sites[0]["effective_rank"]
@@ -260,12 +336,18 @@ def test_a_link_that_leads_out_of_the_folder_is_refused(tmp_path, text, file):
         scan(str(folder), text, context=32, tokenizer="bytes")
 
 
-@pytest.mark.parametrize("change", [{"skip_first": 1}, {"seed": 5}, {"measures": "drift"}, {"batch": 4}, {"context": 16}])
+@pytest.mark.parametrize(
+    "change", [{"skip_first": 1}, {"seed": 5}, {"measures": "drift"}, {"batch": 4}, {"context": 16}]
+)
 def test_other_settings_are_refused_by_name(tmp_path, text, change):
     stopped(made(), text, tmp_path / "out")
     name = next(iter(change)).replace("_", "-")
     with pytest.raises(BadInput, match=f"--{name} was"):
-        scan(made(), text, **({"context": 32, "batch": 8, "out": tmp_path / "out", "resume": True} | change))
+        scan(
+            made(),
+            text,
+            **({"context": 32, "batch": 8, "out": tmp_path / "out", "resume": True} | change),
+        )
     with pytest.raises(BadInput, match="nothing to resume"):
         scan(made(), text, context=32, out=tmp_path / "another", resume=True)
 
@@ -275,15 +357,23 @@ def test_the_files_of_a_resumed_scan_are_those_of_an_undisturbed_one(tmp_path, t
     stopped(made(), text, tmp_path / "out", **options)
     scan(made(), text, context=32, batch=8, out=tmp_path / "out", resume=True, **options)
     scan(made(), text, context=32, batch=8, out=tmp_path / "whole", **options)
-    one, other = (json.loads((tmp_path / name / "result.json").read_text()) for name in ("out", "whole"))
+    one, other = (
+        json.loads((tmp_path / name / "result.json").read_text()) for name in ("out", "whole")
+    )
     for document in (one, other):
         document["protocol"] |= dict.fromkeys(("started", "seconds"))
         document["probes"] = [probe | {"seconds": None} for probe in document["probes"]]
     assert one == other
-    arrays, others = (load_file(tmp_path / name / "arrays.safetensors") for name in ("out", "whole"))
+    arrays, others = (
+        load_file(tmp_path / name / "arrays.safetensors") for name in ("out", "whole")
+    )
     assert arrays.keys() == others.keys()
     assert all((arrays[name] == others[name]).all() for name in arrays)
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"arrays.safetensors", "report.html", "result.json"}
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {
+        "arrays.safetensors",
+        "report.html",
+        "result.json",
+    }
 
 
 def test_a_torn_part_is_refused(tmp_path, text):
@@ -295,9 +385,13 @@ def test_a_torn_part_is_refused(tmp_path, text):
 
 
 def test_a_scan_of_wide_states_in_float32_products_goes_on_to_the_same_end(tmp_path, monkeypatch):
-    """Stored at every batch, far from the origin and from token to token on: tiles, their centres, octaves."""
+    """Stored at every batch, far from the origin and from token to token on: tiles, their centres,
+    octaves.
+    """
     generator = np.random.default_rng(0)
-    states = (generator.standard_normal((6144, 256)) + 3 * generator.standard_normal(256)).astype(np.float32)
+    states = (generator.standard_normal((6144, 256)) + 3 * generator.standard_normal(256)).astype(
+        np.float32
+    )
     np.save(tmp_path / "wide.npy", states)
     monkeypatch.setattr(Parts, "FIRST", 0.0)
     monkeypatch.setattr(Parts, "SHARE", 1e9)
@@ -311,6 +405,14 @@ def test_a_scan_of_wide_states_in_float32_products_goes_on_to_the_same_end(tmp_p
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            scan(str(tmp_path / "wide.npy"), context=128, batch=8, out=tmp_path / f"{place}", progress=stop)
-        resumed = scan(str(tmp_path / "wide.npy"), context=128, batch=8, out=tmp_path / f"{place}", resume=True)
+            scan(
+                str(tmp_path / "wide.npy"),
+                context=128,
+                batch=8,
+                out=tmp_path / f"{place}",
+                progress=stop,
+            )
+        resumed = scan(
+            str(tmp_path / "wide.npy"), context=128, batch=8, out=tmp_path / f"{place}", resume=True
+        )
         assert resumed.frame().equals(whole.frame())

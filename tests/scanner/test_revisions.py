@@ -1,4 +1,6 @@
-"""A series of checkpoints of one model: revisions of an id, or the folders of a training run, scanned in their order."""
+"""A series of checkpoints of one model: revisions of an id, or the folders of a training run,
+scanned in their order.
+"""
 
 import json
 import re
@@ -19,12 +21,23 @@ from tests.hub import cached
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "training-run.md"
 
-TEXT = "the cat sat on the mat and the dog lay under the table while rain fell on the roof of the house. " * 6
+TEXT = (
+    "the cat sat on the mat and the dog lay under the table while rain fell on the roof of the "
+    "house. " * 6
+)
 
 
 def model(seed):
     torch.manual_seed(seed)
-    config = GPT2Config(vocab_size=4096, n_positions=128, n_embd=16, n_layer=1, n_head=2, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=4096,
+        n_positions=128,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return GPT2LMHeadModel(config)
 
 
@@ -32,7 +45,9 @@ def model(seed):
 def series(tmp_path):
     for seed, name in enumerate(("checkpoint-5", "checkpoint-10", "checkpoint-100", "model")):
         model(seed).save_pretrained(tmp_path / "run" / name)
-        AutoTokenizer.from_pretrained(specimen_path("gpt-vanilla")).save_pretrained(tmp_path / "run" / name)
+        AutoTokenizer.from_pretrained(specimen_path("gpt-vanilla")).save_pretrained(
+            tmp_path / "run" / name
+        )
     (tmp_path / "run" / "checkpoint-7").mkdir()  # nothing in it
     return tmp_path / "run"
 
@@ -46,29 +61,46 @@ def test_folders_of_a_run_are_read_in_the_order_of_their_steps(series, capsys):
     one_by_one = headscan.scan([series / name for name in names], TEXT, context=32)
     assert found["sites"] == one_by_one.document["sites"]
     assert found["differences"] == one_by_one.document["differences"]
-    named = headscan.scan(series, TEXT, revisions=["model", "checkpoint-5"], context=32)  # in the order of the names
+    named = headscan.scan(
+        series, TEXT, revisions=["model", "checkpoint-5"], context=32
+    )  # in the order of the names
     assert [row.name for row in named.models] == ["run/model", "checkpoint-5"]
     assert [row.rpartition("/")[2] for row in revisions_of(series, "*")] == [*names, "model"]
-    assert "From checkpoint to checkpoint" in headscan.scan(series, TEXT, revisions="*", context=32).page()
+    assert (
+        "From checkpoint to checkpoint"
+        in headscan.scan(series, TEXT, revisions="*", context=32).page()
+    )
 
 
 def test_revisions_of_an_id_are_those_written_one_by_one(tmp_path, monkeypatch):
     cached(model(0), tmp_path, "someone/tiny", "step1", "step2", monkeypatch=monkeypatch)
-    result = headscan.scan("someone/tiny", TEXT, revisions="step2, step1", tokenizer="bytes", context=32)
+    result = headscan.scan(
+        "someone/tiny", TEXT, revisions="step2, step1", tokenizer="bytes", context=32
+    )
     assert [row.name for row in result.models] == ["someone/tiny@step2", "someone/tiny@step1"]
     assert [row["model"] for row in result.sites][:1] == ["someone/tiny@step2"]
 
 
 def test_what_is_no_series_is_refused(series):
     for words, source, revisions in (
-        ("nothing between two commas", series, "checkpoint-5,,checkpoint-10"), ("nothing at all", series, []),
-        ("no checkpoint 'checkpoint-7'; there are: checkpoint-5, checkpoint-10, checkpoint-100, model", series, "checkpoint-7"),
-        ("no checkpoint '../run/model'", series, "../run/model"), ("there are: none", series / "checkpoint-7", "*"),
-        ("a checkpoint twice", series, "checkpoint-*,checkpoint-5"), ("is one model and has no revisions", "gpt-vanilla", "main"),
-        ("a revision already", "someone/tiny@main", "step1"), ("'someone/tiny@step1' is no folder", "someone/tiny", "step1"),
-        ("a revision is written ID@REVISION", "someone/tiny", "a b"), ("one model, named by", [series, "gpt-vanilla"], "*"),
+        ("nothing between two commas", series, "checkpoint-5,,checkpoint-10"),
+        ("nothing at all", series, []),
+        (
+            "no checkpoint 'checkpoint-7'; there are: checkpoint-5, checkpoint-10, "
+            "checkpoint-100, model",
+            series,
+            "checkpoint-7",
+        ),
+        ("no checkpoint '../run/model'", series, "../run/model"),
+        ("there are: none", series / "checkpoint-7", "*"),
+        ("a checkpoint twice", series, "checkpoint-*,checkpoint-5"),
+        ("is one model and has no revisions", "gpt-vanilla", "main"),
+        ("a revision already", "someone/tiny@main", "step1"),
+        ("'someone/tiny@step1' is no folder", "someone/tiny", "step1"),
+        ("a revision is written ID@REVISION", "someone/tiny", "a b"),
+        ("one model, named by", [series, "gpt-vanilla"], "*"),
         ("one model, named by", model(0), "*"),
-    ):  # fmt: skip
+    ):
         with pytest.raises(BadInput, match=words):
             headscan.scan(source, TEXT, revisions=revisions, context=32)
 

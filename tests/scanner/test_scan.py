@@ -1,4 +1,6 @@
-"""The scan against a brute-force computation with plain transformers and numpy, on real models and real text."""
+"""The scan against a brute-force computation with plain transformers and numpy, on real models and
+real text.
+"""
 
 import copy
 import json
@@ -38,7 +40,9 @@ def brute_force(folder: str, text: str, windows: int) -> dict[str, np.ndarray]:
     final = getattr(model, "norm", None)
     before_norm: list[torch.Tensor] = []
     if final is not None:
-        final.register_forward_pre_hook(lambda module, arguments: before_norm.append(arguments[0].detach()))
+        final.register_forward_pre_hook(
+            lambda module, arguments: before_norm.append(arguments[0].detach())
+        )
     with torch.no_grad():
         states = model(input_ids=rows, output_hidden_states=True).hidden_states
     names = ["embedding"] + [f"block.{i}" for i in range(len(states) - 1)]
@@ -54,26 +58,37 @@ def test_every_field_of_every_site_equals_brute_force(model, assets, tmp_path):
     folder = str(assets / "models" / model)
     if (
         model == "minilm"
-    ):  # as the plain BERT that it is, in packed windows; tests/scanner/test_encoders.py reads it as an encoder
+        # as the plain BERT that it is, in packed windows; tests/scanner/test_encoders.py reads it
+        # as an encoder
+    ):
         folder = str(tmp_path / "plain")
         shutil.copytree(minilm(), folder, ignore=shutil.ignore_patterns("modules.json"))
     text = (assets / "text" / "tinystories" / "tinystories_2MiB.txt").read_text()[:60_000]
     source = tmp_path / "text.txt"
     source.write_text(text)
     windows = 24
-    result = headscan.scan(folder, str(source), context=CONTEXT, max_tokens=windows * CONTEXT, batch=7)
+    result = headscan.scan(
+        folder, str(source), context=CONTEXT, max_tokens=windows * CONTEXT, batch=7
+    )
     truth = brute_force(folder, text, windows)
     assert [entry["site"] for entry in result.sites] == list(truth)
     for entry in result.sites:
         states = truth[entry["site"]]
         for suffix, x in (("", states), ("_without_first", states[:, 1:])):
             x = x.reshape(-1, x.shape[-1])
-            for name, slow in ((n, f) for n, f in reference.SCALARS.items() if MEASURES[n].words.core):
-                assert entry[name + suffix] == pytest.approx(slow(x), rel=1e-6), (entry["site"], name + suffix)
+            for name, slow in (
+                (n, f) for n, f in reference.SCALARS.items() if MEASURES[n].words.core
+            ):
+                assert entry[name + suffix] == pytest.approx(slow(x), rel=1e-6), (
+                    entry["site"],
+                    name + suffix,
+                )
                 low, high = entry[f"{name}{suffix}_interval"]
                 assert low <= entry[name + suffix] <= high
             values = reference.singular_values(x)
-            np.testing.assert_allclose(entry["singular_values" + suffix], values, atol=1e-6 * values[0])
+            np.testing.assert_allclose(
+                entry["singular_values" + suffix], values, atol=1e-6 * values[0]
+            )
         assert (entry["tokens"], entry["width"]) == (windows * CONTEXT, states.shape[-1])
 
 
@@ -81,7 +96,15 @@ def test_every_field_of_every_site_equals_brute_force(model, assets, tmp_path):
 def tiny(tmp_path_factory) -> Lens:
     """A random GPT-2 over bytes: needs no file that is not made here."""
     torch.manual_seed(0)
-    config = GPT2Config(vocab_size=256, n_positions=64, n_embd=16, n_layer=2, n_head=2, bos_token_id=0, eos_token_id=0)
+    config = GPT2Config(
+        vocab_size=256,
+        n_positions=64,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
     return Lens(GPT2LMHeadModel(config).eval(), ByteTokenizer(), name="tiny")
 
 
@@ -96,8 +119,12 @@ def assert_same(a, b, rel=1e-12):
         for name, value in one.items():
             if name == "notes":
                 continue
-            if name.startswith("singular_values"):  # the smallest are rounding: relative to the largest
-                np.testing.assert_allclose(two[name], value, rtol=0, atol=max(rel, 1e-15) * value[0], err_msg=name)
+            if name.startswith(
+                "singular_values"
+            ):  # the smallest are rounding: relative to the largest
+                np.testing.assert_allclose(
+                    two[name], value, rtol=0, atol=max(rel, 1e-15) * value[0], err_msg=name
+                )
             elif value is None or isinstance(value, str) or name in LISTS:
                 assert two[name] == value, name
             else:
@@ -106,7 +133,9 @@ def assert_same(a, b, rel=1e-12):
 
 def test_the_batch_size_changes_nothing(tiny):
     small = headscan.scan(tiny, TEXT, context=32, batch=1)
-    assert_same(small, headscan.scan(tiny, TEXT, context=32, batch=5), rel=1e-6)  # float32 products differ by batch
+    assert_same(
+        small, headscan.scan(tiny, TEXT, context=32, batch=5), rel=1e-6
+    )  # float32 products differ by batch
     assert small.document["protocol"]["text"]["documents"] == 2
 
 
@@ -116,7 +145,9 @@ def test_protocol_measures_pictures_and_findings_are_in_the_result(tiny):
     assert document["protocol"]["text"]["tokens"] == document["sites"][0]["tokens"]
     assert len(document["protocol"]["text"]["sha256"]) == 64
     assert {"torch", "transformers", "headscan"} <= set(document["protocol"]["versions"])
-    assert set(document["measures"]) == {name for name, measure in MEASURES.items() if measure.words.core}
+    assert set(document["measures"]) == {
+        name for name, measure in MEASURES.items() if measure.words.core
+    }
     assert document["findings"]
     assert {entry["null"] for entry in document["nulls"]} == {"random-init", "gaussian"}
     assert len(document["nulls"]) == 2 * len(document["sites"])
@@ -142,14 +173,22 @@ def test_skip_first_leaves_positions_out(tiny):
     every = headscan.scan(tiny, TEXT, context=32)
     skipped = headscan.scan(tiny, TEXT, context=32, skip_first=1)
     for one, two in zip(every.sites, skipped.sites, strict=True):
-        assert two["average_cosine"] == pytest.approx(one["average_cosine_without_first"], rel=1e-10)
-        assert two["effective_rank"] == pytest.approx(one["effective_rank_without_first"], rel=1e-10)
+        assert two["average_cosine"] == pytest.approx(
+            one["average_cosine_without_first"], rel=1e-10
+        )
+        assert two["effective_rank"] == pytest.approx(
+            one["effective_rank_without_first"], rel=1e-10
+        )
         assert two["average_cosine_without_first"] == two["average_cosine"]
 
 
 def test_save_and_load(tiny, tmp_path):
     result = headscan.scan(tiny, TEXT, context=32, out=tmp_path / "r")
-    assert {path.name for path in (tmp_path / "r").iterdir()} == {"arrays.safetensors", "report.html", "result.json"}
+    assert {path.name for path in (tmp_path / "r").iterdir()} == {
+        "arrays.safetensors",
+        "report.html",
+        "result.json",
+    }
     loaded = headscan.load(tmp_path / "r")
     assert type(loaded) is ScanResult
     assert loaded.document == result.document
@@ -221,7 +260,10 @@ def test_activations_that_are_not_finite_are_named_and_not_averaged(tiny, bad, t
     broken = Lens(copy.deepcopy(tiny.model), tiny.tokenizer, name="broken")
     with torch.no_grad():
         broken.model.transformer.h[1].mlp.c_proj.bias[3] = bad
-    with pytest.raises(BadInput, match=r"broken gives NaN or infinite values at site block\.1 \(window 0, position 0"):
+    with pytest.raises(
+        BadInput,
+        match=r"broken gives NaN or infinite values at site block\.1 \(window 0, position 0",
+    ):
         headscan.scan(broken, TEXT, context=32, out=tmp_path)
     assert not (tmp_path / "result.json").exists()
 
@@ -237,4 +279,7 @@ def test_half_precision_overflow_is_named(tiny):
 
 def test_no_hook_is_left_behind(tiny):
     headscan.scan(tiny, TEXT, context=32)
-    assert all(not module._forward_hooks and not module._forward_pre_hooks for module in tiny.model.modules())
+    assert all(
+        not module._forward_hooks and not module._forward_pre_hooks
+        for module in tiny.model.modules()
+    )

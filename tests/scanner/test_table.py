@@ -10,7 +10,8 @@ import headscan
 
 def test_a_result_is_read_as_a_table_and_by_its_sites(tmp_path):
     result = headscan.scan(["gpt-vanilla", "gpt-headless"], "stories", context=32, max_tokens=256)
-    wide, long = result.frame(), result.frame(long=True)
+    wide = result.frame()
+    long = result.frame(long=True)
     assert wide.index.names == long.index.names == ["model", "site"]
     assert list(long.columns) == ["measure", "value", "low", "high"]
     assert not any(name.endswith("_interval") for name in wide.columns)
@@ -18,12 +19,18 @@ def test_a_result_is_read_as_a_table_and_by_its_sites(tmp_path):
     assert (row["model"], row["site"]) == ("gpt-headless", "block.0")
     low, high = row.interval("average_cosine")
     at = ("gpt-headless", "block.0")
-    assert wide.loc[at, ["average_cosine", "average_cosine_low", "average_cosine_high"]].tolist() == [
+    assert wide.loc[
+        at, ["average_cosine", "average_cosine_low", "average_cosine_high"]
+    ].tolist() == [
         row["average_cosine"],
         low,
         high,
     ]
-    assert long.loc[at].set_index("measure").loc["average_cosine"].tolist() == [row["average_cosine"], low, high]
+    assert long.loc[at].set_index("measure").loc["average_cosine"].tolist() == [
+        row["average_cosine"],
+        low,
+        high,
+    ]
     assert len(result) == len(wide) == len(list(result)) == 14
     assert "block.0" in result
     assert "block.99" not in result

@@ -1,6 +1,8 @@
-"""A real cluster of Spark: a master and two workers on loopback, each a process of its own. Slow: four Java machines start.
+"""A real cluster of Spark: a master and two workers on loopback, each a process of its own. Slow:
+four Java machines start.
 
-`make spark` installs the extra (half a gigabyte, so that it is not of `dev`) and runs these; elsewhere they are skipped, loudly.
+`make spark` installs the extra (half a gigabyte, so that it is not of `dev`) and runs these;
+elsewhere they are skipped, loudly.
 """
 
 import os
@@ -49,21 +51,35 @@ class Cluster:
 
     def start(self, *command: str) -> subprocess.Popen:
         environment = os.environ | {
-            "SPARK_HOME": str(self.home), "SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOG_DIR": str(self.folder),
-            "SPARK_WORKER_DIR": str(self.folder), "PYSPARK_PYTHON": sys.executable, "OMP_NUM_THREADS": "1",
+            "SPARK_HOME": str(self.home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOG_DIR": str(self.folder),
+            "SPARK_WORKER_DIR": str(self.folder),
+            "PYSPARK_PYTHON": sys.executable,
+            "OMP_NUM_THREADS": "1",
             "PYTHONPATH": os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")]),
-        }  # fmt: skip
+        }
         with (self.folder / "out.txt").open("a") as out:
             return subprocess.Popen(
-                [str(self.home / "bin" / "spark-class"), *command, "--webui-port", str(free_port())],
-                env=environment, stdout=out, stderr=out, start_new_session=True,
-            )  # fmt: skip
+                [
+                    str(self.home / "bin" / "spark-class"),
+                    *command,
+                    "--webui-port",
+                    str(free_port()),
+                ],
+                env=environment,
+                stdout=out,
+                stderr=out,
+                start_new_session=True,
+            )
 
     def add_worker(self) -> None:
         """One more worker of one core; returns when the master knows it."""
         known = self.log.count("Successfully registered with master")
         kind = "org.apache.spark.deploy.worker.Worker"
-        self.workers.append(self.start(kind, "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", self.url))
+        self.workers.append(
+            self.start(kind, "--host", "127.0.0.1", "--cores", "1", "--memory", "1g", self.url)
+        )
         wait(lambda: self.log.count("Successfully registered with master") > known)
 
     def kill(self, number: int) -> None:
@@ -82,11 +98,15 @@ def wait(until, seconds=120.0) -> None:
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory):
     """A master with two workers of one core each."""
-    pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed: the Spark engines are NOT tested (make spark)")
+    pyspark = pytest.importorskip(
+        "pyspark", reason="pyspark is not installed: the Spark engines are NOT tested (make spark)"
+    )
     if shutil.which("java") is None:
         pytest.skip("Spark needs Java 17: the Spark engines are NOT tested")
     made = Cluster(tmp_path_factory.mktemp("spark"), Path(pyspark.__file__).parent)
-    master = made.start("org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(made.port))
+    master = made.start(
+        "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(made.port)
+    )
     os.environ["PYSPARK_PYTHON"] = sys.executable
 
     def answers() -> bool:

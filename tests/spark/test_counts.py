@@ -11,9 +11,17 @@ from tests.reference.counts import as_dictionary
 @pytest.mark.parametrize("min_count", [1, 3])
 def test_a_cluster_of_two_workers_gives_identical_counts(tmp_path, cluster, min_count):
     rng = np.random.default_rng(0)
-    texts = [np.minimum(500 ** rng.random(n) - 1, 499).astype(np.int64) for n in (40_000, 3, 2, 1, 15_000)]
+    texts = [
+        np.minimum(500 ** rng.random(n) - 1, 499).astype(np.int64)
+        for n in (40_000, 3, 2, 1, 15_000)
+    ]
     here = count(texts, 500, Counting(order=3, min_count=min_count))
-    there = count(texts, 500, Counting(order=3, engine="spark", master=cluster.url, min_count=min_count), work=tmp_path)
+    there = count(
+        texts,
+        500,
+        Counting(order=3, engine="spark", master=cluster.url, min_count=min_count),
+        work=tmp_path,
+    )
     assert as_dictionary(there) == as_dictionary(here)
     for name in ("contexts", "indptr", "indices", "counts"):
         assert np.array_equal(getattr(there, name), getattr(here, name)), name

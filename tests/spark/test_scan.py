@@ -1,4 +1,6 @@
-"""A scan of a store by a real cluster of Spark says what one process says, also when a worker is killed on the way."""
+"""A scan of a store by a real cluster of Spark says what one process says, also when a worker is
+killed on the way.
+"""
 
 import threading
 
@@ -17,10 +19,15 @@ def test_two_workers_give_one_process_numbers(tmp_path, cluster):
 def test_a_worker_that_is_killed_costs_nothing_but_time(tmp_path, cluster):
     """It is killed when the workers hold finished pieces, of which merges are to come."""
     path = store(tmp_path, 160_000)
-    before, killed = set(cluster.folder.glob("app-*")), threading.Event()
+    before = set(cluster.folder.glob("app-*"))
+    killed = threading.Event()
 
     def finished() -> bool:
-        logs = [log for app in set(cluster.folder.glob("app-*")) - before for log in app.glob("*/stderr")]
+        logs = [
+            log
+            for app in set(cluster.folder.glob("app-*")) - before
+            for log in app.glob("*/stderr")
+        ]
         return any("Finished task" in log.read_text() for log in logs)
 
     def kill() -> None:

@@ -13,14 +13,17 @@ from headscan.scanner import ScanResult
 from headscan.states import ModelSource
 from headscan.text.source import Reading
 
-CONTEXT, TOKENS = 64, 640
+CONTEXT = 64
+TOKENS = 640
 TEXT = ["One hen sat by the door. She saw a red fox and ran. " * 12] * 5
 UNSEEN = ("model", "notes", "sink_tokens")  # names, and words that need the tokenizer
 
 
 @dataclass
 class Seen:
-    """A live scan's result, and the states [windows, T, d] by site with token ids and documents [windows, T]."""
+    """A live scan's result, and the states [windows, T, d] by site with token ids and documents
+    [windows, T].
+    """
 
     live: ScanResult
     states: dict[str, torch.Tensor]
@@ -30,19 +33,24 @@ class Seen:
     @staticmethod
     @cache
     def alone(site: str) -> ScanResult:
-        """A live scan of one site, whose sums are taken in another order if it is not the last block."""
+        """A live scan of one site, whose sums are taken in another order if it is not the last
+        block.
+        """
         return headscan.scan("gpt-vanilla", TEXT, context=CONTEXT, max_tokens=TOKENS, sites=site)
 
     @property
     def all(self) -> dict[str, torch.Tensor]:
         return self.states | {"token_ids": self.ids, "documents": self.documents}
 
-    def compare(self, found: ScanResult, sites: dict[str, str] | None = None, *, within: float = 0.0) -> None:
+    def compare(
+        self, found: ScanResult, sites: dict[str, str] | None = None, *, within: float = 0.0
+    ) -> None:
         """Every number of the sites is the live scan's: bit for bit, or within a relative distance."""
         names = sites or {site: site for site in self.states}
         assert {row["site"] for row in found.sites} == set(names)
         for stored, live in names.items():
-            ours, theirs = found.site(stored), (self.alone(live) if sites else self.live).site(live)
+            ours = found.site(stored)
+            theirs = (self.alone(live) if sites else self.live).site(live)
             for name, value in theirs.items():
                 if name in (*UNSEEN, "site", "depth"):
                     continue
@@ -59,11 +67,14 @@ def seen() -> Seen:
     live = headscan.scan(lens, TEXT, context=CONTEXT, max_tokens=TOKENS)
     source = ModelSource(lens, TEXT, Reading(max_tokens=TOKENS), context=CONTEXT)
     held: dict[str, list[torch.Tensor]] = {site: [] for site in source.default_sites}
-    ids, documents = [], []
+    ids = []
+    documents = []
     for batch in source.batches():
         ids.append(batch.ids)
         documents.append(batch.documents)
-        source.visit(batch, source.default_sites, lambda site, states: held[site].append(states.clone()))
+        source.visit(
+            batch, source.default_sites, lambda site, states: held[site].append(states.clone())
+        )
     return Seen(
         live,
         {site: torch.cat(parts) for site, parts in held.items()},

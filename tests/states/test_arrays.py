@@ -29,11 +29,20 @@ class Foreign:
         return self._array.__dlpack_device__()
 
 
-@pytest.mark.parametrize("make", [torch.Tensor.clone, torch.Tensor.numpy, Foreign], ids=["torch", "numpy", "DLPack"])
+@pytest.mark.parametrize(
+    "make", [torch.Tensor.clone, torch.Tensor.numpy, Foreign], ids=["torch", "numpy", "DLPack"]
+)
 def test_an_array_gives_the_live_numbers(seen, make):
     # One document at most: an array does not know documents, and clusters are windows then.
     found = headscan.scan(make(flat(seen)), context=CONTEXT).site("vectors")
-    for name in ("average_cosine", "effective_rank", "isoscore", "mean_norm", "singular_values", "tokens"):
+    for name in (
+        "average_cosine",
+        "effective_rank",
+        "isoscore",
+        "mean_norm",
+        "singular_values",
+        "tokens",
+    ):
         assert found[name] == seen.alone("block.1").site("block.1")[name]
 
 
@@ -76,12 +85,16 @@ def test_a_url_gives_the_live_numbers(seen):
     assert found["average_cosine"] == seen.alone("block.1").site("block.1")["average_cosine"]
 
 
-def test_half_precision_is_within_a_millionth_of_the_scan_of_the_same_numbers_in_float64(seen, tmp_path):
+def test_half_precision_is_within_a_millionth_of_the_scan_of_the_same_numbers_in_float64(
+    seen, tmp_path
+):
     half = flat(seen).half()
     np.save(tmp_path / "half.npy", half.numpy())
     found = headscan.scan(tmp_path / "half.npy", context=CONTEXT).site("vectors")
     for name in ("average_cosine", "effective_rank", "isoscore"):
-        assert found[name] == pytest.approx(reference.SCALARS[name](half.double().numpy()), rel=1e-6)
+        assert found[name] == pytest.approx(
+            reference.SCALARS[name](half.double().numpy()), rel=1e-6
+        )
 
 
 def test_every_vector_counts_also_those_that_fill_no_window():
@@ -89,12 +102,16 @@ def test_every_vector_counts_also_those_that_fill_no_window():
     result = headscan.scan(rows, context=50)
     row = result.site("vectors")
     assert row["tokens"] == 333
-    assert row["average_cosine"] == pytest.approx(reference.SCALARS["average_cosine"](rows.astype(np.float64)), rel=1e-9)
+    assert row["average_cosine"] == pytest.approx(
+        reference.SCALARS["average_cosine"](rows.astype(np.float64)), rel=1e-9
+    )
     assert "The last 33 vectors" in " ".join(result.models[0].notes)
 
 
 def test_stored_states_beside_a_model(seen, tmp_path):
-    result = headscan.scan(["gpt-vanilla", seen.all], ["a b c d. " * 200], context=CONTEXT, max_tokens=128)
+    result = headscan.scan(
+        ["gpt-vanilla", seen.all], ["a b c d. " * 200], context=CONTEXT, max_tokens=128
+    )
     assert [one.name for one in result.models] == ["gpt-vanilla", "array"]
 
 
@@ -107,7 +124,12 @@ def test_a_model_needs_a_text_and_states_refuse_one(seen):
 
 def test_processes_share_the_batches_of_a_store(seen):
     source = stored_source(torch.zeros(1000, 4), context=30, batch=4)
-    shares = [[batch.indices.tolist() for batch in source.batches(process=one, processes=3)] for one in range(3)]
-    assert sorted(window for share in shares for part in share for window in part) == list(range(34))
+    shares = [
+        [batch.indices.tolist() for batch in source.batches(process=one, processes=3)]
+        for one in range(3)
+    ]
+    assert sorted(window for share in shares for part in share for window in part) == list(
+        range(34)
+    )
     resumed = [batch.indices.tolist() for batch in source.batches(start=31)]
     assert resumed == [[31], [32], [33]]

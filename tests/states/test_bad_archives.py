@@ -26,7 +26,9 @@ def test_a_packed_array_that_cannot_be_unpacked_is_bad_input(fault, tmp_path, mo
         raise fault
 
     monkeypatch.setattr(zipfile.ZipFile, "read", read)
-    with pytest.raises(BadInput, match=r"x\.npz is no \.npz file, is truncated, or cannot be read: ."):
+    with pytest.raises(
+        BadInput, match=r"x\.npz is no \.npz file, is truncated, or cannot be read: ."
+    ):
         headscan.scan(tmp_path / "x.npz")
     assert isinstance(fault, arrays.DAMAGED)
 
@@ -52,23 +54,36 @@ def test_a_tokenizer_that_panics_is_bad_input_and_a_stop_is_none():
         def read(self, *_: object) -> None:
             raise self.fault
 
-    with pytest.raises(BadInput, match="The tokenizer of 'damaged' cannot be read: index out of range"):
+    with pytest.raises(
+        BadInput, match="The tokenizer of 'damaged' cannot be read: index out of range"
+    ):
         load._read(Source(PanicException("index out of range")), False)
     with pytest.raises(KeyboardInterrupt):
         load._read(Source(KeyboardInterrupt()), False)
 
 
 def test_a_parquet_file_whose_statistics_do_not_fit_its_schema_is_bad_input(tmp_path):
-    """Arrow 26 ends the process where such statistics are asked for, and raises where a row is read."""
+    """Arrow 26 ends the process where such statistics are asked for, and raises where a row is
+    read.
+    """
     for name, column in (("text", ["Once upon a time."] * 3), ("vectors", [[1.0, 2.0]] * 3)):
         path = tmp_path / f"{name}.parquet"
         pq.write_table(pa.table({name: column}), path)
         whole = path.read_bytes()
-        at = whole.rindex(b"\x25\x02", 0, whole.rindex(b"schema") + 200)  # the column may be missing: it must be there
+        at = whole.rindex(
+            b"\x25\x02", 0, whole.rindex(b"schema") + 200
+        )  # the column may be missing: it must be there
         path.write_bytes(whole[: at + 1] + b"\0" + whole[at + 2 :])
-    with pytest.raises(BadInput, match=r"text\.parquet cannot be read as Parquet: Definition level histogram size mismatch"):
+    with pytest.raises(
+        BadInput,
+        match=r"text\.parquet cannot be read as Parquet: Definition level histogram size mismatch",
+    ):
         list(documents(tmp_path / "text.parquet"))
-    with pytest.raises(BadInput, match=r"vectors\.parquet cannot be read to its end: Definition level histogram size mismatch"):
+    with pytest.raises(
+        BadInput,
+        match=r"vectors\.parquet cannot be read to its end: Definition level histogram size "
+        r"mismatch",
+    ):
         headscan.scan(tmp_path / "vectors.parquet")
 
 
@@ -76,8 +91,12 @@ def test_a_parquet_file_whose_statistics_do_not_fit_its_schema_is_bad_input(tmp_
 def test_a_header_of_safetensors_counts_in_whole_numbers(numbers, tmp_path):
     entry = {"dtype": "F32", "shape": [8, 8], "data_offsets": [0, 256]} | numbers
     header = json.dumps({"vectors": entry}).encode()
-    (tmp_path / "x.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(256))
-    with pytest.raises(BadInput, match=r"x\.safetensors is no \.safetensors file: its header is damaged"):
+    (tmp_path / "x.safetensors").write_bytes(
+        len(header).to_bytes(8, "little") + header + bytes(256)
+    )
+    with pytest.raises(
+        BadInput, match=r"x\.safetensors is no \.safetensors file: its header is damaged"
+    ):
         headscan.scan(tmp_path / "x.safetensors")
 
 

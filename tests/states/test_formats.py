@@ -1,4 +1,6 @@
-"""Files that the real libraries write give the live scan's numbers; each is skipped, loudly, where its library is absent."""
+"""Files that the real libraries write give the live scan's numbers; each is skipped, loudly, where
+its library is absent.
+"""
 
 import json
 from pathlib import Path
@@ -25,15 +27,24 @@ def table(seen, *, fixed=True, dtype=np.float32) -> pa.Table:
     columns = {}
     for site, states in seen.states.items():
         rows = states.flatten(0, 1).numpy().astype(dtype)
-        kind = pa.list_(pa.from_numpy_dtype(dtype), rows.shape[1]) if fixed else pa.list_(pa.from_numpy_dtype(dtype))
+        kind = (
+            pa.list_(pa.from_numpy_dtype(dtype), rows.shape[1])
+            if fixed
+            else pa.list_(pa.from_numpy_dtype(dtype))
+        )
         values = pa.array(rows.reshape(-1))
         columns[site] = (
             pa.FixedSizeListArray.from_arrays(values, type=kind)
             if fixed
-            else pa.ListArray.from_arrays(np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int32), values)
+            else pa.ListArray.from_arrays(
+                np.arange(0, rows.size + 1, rows.shape[1], dtype=np.int32), values
+            )
         )
-    ids, documents = pa.array(seen.ids.flatten().numpy()), pa.array(seen.documents.flatten().numpy())
-    return pa.table(columns | {"token_ids": ids, "documents": documents, "note": pa.array(["x"] * TOKENS)})
+    ids = pa.array(seen.ids.flatten().numpy())
+    documents = pa.array(seen.documents.flatten().numpy())
+    return pa.table(
+        columns | {"token_ids": ids, "documents": documents, "note": pa.array(["x"] * TOKENS)}
+    )
 
 
 @pytest.mark.parametrize("fixed", [True, False], ids=["fixed-size lists", "lists"])
@@ -41,13 +52,20 @@ def test_parquet(seen, tmp_path, fixed):
     (tmp_path / "parts").mkdir()
     whole = table(seen, fixed=fixed)
     for number, (first, last) in enumerate([(0, 100), (100, TOKENS)]):
-        pq.write_table(whole.slice(first, last - first), tmp_path / "parts" / f"{number}.parquet", row_group_size=70)
+        pq.write_table(
+            whole.slice(first, last - first),
+            tmp_path / "parts" / f"{number}.parquet",
+            row_group_size=70,
+        )
     seen.compare(headscan.scan(tmp_path / "parts", context=CONTEXT))
 
 
 def test_one_column_of_parquet(seen, tmp_path):
     pq.write_table(table(seen), tmp_path / "all.parquet")
-    seen.compare(headscan.scan(tmp_path / "all.parquet", context=CONTEXT, field="block.1"), {"block.1": "block.1"})
+    seen.compare(
+        headscan.scan(tmp_path / "all.parquet", context=CONTEXT, field="block.1"),
+        {"block.1": "block.1"},
+    )
 
 
 @pytest.mark.parametrize("stream", [True, False], ids=["stream", "file"])
@@ -61,15 +79,25 @@ def test_arrow(seen, tmp_path, stream):
 
 def test_activations_as_saelens_stores_them_with_datasets(seen, tmp_path):
     """Folders shard_0, shard_1, ...: a column named by its hook, Array2D a window, and `token_ids`."""
-    datasets = pytest.importorskip("datasets", reason="datasets is not installed: its folders are NOT read")
-    width, hook = seen.states["block.1"].shape[-1], "blocks.1.hook_resid_post"
+    datasets = pytest.importorskip(
+        "datasets", reason="datasets is not installed: its folders are NOT read"
+    )
+    width = seen.states["block.1"].shape[-1]
+    hook = "blocks.1.hook_resid_post"
     features = datasets.Features(
-        {hook: datasets.Array2D((CONTEXT, width), "float32"),
-         "token_ids": datasets.Sequence(datasets.Value("int32"), length=CONTEXT)}
-    )  # fmt: skip
+        {
+            hook: datasets.Array2D((CONTEXT, width), "float32"),
+            "token_ids": datasets.Sequence(datasets.Value("int32"), length=CONTEXT),
+        }
+    )
     for number, part in enumerate([slice(0, 4), slice(4, 10)]):
-        rows = {hook: seen.states["block.1"][part].numpy(), "token_ids": seen.ids[part].int().numpy()}
-        datasets.Dataset.from_dict(rows, features=features).save_to_disk(tmp_path / f"shard_{number}")
+        rows = {
+            hook: seen.states["block.1"][part].numpy(),
+            "token_ids": seen.ids[part].int().numpy(),
+        }
+        datasets.Dataset.from_dict(rows, features=features).save_to_disk(
+            tmp_path / f"shard_{number}"
+        )
     source = read_states(str(tmp_path))
     assert source.window == CONTEXT
     assert source.ids.read(0, TOKENS).flatten().tolist() == seen.ids.flatten().tolist()
@@ -79,29 +107,44 @@ def test_activations_as_saelens_stores_them_with_datasets(seen, tmp_path):
 
 
 def test_what_saelens_itself_wrote():
-    """Its runner's store of a random model (saelens/write.py), against what the model's own cache held."""
+    """Its runner's store of a random model (saelens/write.py), against what the model's own cache
+    held.
+    """
     seen = np.load(HERE / "saelens" / "seen.npz")
     store = read_states(str(HERE / "saelens" / "store"))
     assert store.window == 16
     assert store.ids.read(0, 640).flatten().tolist() == seen["ids"].flatten().tolist()
-    stored, live = headscan.scan(HERE / "saelens" / "store"), headscan.scan({"block.1": seen["states"]})
+    stored = headscan.scan(HERE / "saelens" / "store")
+    live = headscan.scan({"block.1": seen["states"]})
     for name in ("average_cosine", "mean_norm", "singular_values"):
         assert stored.site("block.1")[name] == live.site("block.1")[name]
 
 
 def test_token_embeddings_and_sentence_embeddings_of_sentence_transformers(seen, tmp_path):
-    library = pytest.importorskip("sentence_transformers", reason="it is not installed: its arrays are NOT read")
+    library = pytest.importorskip(
+        "sentence_transformers", reason="it is not installed: its arrays are NOT read"
+    )
     from transformers import BertConfig, BertModel
 
     torch.manual_seed(0)
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"]))
-    config = BertConfig(vocab_size=13, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16)
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefgh"])
+    )
+    config = BertConfig(
+        vocab_size=13,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+    )
     BertModel(config).save_pretrained(tmp_path)
     from transformers import BertTokenizerFast
 
     BertTokenizerFast(str(tmp_path / "vocab.txt")).save_pretrained(tmp_path)
     model = library.SentenceTransformer(str(tmp_path), device="cpu")
-    rows = model.encode([" ".join(np.random.default_rng(k).choice(list("abcdefgh"), 5)) for k in range(30)])
+    rows = model.encode(
+        [" ".join(np.random.default_rng(k).choice(list("abcdefgh"), 5)) for k in range(30)]
+    )
     assert headscan.scan(rows, context=5).site("vectors")["tokens"] == 30
 
 
@@ -142,17 +185,29 @@ def damaged(tmp_path):
     (tmp_path / "foreign.pt").write_bytes(b"x" * 50)
     (tmp_path / "whole.bin").write_bytes(b"x" * 50)
     yield from (
-        ("truncated", "short.npy", "truncated"), ("foreign", "foreign.npy", "no .npy file"), ("1-D", "flat.npy", "shape"),
-        ("words", "words.npy", "no states are"), ("Fortran", "columns.npy", "Fortran"), ("empty", "empty.npy", "no numbers"),
-        ("NaN", "nan.npy", "NaN"), ("uneven", "uneven.npz", "different numbers"), ("truncated", "short.npz", "truncated"),
-        ("truncated", "short.safetensors", "truncated"), ("foreign", "foreign.safetensors", "no .safetensors"),
-        ("weights", "weights.safetensors", "shape"), ("truncated", "short.parquet", "no Parquet file, or is truncated"),
-        ("no vectors", "text.parquet", "no column of vectors"), ("ragged", "ragged.parquet", "different lengths"),
-        ("null", "null.parquet", "missing"), ("truncated", "short.arrow", "truncated"),
+        ("truncated", "short.npy", "truncated"),
+        ("foreign", "foreign.npy", "no .npy file"),
+        ("1-D", "flat.npy", "shape"),
+        ("words", "words.npy", "no states are"),
+        ("Fortran", "columns.npy", "Fortran"),
+        ("empty", "empty.npy", "no numbers"),
+        ("NaN", "nan.npy", "NaN"),
+        ("uneven", "uneven.npz", "different numbers"),
+        ("truncated", "short.npz", "truncated"),
+        ("truncated", "short.safetensors", "truncated"),
+        ("foreign", "foreign.safetensors", "no .safetensors"),
+        ("weights", "weights.safetensors", "shape"),
+        ("truncated", "short.parquet", "no Parquet file, or is truncated"),
+        ("no vectors", "text.parquet", "no column of vectors"),
+        ("ragged", "ragged.parquet", "different lengths"),
+        ("null", "null.parquet", "missing"),
+        ("truncated", "short.arrow", "truncated"),
         ("foreign", "foreign.pt", "damaged"),
-        ("unknown", "whole.bin", "is a file"), ("absent", "absent.npy", "here is no"), ("no site", "whole.npy#x", "no site"),
+        ("unknown", "whole.bin", "is a file"),
+        ("absent", "absent.npy", "here is no"),
+        ("no site", "whole.npy#x", "no site"),
         ("no column", "whole.parquet", "no column 'w'"),
-    )  # fmt: skip
+    )
 
 
 def test_a_damaged_foreign_nan_or_misshaped_file_is_refused_in_a_sentence(tmp_path):
@@ -166,7 +221,9 @@ def test_a_damaged_foreign_nan_or_misshaped_file_is_refused_in_a_sentence(tmp_pa
 
 
 def damaged_stores(folder):
-    """Of each format: a way to write rows [n, 8] of it, and what a NaN, a truncation and another shape do to it."""
+    """Of each format: a way to write rows [n, 8] of it, and what a NaN, a truncation and another
+    shape do to it.
+    """
     rows = np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32)
     nan = rows.copy()
     nan[150, 3] = np.nan
@@ -180,17 +237,26 @@ def damaged_stores(folder):
         "a.npy": lambda values, path: np.save(path, values),
         "a.npz": lambda values, path: np.savez(path, v=values),
         "a.safetensors": lambda values, path: save_file({"v": torch.from_numpy(values)}, path),
-        "a.parquet": lambda values, path: pq.write_table(pa.table({"v": pa.array(list(values))}), path),
+        "a.parquet": lambda values, path: pq.write_table(
+            pa.table({"v": pa.array(list(values))}), path
+        ),
         "a.arrow": arrow,
         "a.pt": lambda values, path: torch.save(torch.from_numpy(values), path),
     }
     for name, write in writers.items():
-        for kind, values in (("nan", nan), ("infinite", np.where(np.isnan(nan), np.inf, nan)), ("cut", rows)):
+        for kind, values in (
+            ("nan", nan),
+            ("infinite", np.where(np.isnan(nan), np.inf, nan)),
+            ("cut", rows),
+        ):
             (folder / kind).mkdir(exist_ok=True)
             path = folder / kind / name
             write(values, path)
             if kind == "cut":
-                largest = max([one for one in path.rglob("*") if one.is_file()] or [path], key=lambda one: one.stat().st_size)
+                largest = max(
+                    [one for one in path.rglob("*") if one.is_file()] or [path],
+                    key=lambda one: one.stat().st_size,
+                )
                 largest.write_bytes(largest.read_bytes()[: largest.stat().st_size * 2 // 3])
             yield kind, path
 
@@ -207,7 +273,9 @@ def test_nan_infinite_and_truncated_stores_of_every_format_are_refused_in_a_sent
     assert len(found) == 18
 
 
-@pytest.mark.parametrize("name", ["../a.arrow", "/a.arrow", "memory://a.arrow", "deep/../../a.arrow"])
+@pytest.mark.parametrize(
+    "name", ["../a.arrow", "/a.arrow", "memory://a.arrow", "deep/../../a.arrow"]
+)
 def test_names_that_lead_out_of_a_folder_are_refused(name, tmp_path):
     (tmp_path / "state.json").write_text(json.dumps({"_data_files": [{"filename": name}]}))
     (tmp_path / "dataset_info.json").write_text("{}")
@@ -228,11 +296,15 @@ def test_a_file_that_is_not_there_is_called_a_file():
 
 
 def test_files_that_may_not_be_looked_at_are_none(tmp_path):
-    """A link into another's process, one to itself, one to nothing; a folder of another name's ending."""
+    """A link into another's process, one to itself, one to nothing; a folder of another name's
+    ending.
+    """
     for name, target in (("a", "/proc/1/cwd"), ("b", "b.safetensors"), ("c", "nowhere")):
         (tmp_path / f"{name}.safetensors").symlink_to(target)
     (tmp_path / "deep" / "d.safetensors").mkdir(parents=True)
     (tmp_path / "deep" / "e.safetensors").write_bytes(b"")
-    assert [place.path for place in Location(str(tmp_path)).files(".safetensors")] == [f"{tmp_path}/deep/e.safetensors"]
+    assert [place.path for place in Location(str(tmp_path)).files(".safetensors")] == [
+        f"{tmp_path}/deep/e.safetensors"
+    ]
     with pytest.raises(BadInput, match=r"d\.safetensors holds no states"):
         read_states(str(tmp_path / "deep" / "d.safetensors"))

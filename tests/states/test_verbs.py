@@ -1,4 +1,6 @@
-"""`compare` and `remedy` take every source that `scan` takes, and say of it what they say of the array in it."""
+"""`compare` and `remedy` take every source that `scan` takes, and say of it what they say of the
+array in it.
+"""
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +11,8 @@ from safetensors.torch import save_file
 
 import headscan
 
-COUNT, WIDTH = 320, 6
+COUNT = 320
+WIDTH = 6
 
 
 @pytest.fixture(scope="module")
@@ -28,9 +31,9 @@ def arrow(rows, path):
 
 
 def datasets_folder(rows, path):
-    pytest.importorskip("datasets", reason="datasets is not installed: its folders are NOT read").Dataset.from_dict(
-        {"v": list(rows)}
-    ).save_to_disk(str(path))
+    pytest.importorskip(
+        "datasets", reason="datasets is not installed: its folders are NOT read"
+    ).Dataset.from_dict({"v": list(rows)}).save_to_disk(str(path))
 
 
 def remote(rows, path):
@@ -74,8 +77,12 @@ def compared(source, other):
 
 
 def remedied(source, other):
-    found = headscan.remedy(source(), partners=other(), against=other(), remedies="centre", held_out=100)
-    return [{k: v for k, v in row.items() if k not in ("model", "site", "pairs")} for row in found.rows], found.fitted
+    found = headscan.remedy(
+        source(), partners=other(), against=other(), remedies="centre", held_out=100
+    )
+    return [
+        {k: v for k, v in row.items() if k not in ("model", "site", "pairs")} for row in found.rows
+    ], found.fitted
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +102,12 @@ def test_partners_and_what_is_compared_with_may_be_any_source_too(verb, rows, ot
 
 def test_stores_with_windows_documents_and_ids_are_taken(tmp_path):
     headscan.states.run(
-        "gpt-vanilla", ["A red hen ran. "] * 60, sites="block.0", max_tokens=COUNT, context=16, out=tmp_path / "headscan"
+        "gpt-vanilla",
+        ["A red hen ran. "] * 60,
+        sites="block.0",
+        max_tokens=COUNT,
+        context=16,
+        out=tmp_path / "headscan",
     )
     path = tmp_path / "headscan"
     result = headscan.compare([path, path], measures="cka", draws=19, context=16)

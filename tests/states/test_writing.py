@@ -1,4 +1,6 @@
-"""`headscan states` writes what a scan reads back bit for bit, also after a kill; damage is noticed."""
+"""`headscan states` writes what a scan reads back bit for bit, also after a kill; damage is
+noticed.
+"""
 
 import json
 import shutil
@@ -28,22 +30,40 @@ def test_a_scan_of_the_folder_gives_the_live_numbers(seen, folder):
 
 
 def test_half_precision_states_give_the_numbers_of_the_rounded_ones(seen, tmp_path):
-    """Bit for bit; and those of the live states as far as rounding each number to 11 bits leaves them."""
+    """Bit for bit; and those of the live states as far as rounding each number to 11 bits leaves
+    them.
+    """
     headscan.states.run(
-        "gpt-vanilla", TEXT, context=CONTEXT, max_tokens=TOKENS, out=tmp_path, store="float16", sites="block.1,block.4"
+        "gpt-vanilla",
+        TEXT,
+        context=CONTEXT,
+        max_tokens=TOKENS,
+        out=tmp_path,
+        store="float16",
+        sites="block.1,block.4",
     )
     found = headscan.scan(tmp_path)
-    rounded = headscan.scan({site: seen.all[site].half() for site in ("block.1", "block.4")} | {"documents": seen.documents})
+    rounded = headscan.scan(
+        {site: seen.all[site].half() for site in ("block.1", "block.4")}
+        | {"documents": seen.documents}
+    )
     for row in found.sites:
         site = row.text("site")
         assert row["singular_values"] == rounded.site(site)["singular_values"]
         assert row["average_cosine_interval"] == rounded.site(site)["average_cosine_interval"]
-        assert row["average_cosine"] == pytest.approx(seen.live.site(site)["average_cosine"], abs=1e-5)
+        assert row["average_cosine"] == pytest.approx(
+            seen.live.site(site)["average_cosine"], abs=1e-5
+        )
 
 
 def test_the_folder_is_what_its_index_says(seen, folder):
     index = json.loads((folder / "states.json").read_text())
-    assert (index["format"], index["tokens"], index["context"], index["complete"]) == ("headscan-states", TOKENS, CONTEXT, True)
+    assert (index["format"], index["tokens"], index["context"], index["complete"]) == (
+        "headscan-states",
+        TOKENS,
+        CONTEXT,
+        True,
+    )
     held = load_file(folder / index["shards"][0]["file"])
     assert set(held) == {one["site"] for one in index["sites"]} | {"token_ids", "documents"}
     assert (held["token_ids"] == seen.ids).all()
@@ -55,7 +75,8 @@ def test_an_interrupted_writing_goes_on_to_the_same_files(folder, tmp_path, monk
     monkeypatch.setattr(writing, "SHARD_BYTES", 1)  # a shard a batch
     options = {"context": CONTEXT, "max_tokens": TOKENS, "batch": 2}
     headscan.states.run("gpt-vanilla", TEXT, out=tmp_path / "whole", **options)
-    take, calls = writing._ShardWriter._take, []
+    take = writing._ShardWriter._take
+    calls = []
 
     def interrupted(self, batch):
         calls.append(batch.number)
@@ -69,9 +90,18 @@ def test_an_interrupted_writing_goes_on_to_the_same_files(folder, tmp_path, monk
     assert "beginning of the text" in " ".join(headscan.scan(tmp_path / "cut").models[0].notes)
     monkeypatch.setattr(writing._ShardWriter, "_take", take)
     with pytest.raises(BadInput, match="cannot be resumed"):
-        headscan.states.run("gpt-vanilla", TEXT, out=tmp_path / "cut", resume=True, **(options | {"batch": 1, "context": 32}))
+        headscan.states.run(
+            "gpt-vanilla",
+            TEXT,
+            out=tmp_path / "cut",
+            resume=True,
+            **(options | {"batch": 1, "context": 32}),
+        )
     headscan.states.run("gpt-vanilla", TEXT, out=tmp_path / "cut", resume=True, **options)
-    one, other = (json.loads((tmp_path / name / "states.json").read_text())["shards"] for name in ("whole", "cut"))
+    one, other = (
+        json.loads((tmp_path / name / "states.json").read_text())["shards"]
+        for name in ("whole", "cut")
+    )
     assert len(one) == 5
     assert one == other
 

@@ -1,4 +1,6 @@
-"""The accumulators of classes, tallies and kept windows are monoids: any split gives the same result."""
+"""The accumulators of classes, tallies and kept windows are monoids: any split gives the same
+result.
+"""
 
 import numpy as np
 import pytest
@@ -22,7 +24,8 @@ def split(seed, windows, parts):
 
 
 def same(one, other):
-    a, b = one.state(), other.state()
+    a = one.state()
+    b = other.state()
     assert a.keys() == b.keys()
     for name in a:
         torch.testing.assert_close(a[name], b[name], rtol=1e-9, atol=1e-9, msg=name)
@@ -32,7 +35,8 @@ def same(one, other):
 @given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([None, 5]))
 def test_classes_in_any_split(seed, parts, limit):
     states, ids = batches(seed)
-    rows, labels = states.reshape(-1, 4), ids.reshape(-1)
+    rows = states.reshape(-1, 4)
+    labels = ids.reshape(-1)
     whole = ClassSums(4, limit=limit)
     whole.update(labels, rows)
     where = split(seed, len(rows), parts)
@@ -48,7 +52,9 @@ def test_classes_in_any_split(seed, parts, limit):
     for k, label in enumerate(whole.labels.tolist()):
         mine = rows[labels == label].double()
         torch.testing.assert_close(whole.sums[k], mine.sum(0))
-        torch.testing.assert_close(whole.units[k], torch.nn.functional.normalize(mine, dim=-1).sum(0))
+        torch.testing.assert_close(
+            whole.units[k], torch.nn.functional.normalize(mine, dim=-1).sum(0)
+        )
         assert whole.counts[k] == len(mine)
         assert whole.zeros[k] == (mine == 0).all(1).sum()
         assert whole.squares[k].item() == pytest.approx(mine.square().sum().item())
@@ -61,12 +67,19 @@ def test_labels_below_zero_are_left_out():
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.integers(0, 10**6), st.integers(1, 4), st.sampled_from([DirectionTally, ContextTally, FollowTally]))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 4),
+    st.sampled_from([DirectionTally, ContextTally, FollowTally]),
+)
 def test_tallies_in_any_split(seed, parts, kind):
     states, ids = batches(seed, windows=40)
-    table = torch.nn.functional.normalize(torch.randn(20, 4, generator=torch.Generator().manual_seed(1)))
+    table = torch.nn.functional.normalize(
+        torch.randn(20, 4, generator=torch.Generator().manual_seed(1))
+    )
     where = split(seed, 40, parts)
-    whole, merged = kind(4), kind(4)
+    whole = kind(4)
+    merged = kind(4)
     for tally in (whole, merged):
         if kind is FollowTally:
             tally.table = table

@@ -17,7 +17,9 @@ def test_the_strongest_directions_are_eigenvectors(width: int) -> None:
     cloud = Cloud.of_rows(rows(width))
     found = cloud.strongest(3)
     np.testing.assert_allclose(found.T @ found, np.eye(3), atol=1e-12)
-    np.testing.assert_allclose(cloud.second_moment @ found, found * cloud.energies[:3], atol=1e-12 * cloud.energies[0])
+    np.testing.assert_allclose(
+        cloud.second_moment @ found, found * cloud.energies[:3], atol=1e-12 * cloud.energies[0]
+    )
 
 
 @pytest.mark.parametrize(("width", "stretch"), [(40, 3.0), (300, 3.0), (300, 1e4)])

@@ -1,4 +1,6 @@
-"""Sums of clusters and the sample are the same whatever the split of the text, its order, or an interruption."""
+"""Sums of clusters and the sample are the same whatever the split of the text, its order, or an
+interruption.
+"""
 
 import pytest
 import torch
@@ -9,7 +11,9 @@ from headscan.statistics import clusters as module
 from headscan.statistics.clusters import KINDS
 from headscan.statistics.reservoir import lengths
 
-WIDTH, LENGTH, WINDOWS = 6, 64, 200
+WIDTH = 6
+LENGTH = 64
+WINDOWS = 200
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +31,19 @@ def states() -> torch.Tensor:
 
 def documents() -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
-    return (torch.rand(WINDOWS, LENGTH, generator=generator) < 0.02).long().flatten().cumsum(0).view(WINDOWS, LENGTH)
+    return (
+        (torch.rand(WINDOWS, LENGTH, generator=generator) < 0.02)
+        .long()
+        .flatten()
+        .cumsum(0)
+        .view(WINDOWS, LENGTH)
+    )
 
 
 def made(batches: list[list[int]], found: SiteStatistics | None = None) -> SiteStatistics:
-    x, own, found = states(), documents(), found or SiteStatistics(WIDTH, intervals=True)
+    x = states()
+    own = documents()
+    found = found or SiteStatistics(WIDTH, intervals=True)
     for batch in batches:
         found.update(x[batch], batch, own[batch])
     return found
@@ -48,11 +60,18 @@ def batches(windows: range, size: int = 10) -> list[list[int]]:
 
 def same(a: SiteStatistics, b: SiteStatistics, *, bits: bool = False) -> None:
     for kind in KINDS:
-        one, other = a.clusters.of(kind), b.clusters.of(kind)
+        one = a.clusters.of(kind)
+        other = b.clusters.of(kind)
         assert one.size == other.size
-        for mine, theirs in ((one.states, other.states), (one.clusters, other.clusters), (one.cells, other.cells)):
+        for mine, theirs in (
+            (one.states, other.states),
+            (one.clusters, other.clusters),
+            (one.cells, other.cells),
+        ):
             assert torch.equal(mine, theirs)
-        torch.testing.assert_close(one.sums, other.sums, rtol=0 if bits else 1e-11, atol=0 if bits else 1e-11)
+        torch.testing.assert_close(
+            one.sums, other.sums, rtol=0 if bits else 1e-11, atol=0 if bits else 1e-11
+        )
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 200])
@@ -75,10 +94,14 @@ def test_a_pass_goes_on_bit_for_bit_after_an_interruption(at):
 
 
 def test_clusters_have_the_sums_of_their_own_tokens_wherever_windows_are_cut():
-    found, x, own = made(batches(range(WINDOWS), 8)), states().double(), documents()
+    found = made(batches(range(WINDOWS), 8))
+    x = states().double()
+    own = documents()
     assert len(own.unique()) > 200
     norms = x.norm(dim=-1, keepdim=True)
-    each = torch.cat([x / norms, x, torch.ones_like(norms), torch.zeros_like(norms), norms, norms**2], dim=-1).flatten(0, 1)
+    each = torch.cat(
+        [x / norms, x, torch.ones_like(norms), torch.zeros_like(norms), norms, norms**2], dim=-1
+    ).flatten(0, 1)
     cells = found._codes(lengths(states())).flatten()
     assert cells.unique().tolist() == [0, 2, 3]  # the first of every window is a sink
     windows = torch.arange(WINDOWS).repeat_interleave(LENGTH)
@@ -100,10 +123,14 @@ def test_no_more_than_a_quarter_of_the_sample_waits_for_it():
 
 def test_series_fold_alike_in_any_order():
     values = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    whole, back, odd = Series(2, 512), Series(2, 512), Series(2, 512)
+    whole = Series(2, 512)
+    back = Series(2, 512)
+    odd = Series(2, 512)
     Series.add(values, [(whole, torch.arange(3000), 0)])
     for window in reversed(range(3000)):
-        Series.add(values[window : window + 1], [(back if window % 3 else odd, torch.tensor([window]), 0)])
+        Series.add(
+            values[window : window + 1], [(back if window % 3 else odd, torch.tensor([window]), 0)]
+        )
     odd.merge(back)
     assert (whole.size, odd.size) == (8, 8)
     assert torch.allclose(whole.table, odd.table, atol=1e-12)

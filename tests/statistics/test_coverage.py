@@ -1,4 +1,6 @@
-"""A scan's intervals cover what they promise on text whose windows depend on each other, at several widths."""
+"""A scan's intervals cover what they promise on text whose windows depend on each other, at several
+widths.
+"""
 
 import numpy as np
 import pytest
@@ -18,7 +20,9 @@ LENGTH = 8
 
 
 def text(windows: int, width: int, document: int, generator: torch.Generator) -> torch.Tensor:
-    """Windows [n, LENGTH, width]: each document has a direction and a scale of its own; position 0 is a giant."""
+    """Windows [n, LENGTH, width]: each document has a direction and a scale of its own; position 0
+    is a giant.
+    """
     spectrum = torch.arange(1, width + 1, dtype=torch.float64) ** -0.7
     documents = -(-windows // document)
     own = 0.5 * torch.randn(documents, width, generator=generator, dtype=torch.float64) * spectrum
@@ -44,7 +48,9 @@ def statistics(x: torch.Tensor, intervals: bool = True, document: int = 0) -> Si
     [(8, 64, 4, True, 120), (8, 700, 4, True, 30), (32, 60, 3, True, 60), (8, 64, 4, False, 60)],
 )
 def test_intervals_cover_texts_of_the_same_length(width, windows, document, known, texts):
-    """95 % nominal: of 120 texts a binomial standard deviation of 2 %. Of 700 windows 4,096 of 5,600 tokens are sampled."""
+    """95 % nominal: of 120 texts a binomial standard deviation of 2 %. Of 700 windows 4,096 of
+    5,600 tokens are sampled.
+    """
     generator = torch.Generator().manual_seed(windows)
     every = [text(windows, width, document, generator) for _ in range(texts)]
     found = [site_cells("text", statistics(x, document=known and document), CORE)[0] for x in every]
@@ -59,28 +65,38 @@ def test_intervals_cover_texts_of_the_same_length(width, windows, document, know
 
 
 def test_documents_of_very_different_sizes_are_covered():
-    """The mean over tokens of documents that each have a value of their own; sizes spread by a factor of ten."""
+    """The mean over tokens of documents that each have a value of their own; sizes spread by a
+    factor of ten.
+    """
     generator = np.random.default_rng(0)
     for documents in (5, 10, 40):
         hits = 0
         for _ in range(1000):
             n = np.exp(0.8 * generator.standard_normal(documents)) * 100
-            own = n * generator.standard_normal(documents) + n**0.5 * 3 * generator.standard_normal(documents)
-            low, high = StandardError.of_documents(own, n).interval(own.sum() / n.sum(), bounds=(None, None))
+            own = n * generator.standard_normal(documents) + n**0.5 * 3 * generator.standard_normal(
+                documents
+            )
+            low, high = StandardError.of_documents(own, n).interval(
+                own.sum() / n.sum(), bounds=(None, None)
+            )
             hits += low <= 0 <= high
         assert 0.92 <= hits / 1000 <= (0.985 if documents > 5 else 0.995), documents
 
 
 def test_running_text_of_long_memory_is_covered_and_the_naive_error_is_not():
     """Fractional noise of Hurst exponent ¾, with as much noise that has no memory on top of it."""
-    generator, length = np.random.default_rng(0), 160
+    generator = np.random.default_rng(0)
+    length = 160
     lags = np.arange(length)
     cov = 0.5 * ((lags + 1.0) ** 1.5 - 2 * lags**1.5 + np.abs(lags - 1.0) ** 1.5)
     root = np.linalg.cholesky(cov[np.abs(lags[:, None] - lags)])
     x = generator.standard_normal((600, length)) @ root.T + generator.standard_normal((600, length))
-    hits, naive = 0, 0
+    hits = 0
+    naive = 0
     for row in x:
-        low, high = StandardError.of_text(row, np.ones(length)).interval(row.mean(), bounds=(None, None))
+        low, high = StandardError.of_text(row, np.ones(length)).interval(
+            row.mean(), bounds=(None, None)
+        )
         hits += low <= 0 <= high
         naive += abs(row.mean()) <= 1.98 * row.std(ddof=1) / length**0.5
     assert 0.93 <= hits / 600 <= 0.985
@@ -98,19 +114,24 @@ def test_documents_in_an_order_that_matters_are_taken_as_running_text():
 
 @pytest.mark.parametrize("name", list(MEASURES.names()))
 def test_the_derivative_is_what_a_heavier_window_does(name):
-    """ψ of every window against differences of the measure itself: of all tokens, without the first, without sinks."""
+    """ψ of every window against differences of the measure itself: of all tokens, without the
+    first, without sinks.
+    """
     x = text(12, 6, 3, torch.Generator().manual_seed(0)).repeat(1, 40, 1)  # many tokens: n − 1 is n
     x[:, 1:] += 0.1 * torch.randn(x[:, 1:].shape, generator=torch.Generator().manual_seed(1))
     x[::2, 7] *= 20
     x[:, 0] *= torch.linspace(0.05, 20, 12)[:, None]
-    measures, errors = [MEASURES[name]], Errors.of(statistics(x), [MEASURES[name]])
+    measures = [MEASURES[name]]
+    errors = Errors.of(statistics(x), [MEASURES[name]])
     site_cells("x", statistics(x), measures, errors=errors)
-    first, norms = torch.zeros(x.shape[:2], dtype=torch.bool), x.norm(dim=-1)
+    first = torch.zeros(x.shape[:2], dtype=torch.bool)
+    norms = x.norm(dim=-1)
     first[:, 0] = True
     sinks = norms > 3 * norms.median(dim=1, keepdim=True).values
     assert all(map(torch.any, (sinks & ~first, sinks & first, first & ~sinks)))
     for group, chosen in enumerate((first | ~first, ~first, ~sinks)):
-        whole, seen = Sums.of_rows(x[chosen]), []
+        whole = Sums.of_rows(x[chosen])
+        seen = []
         for window in (rows[own] for rows, own in zip(x, chosen, strict=True)):
             values = []
             for weight in (1e-2, -1e-2):
@@ -130,7 +151,14 @@ def _cloud(sums: Sums) -> Cloud:
 
 def test_a_measure_without_a_gradient_says_why_it_has_no_interval():
     words = MeasureWords(
-        title="", group="spectra", sentence="", formula="", range=(None, None), source="", undefined="", spectral=True
+        title="",
+        group="spectra",
+        sentence="",
+        formula="",
+        range=(None, None),
+        source="",
+        undefined="",
+        spectral=True,
     )
     made = Measure("corner", lambda cloud: float(cloud.second_moment[0, 1]), words)
     cells, _ = site_cells("x", statistics(text(60, 8, 3, torch.Generator().manual_seed(0))), [made])
@@ -140,7 +168,11 @@ def test_a_measure_without_a_gradient_says_why_it_has_no_interval():
 
 def test_what_weighs_the_weakest_directions_has_an_interval_from_ten_tokens_a_dimension_on():
     for windows in (12, 13):  # 9.6 and 10.4 tokens a dimension
-        cells, _ = site_cells("x", statistics(text(windows, 10, 3, torch.Generator().manual_seed(0))), [MEASURES["rankme"]])
+        cells, _ = site_cells(
+            "x",
+            statistics(text(windows, 10, 3, torch.Generator().manual_seed(0))),
+            [MEASURES["rankme"]],
+        )
         assert (cells["rankme_interval"] is None) == (cells["tokens"] < 10 * 10), cells["tokens"]
         assert ("rankme has no interval" in str(cells["notes"])) == (windows == 12)
 
@@ -161,20 +193,29 @@ def test_too_few_windows_and_statistics_without_influences_say_so():
     x = text(2, 6, 1, torch.Generator().manual_seed(0))
     cells, _ = site_cells("x", statistics(x), CORE)
     assert cells["isoscore_interval"] is None
-    assert "isoscore has no interval: three windows of text are needed, there are 2" in cells["notes"]
+    assert (
+        "isoscore has no interval: three windows of text are needed, there are 2" in cells["notes"]
+    )
     cells, _ = site_cells("x", statistics(x, intervals=False), CORE)
     assert "isoscore has no interval: it was not asked for before the pass" in cells["notes"]
 
 
 def test_intervals_of_a_mean_direction_of_few_documents_cover():
-    """A weak cone, six documents with a direction of their own each: of so few documents the mean is longer than of many, and an
-    interval is for texts of as few."""
+    """A weak cone, six documents with a direction of their own each: of so few documents the mean
+    is longer than of many, and an interval is for texts of as few.
+    """
     generator = torch.Generator().manual_seed(1)
     chosen = [MEASURES[name] for name in ("average_cosine", "mean_vector_norm", "drift")]
 
     def weak(documents: int) -> torch.Tensor:
-        own = 0.5 * torch.randn(documents, 24, generator=generator, dtype=torch.float64).repeat_interleave(4, 0)
-        return torch.randn(4 * documents, LENGTH, 24, generator=generator, dtype=torch.float64) + own[:, None] + 0.15
+        own = 0.5 * torch.randn(
+            documents, 24, generator=generator, dtype=torch.float64
+        ).repeat_interleave(4, 0)
+        return (
+            torch.randn(4 * documents, LENGTH, 24, generator=generator, dtype=torch.float64)
+            + own[:, None]
+            + 0.15
+        )
 
     endless, _ = site_cells("truth", statistics(weak(3000), intervals=False), chosen)
     found = [site_cells("text", statistics(weak(6), document=4), chosen)[0] for _ in range(40)]
@@ -188,7 +229,9 @@ def test_intervals_of_a_mean_direction_of_few_documents_cover():
 @pytest.mark.parametrize("width", [3, 12, 40])
 @pytest.mark.parametrize("windows", [3, 5, 40])
 def test_no_interval_leaves_its_range(width, windows):
-    """Of every measure, on round clouds, on needles, on one outlying document, in few windows and in many."""
+    """Of every measure, on round clouds, on needles, on one outlying document, in few windows and
+    in many.
+    """
     generator = torch.Generator().manual_seed(width * windows)
     round_ = torch.randn(windows, LENGTH, width, generator=generator, dtype=torch.float64)
     needle = 1 + 1e-4 * round_
@@ -202,7 +245,9 @@ def test_no_interval_leaves_its_range(width, windows):
                 interval = cells[f"{measure.name}{suffix}_interval"]
                 if interval is None:
                     continue
-                left_out = {"_without_first": windows, "_without_sinks": cells["sinks"]}.get(suffix, 0)
+                left_out = {"_without_first": windows, "_without_sinks": cells["sinks"]}.get(
+                    suffix, 0
+                )
                 least, most = measure.ends(cells["tokens"] - left_out, width)
                 low, high = interval
                 assert low <= cells[measure.name + suffix] <= high

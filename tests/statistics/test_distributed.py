@@ -9,7 +9,9 @@ from headscan.statistics import Gram, SiteStatistics, merged, process_count, pro
 from headscan.statistics.reservoir import CELLS
 from tests.forked import grouped
 
-WINDOWS, LENGTH, WIDTH = 30, 4, 5
+WINDOWS = 30
+LENGTH = 4
+WIDTH = 5
 
 
 def stream() -> torch.Tensor:
@@ -36,7 +38,8 @@ def test_any_number_of_processes_gives_the_same(world, tmp_path):
     single.update(stream(), list(range(WINDOWS)))
     together = SiteStatistics.restore(state)
     for cell in CELLS:  # the matrices by what they say: each may be about another point
-        one, whole = together.cell(cell).gram, single.cell(cell).gram
+        one = together.cell(cell).gram
+        whole = single.cell(cell).gram
         for kind in (Gram.dense, Gram.scatter):
             torch.testing.assert_close(kind(one), kind(whole), rtol=1e-12, atol=1e-12)
     for name, tensor in single.state().items():

@@ -27,7 +27,8 @@ def test_side_by_side_holds_all_threads_down_and_gives_them_back() -> None:
         pools = [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
         return (torch.get_num_threads(), *pools)
 
-    before, own = threads(0), torch.get_num_threads()
+    before = threads(0)
+    own = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
         assert {count for found in side_by_side(threads, [0, 1, 2], 8.0) for count in found} == {1}

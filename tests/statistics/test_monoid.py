@@ -1,4 +1,6 @@
-"""Every accumulator is a monoid: any split of the data, any order of merging, stored and restored, gives the same."""
+"""Every accumulator is a monoid: any split of the data, any order of merging, stored and restored,
+gives the same.
+"""
 
 from collections import Counter
 from itertools import pairwise
@@ -12,8 +14,11 @@ from safetensors.torch import load, save
 from headscan.statistics import Gram, NonFinite, Reservoir, SiteStatistics, Sums, TokenCounts
 from headscan.statistics.accumulator import unprefixed
 
-WIDTH, LENGTH, VOCABULARY = 6, 5, 11
-ROUNDING = 1e-14  # of a matrix's norm; in 1,500 examples of each test two orders of summing differ by at most 1.2e-15
+WIDTH = 6
+LENGTH = 5
+VOCABULARY = 11
+# of a matrix's norm; in 1,500 examples of each test two orders of summing differ by at most 1.2e-15
+ROUNDING = 1e-14
 
 
 def close(a: torch.Tensor, b: torch.Tensor) -> bool:
@@ -21,15 +26,18 @@ def close(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def near(a: torch.Tensor, b: torch.Tensor, size: torch.Tensor) -> bool:
-    """Whether two matrices are equal but for the rounding of sums as large as `size`: by norms, not by elements.
+    """Whether two matrices are equal but for the rounding of sums as large as `size`: by norms, not
+    by elements.
 
-    An element near zero is what is left of products that cancel, and keeps the absolute rounding of the large ones.
+    An element near zero is what is left of products that cancel, and keeps the absolute rounding of
+    the large ones.
     """
     return a.shape == b.shape and bool((a - b).norm() <= ROUNDING * size.norm())
 
 
 def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], whole: Gram | None = None) -> None:
-    """Assert that two states hold the same; Gram matrices by what they say, whatever point they were taken about.
+    """Assert that two states hold the same; Gram matrices by what they say, whatever point they
+    were taken about.
 
     `whole` is the Gram matrix that both were computed from, where it is larger than theirs.
     """
@@ -47,7 +55,9 @@ def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor], whole: Gram | N
 
 @st.composite
 def split_streams(draw):
-    """A stream of windows, cut into batches, the batches dealt out to parts, the parts in any order."""
+    """A stream of windows, cut into batches, the batches dealt out to parts, the parts in any
+    order.
+    """
     windows = draw(st.integers(1, 90))
     cuts = sorted(draw(st.sets(st.integers(1, windows), max_size=8)) | {0, windows})
     batches = [list(range(a, b)) for a, b in pairwise(cuts)]
@@ -66,7 +76,9 @@ def states(windows: int) -> torch.Tensor:
 
 
 def restored(accumulator):
-    return type(accumulator).restore(load(save({k: v.contiguous() for k, v in accumulator.state().items()})))
+    return type(accumulator).restore(
+        load(save({k: v.contiguous() for k, v in accumulator.state().items()}))
+    )
 
 
 @settings(deadline=None, max_examples=60)
@@ -85,7 +97,10 @@ def test_site_statistics_do_not_depend_on_the_split(stream, lengths):
     same(merged.state(), whole.state())
     for k, sums in enumerate(whole.prefixes()):  # the whole of the first 1, 2, 4, ... windows
         shorter = SiteStatistics(WIDTH)
-        shorter.update(x[: 2 ** (whole.octaves.items()[k][0])], list(range(windows))[: 2 ** (whole.octaves.items()[k][0])])
+        shorter.update(
+            x[: 2 ** (whole.octaves.items()[k][0])],
+            list(range(windows))[: 2 ** (whole.octaves.items()[k][0])],
+        )
         same(sums.state(), shorter.sums("without_sinks").state())
 
 
@@ -134,7 +149,8 @@ def test_reservoir_is_uniform_over_positions():
 @given(st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=60), st.integers(0, 60))
 def test_token_counts_merge(ids, cut):
     tensor = torch.tensor(ids)
-    left, right = TokenCounts(VOCABULARY), TokenCounts(VOCABULARY)
+    left = TokenCounts(VOCABULARY)
+    right = TokenCounts(VOCABULARY)
     left.update(tensor[:cut])
     right.update(tensor[cut:])
     left.merge(restored(right))
@@ -175,7 +191,9 @@ def test_a_gram_far_from_the_origin_keeps_its_scatter_whatever_the_split(stream,
 @given(st.integers(0, 30), st.integers(0, 30), st.integers(0, 10**6))
 def test_sums_are_a_group(n, m, seed):
     rows = torch.randn(n + m, 4, generator=torch.Generator().manual_seed(seed))
-    both, x, y = Sums.of_rows(rows), Sums.of_rows(rows[:n]), Sums.of_rows(rows[n:])
+    both = Sums.of_rows(rows)
+    x = Sums.of_rows(rows[:n])
+    y = Sums.of_rows(rows[n:])
     same(both.without(y).state(), x.state(), whole=both.gram)
 
 
@@ -190,7 +208,8 @@ def test_groups_of_a_site_are_what_they_say():
     groups = {"all": sinks | True, "without_first": sinks | True, "without_sinks": ~sinks}
     groups["without_first"][:, 0] = False
     for group, chosen in groups.items():
-        found, expected = s.sums(group), Sums.of_rows(x[chosen])
+        found = s.sums(group)
+        expected = Sums.of_rows(x[chosen])
         same(found.state(), expected.state())
     assert dict(s.sink_positions.most()) == Counter(sinks.nonzero()[:, 1].tolist())
     skipping = SiteStatistics(WIDTH, skip_first=2)
@@ -199,7 +218,9 @@ def test_groups_of_a_site_are_what_they_say():
 
 
 def test_giants_leave_no_rounding_behind():
-    """A second moment less that of sinks a million times longer would have lost twelve of its sixteen digits."""
+    """A second moment less that of sinks a million times longer would have lost twelve of its
+    sixteen digits.
+    """
     x = torch.randn(4, 16, WIDTH, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     x[:, 0] *= 1e6
     before = x.clone()
@@ -208,7 +229,9 @@ def test_giants_leave_no_rounding_behind():
     assert torch.equal(x, before)
     expected = Sums.of_rows(x[:, 1:].reshape(-1, WIDTH)).gram.dense()
     assert torch.allclose(s.sums("without_sinks").gram.dense(), expected, rtol=1e-14, atol=1e-14)
-    assert not torch.allclose(s.all.without(Sums.of_rows(x[:, 0])).gram.dense(), expected, rtol=1e-5)
+    assert not torch.allclose(
+        s.all.without(Sums.of_rows(x[:, 0])).gram.dense(), expected, rtol=1e-5
+    )
 
 
 @pytest.mark.parametrize("rows", [3, 400])
@@ -260,8 +283,12 @@ def test_sums_that_were_stored_at_any_batch_go_on_to_the_last_bit(stop):
         sums = SiteStatistics(128, intervals=True, lengths=4)
         for batch in range(20):
             if batch == stored:
-                sums = SiteStatistics.restore({name: tensor.clone() for name, tensor in sums.state().items()})
+                sums = SiteStatistics.restore(
+                    {name: tensor.clone() for name, tensor in sums.state().items()}
+                )
             sums.update(states[2 * batch : 2 * batch + 2], [2 * batch, 2 * batch + 1])
         ends.append(sums.state())
     assert {*ends[0]} == {*ends[1]}
-    assert [name for name, tensor in ends[0].items() if not torch.equal(tensor, ends[1][name])] == []
+    assert [
+        name for name, tensor in ends[0].items() if not torch.equal(tensor, ends[1][name])
+    ] == []

@@ -1,4 +1,6 @@
-"""Spectra of weights against singular values, a slow power law, WeightWatcher, and matrices that are drawn whole."""
+"""Spectra of weights against singular values, a slow power law, WeightWatcher, and matrices that
+are drawn whole.
+"""
 
 import logging
 
@@ -9,18 +11,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscan.statistics import spectra
-from headscan.statistics.spectra import energies, largest_energy, power_law, random_energies, stable_rank
+from headscan.statistics.spectra import (
+    energies,
+    largest_energy,
+    power_law,
+    random_energies,
+    stable_rank,
+)
 from tests.reference import spectra as reference
 
 
 def drawn(long, short, seed=0, heavy=False):
     draw = np.random.default_rng(seed)
-    return torch.from_numpy(draw.standard_t(2.5, (long, short)) if heavy else draw.standard_normal((long, short)))
+    return torch.from_numpy(
+        draw.standard_t(2.5, (long, short)) if heavy else draw.standard_normal((long, short))
+    )
 
 
 @settings(max_examples=20, deadline=None)
 @given(
-    st.integers(1, 40), st.integers(1, 40), st.integers(0, 100), st.sampled_from([torch.float64, torch.float32, torch.bfloat16])
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.integers(0, 100),
+    st.sampled_from([torch.float64, torch.float32, torch.bfloat16]),
 )
 def test_energies_are_those_of_the_singular_values(rows, columns, seed, kind):
     matrix = drawn(rows, columns, seed).to(kind)
@@ -44,13 +57,22 @@ def test_the_tail_is_the_slow_one(count, slope, seed):
     values = np.random.default_rng(seed).pareto(slope, count) + 0.3
     tail = power_law(values, draws=0)
     wanted = reference.power_law(values)
-    np.testing.assert_allclose((tail.exponent, tail.least, tail.count, tail.distance), wanted, rtol=1e-9)
+    np.testing.assert_allclose(
+        (tail.exponent, tail.least, tail.count, tail.distance), wanted, rtol=1e-9
+    )
 
 
 def test_alpha_is_that_of_weightwatcher():
     logging.getLogger("weightwatcher").setLevel(logging.CRITICAL)
-    fits = pytest.importorskip("weightwatcher.WW_powerlaw", reason="weightwatcher, the oracle, is not installed")
-    for long, short, heavy in [(400, 100, False), (400, 100, True), (768, 256, True), (1200, 1100, True)]:
+    fits = pytest.importorskip(
+        "weightwatcher.WW_powerlaw", reason="weightwatcher, the oracle, is not installed"
+    )
+    for long, short, heavy in [
+        (400, 100, False),
+        (400, 100, True),
+        (768, 256, True),
+        (1200, 1100, True),
+    ]:
         matrix = drawn(long, short, heavy=heavy).float()
         theirs = fits.WWFit(reference.energies(matrix.numpy()))
         mine = power_law(energies(matrix), draws=0)
@@ -66,9 +88,12 @@ def test_no_tail_where_there_are_no_values():
 
 def test_intervals_of_exponents_cover_and_p_is_even():
     draw = np.random.default_rng(3)
-    covered, low = 0, 0
+    covered = 0
+    low = 0
     for seed in range(150):
-        values = np.r_[np.exp(-np.abs(draw.normal(size=200))), np.exp(draw.exponential(1 / 2, 200))]  # from 1 on as x⁻³
+        values = np.r_[
+            np.exp(-np.abs(draw.normal(size=200))), np.exp(draw.exponential(1 / 2, 200))
+        ]  # from 1 on as x⁻³
         tail = power_law(values, draws=60, seed=seed)
         covered += tail.interval[0] <= 3 <= tail.interval[1]
         low += tail.p < 0.1
@@ -82,7 +107,8 @@ def test_drawn_spectra_are_those_of_drawn_matrices(long, short, monkeypatch):
     quick = random_energies.__wrapped__(long, short)
     draw = np.random.default_rng(1)
     slow = [reference.gaussian_energies(long, short, draw) for _ in range(200)]
-    means, errors = np.mean(slow, 0), np.std(slow, 0) / 200**0.5
+    means = np.mean(slow, 0)
+    errors = np.std(slow, 0) / 200**0.5
     assert np.abs((quick.mean(0) - means) / (errors * 2**0.5)).max() < 4.5
     assert np.abs(np.log(quick.std(0) / np.std(slow, 0))).max() < 0.35
 
@@ -90,5 +116,7 @@ def test_drawn_spectra_are_those_of_drawn_matrices(long, short, monkeypatch):
 def test_one_normal_matrix_in_a_hundred_has_an_energy_above_the_edge(monkeypatch):
     monkeypatch.setattr(spectra, "DRAWS", 2000)
     for long, short in [(64, 64), (400, 50)]:
-        above = (random_energies.__wrapped__(long, short)[:, -1] > largest_energy(long, short)).mean()
+        above = (
+            random_energies.__wrapped__(long, short)[:, -1] > largest_energy(long, short)
+        ).mean()
         assert 0.004 < above < 0.018

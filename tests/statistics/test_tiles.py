@@ -1,5 +1,6 @@
-"""Float32 products of tiles: every field within what is allowed of float64's, any split, bit for bit after an interruption, and
-caught where they are coarser than they were measured to be."""
+"""Float32 products of tiles: every field within what is allowed of float64's, any split, bit for
+bit after an interruption, and caught where they are coarser than they were measured to be.
+"""
 
 from types import SimpleNamespace
 
@@ -20,7 +21,9 @@ from headscan.statistics.tiles import EVERY
 from headscan.text import Batch
 from tests.card import Card, Event
 
-WIDTH, LENGTH, WINDOWS = 24, 32, 48
+WIDTH = 24
+LENGTH = 32
+WINDOWS = 48
 CORE = [measure for measure in MEASURES.values() if measure.words.core]
 
 
@@ -33,7 +36,9 @@ def narrow(monkeypatch):
 
 def states(kind: str = "cone", seed: int = 0, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Windows [48, 32, 24] with sinks at position 0, a cone, and what `kind` says."""
-    x = torch.randn(WINDOWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    x = torch.randn(
+        WINDOWS, LENGTH, WIDTH, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
+    )
     x *= torch.logspace(0, -2, WIDTH, dtype=torch.float64)
     x[..., 7] += {"cone": 2.0, "far": 600.0, "round": 0.0, "drifting": 1.0, "rogue": 1.0}[kind]
     if kind == "drifting":
@@ -44,7 +49,9 @@ def states(kind: str = "cone", seed: int = 0, dtype: torch.dtype = torch.float32
     return x.to(dtype)
 
 
-def made(x: torch.Tensor, batches: list[list[int]], *, bounded: bool = True, turned: bool = False) -> SiteStatistics:
+def made(
+    x: torch.Tensor, batches: list[list[int]], *, bounded: bool = True, turned: bool = False
+) -> SiteStatistics:
     found = SiteStatistics(WIDTH, intervals=True, lengths=4, bounded=bounded)
     for batch in batches:
         found.update(x[batch].mT.contiguous().mT if turned else x[batch], batch)
@@ -52,7 +59,9 @@ def made(x: torch.Tensor, batches: list[list[int]], *, bounded: bool = True, tur
 
 
 def restored(found: SiteStatistics) -> SiteStatistics:
-    return SiteStatistics.restore(load(save({name: tensor.contiguous().clone() for name, tensor in found.state().items()})))
+    return SiteStatistics.restore(
+        load(save({name: tensor.contiguous().clone() for name, tensor in found.state().items()}))
+    )
 
 
 def batches(size: int = 4) -> list[list[int]]:
@@ -65,7 +74,9 @@ def cells_of(statistics: SiteStatistics):
 
 
 def assert_allowed(cells, exact, share=1.0):
-    """Every number of a measure is within `share` of 1e-6 of it, or of a thousandth of its interval."""
+    """Every number of a measure is within `share` of 1e-6 of it, or of a thousandth of its
+    interval.
+    """
     for measure in CORE:
         for suffix in ("", "_without_first", "_without_sinks"):
             name = measure.name + suffix
@@ -79,9 +90,11 @@ def assert_allowed(cells, exact, share=1.0):
 
 @settings(max_examples=8)
 @given(
-    kind=st.sampled_from(["cone", "far", "round", "drifting", "rogue"]), seed=st.integers(0, 99), size=st.sampled_from([3, 8]),
+    kind=st.sampled_from(["cone", "far", "round", "drifting", "rogue"]),
+    seed=st.integers(0, 99),
+    size=st.sampled_from([3, 8]),
     dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.float16]),
-)  # fmt: skip
+)
 def test_every_number_is_as_near_to_that_of_float64_as_is_measured(kind, seed, size, dtype):
     x = states(kind, seed, dtype)
     cells, rounding = cells_of(made(x, batches(size)))
@@ -105,7 +118,8 @@ def test_where_the_mean_has_nearly_all_of_the_energy_float64_sums():
 
 @pytest.mark.parametrize("kind", ["cone", "round"])
 def test_parts_with_other_centres_make_the_whole(kind):
-    x, every = states(kind), batches()
+    x = states(kind)
+    every = batches()
     parts = [made(x, every[k::3], turned=k == 1) for k in range(3)]
     assert len({tuple(part.tiles.centre.tolist()) for part in parts}) == 3
     parts[2].merge(restored(parts[0]))
@@ -116,7 +130,8 @@ def test_parts_with_other_centres_make_the_whole(kind):
 
 @pytest.mark.parametrize("at", [1, 2, 5])
 def test_a_pass_goes_on_bit_for_bit(at):
-    x, every = states(), batches()
+    x = states()
+    every = batches()
     other = restored(made(x, every[:at]))
     for batch in every[at:]:
         other.update(x[batch], batch)
@@ -131,7 +146,9 @@ def test_products_of_16_bits_about_the_origin_are_exact():
     found = made(x, batches())
     assert not found.tiles.centre.any()
     row = x[0, 5].float()
-    assert torch.equal((row[:, None] @ row[None]).double(), row[:, None].double() @ row[None].double())
+    assert torch.equal(
+        (row[:, None] @ row[None]).double(), row[:, None].double() @ row[None].double()
+    )
 
 
 def test_coarser_products_than_float32_are_caught(monkeypatch):
@@ -164,21 +181,41 @@ def test_a_huge_vector_is_summed_in_float64_all_the_same():
     assert np.isfinite(found.all.gram.dense().numpy()).all()
 
 
-@pytest.mark.parametrize(("dtype", "length", "most"), [(torch.float32, 10**9, 57.5), (torch.bfloat16, 50, 59.5)])
-def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_for_none(dtype, length, most, monkeypatch):
-    """4,096 tokens in one tile, with sinks, at two sites behind an addition each. Every eighth tile is checked in float64."""
-    states, counts, passes = torch.randn(32, 128, WIDTH).to(dtype), [], {}
+@pytest.mark.parametrize(
+    ("dtype", "length", "most"), [(torch.float32, 10**9, 57.5), (torch.bfloat16, 50, 59.5)]
+)
+def test_a_batch_at_a_site_makes_few_operations_of_a_card_and_waits_for_none(
+    dtype, length, most, monkeypatch
+):
+    """4,096 tokens in one tile, with sinks, at two sites behind an addition each. Every eighth tile
+    is checked in float64.
+    """
+    states = torch.randn(32, 128, WIDTH).to(dtype)
+    counts = []
+    passes = {}
     states[::2, 0] *= 30
     numbers = np.arange(29 * 32 * 128).reshape(29, 32, 128)
     batches = [Batch(k, x[:, 0] // 128, x, x // length) for k, x in enumerate(numbers)]
-    source = SimpleNamespace(lens=None, vocabulary=0, context=128, alone=False, pooled=lambda site: False)
+    source = SimpleNamespace(
+        lens=None, vocabulary=0, context=128, alone=False, pooled=lambda site: False
+    )
     with Card() as card:
         monkeypatch.setattr(torch, "Event", lambda device: Event(card=card))
         for device, x in (("meta", Card.of(states)), ("cpu", states)):
             source.visit = lambda batch, names, take, x=x: [take(name, x + 0.0) for name in names]
-            found = Accumulation({"a": WIDTH, "b": WIDTH}, 0, intervals=True, bounded=True, lengths={"b": 4}, device=device)
+            found = Accumulation(
+                {"a": WIDTH, "b": WIDTH},
+                0,
+                intervals=True,
+                bounded=True,
+                lengths={"b": 4},
+                device=device,
+            )
             accumulate(source, batches, found, after=lambda batch: counts.append(card.counts()))
-            passes[device] = [site.sums("all").sums for site in found.sites.values()], found.sample.columns
+            passes[device] = (
+                [site.sums("all").sums for site in found.sites.values()],
+                found.sample.columns,
+            )
     each = np.diff(counts[18:29], axis=0)  # between two doublings of the text
     assert (np.median(each[:, 0]) / 2 - 1 <= most, each[:, 1].tolist()) == (True, [0] * 10)
     (there, sample), (here, wanted) = passes.values()

@@ -1,4 +1,6 @@
-"""Intervals from what is left out cover what it promises, agree with the textbook form, and the null has its known law."""
+"""Intervals from what is left out cover what it promises, agree with the textbook form, and the
+null has its known law.
+"""
 
 import numpy as np
 import pytest
@@ -14,7 +16,9 @@ def blocked(x: np.ndarray, count: int, measure, **options):
     """The interval of a measure from independent blocks left out."""
     parts = np.array_split(np.arange(len(x)), count)
     values = [measure(Cloud.of_rows(np.delete(x, part, axis=0))) for part in parts]
-    return jackknife(measure(Cloud.of_rows(x)), values, [len(part) for part in parts], running=False, **options)
+    return jackknife(
+        measure(Cloud.of_rows(x)), values, [len(part) for part in parts], running=False, **options
+    )
 
 
 def test_of_a_mean_over_equal_blocks_it_is_the_textbook_interval():
@@ -29,7 +33,8 @@ def test_of_a_mean_over_equal_blocks_it_is_the_textbook_interval():
 def test_it_covers_the_truth_about_as_often_as_it_says(name):
     """400 samples of 8 blocks; 95 % nominal. Binomial standard deviation of the coverage: 1.1 %."""
     generator = np.random.default_rng(1)
-    mixing, mean = generator.standard_normal((4, 4)), np.array([1.0, 0.5, 0, 0])
+    mixing = generator.standard_normal((4, 4))
+    mean = np.array([1.0, 0.5, 0, 0])
     measure = MEASURES[name]
     truth = measure(Cloud.of_rows(generator.standard_normal((400_000, 4)) @ mixing + mean))
     covered = 0
@@ -56,8 +61,12 @@ def test_it_is_cut_to_the_measures_range():
 
 
 def test_blocks_of_a_text_of_long_memory_are_covered():
-    """Of a mean over 64 blocks that drift slowly together; independent blocks would promise too much."""
-    generator, hits, naive = np.random.default_rng(0), 0, 0
+    """Of a mean over 64 blocks that drift slowly together; independent blocks would promise too
+    much.
+    """
+    generator = np.random.default_rng(0)
+    hits = 0
+    naive = 0
     for _ in range(300):
         slow = np.repeat(generator.standard_normal(16), 4)
         x = slow + 0.3 * generator.standard_normal(64)
@@ -72,7 +81,9 @@ def test_blocks_of_a_text_of_long_memory_are_covered():
 
 def test_items_of_one_group_err_together():
     """Thirty items of ten questions, three wordings each with one answer: ten are what counts."""
-    generator, hits, naive = np.random.default_rng(0), 0, 0
+    generator = np.random.default_rng(0)
+    hits = 0
+    naive = 0
     for _ in range(300):
         x = np.repeat(generator.standard_normal(10), 3)
         mean = lambda taken, x=x: float(x[taken].mean())  # noqa: E731
@@ -86,7 +97,8 @@ def test_items_of_one_group_err_together():
 
 def test_the_order_of_items_says_nothing():
     """Items that come sorted have intervals as wide as they would in any order."""
-    generator, hits = np.random.default_rng(0), 0
+    generator = np.random.default_rng(0)
+    hits = 0
     for _ in range(200):
         x = np.sort((generator.random(640) < 0.6).astype(float))
         low, high = clustered(lambda taken, x=x: float(x[taken].mean()), 640, bounds=(0, 1))
@@ -96,10 +108,14 @@ def test_the_order_of_items_says_nothing():
 
 @pytest.mark.parametrize(("n", "d"), [(3000, 12), (50, 12)])
 def test_the_gaussian_null_has_the_law_of_drawn_gaussians(n, d):
-    """Means over 200 draws of the shortcut and of plain draws agree within 5 standard errors, for every measure."""
+    """Means over 200 draws of the shortcut and of plain draws agree within 5 standard errors, for
+    every measure.
+    """
     generator = np.random.default_rng(0)
     short = [gaussian_cloud(n, d, mean_square_norm=5.0, generator=generator) for _ in range(200)]
-    plain = [Cloud.of_rows(generator.standard_normal((n, d)) * (5.0 / d) ** 0.5) for _ in range(200)]
+    plain = [
+        Cloud.of_rows(generator.standard_normal((n, d)) * (5.0 / d) ** 0.5) for _ in range(200)
+    ]
     for name, measure in MEASURES.items():
         a, b = (np.array([measure(cloud) for cloud in clouds]) for clouds in (short, plain))
         error = np.sqrt((a.var() + b.var()) / 200) + 1e-12

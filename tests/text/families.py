@@ -1,4 +1,6 @@
-"""Tokenizers of every family, trained in a moment on a few sentences, and those of real models where they are."""
+"""Tokenizers of every family, trained in a moment on a few sentences, and those of real models
+where they are.
+"""
 
 import importlib.util
 import json
@@ -9,7 +11,8 @@ from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_toke
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 SENTENCES = [
-    "Once upon a time there was a little hen, and she didn't like the rain at all; it's wet, isn't it?",
+    "Once upon a time there was a little hen, and she didn't like the rain at all; it's wet, "
+    "isn't it?",
     "The hen counted 1234567 drops, 89 clouds and 10 worms.\r\nThen   she slept.\n\n",
     "naïve café e\u0301te\u0301 שלום עולם مرحبا بالعالم 你好，世界 😀😀👩‍👩‍👧 ▁▁ \t\ttabs",
 ] * 20
@@ -41,46 +44,67 @@ def _byte_level(pattern: str | None) -> PreTrainedTokenizerFast:
         )
     backend.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    return _trained(backend, trainers.BpeTrainer(vocab_size=420, special_tokens=SPECIAL, initial_alphabet=alphabet))
+    return _trained(
+        backend,
+        trainers.BpeTrainer(vocab_size=420, special_tokens=SPECIAL, initial_alphabet=alphabet),
+    )
 
 
 def _sentencepiece(family: str) -> PreTrainedTokenizerFast:
     """BPE over the text as one word, with byte fallback: Llama's old and new shape, and Gemma's."""
     backend = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     if family == "llama":
-        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        backend.normalizer = normalizers.Sequence(
+            [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+        )
     elif family == "metaspace":
         backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=False)
     else:
         backend.normalizer = normalizers.Replace(" ", "▁")
         backend.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
-    backend.decoder = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()])
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
+    )
     special = [*SPECIAL, *(f"<0x{b:02X}>" for b in range(256))]
     # training counts words, so it needs them; the tokenizer that is tested has none
     words = Tokenizer(models.BPE())
     words.pre_tokenizer = pre_tokenizers.Metaspace()
     letters = sorted(set("".join(SENTENCES)) - set("😀👩👧你好，世界"))
-    words.train_from_iterator(SENTENCES, trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=letters))
-    state, learnt = json.loads(backend.to_str()), json.loads(words.to_str())
+    words.train_from_iterator(
+        SENTENCES,
+        trainers.BpeTrainer(vocab_size=700, special_tokens=special, initial_alphabet=letters),
+    )
+    state = json.loads(backend.to_str())
+    learnt = json.loads(words.to_str())
     missing = set("😀👩👧你好，世界")
     keep = [t for t in learnt["model"]["vocab"] if not missing & set(t)]
     state["model"]["vocab"] = {token: i for i, token in enumerate(keep)}
-    state["model"]["merges"] = [m for m in learnt["model"]["merges"] if not missing & set("".join(m))]
+    state["model"]["merges"] = [
+        m for m in learnt["model"]["merges"] if not missing & set("".join(m))
+    ]
     backend = Tokenizer.from_str(json.dumps(state))
     backend.add_special_tokens(SPECIAL)
     if family == "gemma":
-        backend.add_tokens(["\n\n", "\n\n\n", "▁▁"])  # runs of line ends as tokens, found in the raw text
+        backend.add_tokens(
+            ["\n\n", "\n\n\n", "▁▁"]
+        )  # runs of line ends as tokens, found in the raw text
     return _wrapped(backend, eos_token="</s>", unk_token="<unk>")
 
 
 def _unigram() -> PreTrainedTokenizerFast:
     backend = Tokenizer(models.Unigram())
     backend.normalizer = normalizers.Sequence(
-        [normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), " "), normalizers.Strip(left=False)]
+        [
+            normalizers.NFKC(),
+            normalizers.Replace(Regex(" {2,}"), " "),
+            normalizers.Strip(left=False),
+        ]
     )
     backend.pre_tokenizer = pre_tokenizers.Metaspace()
     backend.decoder = decoders.Metaspace()
-    return _trained(backend, trainers.UnigramTrainer(vocab_size=200, special_tokens=SPECIAL, unk_token="<unk>"))
+    return _trained(
+        backend, trainers.UnigramTrainer(vocab_size=200, special_tokens=SPECIAL, unk_token="<unk>")
+    )
 
 
 def _wordpiece() -> PreTrainedTokenizerFast:
@@ -88,13 +112,17 @@ def _wordpiece() -> PreTrainedTokenizerFast:
     backend.normalizer = normalizers.BertNormalizer()
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     backend.decoder = decoders.WordPiece()
-    backend.train_from_iterator(SENTENCES, trainers.WordPieceTrainer(vocab_size=200, special_tokens=["[UNK]", "[SEP]"]))
+    backend.train_from_iterator(
+        SENTENCES, trainers.WordPieceTrainer(vocab_size=200, special_tokens=["[UNK]", "[SEP]"])
+    )
     return _wrapped(backend, unk_token="[UNK]", sep_token="[SEP]")
 
 
 def _characters() -> PreTrainedTokenizerFast:
     """BPE without merges, runs of unknown characters fused, runs of spaces squeezed."""
-    vocabulary = {token: i for i, token in enumerate([*SPECIAL, "▁", *"abcdefghijklmnopqrstuvwxyz.,'é"])}
+    vocabulary = {
+        token: i for i, token in enumerate([*SPECIAL, "▁", *"abcdefghijklmnopqrstuvwxyz.,'é"])
+    }
     backend = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", fuse_unk=True))
     backend.normalizer = normalizers.Sequence(
         [

@@ -33,7 +33,9 @@ def test_batches_do_not_depend_on_where_windows_start(count, size, start):
         assert got.get(batch.number, []) == [i for i in batch.indices if i >= start]
 
 
-@pytest.mark.parametrize(("size", "process", "processes"), [(0, 0, 1), (1, 1, 1), (1, -1, 2), (1, 0, 0)])
+@pytest.mark.parametrize(
+    ("size", "process", "processes"), [(0, 0, 1), (1, 1, 1), (1, -1, 2), (1, 0, 0)]
+)
 def test_bad_shares(size, process, processes):
     with pytest.raises(ValueError, match="numbered from 0"):
         list(batches(rows(0, 3), size, process=process, processes=processes))

@@ -49,7 +49,10 @@ def test_a_count_beyond_its_memory_is_exact(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_LEAST_MEMORY", 1 << 26)
     rng = np.random.default_rng(0)
     ids = np.minimum(30_000 ** rng.random(2_000_000) - 1, 29_999).astype(np.uint16)
-    small, large = (count([ids], 30_000, Counting(order=8, memory=size), work=tmp_path) for size in ("1KiB", "4GiB"))
+    small, large = (
+        count([ids], 30_000, Counting(order=8, memory=size), work=tmp_path)
+        for size in ("1KiB", "4GiB")
+    )
     for name in ("contexts", "indptr", "indices", "counts"):
         assert np.array_equal(getattr(small, name), getattr(large, name)), name
 
@@ -57,7 +60,8 @@ def test_a_count_beyond_its_memory_is_exact(tmp_path, monkeypatch):
 def test_what_is_saved_is_what_was_counted(tmp_path):
     found = count(arrays([[0, 1, 2, 0, 1, 0]]), 3, Counting(order=2))
     found.save(tmp_path / "kept")
-    table, stored = pq.read_table(tmp_path / "kept/contexts.parquet"), load_file(tmp_path / "kept/counts.safetensors")
+    table = pq.read_table(tmp_path / "kept/contexts.parquet")
+    stored = load_file(tmp_path / "kept/counts.safetensors")
     assert table.column_names == ["token_0", "token_1", "occurrences"]
     assert np.array_equal(np.stack([table["token_0"], table["token_1"]], 1), found.contexts)
     assert table["occurrences"].to_pylist() == found.occurrences.tolist()
@@ -86,7 +90,8 @@ def test_groups_add_up_to_the_whole(groups):
 
 
 class Letters:
-    splits_anywhere, eos_token_id = True, None
+    splits_anywhere = True
+    eos_token_id = None
 
     def encode(self, text, add_special_tokens=False):
         return [ord(letter) - 97 for letter in text]
@@ -98,10 +103,14 @@ class Letters:
 def test_counting_a_text_keeps_documents_apart(tmp_path):
     path = tmp_path / "text.txt"
     path.write_text("abc\nabd\nxa\n")
-    found = count_tokens(store_text(path, Letters(), Reading(documents="lines"))[0], Counting(order=2))
+    found = count_tokens(
+        store_text(path, Letters(), Reading(documents="lines"))[0], Counting(order=2)
+    )
     assert as_dictionary(found) == dictionary([[0, 1, 2], [0, 1, 3], [23, 0]], 2)
     assert found.documents == 3
-    limited = count_tokens(store_text(path, Letters(), Reading(documents="lines", max_tokens=4))[0], Counting(order=1))
+    limited = count_tokens(
+        store_text(path, Letters(), Reading(documents="lines", max_tokens=4))[0], Counting(order=1)
+    )
     assert as_dictionary(limited) == dictionary([[0, 1, 2], [0]], 1)
     record = store_text(path, Letters(), Reading(documents="lines"))[1]
     assert (record.documents, record.tokens, record.characters) == (3, 8, 8)
@@ -130,12 +139,23 @@ def test_bad_input_is_one_sentence(arguments, options, message):
 
 
 @pytest.mark.parametrize(
-    ("master", "says"), [("spark://127.0.0.1:9", "No Spark master answers"), ("http://x", "is no Spark master")]
+    ("master", "says"),
+    [("spark://127.0.0.1:9", "No Spark master answers"), ("http://x", "is no Spark master")],
 )
 def test_a_spark_master_that_does_not_answer_is_refused(tmp_path, master, says):
     with pytest.raises(BadInput, match=says):
-        count(arrays([[0, 1, 2, 0]]), 3, Counting(order=2, engine="spark", master=master), work=tmp_path)
+        count(
+            arrays([[0, 1, 2, 0]]),
+            3,
+            Counting(order=2, engine="spark", master=master),
+            work=tmp_path,
+        )
 
 
 def test_memory_words():
-    assert [parse_bytes(size) for size in ("1.5KiB", "10 MB", "4GiB", 4096)] == [1536, 10**7, 2**32, 4096]
+    assert [parse_bytes(size) for size in ("1.5KiB", "10 MB", "4GiB", 4096)] == [
+        1536,
+        10**7,
+        2**32,
+        4096,
+    ]

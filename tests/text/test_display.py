@@ -44,7 +44,10 @@ def test_tokenizers_with_decode_alone():
 
 def test_ids_without_a_token():
     tokenizer = made("wordpiece")
-    assert display(tokenizer, [len(tokenizer) + 5, 10**12]) == [f"<id {len(tokenizer) + 5}>", f"<id {10**12}>"]
+    assert display(tokenizer, [len(tokenizer) + 5, 10**12]) == [
+        f"<id {len(tokenizer) + 5}>",
+        f"<id {10**12}>",
+    ]
 
 
 def test_without_a_tokenizer_tokens_are_their_numbers():
@@ -70,7 +73,13 @@ def test_every_token_of_real_tokenizers_is_visible(assets, name):
 
 def test_gpt2(assets):
     tokenizer = real(assets, "gpt2-tokenizer")
-    assert shown(tokenizer, " hello\n\n é😀") == ["␣hello", "⏎⏎", "␣é", "<0xF0><0x9F><0x98>", "<0x80>"]
+    assert shown(tokenizer, " hello\n\n é😀") == [
+        "␣hello",
+        "⏎⏎",
+        "␣é",
+        "<0xF0><0x9F><0x98>",
+        "<0x80>",
+    ]
 
 
 @given(st.text(max_size=30))

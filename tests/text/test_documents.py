@@ -43,7 +43,9 @@ def jsonl(rows) -> bytes:
 
 def parquet(rows, **columns) -> bytes:
     sink = io.BytesIO()
-    pq.write_table(pa.table({"id": list(range(len(rows))), "text": rows, **columns}), sink, row_group_size=2)
+    pq.write_table(
+        pa.table({"id": list(range(len(rows))), "text": rows, **columns}), sink, row_group_size=2
+    )
     return sink.getvalue()
 
 
@@ -64,7 +66,9 @@ class TestFormats:
         rows = [{"story": text} for text in STORIES]
         assert texts(write(path, jsonl(rows)), field="story") == STORIES
 
-    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())])
+    @pytest.mark.parametrize(
+        "kind", [pa.string(), pa.large_string(), pa.dictionary(pa.int32(), pa.string())]
+    )
     def test_a_row_of_parquet_is_one_document(self, tmp_path, packing, kind):
         path = write(tmp_path / f"a.parquet{packing}", parquet(pa.array([*STORIES, ""]).cast(kind)))
         assert texts(str(path)) == STORIES
@@ -99,7 +103,9 @@ def test_corrupt_packing(tmp_path, packing):
     with pytest.raises(BadInput, match="not a whole"):
         texts(path)
     middle = len(whole) // 2
-    path.write_bytes(whole[:middle] + bytes(b ^ 0xFF for b in whole[middle : middle + 9]) + whole[middle + 9 :])
+    path.write_bytes(
+        whole[:middle] + bytes(b ^ 0xFF for b in whole[middle : middle + 9]) + whole[middle + 9 :]
+    )
     with pytest.raises(BadInput, match="not a whole"):
         texts(path)
 
@@ -128,8 +134,13 @@ def test_a_separator_may_span_chunks(text, chunk):
 
 
 def test_what_is_unread_of_a_document_is_skipped():
-    assert [next(iter(d)) for d in documents(["ab\ncd\n\nef\ngh"], documents="paragraphs")] == ["ab", "ef"]
-    assert [d.name for d in documents(["a-b-c"], documents="-")] == [f"text 0, document {i}" for i in (1, 2, 3)]
+    assert [next(iter(d)) for d in documents(["ab\ncd\n\nef\ngh"], documents="paragraphs")] == [
+        "ab",
+        "ef",
+    ]
+    assert [d.name for d in documents(["a-b-c"], documents="-")] == [
+        f"text 0, document {i}" for i in (1, 2, 3)
+    ]
 
 
 def test_a_folder_is_read_in_sorted_order_at_any_depth(tmp_path):
@@ -173,7 +184,11 @@ def test_a_file_wins_over_an_embedded_name(tmp_path, monkeypatch):
         ("a.parquet", b"PAR1 no parquet", r"a\.parquet cannot be read as Parquet"),
         ("a.parquet", parquet([1, 2]), r"the field 'text' is not a string \(int64\)"),
         ("a.parquet", parquet(["a", None]), r"row 2: the field 'text' is not a string \(null\)"),
-        ("a.docx", b"a", r"a\.docx has an unknown ending; a text file ends in \.txt, \.jsonl, \.parquet \(or"),
+        (
+            "a.docx",
+            b"a",
+            r"a\.docx has an unknown ending; a text file ends in \.txt, \.jsonl, \.parquet \(or",
+        ),
         ("a.gz", b"a", r"a\.gz has an unknown ending"),
     ],
 )
@@ -196,7 +211,9 @@ def test_parquet_without_the_field_lists_those_there_are(tmp_path):
         texts(write(tmp_path / "a.parquet", parquet(["a"])), field="story")
 
 
-@pytest.mark.parametrize("name", ["nowhere.txt", "./nowhere", "a/b/c", "/nowhere", "nowhere.jsonl.gz", "~/nowhere"])
+@pytest.mark.parametrize(
+    "name", ["nowhere.txt", "./nowhere", "a/b/c", "/nowhere", "nowhere.jsonl.gz", "~/nowhere"]
+)
 def test_a_missing_file(name):
     with pytest.raises(BadInput, match="There is no file or folder"):
         texts(name)
@@ -213,12 +230,20 @@ def test_an_unreadable_file(tmp_path):
         texts(tmp_path / "a.txt")
 
 
-def test_links_among_texts_are_followed_to_files_and_passed_over_where_they_lead_to_folders(tmp_path):
+def test_links_among_texts_are_followed_to_files_and_passed_over_where_they_lead_to_folders(
+    tmp_path,
+):
     (tmp_path / "away" / "deep").mkdir(parents=True)
     (tmp_path / "away" / "hen").write_text("a hen")
     (tmp_path / "away" / "deep" / "b.txt").write_text("a fox")
     (tmp_path / "texts").mkdir()
-    links = {"a.txt": "../away/hen", "deep": "../away/deep", "ring": ".", "lost.txt": "nowhere", "loop.txt": "loop.txt"}
+    links = {
+        "a.txt": "../away/hen",
+        "deep": "../away/deep",
+        "ring": ".",
+        "lost.txt": "nowhere",
+        "loop.txt": "loop.txt",
+    }
     for name, target in links.items():
         (tmp_path / "texts" / name).symlink_to(target)
     (tmp_path / "named").symlink_to("texts")
@@ -244,13 +269,19 @@ class TestDatasets:
 
         def load_dataset(name, config, *, split, streaming):
             asked.append((name, config, split, streaming))
-            return datasets.Dataset.from_dict({"text": ["a", "b"], "n": [1, 2]}).to_iterable_dataset()
+            return datasets.Dataset.from_dict(
+                {"text": ["a", "b"], "n": [1, 2]}
+            ).to_iterable_dataset()
 
         monkeypatch.setattr(datasets, "load_dataset", load_dataset)
         assert texts("owner/name") == ["a", "b"]
         assert texts("name:test") == ["a", "b"]
         assert texts("name:small:test") == ["a", "b"]
-        assert asked == [("owner/name", None, "train", True), ("name", None, "test", True), ("name", "small", "test", True)]
+        assert asked == [
+            ("owner/name", None, "train", True),
+            ("name", None, "test", True),
+            ("name", "small", "test", True),
+        ]
         with pytest.raises(BadInput, match="row 1 has no field 'story'; it has: text, n"):
             texts("name", field="story")
         with pytest.raises(BadInput, match="is not a string"):
@@ -259,7 +290,9 @@ class TestDatasets:
             texts("a:b:c:d")
 
     def test_no_network(self):
-        with pytest.raises(BadInput, match="no file, folder or embedded text 'owner/absent', and no dataset"):
+        with pytest.raises(
+            BadInput, match="no file, folder or embedded text 'owner/absent', and no dataset"
+        ):
             texts("owner/absent")
 
     def test_no_library(self, monkeypatch):
@@ -306,7 +339,16 @@ def test_what_cannot_be_read_is_known_at_once(tmp_path, monkeypatch, source):
 
 
 def test_sound_sources_pass_the_check(tmp_path):
-    for source in (write(tmp_path / "a.txt", b"hens"), tmp_path, "-", "pydoc", "stories", "owner/name", ["a"], "a\nb"):
+    for source in (
+        write(tmp_path / "a.txt", b"hens"),
+        tmp_path,
+        "-",
+        "pydoc",
+        "stories",
+        "owner/name",
+        ["a"],
+        "a\nb",
+    ):
         check_text(source)
 
 

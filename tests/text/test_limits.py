@@ -1,4 +1,6 @@
-"""Texts that would fill the memory or never end: each is refused in a sentence, with little of it ever held."""
+"""Texts that would fill the memory or never end: each is refused in a sentence, with little of it
+ever held.
+"""
 
 import gzip
 import itertools
@@ -33,12 +35,17 @@ def zeros(path: Path, size: int, unit: bytes = bytes(1 << 20)) -> Path:
 
 @pytest.fixture(scope="module", params=["a.txt.zst", "a.jsonl.zst", "a.parquet.zst", "a.txt.gz"])
 def bomb(request, tmp_path_factory) -> Path:
-    return zeros(tmp_path_factory.mktemp("zeros") / request.param, 1 << (27 if request.param.endswith("gz") else 30))
+    return zeros(
+        tmp_path_factory.mktemp("zeros") / request.param,
+        1 << (27 if request.param.endswith("gz") else 30),
+    )
 
 
 def test_a_file_of_packed_zeros_is_refused_before_any_work(bomb):
     tracemalloc.start()
-    with pytest.raises(BadInput, match="unpacks to more than 500 times its size, which no text does"):
+    with pytest.raises(
+        BadInput, match="unpacks to more than 500 times its size, which no text does"
+    ):
         check_text(bomb)
     for cut in ("whole", "lines", "paragraphs", "|"):
         with pytest.raises(BadInput, match=r"500 times its size|longer than 16,777,216 characters"):
@@ -51,7 +58,10 @@ def test_a_file_of_packed_zeros_is_refused_before_any_work(bomb):
 def test_what_is_packed_a_thousandfold_but_small_is_read(tmp_path):
     path = zeros(tmp_path / "a.txt.zst", 1 << 25, b"Once upon a time. " * 1000)
     check_text(path)
-    assert sum(len(piece) for document in documents(path) for piece in document) == (1 << 25) // 18000 * 18000
+    assert (
+        sum(len(piece) for document in documents(path) for piece in document)
+        == (1 << 25) // 18000 * 18000
+    )
 
 
 def test_max_tokens_stops_the_reader(tmp_path):
@@ -78,7 +88,9 @@ def test_lines_and_rows_without_end(tmp_path):
 
 
 def test_rows_of_parquet(tmp_path):
-    """Repeated long rows share their memory; one that is too long, or a column that is packed as no text is, is refused."""
+    """Repeated long rows share their memory; one that is too long, or a column that is packed as no
+    text is, is refused.
+    """
     long = "".join(map(str, range(200_000)))
     arrow.parquet.write_table(arrow.table({"text": [long] * 100}), tmp_path / "a.parquet")
     before = arrow.total_allocated_bytes()
@@ -87,11 +99,15 @@ def test_rows_of_parquet(tmp_path):
         count += document.text() == long
         assert arrow.total_allocated_bytes() - before < 64e6
     assert count == 100
-    arrow.parquet.write_table(arrow.table({"text": ["a", "x" * (LONGEST + 1)]}), tmp_path / "b.parquet", compression=None)
+    arrow.parquet.write_table(
+        arrow.table({"text": ["a", "x" * (LONGEST + 1)]}), tmp_path / "b.parquet", compression=None
+    )
     with pytest.raises(BadInput, match=r"b\.parquet, row 2 is longer than"):
         list(documents(tmp_path / "b.parquet"))
     table = arrow.table({"text": ["\0" * (1 << 26), "\0" * (1 << 20)]})
-    arrow.parquet.write_table(table, tmp_path / "c.parquet", compression="zstd", use_dictionary=False)
+    arrow.parquet.write_table(
+        table, tmp_path / "c.parquet", compression="zstd", use_dictionary=False
+    )
     with pytest.raises(BadInput, match=r"c\.parquet unpacks to more than 500 times its size"):
         list(documents(tmp_path / "c.parquet"))
 
@@ -100,7 +116,9 @@ def test_a_word_without_end_is_refused_and_a_long_one_is_not():
     from headscan.model.load import load_tokenizer
 
     tokenizer = load_tokenizer("gpt-vanilla")
-    word = sum(len(stretch.ids) for stretch in tokenise(documents(["é" * 40_000 + "\n"]), tokenizer))
+    word = sum(
+        len(stretch.ids) for stretch in tokenise(documents(["é" * 40_000 + "\n"]), tokenizer)
+    )
     assert word == len(tokenizer("é" * 40_000 + "\n", add_special_tokens=False)["input_ids"])
     with pytest.raises(BadInput, match=r"a word of more than 1,048,576 characters .* is it text\?"):
         list(tokenise(documents(["\0" * (WORD + 5000) + "\n"]), tokenizer))
@@ -118,7 +136,9 @@ def test_a_document_that_must_be_held_whole_says_when_it_is_too_long():
 def test_a_file_of_pairs_that_is_too_large(tmp_path):
     (tmp_path / "a.tsv").write_bytes(bytes(LONGEST + 1))
     os.mkfifo(tmp_path / "b.tsv")  # whose size is 0 to the file system
-    threading.Thread(target=lambda: (tmp_path / "b.tsv").write_bytes(bytes(LONGEST + 1)), daemon=True).start()
+    threading.Thread(
+        target=lambda: (tmp_path / "b.tsv").write_bytes(bytes(LONGEST + 1)), daemon=True
+    ).start()
     for name in ("a", "b"):
         with pytest.raises(BadInput, match=rf"{name}\.tsv is longer than"):
             read_pairs(tmp_path / f"{name}.tsv")

@@ -9,7 +9,10 @@ from headscan.text.documents import read_pairs, synonyms
 def test_the_shipped_synonyms_are_pairs_of_different_words():
     pairs = synonyms()
     assert len(pairs) > 100
-    assert all(one != other and one.strip() and other.strip() for one, other in zip(pairs.one, pairs.other, strict=True))
+    assert all(
+        one != other and one.strip() and other.strip()
+        for one, other in zip(pairs.one, pairs.other, strict=True)
+    )
     assert len(set(zip(pairs.one, pairs.other, strict=True))) == len(pairs)
 
 
@@ -32,7 +35,9 @@ def test_paraphrases_are_scores_of_four_and_more(tmp_path):
 
 def test_parallel_sentences_are_english_with_every_other(tmp_path):
     file = tmp_path / "pud.json"
-    file.write_text(json.dumps([{"id": k, "de": f"d{k}", "en": f"e{k}", "fr": f"f{k}"} for k in range(3)]))
+    file.write_text(
+        json.dumps([{"id": k, "de": f"d{k}", "en": f"e{k}", "fr": f"f{k}"} for k in range(3)])
+    )
     found = read_pairs(file)
     assert [pairs.name for pairs in found] == ["pud en-de", "pud en-fr"]
     assert (found[0].one, found[0].other) == (["e0", "e1", "e2"], ["d0", "d1", "d2"])
@@ -40,9 +45,16 @@ def test_parallel_sentences_are_english_with_every_other(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "content"),
-    [("a.tsv", "one column\nonly"), ("a.csv", "a,b\n"), ("a.csv", "a,b,high\nc,d,low\n"), ("a.json", "{}"), ("a.json", "[[1]]"),
-     ("a.tsv", "one\tpair\n"), ("a.xlsx", "")],
-)  # fmt: skip
+    [
+        ("a.tsv", "one column\nonly"),
+        ("a.csv", "a,b\n"),
+        ("a.csv", "a,b,high\nc,d,low\n"),
+        ("a.json", "{}"),
+        ("a.json", "[[1]]"),
+        ("a.tsv", "one\tpair\n"),
+        ("a.xlsx", ""),
+    ],
+)
 def test_what_cannot_be_read_is_one_clear_sentence(tmp_path, name, content):
     file = tmp_path / name
     file.write_text(content)

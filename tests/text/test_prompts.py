@@ -14,10 +14,21 @@ IDS = [104, 105]
 
 @pytest.mark.parametrize(
     "given",
-    ["hi", IDS, tuple(IDS), np.array(IDS), torch.tensor(IDS), ["hi"], [IDS], np.array([IDS]), torch.tensor([IDS]),
-     [np.array(IDS)], [torch.tensor(IDS)]],
+    [
+        "hi",
+        IDS,
+        tuple(IDS),
+        np.array(IDS),
+        torch.tensor(IDS),
+        ["hi"],
+        [IDS],
+        np.array([IDS]),
+        torch.tensor([IDS]),
+        [np.array(IDS)],
+        [torch.tensor(IDS)],
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_every_form_gives_the_same_ids(given):
     [prompt] = read_prompts(given, ByteTokenizer(), LIMITS, special=False)
     assert prompt.ids == tuple(IDS)
@@ -26,7 +37,9 @@ def test_every_form_gives_the_same_ids(given):
 
 
 def test_several_of_different_kinds():
-    found = read_prompts(["hi", IDS, torch.tensor([1, 2, 3])], ByteTokenizer(), LIMITS, special=False)
+    found = read_prompts(
+        ["hi", IDS, torch.tensor([1, 2, 3])], ByteTokenizer(), LIMITS, special=False
+    )
     assert [prompt.ids for prompt in found] == [(104, 105), (104, 105), (1, 2, 3)]
     with pytest.raises(BadInput, match="One prompt"):
         read_prompt(["a", "b"], ByteTokenizer(), LIMITS)
@@ -42,12 +55,25 @@ def test_ids_need_no_tokenizer():
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ("", "empty"), ([], "empty"), ([[]], "empty"), (np.zeros((0,), int), "empty"), ("123456789", "takes at most 8"),
-        ([1, 256], "Token id 256"), ([-1], "Token id -1"), ([1.5], "whole numbers"), (torch.tensor([0.5]), "whole"),
-        ([True, False], "whole numbers"), (torch.zeros((1, 1, 1)), "shape"), (7, "not int"), (np.array(3), "shape"),
-        ([{"role": "user"}], "chat template"), (["a", []], "empty"), ([[[1]]], "whole numbers"), ([1, None], "whole"),
+        ("", "empty"),
+        ([], "empty"),
+        ([[]], "empty"),
+        (np.zeros((0,), int), "empty"),
+        ("123456789", "takes at most 8"),
+        ([1, 256], "Token id 256"),
+        ([-1], "Token id -1"),
+        ([1.5], "whole numbers"),
+        (torch.tensor([0.5]), "whole"),
+        ([True, False], "whole numbers"),
+        (torch.zeros((1, 1, 1)), "shape"),
+        (7, "not int"),
+        (np.array(3), "shape"),
+        ([{"role": "user"}], "chat template"),
+        (["a", []], "empty"),
+        ([[[1]]], "whole numbers"),
+        ([1, None], "whole"),
     ],
-)  # fmt: skip
+)
 def test_bad_prompts_are_told_in_a_sentence(given, says):
     with pytest.raises(BadInput, match=says):
         read_prompts(given, ByteTokenizer(), LIMITS, special=False)

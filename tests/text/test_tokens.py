@@ -10,21 +10,54 @@ from headscan.text import Document, documents, tokenise
 from headscan.text.tokens import end_of_text, unknown_token
 from tests.text.families import MADE, REAL, Bytes, made, real
 
-# What makes tokenizers look around: spaces in runs, line ends, contractions, digits in runs, bytes, marks, directions.
+# What makes tokenizers look around: spaces in runs, line ends, contractions, digits in runs, bytes,
+# marks, directions.
 BITS = st.sampled_from(
     [
-        *["the", " hen", " didn't", "'", "'ll", " 12345", "7", "a", "aa", "tt", "ing", " Once", "naïve", "e\u0301"],
-        *[" ", "  ", " " * 9, "\n", "\n\n", "\n\n\n", "\r\n", "\t", "\u00a0", "\u3000", ".", "...", "!?", "—"],
+        *[
+            "the",
+            " hen",
+            " didn't",
+            "'",
+            "'ll",
+            " 12345",
+            "7",
+            "a",
+            "aa",
+            "tt",
+            "ing",
+            " Once",
+            "naïve",
+            "e\u0301",
+        ],
+        *[
+            " ",
+            "  ",
+            " " * 9,
+            "\n",
+            "\n\n",
+            "\n\n\n",
+            "\r\n",
+            "\t",
+            "\u00a0",
+            "\u3000",
+            ".",
+            "...",
+            "!?",
+            "—",
+        ],
         *["😀", "👩‍👩‍👧", "🇫🇷", "❤️", "\u0301\u0327", "שלום", " עולם", "مرحبا", "你好，世界", "漢"],
         *["▁", "<0x0A>", "\u200b", "\x00", "\x07", "ﬁ", "Å"],
         *["</s>", "<unk>", "<|endoftext|>", "[SEP]", "\ufeff", "\U0010ffff"],
     ]
-)  # fmt: skip
+)
 TEXTS = st.one_of(
     st.lists(BITS, max_size=120).map("".join),
     st.text(max_size=200),
     st.tuples(BITS, st.integers(1, 200), BITS).map(lambda part: part[0] * part[1] + part[2]),
-    st.lists(st.tuples(BITS, st.integers(1, 30)).map(lambda part: part[0] * part[1]), max_size=20).map("".join),
+    st.lists(
+        st.tuples(BITS, st.integers(1, 30)).map(lambda part: part[0] * part[1]), max_size=20
+    ).map("".join),
 )
 SIZES = st.sampled_from([(24, 8), (40, 19), (64, 31), (100, 40), (300, 20)])
 
@@ -36,7 +69,10 @@ def whole(tokenizer, text: str) -> list[int]:
 def assert_exact(tokenizer, texts: list[str], sizes: tuple[int, int], chunk: int) -> None:
     """Streamed in tiny pieces, the tokens and characters are those of each whole document."""
     texts = [text for text in texts if text]
-    stream = (Document(str(i), (text[k : k + chunk] for k in range(0, len(text), chunk))) for i, text in enumerate(texts))
+    stream = (
+        Document(str(i), (text[k : k + chunk] for k in range(0, len(text), chunk)))
+        for i, text in enumerate(texts)
+    )
     got: list[tuple[str, list[int]]] = []
     for stretch in tokenise(stream, tokenizer, piece=sizes[0], overlap=sizes[1], batch=200):
         if stretch.begins:
@@ -72,23 +108,34 @@ def test_a_real_text_in_pieces_of_real_size(assets, name):
     assert_exact(real(assets, name), [text[:50_000], text[50_000:]], (4096, 256), 10_000)
 
 
-@pytest.mark.parametrize("name", ["byte-level, words of GPT-4", "sentencepiece, Llama", "wordpiece"])
-@pytest.mark.parametrize("text", ["a" * 9000, " " * 9000 + "x", "the " + "7" * 9000 + " hens", "\n \r\n" * 3000])
+@pytest.mark.parametrize(
+    "name", ["byte-level, words of GPT-4", "sentencepiece, Llama", "wordpiece"]
+)
+@pytest.mark.parametrize(
+    "text", ["a" * 9000, " " * 9000 + "x", "the " + "7" * 9000 + " hens", "\n \r\n" * 3000]
+)
 def test_a_text_without_a_place_to_cut_is_tokenised_in_longer_pieces(name, text):
     assert_exact(made(name), ["Once. " + text + " The end."], (400, 60), 1000)
 
 
 def test_an_added_token_longer_than_the_overlap_is_found():
     tokenizer = made("byte-level, words of GPT-2")
-    longer = type(tokenizer)(tokenizer_object=tokenizer.backend_tokenizer, additional_special_tokens=["<" + "-" * 50 + ">"])
-    assert_exact(longer, ["hen " * k + "<" + "-" * 50 + ">" + " hen" * 60 for k in range(40)], (40, 10), 33)
+    longer = type(tokenizer)(
+        tokenizer_object=tokenizer.backend_tokenizer,
+        additional_special_tokens=["<" + "-" * 50 + ">"],
+    )
+    assert_exact(
+        longer, ["hen " * k + "<" + "-" * 50 + ">" + " hen" * 60 for k in range(40)], (40, 10), 33
+    )
 
 
 def test_one_call_takes_many_documents(monkeypatch):
     tokenizer = made("unigram")
     calls = []
     call = type(tokenizer).__call__
-    monkeypatch.setattr(type(tokenizer), "__call__", lambda self, t, **k: calls.append(len(t)) or call(self, t, **k))
+    monkeypatch.setattr(
+        type(tokenizer), "__call__", lambda self, t, **k: calls.append(len(t)) or call(self, t, **k)
+    )
     assert len(list(tokenise(documents(["the hen"] * 500), tokenizer))) == 500
     assert calls == [500]
 
@@ -107,7 +154,11 @@ def test_tokenizers_without_offsets_get_whole_documents_unless_they_split_anywhe
         ("d", [100], True),
     ]
     stream = [Document("a", iter(["ab", "c"])), Document("b", iter(["d"]))]
-    assert [(s.text, s.begins) for s in tokenise(stream, Bytes())] == [("ab", True), ("c", False), ("d", True)]
+    assert [(s.text, s.begins) for s in tokenise(stream, Bytes())] == [
+        ("ab", True),
+        ("c", False),
+        ("d", True),
+    ]
 
 
 def test_a_long_text_gives_no_warning(caplog):

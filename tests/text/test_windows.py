@@ -13,23 +13,33 @@ from headscan.text import TextIdentity, Windows
 from tests.text.families import Bytes, made
 
 DOCUMENTS = st.lists(st.text("ab é😀\n", max_size=40), min_size=1, max_size=12).filter(
-    lambda texts: not any(texts) or any(text.strip() for text in texts)  # white space alone is refused
+    lambda texts: (
+        not any(texts) or any(text.strip() for text in texts)
+    )  # white space alone is refused
 )
 
 
 def expected_stream(texts: list[str], joint: int | None) -> tuple[list[int], list[int]]:
-    """The slow, obviously right stream: whole documents, the end-of-text token between two; and each one's document."""
+    """The slow, obviously right stream: whole documents, the end-of-text token between two; and
+    each one's document.
+    """
     stream: list[int] = []
     documents: list[int] = []
     for number, text in enumerate(filter(None, texts)):
         if stream and joint is not None:
-            stream, documents = [*stream, joint], [*documents, number - 1]
+            stream = [*stream, joint]
+            documents = [*documents, number - 1]
         stream += text.encode()
         documents += [number] * len(text.encode())
     return stream, documents
 
 
-@given(texts=DOCUMENTS, context=st.integers(1, 30), start=st.integers(0, 9), limit=st.none() | st.integers(30, 90))
+@given(
+    texts=DOCUMENTS,
+    context=st.integers(1, 30),
+    start=st.integers(0, 9),
+    limit=st.none() | st.integers(30, 90),
+)
 def test_windows_are_the_joined_documents_cut_up(texts, context, start, limit):
     stream, documents = expected_stream(texts, 256)
     count = min(len(stream) // context, 10**9 if limit is None else limit // context)
@@ -42,7 +52,9 @@ def test_windows_are_the_joined_documents_cut_up(texts, context, start, limit):
     assert [window.index for window in got] == list(range(start, count))
     assert all(window.ids.dtype == np.int64 and window.ids.shape == (context,) for window in got)
     assert [i for window in got for i in window.ids] == stream[start * context : count * context]
-    assert [i for window in got for i in window.documents] == documents[start * context : count * context]
+    assert [i for window in got for i in window.documents] == documents[
+        start * context : count * context
+    ]
 
     record = windows.record()
     assert record.windows == count
@@ -53,7 +65,10 @@ def test_windows_are_the_joined_documents_cut_up(texts, context, start, limit):
         kept = [text for text in texts if text]
         assert record.documents == len(kept)
         assert record.characters == sum(map(len, kept))
-        assert record.sha256 == hashlib.sha256(b"\xff".join(text.encode() for text in kept)).hexdigest()
+        assert (
+            record.sha256
+            == hashlib.sha256(b"\xff".join(text.encode() for text in kept)).hexdigest()
+        )
     # the same again, and the same account wherever it starts
     assert [w.ids.tolist() for w in windows] == [w.ids.tolist() for w in got]
     whole = Windows(texts, Bytes(), context, max_tokens=limit)
@@ -87,7 +102,13 @@ def test_a_tokenizer_without_end_of_text_joins_with_nothing_and_white_space_join
     assert windows.record().documents == 3
 
     blank = made("characters")
-    [window] = Windows(["a", "  ", "b"], blank, len(blank("a")["input_ids"]) * 2 + 1, documents="whole", max_tokens=5)
+    [window] = Windows(
+        ["a", "  ", "b"],
+        blank,
+        len(blank("a")["input_ids"]) * 2 + 1,
+        documents="whole",
+        max_tokens=5,
+    )
     assert window.ids.tolist().count(blank.eos_token_id) == 1
 
 
@@ -154,7 +175,10 @@ def test_empty_files_are_named(tmp_path):
     ("options", "sentence"),
     [
         ({"context": 0}, "at least one token"),
-        ({"context": 8, "max_tokens": 7}, "At most 7 tokens are asked for, less than one window of 8"),
+        (
+            {"context": 8, "max_tokens": 7},
+            "At most 7 tokens are asked for, less than one window of 8",
+        ),
         ({"context": 8, "start": -1}, "none can start at -1"),
     ],
 )
@@ -174,7 +198,8 @@ def test_standard_input_is_read_once(monkeypatch):
 
 @given(texts=DOCUMENTS, context=st.integers(1, 10), at=st.integers(0, 8), change=st.integers(0, 60))
 def test_a_resumed_reading_finds_the_same_text_or_refuses(texts, context, at, change):
-    windows, seen = Windows(texts, Bytes(), context), []
+    windows = Windows(texts, Bytes(), context)
+    seen = []
     try:
         for window in windows:
             seen.append(window.ids.tolist())
@@ -184,14 +209,18 @@ def test_a_resumed_reading_finds_the_same_text_or_refuses(texts, context, at, ch
         return
     mark = windows.mark()
     again = Windows(texts, Bytes(), context, start=len(seen), expected=mark)
-    assert [w.ids.tolist() for w in again] == [w.ids.tolist() for w in Windows(texts, Bytes(), context)][len(seen) :]
+    assert [w.ids.tolist() for w in again] == [
+        w.ids.tolist() for w in Windows(texts, Bytes(), context)
+    ][len(seen) :]
     read = "\xff".join(text for text in texts if text)[: mark.characters + mark.documents - 1]
     if change < len(read) and read[change] not in "\xff":
         other = read[:change] + ("a" if read[change] != "a" else "b") + read[change + 1 :]
         with pytest.raises(BadInput, match="has changed since the run"):
             list(Windows(other.split("\xff"), Bytes(), context, expected=mark))
     if len(read) > 1:
-        with pytest.raises(BadInput, match=r"has changed|less than one window|is empty|white space"):
+        with pytest.raises(
+            BadInput, match=r"has changed|less than one window|is empty|white space"
+        ):
             list(Windows(read[:-1].split("\xff"), Bytes(), context, expected=mark))
 
 

@@ -1,4 +1,6 @@
-"""The families of the monitor: each number against one that is obviously right, and that nothing waits for the device."""
+"""The families of the monitor: each number against one that is obviously right, and that nothing
+waits for the device.
+"""
 
 import contextlib
 import itertools
@@ -20,22 +22,36 @@ from headscan.model import Lens
 from headscan.training import ALARMS, FAMILIES, Alarm, Monitor, PackedText, Watch
 from headscan.training.data import collate
 from headscan.training.monitor.alarms import rules_of
-from headscan.training.monitor.families import ExpertLoad, Scene, Store, leave_spectrum, look_at, spectra_of
+from headscan.training.monitor.families import (
+    ExpertLoad,
+    Scene,
+    Store,
+    leave_spectrum,
+    look_at,
+    spectra_of,
+)
 from headscan.training.monitor.readings import Readings
 from tests.forked import grouped
 
 ROWS = torch.from_numpy(np.random.default_rng(0).integers(0, 50, (40, 8)))
 SMALL = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "vocab_size": 50}
 WIDE = SMALL | {
-    "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-    "max_position_embeddings": 8, "num_experts_per_tok": 2,
-}  # fmt: skip
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 8,
+    "num_experts_per_tok": 2,
+}
 
 
 def gpt2(**options):
     still = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.0)
     return transformers.GPT2LMHeadModel(
-        transformers.GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=8, **SMALL, **still, **options)
+        transformers.GPT2Config(
+            n_embd=16, n_layer=2, n_head=2, n_positions=8, **SMALL, **still, **options
+        )
     )
 
 
@@ -43,9 +59,13 @@ MAKERS = {
     "gpt2": gpt2,
     "eager": lambda: gpt2(attn_implementation="eager"),
     "llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**WIDE)),
-    "mixtral": lambda: transformers.MixtralForCausalLM(transformers.MixtralConfig(**WIDE, num_local_experts=4)),
+    "mixtral": lambda: transformers.MixtralForCausalLM(
+        transformers.MixtralConfig(**WIDE, num_local_experts=4)
+    ),
     "qwen2-moe": lambda: transformers.Qwen2MoeForCausalLM(
-        transformers.Qwen2MoeConfig(**WIDE, num_experts=4, moe_intermediate_size=8, shared_expert_intermediate_size=8)
+        transformers.Qwen2MoeConfig(
+            **WIDE, num_experts=4, moe_intermediate_size=8, shared_expert_intermediate_size=8
+        )
     ),
 }
 
@@ -57,7 +77,9 @@ def made(kind="gpt2"):
 
 def taken(model, families, batches, rate=1e-3, run=None):
     """The readings of a few steps by family, and the weights after them."""
-    optimiser = torch.optim.SGD(model.parameters(), lr=rate)  # first: it wants the shards of a model under fully_shard
+    optimiser = torch.optim.SGD(
+        model.parameters(), lr=rate
+    )  # first: it wants the shards of a model under fully_shard
     reader = Readings(Lens(model), families)
     for step, rows in enumerate(batches, 1):
         reader.begin(step)
@@ -80,24 +102,43 @@ def test_attention_logits_are_those_of_the_model(kind):
         weights = model.eval()(input_ids=ROWS[:1], output_attentions=True).attentions
     for block, each in enumerate(weights):
         rows = each[0].double().numpy()  # [H, T, T]
-        entropy = -np.where(rows > 0, rows * np.log(np.maximum(rows, 1e-30)), 0).sum(-1)[:, 1:] / np.log(np.arange(2, 9))
-        assert values["qk_logit_max"][f"block.{block}/entropy"] == pytest.approx(entropy.mean(1).min(), abs=1e-5)
-        received = [rows[:, place:, place].mean() for place in range(5)]  # that half of the queries see
+        entropy = -np.where(rows > 0, rows * np.log(np.maximum(rows, 1e-30)), 0).sum(-1)[
+            :, 1:
+        ] / np.log(np.arange(2, 9))
+        assert values["qk_logit_max"][f"block.{block}/entropy"] == pytest.approx(
+            entropy.mean(1).min(), abs=1e-5
+        )
+        received = [
+            rows[:, place:, place].mean() for place in range(5)
+        ]  # that half of the queries see
         assert values["sinks"][f"block.{block}/attention"] == pytest.approx(max(received), abs=1e-5)
         assert values["sinks"][f"block.{block}/position"] == int(np.argmax(received))
 
 
 def test_a_block_of_scores_by_hand():
-    """Grouped queries, a mask of padding, pieces of one query: the largest logit and norms by loops."""
+    """Grouped queries, a mask of padding, pieces of one query: the largest logit and norms by
+    loops.
+    """
     draw = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, heads, 6, 4, generator=draw) for heads in (4, 2, 2))
     mask = torch.tensor([[0, 1, 1, 1, 1, 1]] * 2)
     call = look_at(query, key, value, mask, 0.7, True)
     for head in range(4):
-        logits = [0.7 * float(query[0, head, i] @ key[0, head // 2, j]) for i in range(6) for j in range(1, i + 1)]
+        logits = [
+            0.7 * float(query[0, head, i] @ key[0, head // 2, j])
+            for i in range(6)
+            for j in range(1, i + 1)
+        ]
         assert float(call.maximum[head]) == pytest.approx(max(logits), rel=1e-5)
     assert float(call.norms["key"]) == pytest.approx(float(key[0].norm(dim=-1).mean()))
-    full = look_at(query, key, value, torch.where(torch.ones(6, 6).tril().bool(), 0.0, -1e30)[None, None], 0.7, False)
+    full = look_at(
+        query,
+        key,
+        value,
+        torch.where(torch.ones(6, 6).tril().bool(), 0.0, -1e30)[None, None],
+        0.7,
+        False,
+    )
     assert torch.allclose(full.maximum, look_at(query, key, value, None, 0.7, True).maximum)
 
 
@@ -107,19 +148,32 @@ def test_an_outlier_is_seen_where_it_is_born():
         model.transformer.h[1].mlp.c_proj.bias[3] = 500.0
     values = taken(model, "branch_ratio", [ROWS[:3]], rate=0.0)["branch_ratio"]
     assert values["block.1/mlp_max"] == pytest.approx(500, rel=0.01) == values["block.1/output_max"]
-    assert max(values[f"block.{k}/{place}_max"] for k, place in ((0, "output"), (1, "attention"), (1, "middle"))) < 5
-    assert values["block.1/headroom"] == pytest.approx(500 / torch.finfo(torch.float32).max, rel=0.01)
+    assert (
+        max(
+            values[f"block.{k}/{place}_max"]
+            for k, place in ((0, "output"), (1, "attention"), (1, "middle"))
+        )
+        < 5
+    )
+    assert values["block.1/headroom"] == pytest.approx(
+        500 / torch.finfo(torch.float32).max, rel=0.01
+    )
     with torch.no_grad():
         found = Lens(model.eval()).run(ROWS[:3], sites="block.0,block.1.mlp,block.1.attention")
     ratio = (found["block.1.mlp"].norm(dim=-1) / found["block.0"].norm(dim=-1)).mean()
     assert values["block.1/mlp_ratio"] == pytest.approx(float(ratio), rel=1e-4)
     places = {name.partition("/")[2] for name in values if name.startswith("block.0/")}
-    assert {f"{place}_{what}" for place in ("input", "attention", "middle", "mlp", "output") for what in ("p99", "max")} < places
+    assert {
+        f"{place}_{what}"
+        for place in ("input", "attention", "middle", "mlp", "output")
+        for what in ("p99", "max")
+    } < places
 
 
 @pytest.mark.parametrize("shape", [(40, 24), (24, 40), (3, 20, 30), (40, 24, 1)])
 def test_spectra_are_those_of_a_whole_decomposition(shape):
-    draw, plain = np.random.default_rng(1), shape if shape[-1] > 1 else shape[:-1]
+    draw = np.random.default_rng(1)
+    plain = shape if shape[-1] > 1 else shape[:-1]
     matrix = draw.standard_normal(plain) * np.geomspace(1, 0.05, plain[-1])
     store = Store()
     leave_spectrum(store, "w", torch.from_numpy(matrix.reshape(shape)))
@@ -128,9 +182,13 @@ def test_spectra_are_those_of_a_whole_decomposition(shape):
     energies = np.linalg.svd(rows, compute_uv=False) ** 2
     leading = -(-min(rows.shape) // 4)
     assert found["w/stable_rank"] == pytest.approx(energies.sum() / energies[0], rel=1e-3)
-    assert found["w/tail"] == pytest.approx(1 - energies[:leading].sum() / energies.sum(), abs=0.005)
+    assert found["w/tail"] == pytest.approx(
+        1 - energies[:leading].sum() / energies.sum(), abs=0.005
+    )
     norms = np.linalg.norm(rows, axis=1)
-    assert found["w/row_spread"] == pytest.approx(norms.max() / np.sort(norms)[(len(norms) - 1) // 2], rel=1e-4)
+    assert found["w/row_spread"] == pytest.approx(
+        norms.max() / np.sort(norms)[(len(norms) - 1) // 2], rel=1e-4
+    )
 
 
 def test_updates_and_gradients_are_told_by_layer():
@@ -141,7 +199,9 @@ def test_updates_and_gradients_are_told_by_layer():
     values = taken(model, "update_stable_rank,gradient_share", [ROWS[:4]], rate=0.5)
     name = "transformer.h.1.mlp.c_fc.weight"
     moved = (dict(model.named_parameters())[name] - before[name]).norm() / before[name].norm()
-    assert values["update_stable_rank"][f"{name}/relative"] == pytest.approx(float(moved.detach()), rel=1e-4)
+    assert values["update_stable_rank"][f"{name}/relative"] == pytest.approx(
+        float(moved.detach()), rel=1e-4
+    )
     assert values["update_stable_rank"]["transformer.h.0.mlp.c_fc.weight/against_mean"] == 0
     shares = values["gradient_share"]
     assert shares["block.0/share"] == 0 < shares["block.1/share"]
@@ -150,11 +210,16 @@ def test_updates_and_gradients_are_told_by_layer():
 
 @pytest.mark.parametrize("kind", ["mixtral", "qwen2-moe"])
 def test_experts_are_counted(kind):
-    model, chosen = made(kind), []
-    router = next(part for name, part in model.named_modules() if name.endswith("layers.1.mlp.gate"))
+    model = made(kind)
+    chosen = []
+    router = next(
+        part for name, part in model.named_modules() if name.endswith("layers.1.mlp.gate")
+    )
     router.register_forward_hook(lambda module, given, answer: chosen.append(answer))
     values = taken(model, "expert_load", [[ROWS[:4], ROWS[4:8]]])["expert_load"]
-    load = np.bincount(torch.cat([one[2] for one in chosen[-2:]]).flatten().numpy(), minlength=4) / (8 * 8 * 2)
+    load = np.bincount(
+        torch.cat([one[2] for one in chosen[-2:]]).flatten().numpy(), minlength=4
+    ) / (8 * 8 * 2)
     assert values["block.1/least"] == pytest.approx(4 * load.min(), abs=1e-5)
     assert values["block.1/most"] == pytest.approx(4 * load.max(), abs=1e-5)
     chance = torch.cat([one[0].detach() for one in chosen[-2:]]).float().softmax(-1).mean(0)
@@ -165,11 +230,24 @@ def test_experts_are_counted(kind):
 @pytest.mark.parametrize("given", ["logits", "probabilities"])
 def test_an_expert_is_dead_that_has_no_token_and_hardly_a_chance(given):
     shares = torch.tensor([[0.5, 0.3, 0.195, 0.005]]).repeat(6, 1)
-    family, store = ExpertLoad(), Store()
-    family.route(store, "block.0", (shares.log() + 3 if given == "logits" else shares, shares[:, :2], torch.tensor([[0, 1]] * 6)))
-    found = family.finish({name: value.double().numpy() for name, value in store.sums.items()}, None)
+    family = ExpertLoad()
+    store = Store()
+    family.route(
+        store,
+        "block.0",
+        (
+            shares.log() + 3 if given == "logits" else shares,
+            shares[:, :2],
+            torch.tensor([[0, 1]] * 6),
+        ),
+    )
+    found = family.finish(
+        {name: value.double().numpy() for name, value in store.sums.items()}, None
+    )
     assert (found["block.0/least"], found["block.0/dead"]) == (0, 0.25)
-    assert found["block.0/entropy"] == pytest.approx(-float(torch.special.xlogy(shares[0], shares[0]).sum()) / np.log(4))
+    assert found["block.0/entropy"] == pytest.approx(
+        -float(torch.special.xlogy(shares[0], shares[0]).sum()) / np.log(4)
+    )
 
 
 def test_windows_that_come_back_are_counted():
@@ -181,11 +259,17 @@ def test_windows_that_come_back_are_counted():
         model(input_ids=rows)
         reader.after(step)
     first, last = reader.harvest()
-    assert first.values == {"windows/share": 0.0, "windows/surprise": pytest.approx(np.log(2**16), abs=1e-3)}
+    assert first.values == {
+        "windows/share": 0.0,
+        "windows/surprise": pytest.approx(np.log(2**16), abs=1e-3),
+    }
     assert last.values["windows/share"] == 8 / 40
-    counts, nats = np.zeros(2**16), []
+    counts = np.zeros(2**16)
+    nats = []
     for rows in batches:
-        pairs = [(40_503 * a + b) % 2**16 for row in rows.tolist() for a, b in itertools.pairwise(row)]
+        pairs = [
+            (40_503 * a + b) % 2**16 for row in rows.tolist() for a, b in itertools.pairwise(row)
+        ]
         nats.append(-np.mean(np.log((counts[pairs] + 0.01) / (counts + 0.01).sum())))
         np.add.at(counts, pairs, 1)
     assert last.values["windows/surprise"] == pytest.approx(np.mean(nats[1:]), abs=1e-3)
@@ -193,7 +277,10 @@ def test_windows_that_come_back_are_counted():
 
 def test_tokens_unlike_those_before_are_named_whatever_the_loss():
     model = made()
-    usual, other = (torch.from_numpy(np.random.default_rng(0).integers(*ends, (30, 4, 8))) for ends in ((0, 10), (20, 50)))
+    usual, other = (
+        torch.from_numpy(np.random.default_rng(0).integers(*ends, (30, 4, 8)))
+        for ends in ((0, 10), (20, 50))
+    )
     watch = Watch(model, None, families="repeated:every=2")
     optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
     for step, rows in enumerate([*usual[:20], *other[:6]], 1):
@@ -204,7 +291,18 @@ def test_tokens_unlike_those_before_are_named_whatever_the_loss():
     assert [(alarm.code, alarm.step) for alarm in watch.raised] == [("HS516", 22)]
 
 
-SYNCS = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "equal", "unique", "bincount", "_to_cpu", "eigh", "svd")
+SYNCS = (
+    "_local_scalar_dense",
+    "nonzero",
+    "is_nonzero",
+    "masked_select",
+    "equal",
+    "unique",
+    "bincount",
+    "_to_cpu",
+    "eigh",
+    "svd",
+)
 
 
 class Waits(TorchDispatchMode):
@@ -216,15 +314,22 @@ class Waits(TorchDispatchMode):
 
     def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
         name = operation.name().partition("::")[2].partition(".")[0]
-        self.seen += [name] if any(name == one or name.startswith((f"{one}_", f"linalg_{one}")) for one in SYNCS) else []
+        self.seen += (
+            [name]
+            if any(name == one or name.startswith((f"{one}_", f"linalg_{one}")) for one in SYNCS)
+            else []
+        )
         return operation(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "llama"])
 def test_no_hook_waits_for_the_device(kind):
-    """All families at once in the step, to the moment at which their tensors are on their way: no operation that waits."""
+    """All families at once in the step, to the moment at which their tensors are on their way: no
+    operation that waits.
+    """
     model = made(kind)
-    reader, optimiser = Readings(Lens(model)), torch.optim.SGD(model.parameters(), lr=0.1)
+    reader = Readings(Lens(model))
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
 
     def step(number, families):
         with Waits() as waits:
@@ -238,7 +343,8 @@ def test_no_hook_waits_for_the_device(kind):
                 reader.after(number)
         return sorted(waits.seen)
 
-    plain, watched = step(0, False), step(1, True)
+    plain = step(0, False)
+    watched = step(1, True)
     assert watched == plain
     assert len(reader.harvest()) == len(FAMILIES) - 1  # no experts
     with Waits() as waits:
@@ -250,7 +356,8 @@ def test_no_hook_waits_for_the_device(kind):
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_no_hook_waits_for_a_card():
     model = made("llama").cuda()
-    reader, rows = Readings(Lens(model)), ROWS[:4].cuda()
+    reader = Readings(Lens(model))
+    rows = ROWS[:4].cuda()
     torch.cuda.set_sync_debug_mode("error")
     try:
         reader.begin(1)
@@ -266,14 +373,18 @@ def test_training_is_what_it_was_and_nothing_is_left_behind():
     """Same weights bit for bit with and without families; no hook and no attention function stays."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    function, plain, watched = ALL_ATTENTION_FUNCTIONS["sdpa"], made(), made()
+    function = ALL_ATTENTION_FUNCTIONS["sdpa"]
+    plain = made()
+    watched = made()
     batches = [ROWS[4 * k : 4 * k + 4] for k in range(3)]
     torch.manual_seed(7)
     taken(plain, "", batches, rate=0.1)
     torch.manual_seed(7)
     reading = taken(watched, "*", batches, rate=0.1)
     assert len(reading) == len(FAMILIES) - 1
-    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(plain.parameters(), watched.parameters(), strict=True)
+    )
     assert ALL_ATTENTION_FUNCTIONS["sdpa"] is function
     assert not any(part._forward_hooks or part._forward_pre_hooks for part in watched.modules())
 
@@ -282,7 +393,9 @@ def test_micro_batches_add_up():
     """A batch in one piece and in two: the same means, and the larger maximum."""
     one, two = (made() for _ in range(2))
     whole = taken(one, "branch_ratio,gradient_share,update_stable_rank", [ROWS[:8]], rate=0.1)
-    parts = taken(two, "branch_ratio,gradient_share,update_stable_rank", [[ROWS[:4], ROWS[4:8]]], rate=0.05)
+    parts = taken(
+        two, "branch_ratio,gradient_share,update_stable_rank", [[ROWS[:4], ROWS[4:8]]], rate=0.05
+    )
     relative = ("update_stable_rank", "transformer.h.0.mlp.c_fc.weight/relative")
     ratio, largest = (("branch_ratio", f"block.1/mlp_{what}") for what in ("ratio", "max"))
     for family, where in (ratio, largest, relative, ("gradient_share", "block.0/share")):
@@ -319,26 +432,44 @@ def _work(folder, sharded, rank):
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fully_shard"])
 def test_two_processes_read_what_one_does(tmp_path, sharded):
-    """Each has half of the batch; means, maxima, updates and shares are those of the whole batch in one process."""
+    """Each has half of the batch; means, maxima, updates and shares are those of the whole batch in
+    one process.
+    """
     grouped(partial(_work, tmp_path, sharded), 2, tmp_path)
     first, second = (json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2))
     whole = taken(made().eval(), "*", [ROWS[:8]], rate=0.1)
     assert set(first) == set(whole)
     for family in set(whole) - {"repeated", "qk_logit_max", "sinks"}:  # of the first window of each
-        expected = {name: value for name, value in whole[family].items() if not name.endswith("_p99")}  # the larger of the two
+        expected = {
+            name: value for name, value in whole[family].items() if not name.endswith("_p99")
+        }  # the larger of the two
         assert first[family] == second[family]
-        assert {name: first[family][name] for name in expected} == pytest.approx(expected, rel=1e-3, abs=1e-5), family
+        assert {name: first[family][name] for name in expected} == pytest.approx(
+            expected, rel=1e-3, abs=1e-5
+        ), family
     assert first["qk_logit_max"] == second["qk_logit_max"]
 
 
 def _trainer(folder, steps=6, **options):
     arguments = transformers.TrainingArguments(
-        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, save_strategy="no", report_to=[],
-        logging_steps=1, use_cpu=True, disable_tqdm=True, seed=1, **options,
-    )  # fmt: skip
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=4,
+        save_strategy="no",
+        report_to=[],
+        logging_steps=1,
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=1,
+        **options,
+    )
     rows = ROWS.numpy()
     return transformers.Trainer(
-        made(), arguments, train_dataset=PackedText(rows), eval_dataset=PackedText(rows[:6]), data_collator=collate
+        made(),
+        arguments,
+        train_dataset=PackedText(rows),
+        eval_dataset=PackedText(rows[:6]),
+        data_collator=collate,
     )
 
 
@@ -347,25 +478,44 @@ def test_one_line_brings_all_of_it_into_the_trainers_log(tmp_path, capsys):
     monitor = Monitor(trainer, every=3)
     trainer.add_callback(monitor)
     trainer.train()
-    keys = {key for entry in trainer.state.log_history for key in entry if key.startswith("headscan/")}
+    keys = {
+        key for entry in trainer.state.log_history for key in entry if key.startswith("headscan/")
+    }
     assert {key.split("/")[1] for key in keys} == {"geometry", *FAMILIES} - {"expert_load"}
     assert "headscan/gradient_share/head/kept_norm" in keys
-    assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4, 5, 6]
+    assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]
     lines = [json.loads(line) for line in (tmp_path / "monitor.jsonl").read_text().splitlines()]
     assert [line["family"] for line in lines] == [one.family for one in monitor.readings]
     assert "headscan/" not in capsys.readouterr().out, "hundreds of numbers are not for the screen"
 
 
 def test_alarms_are_findings_and_go_where_they_are_asked_to(tmp_path, caplog, monkeypatch):
-    told, sent = [], []
+    told = []
+    sent = []
     package = types.ModuleType("wandb")
     package.run = None
     package.init = lambda **options: setattr(package, "run", options)
     package.log = lambda numbers, step: sent.append((step, numbers))
     package.alert = lambda title, text: sent.append((title, text))
     monkeypatch.setitem(sys.modules, "wandb", package)
-    trainer = _trainer(tmp_path, steps=8, learning_rate=0.5, warmup_steps=0)  # no warm-up, far too high
-    trainer.add_callback(Monitor(trainer, every=8, on_alarm=lambda alarm: told.append(alarm) or "stop", to="wandb:project=p"))
+    trainer = _trainer(
+        tmp_path, steps=8, learning_rate=0.5, warmup_steps=0
+    )  # no warm-up, far too high
+    trainer.add_callback(
+        Monitor(
+            trainer,
+            every=8,
+            on_alarm=lambda alarm: told.append(alarm) or "stop",
+            to="wandb:project=p",
+        )
+    )
     with caplog.at_level(logging.WARNING):
         trainer.train()
     assert trainer.state.global_step < 8
@@ -400,7 +550,17 @@ def test_trackers_keep_numbers_and_alarms_here(name, tmp_path, monkeypatch):
         with watch.step(step, optimiser):
             watch.lens.model(input_ids=ROWS[:4], labels=ROWS[:4]).loss.backward()
             optimiser.step()
-    watch.trackers[0].alert(Alarm(name="loss", code="HS501", step=2, site=None, before=1.0, value=2.0, sentence="It leapt."))
+    watch.trackers[0].alert(
+        Alarm(
+            name="loss",
+            code="HS501",
+            step=2,
+            site=None,
+            before=1.0,
+            value=2.0,
+            sentence="It leapt.",
+        )
+    )
     package.finish()
     assert any(path.is_file() for path in tmp_path.rglob("*"))
 
@@ -408,9 +568,13 @@ def test_trackers_keep_numbers_and_alarms_here(name, tmp_path, monkeypatch):
 def test_every_alarm_has_a_code_and_a_family_that_it_reads():
     scene = Scene(Lens(made("mixtral")))
     values = taken(scene.lens.model, "*", [ROWS[:4]])
-    columns = {f"{family}/{name.rpartition('/')[2]}" for family, found in values.items() for name in found}
+    columns = {
+        f"{family}/{name.rpartition('/')[2]}" for family, found in values.items() for name in found
+    }
     rules = [ALARMS.build(name) for name in ALARMS.names()]
-    assert sorted(rule.code for rule in rules) == [f"HS{code}" for code in range(501, 501 + len(rules))]
+    assert sorted(rule.code for rule in rules) == [
+        f"HS{code}" for code in range(501, 501 + len(rules))
+    ]
     assert {rule.quantity for rule in rules if "/" in rule.quantity} <= columns
     with pytest.raises(BadInput, match="',,' names no alarm; there are: cone"):
         rules_of(",,")

@@ -1,4 +1,6 @@
-"""A Learner under torch's fully_shard (FSDP2), two gloo processes on a CPU: the loss and the gradients of one process."""
+"""A Learner under torch's fully_shard (FSDP2), two gloo processes on a CPU: the loss and the
+gradients of one process.
+"""
 
 from functools import partial
 
@@ -11,13 +13,21 @@ from headscan import BadInput
 from headscan.training import OBJECTIVES, Learner, gather_ids, recipe_of, train
 from tests.forked import grouped
 
-CONFIG = GPT2Config(vocab_size=40, n_embd=8, n_layer=2, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
-AIMS = {"cwt": OBJECTIVES.build("cwt"), "chunked": OBJECTIVES.build("cwt", {"form": "chunked"}), "ce": OBJECTIVES.build("ce")}
+CONFIG = GPT2Config(
+    vocab_size=40, n_embd=8, n_layer=2, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0
+)
+AIMS = {
+    "cwt": OBJECTIVES.build("cwt"),
+    "chunked": OBJECTIVES.build("cwt", {"form": "chunked"}),
+    "ce": OBJECTIVES.build("ce"),
+}
 
 
 def _learner(name):
     torch.manual_seed(0)
-    model = (AutoModel if AIMS[name].headless else AutoModelForCausalLM).from_config(CONFIG, dtype=torch.float64)
+    model = (AutoModel if AIMS[name].headless else AutoModelForCausalLM).from_config(
+        CONFIG, dtype=torch.float64
+    )
     return Learner(model.eval(), AIMS[name])
 
 
@@ -62,4 +72,11 @@ def test_a_sharded_learner_has_the_loss_and_gradients_of_a_whole_one(tmp_path):
 @pytest.mark.skipif(torch.accelerator.is_available(), reason="there is an accelerator")
 def test_the_trainers_own_sharding_is_refused_on_a_cpu(story_file, tmp_path):
     with pytest.raises(BadInput, match="needs an accelerator"):
-        train(recipe_of("gpt"), str(story_file), out=tmp_path, steps=1, vocabulary=300, trainer={"fsdp": "full_shard"})
+        train(
+            recipe_of("gpt"),
+            str(story_file),
+            out=tmp_path,
+            steps=1,
+            vocabulary=300,
+            trainer={"fsdp": "full_shard"},
+        )

@@ -24,10 +24,23 @@ def _model():
 def _run(folder, *callbacks):
     model = _model()
     arguments = TrainingArguments(
-        output_dir=str(folder), max_steps=5, per_device_train_batch_size=4, save_strategy="no", report_to=["tensorboard"],
-        logging_steps=1, use_cpu=True, disable_tqdm=True, seed=1,
-    )  # fmt: skip
-    trainer = Trainer(model, arguments, train_dataset=PackedText(ROWS), data_collator=collate, callbacks=list(callbacks))
+        output_dir=str(folder),
+        max_steps=5,
+        per_device_train_batch_size=4,
+        save_strategy="no",
+        report_to=["tensorboard"],
+        logging_steps=1,
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=1,
+    )
+    trainer = Trainer(
+        model,
+        arguments,
+        train_dataset=PackedText(ROWS),
+        data_collator=collate,
+        callbacks=list(callbacks),
+    )
     trainer.train()
     return model, trainer.state.log_history
 
@@ -37,7 +50,9 @@ def test_a_plain_trainer_is_watched_and_not_disturbed(tmp_path):
     watched, log = _run(tmp_path / "a", watcher)
     alone, other = _run(tmp_path / "b")
     assert [snapshot.step for snapshot in watcher.history] == [0, 2, 4, 5]
-    assert all(torch.equal(a, b) for a, b in zip(watched.parameters(), alone.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(watched.parameters(), alone.parameters(), strict=True)
+    )
     assert [entry.get("loss") for entry in log] == [entry.get("loss") for entry in other]
     lines = (tmp_path / "a" / "geometry.jsonl").read_text().splitlines()
     assert [json.loads(line) for line in lines] == plain(watcher.history)
@@ -64,11 +79,17 @@ def test_the_numbers_are_the_definition():
     with torch.no_grad():
         states = model(torch.from_numpy(ROWS[:6]), output_hidden_states=True).hidden_states
     last = states[-1].double()
-    assert found["final_norm"]["average_cosine"] == pytest.approx(average_cosine(last.flatten(0, 1).numpy()), abs=1e-6)
+    assert found["final_norm"]["average_cosine"] == pytest.approx(
+        average_cosine(last.flatten(0, 1).numpy()), abs=1e-6
+    )
     rest = last[:, 1:].flatten(0, 1).numpy()
-    assert found["final_norm"]["average_cosine_without_first"] == pytest.approx(average_cosine(rest), abs=1e-6)
+    assert found["final_norm"]["average_cosine_without_first"] == pytest.approx(
+        average_cosine(rest), abs=1e-6
+    )
     table = model.transformer.wte.weight.detach().double().numpy()
-    assert found["embedding_table"]["average_cosine"] == pytest.approx(average_cosine(table), abs=1e-6)
+    assert found["embedding_table"]["average_cosine"] == pytest.approx(
+        average_cosine(table), abs=1e-6
+    )
 
 
 def test_bad_input():

@@ -8,7 +8,16 @@ from headscan.training import recover_head
 
 CONFIGS = [
     (GPT2Model, GPT2Config(vocab_size=40, n_positions=16, n_embd=8, n_layer=2, n_head=2)),
-    (LlamaModel, LlamaConfig(vocab_size=40, hidden_size=8, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2)),
+    (
+        LlamaModel,
+        LlamaConfig(
+            vocab_size=40,
+            hidden_size=8,
+            intermediate_size=16,
+            num_hidden_layers=2,
+            num_attention_heads=2,
+        ),
+    ),
 ]
 
 
@@ -17,7 +26,8 @@ CONFIGS = [
 def test_a_head_around_the_body_itself_is_that_around_a_copy(family, config, way):
     torch.manual_seed(0)
     body = family(config).eval()
-    counts, ids = torch.arange(40), torch.randint(0, 40, (2, 9))
+    counts = torch.arange(40)
+    ids = torch.randint(0, 40, (2, 9))
     around = [recover_head(body, way, counts=counts, copied=copied) for copied in (True, False)]
     with torch.no_grad():
         expected, found = (one(ids).logits for one in around)

@@ -4,19 +4,40 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import AutoModel, AutoModelForCausalLM, BertConfig, BertForMaskedLM, GPT2Config, PreTrainedTokenizerFast
+from transformers import (
+    AutoModel,
+    AutoModelForCausalLM,
+    BertConfig,
+    BertForMaskedLM,
+    GPT2Config,
+    PreTrainedTokenizerFast,
+)
 
 from headscan import BadInput
-from headscan.training import OBJECTIVES, Learner, Masker, PackedText, ce_loss, cwt_loss, fit_tokenizer, train
+from headscan.training import (
+    OBJECTIVES,
+    Learner,
+    Masker,
+    PackedText,
+    ce_loss,
+    cwt_loss,
+    fit_tokenizer,
+    train,
+)
 
 SIZE = 40
-CONFIG = GPT2Config(vocab_size=SIZE, n_embd=8, n_layer=1, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0)
+CONFIG = GPT2Config(
+    vocab_size=SIZE, n_embd=8, n_layer=1, n_head=2, n_positions=16, bos_token_id=0, eos_token_id=0
+)
 COUNTS = torch.arange(1, SIZE + 1)
 
 
 AIMS = {
     "cwt": OBJECTIVES.build("cwt"),
-    **{f"cwt {form}": OBJECTIVES.build("cwt", {"form": form}) for form in ("dense", "chunked", "fused")},
+    **{
+        f"cwt {form}": OBJECTIVES.build("cwt", {"form": form})
+        for form in ("dense", "chunked", "fused")
+    },
     "ce": OBJECTIVES.build("ce"),
     **{f"ce {form}": OBJECTIVES.build("ce", {"projection": form}) for form in ("chunked", "fused")},
     **{name: OBJECTIVES.build(name) for name in OBJECTIVES if name not in ("ce", "cwt")},
@@ -64,33 +85,50 @@ def test_the_losses_are_those_of_the_functions():
         rows = body(batch["input_ids"]).last_hidden_state[:, :-1].flatten(0, 1)
         targets = batch["labels"][:, 1:].flatten()
         table = model.get_input_embeddings().weight
-        want = cwt_loss(rows, table, targets) if name.startswith("cwt") else ce_loss(rows, table, targets)
-        assert Learner(model, AIMS[name])(**batch)["loss"].item() == pytest.approx(want.item(), rel=1e-5)
+        want = (
+            cwt_loss(rows, table, targets)
+            if name.startswith("cwt")
+            else ce_loss(rows, table, targets)
+        )
+        assert Learner(model, AIMS[name])(**batch)["loss"].item() == pytest.approx(
+            want.item(), rel=1e-5
+        )
 
 
 def test_pool_and_share_replace_the_batch_and_the_mean():
-    learner, batch = Learner(_model(), "cwt"), _batch()
+    learner = Learner(_model(), "cwt")
+    batch = _batch()
     whole = learner(**batch)["loss"]
     pool = batch["labels"][:, 1:].flatten()
-    halves = [{key: value[part] for key, value in batch.items()} for part in (slice(0, 1), slice(1, 4))]
-    parts = [learner(**half, pool=pool, share=torch.tensor(1 / len(pool)))["loss"] for half in halves]
+    halves = [
+        {key: value[part] for key, value in batch.items()} for part in (slice(0, 1), slice(1, 4))
+    ]
+    parts = [
+        learner(**half, pool=pool, share=torch.tensor(1 / len(pool)))["loss"] for half in halves
+    ]
     assert sum(parts).item() == pytest.approx(whole.item(), rel=1e-5)
 
 
 def test_a_masked_model_projects_through_its_own_transform():
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=SIZE, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16,
+        vocab_size=SIZE,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
         max_position_embeddings=16,
-    )  # fmt: skip
+    )
     model = BertForMaskedLM(config).eval()
     ids = _batch()["input_ids"]
-    labels = ids.masked_fill(torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.8, -100)
+    labels = ids.masked_fill(
+        torch.rand(ids.shape, generator=torch.Generator().manual_seed(3)) < 0.8, -100
+    )
     want = model(ids, labels=labels).loss.item()
     for name in ("ce", "ce chunked"):
-        assert Learner(model, AIMS[name], masked=True)(input_ids=ids, labels=labels)["loss"].item() == pytest.approx(
-            want, rel=1e-5
-        )
+        assert Learner(model, AIMS[name], masked=True)(input_ids=ids, labels=labels)[
+            "loss"
+        ].item() == pytest.approx(want, rel=1e-5)
 
 
 def test_faults_are_named():
@@ -99,7 +137,9 @@ def test_faults_are_named():
     with pytest.raises(BadInput, match="token counts"):
         Learner(_model("ce"), "ce:head_bias=unigram")
     with pytest.raises(BadInput, match="outside the vocabulary"):
-        Learner(_model(), "cwt")(input_ids=torch.ones(1, 3, dtype=torch.long), labels=torch.tensor([[1, 2, SIZE]]))
+        Learner(_model(), "cwt")(
+            input_ids=torch.ones(1, 3, dtype=torch.long), labels=torch.tensor([[1, 2, SIZE]])
+        )
     with pytest.raises(BadInput, match="mask token"):
         Masker(fit_tokenizer(["a b"], 260))
 

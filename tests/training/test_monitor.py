@@ -20,15 +20,31 @@ ROWS = np.random.default_rng(0).integers(0, 50, (40, 8))
 
 def _model(width=16):
     torch.manual_seed(0)
-    return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=width, n_layer=2, n_head=2, n_positions=8)).eval()
+    return GPT2LMHeadModel(
+        GPT2Config(vocab_size=50, n_embd=width, n_layer=2, n_head=2, n_positions=8)
+    ).eval()
 
 
 def _trainer(folder, steps=6, **options):
     arguments = TrainingArguments(
-        output_dir=str(folder), max_steps=steps, per_device_train_batch_size=4, save_strategy="no", report_to=["tensorboard"],
-        logging_steps=1, use_cpu=True, disable_tqdm=True, seed=1, **options,
-    )  # fmt: skip
-    return Trainer(_model(), arguments, train_dataset=PackedText(ROWS), eval_dataset=PackedText(ROWS[:6]), data_collator=collate)
+        output_dir=str(folder),
+        max_steps=steps,
+        per_device_train_batch_size=4,
+        save_strategy="no",
+        report_to=["tensorboard"],
+        logging_steps=1,
+        use_cpu=True,
+        disable_tqdm=True,
+        seed=1,
+        **options,
+    )
+    return Trainer(
+        _model(),
+        arguments,
+        train_dataset=PackedText(ROWS),
+        eval_dataset=PackedText(ROWS[:6]),
+        data_collator=collate,
+    )
 
 
 def _jitter(model, scale=1e-3):
@@ -89,8 +105,11 @@ def test_a_leap_of_the_loss_is_named_and_noise_is_not():
 
 
 def test_a_small_rise_that_stays_is_named_and_a_lone_bad_batch_is_not():
-    """Of .03 nats where batches differ by .01: no leap, but noise in place of what a young model expects of its text."""
-    watch, noise = Watch(_model(), ROWS[:4]), np.random.default_rng(2)
+    """Of .03 nats where batches differ by .01: no leap, but noise in place of what a young model
+    expects of its text.
+    """
+    watch = Watch(_model(), ROWS[:4])
+    noise = np.random.default_rng(2)
     losses = 6.2 - 1e-4 * np.arange(140) + 0.01 * noise.standard_normal(140)
     losses[50] += 0.03
     losses[100:] += 0.03
@@ -106,11 +125,29 @@ def test_the_trainers_own_log_has_the_numbers(tmp_path):
     monitor = Monitor(trainer, every=3)
     trainer.add_callback(monitor)
     trainer.train()
-    logged = [entry for entry in trainer.state.log_history if "headscan/geometry/block.1/average_cosine" in entry]
-    assert [entry["step"] for entry in logged] == [0, 3, 6] == [snapshot.step for snapshot in monitor.history]
-    assert logged[-1]["headscan/geometry/block.1/average_cosine"] == monitor.history[-1].site("block.1")["average_cosine"]
+    logged = [
+        entry
+        for entry in trainer.state.log_history
+        if "headscan/geometry/block.1/average_cosine" in entry
+    ]
+    assert (
+        [entry["step"] for entry in logged]
+        == [0, 3, 6]
+        == [snapshot.step for snapshot in monitor.history]
+    )
+    assert (
+        logged[-1]["headscan/geometry/block.1/average_cosine"]
+        == monitor.history[-1].site("block.1")["average_cosine"]
+    )
     assert monitor.windows.shape == (6, 8)  # the Trainer's own held-out data
-    assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [1, 2, 3, 4, 5, 6]  # none is lost
+    assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [
+        1,
+        2,
+        3,
+        4,
+        5,
+        6,
+    ]  # none is lost
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("events.out.tfevents*"))
     assert b"headscan/geometry/block.1/average_cosine" in written  # TensorBoard had it from there
 
@@ -122,7 +159,9 @@ class _Break(TrainerCallback):
                 _dead(model)
 
 
-@pytest.mark.parametrize(("action", "steps"), [("stop", 10), ({"dead": "stop"}, 10), ({"loss": "stop"}, 12)])
+@pytest.mark.parametrize(
+    ("action", "steps"), [("stop", 10), ({"dead": "stop"}, 10), ({"loss": "stop"}, 12)]
+)
 def test_an_alarm_stops_the_run_where_it_shall(tmp_path, action, steps, caplog):
     trainer = _trainer(tmp_path, 12, learning_rate=1e-4)
     trainer.add_callback(_Break())
@@ -136,7 +175,9 @@ def test_an_alarm_stops_the_run_where_it_shall(tmp_path, action, steps, caplog):
 
 
 def test_it_keeps_to_its_share_of_the_time(tmp_path, monkeypatch):
-    """Steps of 1 s and measurements of .4 s on a clock of our own: at a share of .1 one in four steps or rarer."""
+    """Steps of 1 s and measurements of .4 s on a clock of our own: at a share of .1 one in four
+    steps or rarer.
+    """
     now = [0.0]
     monkeypatch.setattr("headscan.training.monitor.watch.time.perf_counter", lambda: now[0])
     measure = Watch.measure
@@ -182,7 +223,11 @@ def test_a_sharded_model_measures_as_a_whole_one(tmp_path):
     watch = Watch(_model(), ROWS[:6])
     watch.measure(0)
     for rank in range(2):
-        for row, whole in zip(torch.load(tmp_path / f"{rank}.pt", weights_only=True), watch.history[0].sites, strict=True):
+        for row, whole in zip(
+            torch.load(tmp_path / f"{rank}.pt", weights_only=True),
+            watch.history[0].sites,
+            strict=True,
+        ):
             assert row.pop("site") == whole["site"]
             known = {name: value for name, value in row.items() if value is not None}
             assert {name for name in row if whole[name] is not None} == set(known)
@@ -203,13 +248,21 @@ def test_bad_input(tmp_path):
         Monitor(windows=ROWS, to="paper")
     for families, words in (
         ("expert_load", "expert_load is not used by GPT2LMHeadModel: it has no router"),
-        ("sinks:most=3", "most is not a parameter of the family of the monitor sinks; it belongs to update_stable_rank"),
+        (
+            "sinks:most=3",
+            "most is not a parameter of the family of the monitor sinks; it belongs to "
+            "update_stable_rank",
+        ),
         ("sinks:every=0", "every"),
         ("colour*", "no family of the monitor 'colour*'"),
     ):
         with pytest.raises(BadInput, match=re.escape(words)):
             Watch(_model(), ROWS[:4], families=families)
     assert [family.name for family in Watch(_model(), None, families="").reader.families] == []
-    assert [(one.name, one.every) for one in Watch(_model(), None, families="qk_*,sinks:every=3").reader.families] == [
-        ("qk_logit_max", 50), ("sinks", 3),
-    ]  # fmt: skip
+    assert [
+        (one.name, one.every)
+        for one in Watch(_model(), None, families="qk_*,sinks:every=3").reader.families
+    ] == [
+        ("qk_logit_max", 50),
+        ("sinks", 3),
+    ]

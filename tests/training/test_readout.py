@@ -10,12 +10,37 @@ from headscan.training import fold_bias, log_unigram, recover_head
 
 SIZE = 23
 CONFIGS = {
-    "gpt2": GPT2Config(vocab_size=SIZE, n_embd=16, n_layer=2, n_head=2, n_positions=32, bos_token_id=0, eos_token_id=0),
-    "neox": GPTNeoXConfig(vocab_size=SIZE, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=32),
-    "mixer": MixerConfig(
-        vocab_size=SIZE, hidden_size=16, num_hidden_layers=2, max_position_embeddings=32, final_norm=True, embedding_std=0.1
+    "gpt2": GPT2Config(
+        vocab_size=SIZE,
+        n_embd=16,
+        n_layer=2,
+        n_head=2,
+        n_positions=32,
+        bos_token_id=0,
+        eos_token_id=0,
     ),
-    "llama": LlamaConfig(vocab_size=SIZE, hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2),
+    "neox": GPTNeoXConfig(
+        vocab_size=SIZE,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+    ),
+    "mixer": MixerConfig(
+        vocab_size=SIZE,
+        hidden_size=16,
+        num_hidden_layers=2,
+        max_position_embeddings=32,
+        final_norm=True,
+        embedding_std=0.1,
+    ),
+    "llama": LlamaConfig(
+        vocab_size=SIZE,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+    ),
 }
 
 
@@ -67,9 +92,12 @@ def test_the_fold_survives_float32(body):
 
 def test_a_probe_freezes_the_body_and_finetuning_does_not(body):
     before = {name: value.clone() for name, value in body.state_dict().items()}
-    probe, whole = recover_head(body, "probe", counts=COUNTS), recover_head(body, "finetune")
+    probe = recover_head(body, "probe", counts=COUNTS)
+    whole = recover_head(body, "finetune")
     free = {name for name, p in probe.named_parameters() if p.requires_grad}
-    head = "embed_out" if hasattr(probe, "embed_out") else "lm_head"  # what older transformers call that of GPT-NeoX
+    head = (
+        "embed_out" if hasattr(probe, "embed_out") else "lm_head"
+    )  # what older transformers call that of GPT-NeoX
     assert {name.rpartition(".")[0] for name in free} == {head}
     assert all(p.requires_grad for p in whole.parameters())
     hidden, table = _states(body)
@@ -80,9 +108,13 @@ def test_a_probe_freezes_the_body_and_finetuning_does_not(body):
 def test_the_temperature_of_training_is_read_out(body):
     hidden, table = _states(body)
     scores = hidden @ table.T / 4
-    torch.testing.assert_close(recover_head(body, "tied", temperature=4)(IDS).logits, scores, rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        recover_head(body, "tied", temperature=4)(IDS).logits, scores, rtol=0, atol=1e-9
+    )
     whole = recover_head(body, "bias", counts=COUNTS, temperature=4)
-    torch.testing.assert_close(whole(IDS).logits, scores + log_unigram(COUNTS, 0.5), rtol=0, atol=1e-9)
+    torch.testing.assert_close(
+        whole(IDS).logits, scores + log_unigram(COUNTS, 0.5), rtol=0, atol=1e-9
+    )
     with pytest.raises(BadInput, match="temperature"):
         recover_head(body, "tied", temperature=0)
 

@@ -1,4 +1,6 @@
-"""Bands of healthy runs: what lies between them, who is compared, and that a healthy run lies within and an ill one does not."""
+"""Bands of healthy runs: what lies between them, who is compared, and that a healthy run lies
+within and an ill one does not.
+"""
 
 import re
 from dataclasses import replace
@@ -17,7 +19,8 @@ from headscan.training.recipes import RECIPES
 from headscan.training.reference import curves_of, kept, reference_runs, runs_like
 
 GPT = ModelRecord(name="gpt", model_class="GPTNeoXForCausalLM", width=128, depth=4, vocabulary=4096)
-FAULT, LAST = 61, 100
+FAULT = 61
+LAST = 100
 
 
 class CollapseThenStop(TrainerCallback):
@@ -34,17 +37,33 @@ class CollapseThenStop(TrainerCallback):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     plan = recipe_of("gpt").but(rate=1.5e-3)  # between those of the reference; a seed of its own
-    return train(plan, "pydoc", objective="ce", geometry_every=10, seed=7, max_tokens=200_000, out=tmp_path_factory.mktemp("run"),
-                 trainer={"save_strategy": "no"}, callbacks=[CollapseThenStop()])  # fmt: skip
+    return train(
+        plan,
+        "pydoc",
+        objective="ce",
+        geometry_every=10,
+        seed=7,
+        max_tokens=200_000,
+        out=tmp_path_factory.mktemp("run"),
+        trainer={"save_strategy": "no"},
+        callbacks=[CollapseThenStop()],
+    )
 
 
 def within(result, steps):
     """By curve whether its numbers lie in the bands, at these steps."""
-    known, found = runs_like(result.models[0], result.tokens / result.steps), {}
+    known = runs_like(result.models[0], result.tokens / result.steps)
+    found = {}
     curves = curves_of(result.scan, result.readings, result.curve)
-    for name, curve in ((name, [one for one in curve if one[0] in steps]) for name, curve in curves.items()):
+    for name, curve in (
+        (name, [one for one in curve if one[0] in steps]) for name, curve in curves.items()
+    ):
         bands = known.band(name, [step * known.tokens_a_step for step, _ in curve])
-        held = [band[0] <= value <= band[1] for (_, value), band in zip(curve, bands, strict=True) if band]
+        held = [
+            band[0] <= value <= band[1]
+            for (_, value), band in zip(curve, bands, strict=True)
+            if band
+        ]
         found |= {name: held} if held else {}
     return found
 
@@ -52,8 +71,17 @@ def within(result, steps):
 def test_a_healthy_run_of_another_seed_lies_within_and_a_collapsed_head_does_not(run):
     healthy = within(run, range(FAULT))
     numbers = [held for each in healthy.values() for held in each]
-    assert {"loss", "block.3/average_cosine", "block.3/entropy", "block.0/share", "final_norm/effective_rank"} <= healthy.keys()
-    assert {"gpt_neox.layers.*.mlp.dense_h_to_4h.weight/row_norm", "gpt_neox.embed_in.weight/tail"} <= healthy.keys()
+    assert {
+        "loss",
+        "block.3/average_cosine",
+        "block.3/entropy",
+        "block.0/share",
+        "final_norm/effective_rank",
+    } <= healthy.keys()
+    assert {
+        "gpt_neox.layers.*.mlp.dense_h_to_4h.weight/row_norm",
+        "gpt_neox.embed_in.weight/tail",
+    } <= healthy.keys()
     assert len(numbers) > 200
     assert np.mean(numbers) >= 0.9
     ill = within(run, range(FAULT + 20, LAST + 1))
@@ -64,11 +92,20 @@ def test_a_healthy_run_of_another_seed_lies_within_and_a_collapsed_head_does_not
 
 def test_a_page_says_what_is_outside_and_what_is_compared(run):
     assert re.search(r"outside: block\.3/max \(.*block\.3/entropy \(", run.page())
-    early = replace(run, scan=run.scan[:6], readings=[one for one in run.readings if one.step < FAULT], curve=run.curve[:3])
-    words = re.compile(r"At step (\d+) (\d+) of (\d+) numbers are within what 4 healthy runs of this size show")
+    early = replace(
+        run,
+        scan=run.scan[:6],
+        readings=[one for one in run.readings if one.step < FAULT],
+        curve=run.curve[:3],
+    )
+    words = re.compile(
+        r"At step (\d+) (\d+) of (\d+) numbers are within what 4 healthy runs of this size show"
+    )
     step, within, of = map(int, words.search(early.page()).groups())
     assert (step, within >= 0.9 * of) == (50, True)
-    steep = replace(early, readings=[], curve=[], scan=[replace(one, step=one.step + 150) for one in early.scan])
+    steep = replace(
+        early, readings=[], curve=[], scan=[replace(one, step=one.step + 150) for one in early.scan]
+    )
     step, within, of = map(int, words.search(steep.page()).groups())
     assert (step, within < 0.8 * of) == (200, True)
     wide = replace(run, models=[replace(run.models[0], width=512)])
@@ -78,18 +115,35 @@ def test_a_page_says_what_is_outside_and_what_is_compared(run):
 
 def test_a_band_is_linear_in_the_logarithm_of_the_tokens():
     one = replace(reference_runs()[0], bands={"loss": [(0, 1.0, 2.0), (99, 3.0, 6.0)]})
-    assert one.band("loss", [0, 9, 99]) == [(1.0, 2.0), (pytest.approx(2.0), pytest.approx(4.0)), (3.0, 6.0)]
+    assert one.band("loss", [0, 9, 99]) == [
+        (1.0, 2.0),
+        (pytest.approx(2.0), pytest.approx(4.0)),
+        (3.0, 6.0),
+    ]
     assert one.band("loss", [100]) == one.band("norm", [1]) == [None]
 
 
 def test_every_recipe_has_bands_of_all_its_course_inside_of_their_ranges():
     for plan in map(recipe_of, RECIPES):
-        for one in (some := [one for one in reference_runs() if f"headscan train {plan.name} " in one.about]):
-            assert (one.planned_steps, one.tokens_a_step, one.runs >= 4) == (plan.steps, plan.tokens_a_step, True)
+        for one in (
+            some := [one for one in reference_runs() if f"headscan train {plan.name} " in one.about]
+        ):
+            assert (one.planned_steps, one.tokens_a_step, one.runs >= 4) == (
+                plan.steps,
+                plan.tokens_a_step,
+                True,
+            )
             cosine = one.bands[f"block.{one.depth - 1}/average_cosine"]
             assert (cosine[0][0], cosine[-1][0]) == (0, plan.steps * plan.tokens_a_step)
             assert all(-1 <= low <= high <= 1 for _, low, high in cosine)
-            for what in ("stable_rank", "tail", "row_norm", "update_stable_rank", "update_tail", "update_row_norm"):
+            for what in (
+                "stable_rank",
+                "tail",
+                "row_norm",
+                "update_stable_rank",
+                "update_tail",
+                "update_row_norm",
+            ):
                 assert any(".*." in name and name.endswith(f"weight/{what}") for name in one.bands)
         assert [one.objective for one in some] == ["ce", "cwt"]
 
@@ -97,23 +151,44 @@ def test_every_recipe_has_bands_of_all_its_course_inside_of_their_ranges():
 def test_who_is_compared():
     assert runs_like(GPT, 1024).objective == "ce"
     assert runs_like(GPT, 1024, 1000, "ce+cwt") == "there are none of GPTNeoXForCausalLM by ce+cwt"
-    assert "--objective cwt:" in runs_like(replace(GPT, model_class="GPTNeoXModel", width=160, vocabulary=3000)).about
+    assert (
+        "--objective cwt:"
+        in runs_like(replace(GPT, model_class="GPTNeoXModel", width=160, vocabulary=3000)).about
+    )
     for apart, words in (
-        ({"width": 256}, "width 256 (theirs: 128)"), ({"width": None}, "width 0"), ({"depth": 6}, "depth 6 (theirs: 4)"),
-        ({"vocabulary": 50_000}, "vocabulary 50,000"), ({"model_class": "GPT2LMHeadModel"}, "none of GPT2LMHeadModel"),
-    ):  # fmt: skip
+        ({"width": 256}, "width 256 (theirs: 128)"),
+        ({"width": None}, "width 0"),
+        ({"depth": 6}, "depth 6 (theirs: 4)"),
+        ({"vocabulary": 50_000}, "vocabulary 50,000"),
+        ({"model_class": "GPT2LMHeadModel"}, "none of GPT2LMHeadModel"),
+    ):
         assert words in runs_like(replace(GPT, **apart))
     assert runs_like(GPT, 4096) == "tokens a step 4,096 (theirs: 1,024)"
     assert runs_like(GPT, 1024, 60) == "planned steps 60 (theirs: 1,000)"
 
 
 def test_a_result_keeps_few_readings():
-    every = [Reading(step=k, family=name, values={"block.0/max": 1.0, "block.0/key_norm": 2.0, "block.1/max": float("nan")})
-             for k in range(1, 2000) for name in ("qk_logit_max", "sinks")]  # fmt: skip
+    every = [
+        Reading(
+            step=k,
+            family=name,
+            values={"block.0/max": 1.0, "block.0/key_norm": 2.0, "block.1/max": float("nan")},
+        )
+        for k in range(1, 2000)
+        for name in ("qk_logit_max", "sinks")
+    ]
     some = kept(every)
-    values = {"layers.0.up.weight/tail": 0.5, "layers.1.up.weight/tail": 0.25, "up.weight/tail": 1.0, "up.weight/row_spread": 2.0}
+    values = {
+        "layers.0.up.weight/tail": 0.5,
+        "layers.1.up.weight/tail": 0.25,
+        "up.weight/tail": 1.0,
+        "up.weight/row_spread": 2.0,
+    }
     one = Reading(step=1, family="update_stable_rank", values=values)
-    assert curves_of([], [one]) == {"layers.*.up.weight/update_tail": [(1, 0.375)], "up.weight/update_tail": [(1, 1.0)]}
+    assert curves_of([], [one]) == {
+        "layers.*.up.weight/update_tail": [(1, 0.375)],
+        "up.weight/update_tail": [(1, 1.0)],
+    }
     assert (some[0].step, some[-1].step) == (1, 1999)
     assert len(some) <= 40
     assert {one.family for one in some} == {"qk_logit_max"}
@@ -122,9 +197,18 @@ def test_a_result_keeps_few_readings():
 
 def test_a_series_of_checkpoints_is_held_against_them_by_the_steps_in_its_names(tmp_path):
     torch.manual_seed(3)
-    config = GPTNeoXConfig(vocab_size=4096, hidden_size=128, num_hidden_layers=4, num_attention_heads=4, intermediate_size=512,
-                           max_position_embeddings=64, bos_token_id=0, eos_token_id=0)  # fmt: skip
-    model, tokenizer = GPTNeoXForCausalLM(config), AutoTokenizer.from_pretrained(specimen_path("gpt-vanilla"))
+    config = GPTNeoXConfig(
+        vocab_size=4096,
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        intermediate_size=512,
+        max_position_embeddings=64,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    model = GPTNeoXForCausalLM(config)
+    tokenizer = AutoTokenizer.from_pretrained(specimen_path("gpt-vanilla"))
     for step in (0, 1, 2, 150, 160, 170):
         for part in (model, tokenizer):
             part.save_pretrained(tmp_path / f"checkpoint-{step}")

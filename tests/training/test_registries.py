@@ -1,4 +1,6 @@
-"""A new objective, regulariser, recovery or task is one class or function; options that it does not use are refused."""
+"""A new objective, regulariser, recovery or task is one class or function; options that it does not
+use are refused.
+"""
 
 import importlib.util
 from dataclasses import dataclass
@@ -9,10 +11,26 @@ from headscan_lab.evaluation.task import TASKS
 
 from headscan import BadInput
 from headscan.run import Option
-from headscan.training import OBJECTIVES, RECOVERIES, REGULARISERS, LossInputs, Objective, ce_loss, recover, train
+from headscan.training import (
+    OBJECTIVES,
+    RECOVERIES,
+    REGULARISERS,
+    LossInputs,
+    Objective,
+    ce_loss,
+    recover,
+    train,
+)
 from headscan.training.heads import head_of
 
-OPTIONS = {"steps": 4, "batch": 4, "context": 16, "vocabulary": 300, "trainer": {"save_strategy": "no"}, "geometry_every": 0}
+OPTIONS = {
+    "steps": 4,
+    "batch": 4,
+    "context": 16,
+    "vocabulary": 300,
+    "trainer": {"save_strategy": "no"},
+    "geometry_every": 0,
+}
 
 
 @pytest.fixture
@@ -33,19 +51,32 @@ def test_a_new_objective_with_a_parameter_is_one_class(registries, story_file, t
 
         def loss(self, inputs: LossInputs):
             head = head_of(inputs.model)
-            losses = ce_loss(inputs.rows, head.rows, inputs.targets, bias=head.bias, reduction="none")
+            losses = ce_loss(
+                inputs.rows, head.rows, inputs.targets, bias=head.bias, reduction="none"
+            )
             weighed = losses * (1 - (-losses.detach()).exp()) ** self.focus
             return weighed.mean() if inputs.reduction == "mean" else weighed.sum()
 
     plain = train("gpt", str(story_file), out=tmp_path / "a", objective="ce", **OPTIONS)
-    mine = train("gpt", str(story_file), out=tmp_path / "b", objective=OBJECTIVES.build("focal", {"focus": 0}), **OPTIONS)
+    mine = train(
+        "gpt",
+        str(story_file),
+        out=tmp_path / "b",
+        objective=OBJECTIVES.build("focal", {"focus": 0}),
+        **OPTIONS,
+    )
     assert mine.loss == plain.loss
     assert mine.objective.name == "focal"
     assert mine.objective.parameters == {"focus": 0}
     assert "focal, focus 0" in mine.page()
-    assert train("gpt", str(story_file), out=tmp_path / "c", objective="focal", **OPTIONS).loss < plain.loss
+    assert (
+        train("gpt", str(story_file), out=tmp_path / "c", objective="focal", **OPTIONS).loss
+        < plain.loss
+    )
     assert [field.name for field in OBJECTIVES.parameters()["focal"]] == ["focus"]
-    with pytest.raises(BadInput, match="focus is not a parameter of the objective cwt; it belongs to focal"):
+    with pytest.raises(
+        BadInput, match="focus is not a parameter of the objective cwt; it belongs to focal"
+    ):
         OBJECTIVES.build("cwt", {"focus": 1.0})
     with pytest.raises(BadInput, match=r"^focus must be at least 0"):
         Focal(focus=-1)
@@ -63,8 +94,16 @@ def test_a_new_regulariser_is_one_function(registries, story_file, tmp_path):
 @pytest.mark.parametrize(
     ("objective", "given", "words"),
     [
-        ("ce", {"temperature": 2.0}, "temperature is not a parameter of the objective ce; it belongs to"),
-        ("cwt", {"projection": "full"}, "projection is not a parameter of the objective cwt; it belongs to ce"),
+        (
+            "ce",
+            {"temperature": 2.0},
+            "temperature is not a parameter of the objective ce; it belongs to",
+        ),
+        (
+            "cwt",
+            {"projection": "full"},
+            "projection is not a parameter of the objective cwt; it belongs to ce",
+        ),
         ("cwt", {"temperature": 0.0}, "temperature must be greater than 0"),
         ("cwt", {"temperature": float("nan")}, "temperature must be a finite number"),
     ],
@@ -75,7 +114,10 @@ def test_options_of_another_objective_are_refused(objective, given, words):
 
 
 def test_options_of_another_recovery_are_refused():
-    with pytest.raises(BadInput, match="steps is not a parameter of the head recovery bias; it belongs to finetune, probe"):
+    with pytest.raises(
+        BadInput,
+        match="steps is not a parameter of the head recovery bias; it belongs to finetune, probe",
+    ):
         RECOVERIES.build("bias", {"steps": 3})
 
 
@@ -100,7 +142,11 @@ def test_options_that_mean_nothing_are_refused_before_the_text_is_read(options, 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch, tmp_path):
     real = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *a: None if name == "accelerate" else real(name, *a))
+    monkeypatch.setattr(
+        importlib.util,
+        "find_spec",
+        lambda name, *a: None if name == "accelerate" else real(name, *a),
+    )
     with pytest.raises(BadInput, match=r'accelerate: pip install "headscan\[train\]"'):
         train("gpt", "/no/such/text.txt", out=tmp_path)
 

@@ -95,7 +95,10 @@ def test_another_tokenizer_setting_recipe_or_start_is_refused(text, tmp_path, mo
         ({"steps": 13}, "--steps was 12 and is 13"),
         ({"objective": "ce"}, "the objective was"),
         ({"regulariser": "cosine:1"}, "--regulariser was null"),
-        ({"tokenizer": fit_tokenizer(["ku la ma"] * 9, 290), "vocabulary": None}, "--vocabulary was 300"),
+        (
+            {"tokenizer": fit_tokenizer(["ku la ma"] * 9, 290), "vocabulary": None},
+            "--vocabulary was 300",
+        ),
         ({"plan": PLAN.but(warmup=3)}, "the recipe was"),
         ({"trainer": "adam_epsilon=0.1"}, "the Trainer's arguments"),
     ):
@@ -125,7 +128,9 @@ def test_a_checkpoint_of_another_run_is_not_taken_up(text, tmp_path):
     seal(newest)
     with pytest.raises(BadInput, match="does not say what it rests on"):
         train(PLAN, str(text), out=kept, resume=True, **BARE)
-    (newest / "headscan.sha256.json").unlink()  # killed before it was written: nothing vouches for the files
+    (
+        newest / "headscan.sha256.json"
+    ).unlink()  # killed before it was written: nothing vouches for the files
     assert last_checkpoint(kept) != newest
 
 
@@ -147,13 +152,19 @@ def test_a_damaged_checkpoint_is_refused(text, tmp_path):
 
 
 @pytest.mark.parametrize("at", [4, 6, 11, "the last checkpoint"])
-def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, undisturbed, tmp_path, monkeypatch, at):
-    """Log lines that end between checkpoints, measurements that fall on none, and older checkpoints that had to go yet."""
+def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(
+    story_file, undisturbed, tmp_path, monkeypatch, at
+):
+    """Log lines that end between checkpoints, measurements that fall on none, and older checkpoints
+    that had to go yet.
+    """
     a, whole = undisturbed
     b = tmp_path / "b"
     if isinstance(at, str):
         with monkeypatch.context() as patched:
-            patched.setattr("headscan.training.trainer.rotate_checkpoints", _killed_at_the_last_checkpoint)
+            patched.setattr(
+                "headscan.training.trainer.rotate_checkpoints", _killed_at_the_last_checkpoint
+            )
             _killed(story_file, b, at=None, **TINY)
         assert len([*b.glob("checkpoint-*")]) == 3
     else:
@@ -176,10 +187,14 @@ def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(story_file, undist
 
 
 def test_what_is_stored_by_time_is_resumed_from_to_the_same_end(text, tmp_path, monkeypatch):
-    """Between the steps of `save_steps`, where storing is due; a dear checkpoint waits for its share of the time."""
+    """Between the steps of `save_steps`, where storing is due; a dear checkpoint waits for its
+    share of the time.
+    """
     options = TINY | {"trainer": {"logging_steps": 3, "save_steps": 100}, "geometry_every": 0}
     monkeypatch.setattr("headscan.run.parts.Parts.FIRST", 0.0)
-    monkeypatch.setattr("headscan.run.parts.Parts.SHARE", 1e-6)  # 2 % of a run that stood still is enough for one
+    monkeypatch.setattr(
+        "headscan.run.parts.Parts.SHARE", 1e-6
+    )  # 2 % of a run that stood still is enough for one
     whole = train(PLAN, str(text), out=tmp_path / "whole", **options)
     assert [path.name for path in (tmp_path / "whole").glob("checkpoint-*")] == ["checkpoint-12"]
     monkeypatch.setattr("headscan.run.parts.Parts.SHARE", 1e9)

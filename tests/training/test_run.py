@@ -14,7 +14,16 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoTokenizer, BertMod
 
 import headscan.training.trainer as trainer_module
 from headscan import BadInput, load
-from headscan.training import OBJECTIVES, RECOVERIES, LossIsNotFinite, build, last_checkpoint, recipe_of, recover, train
+from headscan.training import (
+    OBJECTIVES,
+    RECOVERIES,
+    LossIsNotFinite,
+    build,
+    last_checkpoint,
+    recipe_of,
+    recover,
+    train,
+)
 from tests.forked import fork, status_of
 
 LOGGED = {"logging_steps": 1, "save_steps": 4}
@@ -44,7 +53,10 @@ def test_result_has_its_fields_and_loads_again(headless):
     assert document["steps"] == 12
     assert document["tokens"] == 12 * 4 * 16
     assert 0 < document["floor_corrected_loss"] < document["loss"]
-    assert document["heldout"]["bias"]["nats_per_token"] < document["heldout"]["tied"]["nats_per_token"]
+    assert (
+        document["heldout"]["bias"]["nats_per_token"]
+        < document["heldout"]["tied"]["nats_per_token"]
+    )
     assert document["heldout_bits_per_byte"] == document["heldout"]["bias"]["bits_per_byte"] > 0
     assert [entry["step"] for entry in document["scan"]] == [0, 6, 12]
     assert "block.3" in [site["site"] for site in document["scan"][-1]["sites"]]
@@ -64,7 +76,9 @@ def test_the_model_loads_anywhere_and_has_no_head(headless):
 
 def test_the_same_seed_gives_the_same_curve_and_a_resumed_run_too(story_file, headless, tmp_path):
     _, whole = headless
-    half = train(_small(), str(story_file), out=tmp_path, geometry_every=0, callbacks=[_StopAt(7)], **TINY)
+    half = train(
+        _small(), str(story_file), out=tmp_path, geometry_every=0, callbacks=[_StopAt(7)], **TINY
+    )
     assert half.document["steps"] == 7
     for path in tmp_path.glob("checkpoint-7"):  # what a kill between two checkpoints leaves
         (path / "trainer_state.json").unlink()
@@ -72,11 +86,16 @@ def test_the_same_seed_gives_the_same_curve_and_a_resumed_run_too(story_file, he
     resumed = train(_small(), str(story_file), out=tmp_path, geometry_every=0, resume=True, **TINY)
     assert resumed.document["steps"] == 12
     assert _losses(resumed) == _losses(whole)
-    a, b = (AutoModel.from_pretrained(folder / "model").state_dict() for folder in (headless[0], tmp_path))
+    a, b = (
+        AutoModel.from_pretrained(folder / "model").state_dict()
+        for folder in (headless[0], tmp_path)
+    )
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_a_finished_run_takes_no_step_more_and_a_stopped_one_is_not_thrown_away(story_file, headless, tmp_path):
+def test_a_finished_run_takes_no_step_more_and_a_stopped_one_is_not_thrown_away(
+    story_file, headless, tmp_path
+):
     options = TINY | {"geometry_every": 6}
     _, whole = headless
     shutil.copytree(headless[0], tmp_path, dirs_exist_ok=True)
@@ -84,7 +103,9 @@ def test_a_finished_run_takes_no_step_more_and_a_stopped_one_is_not_thrown_away(
     assert (again.steps, again.curve) == (12, whole.curve)
     assert again.document["heldout"] == whole.document["heldout"]
     assert again.document["scan"] == whole.document["scan"]
-    afresh = train(_small(), str(story_file), out=tmp_path, **options | {"steps": 8, "seed": 1})  # a finished run is replaced
+    afresh = train(
+        _small(), str(story_file), out=tmp_path, **options | {"steps": 8, "seed": 1}
+    )  # a finished run is replaced
     assert afresh.document["steps"] == 8
     assert last_checkpoint(tmp_path).name == "checkpoint-8"
     (tmp_path / "result.json").unlink()  # what a kill leaves
@@ -106,7 +127,9 @@ class _StopAt(TrainerCallback):
 
 def test_a_killed_process_resumes(story_file, tmp_path):
     options = TINY | {"trainer": LOGGED | {"save_steps": 2}, "steps": 400, "geometry_every": 0}
-    plan, out, said = recipe_of("gpt").but(warmup=2), tmp_path / "out", tmp_path / "said.txt"
+    plan = recipe_of("gpt").but(warmup=2)
+    out = tmp_path / "out"
+    said = tmp_path / "said.txt"
     process = fork(lambda: train(plan, str(story_file), out=out, **options), said)
     limit = time.monotonic() + 120
     while last_checkpoint(out) is None and time.monotonic() < limit:
@@ -115,7 +138,9 @@ def test_a_killed_process_resumes(story_file, tmp_path):
     os.kill(process, signal.SIGKILL)
     assert status_of(process) == -signal.SIGKILL
     reached = int(last_checkpoint(out).name.rpartition("-")[2])
-    result = train(plan, str(story_file), out=out, resume=True, callbacks=[_StopAt(reached + 3)], **options)
+    result = train(
+        plan, str(story_file), out=out, resume=True, callbacks=[_StopAt(reached + 3)], **options
+    )
     assert result.document["steps"] == reached + 3
     assert [point.step for point in result.curve] == list(range(1, reached + 4))
 
@@ -123,7 +148,9 @@ def test_a_killed_process_resumes(story_file, tmp_path):
 @pytest.mark.parametrize("objective", ["ce", "ce+cwt"])
 def test_every_objective_learns(story_file, tmp_path, objective):
     options = TINY | UNSAVED | {"steps": 15}
-    result = train(_small(), str(story_file), out=tmp_path, objective=objective, geometry_every=0, **options)
+    result = train(
+        _small(), str(story_file), out=tmp_path, objective=objective, geometry_every=0, **options
+    )
     losses = _losses(result)
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
     assert np.isfinite(losses).all()
@@ -141,15 +168,26 @@ def test_what_is_read_out_is_what_was_trained(story_file, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "objective"), [("bert", "cwt"), ("bert", "ce"), ("multilingual", "cwt"), ("multilingual", "ce"), ("mixer", "cwt")]
+    ("name", "objective"),
+    [
+        ("bert", "cwt"),
+        ("bert", "ce"),
+        ("multilingual", "cwt"),
+        ("multilingual", "ce"),
+        ("mixer", "cwt"),
+    ],
 )
 def test_every_recipe_trains(story_file, tmp_path, name, objective):
     options = TINY | UNSAVED | {"steps": 15, "rate": 1e-3}
-    result = train(name, str(story_file), out=tmp_path, objective=objective, geometry_every=15, **options)
+    result = train(
+        name, str(story_file), out=tmp_path, objective=objective, geometry_every=15, **options
+    )
     losses = _losses(result)
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
     model = AutoModel.from_pretrained(tmp_path / "model")
-    assert type(model).__name__.startswith({"bert": "Bert", "multilingual": "DistilBert", "mixer": "Mixer"}[name])
+    assert type(model).__name__.startswith(
+        {"bert": "Bert", "multilingual": "DistilBert", "mixer": "Mixer"}[name]
+    )
     assert (result.document["heldout_bits_per_byte"] is None) == (name != "mixer")
     if name == "bert":
         assert isinstance(model, BertModel)
@@ -160,7 +198,9 @@ def test_recovery_by_bias_probe_and_finetuning(story_file, headless, tmp_path):
     losses = {}
     for mode in ("tied", "bias", "probe", "finetune"):
         out = tmp_path / mode
-        how = RECOVERIES.build(mode, {"steps": 30, "rate": 1e-3} if mode in ("probe", "finetune") else {})
+        how = RECOVERIES.build(
+            mode, {"steps": 30, "rate": 1e-3} if mode in ("probe", "finetune") else {}
+        )
         recovered = recover(str(folder / "model"), str(story_file), out=out, mode=how)
         losses[mode] = recovered.after.nats_per_token
         model = AutoModelForCausalLM.from_pretrained(out / "model")
@@ -169,23 +209,35 @@ def test_recovery_by_bias_probe_and_finetuning(story_file, headless, tmp_path):
         assert model.generate(ids, max_new_tokens=3, do_sample=False).shape == (1, ids.shape[1] + 3)
     assert losses["finetune"] < losses["bias"] < losses["tied"]
     assert losses["probe"] < losses["tied"]
-    assert losses["bias"] == pytest.approx(result.document["heldout"]["bias"]["nats_per_token"], abs=0.02)
+    assert losses["bias"] == pytest.approx(
+        result.document["heldout"]["bias"]["nats_per_token"], abs=0.02
+    )
 
 
 def test_pooled_negatives_make_the_loss_independent_of_the_cut(story_file, tmp_path):
     curves = []
     for batch, accumulation in ((8, 1), (2, 4)):
         options = TINY | UNSAVED | {"steps": 3, "batch": batch}
-        result = train(_small(), str(story_file), out=tmp_path / str(batch), accumulation=accumulation, pool="accumulation",
-            geometry_every=0, **options,
-        )  # fmt: skip
+        result = train(
+            _small(),
+            str(story_file),
+            out=tmp_path / str(batch),
+            accumulation=accumulation,
+            pool="accumulation",
+            geometry_every=0,
+            **options,
+        )
         curves.append(_losses(result))
     assert curves[0] == pytest.approx(curves[1], abs=2e-5)
 
 
-@pytest.mark.parametrize("options", [{"batch": 32}, {"batch": 8, "accumulation": 4, "pool": "accumulation"}])
+@pytest.mark.parametrize(
+    "options", [{"batch": 32}, {"batch": 8, "accumulation": 4, "pool": "accumulation"}]
+)
 def test_the_end_of_an_epoch_is_no_dip_in_the_loss(story_file, tmp_path, options):
-    """The text has 975 windows: a last step of 15 among 30 of 32 would have fewer negatives, and a loss .7 lower."""
+    """The text has 975 windows: a last step of 15 among 30 of 32 would have fewer negatives, and a
+    loss .7 lower.
+    """
     options = TINY | UNSAVED | {"steps": 36, "geometry_every": 0} | options
     losses = np.array(_losses(train(_small(), str(story_file), out=tmp_path, **options)))
     assert np.abs(np.diff(losses[20:])).max() < 0.3
@@ -193,7 +245,14 @@ def test_the_end_of_an_epoch_is_no_dip_in_the_loss(story_file, tmp_path, options
 
 def test_nan_stops_with_clear_words_and_loses_nothing(story_file, tmp_path):
     with pytest.raises(LossIsNotFinite, match="Lower the learning rate"):
-        train(_small(), str(story_file), out=tmp_path, geometry_every=0, callbacks=[_Poison(6)], **TINY)
+        train(
+            _small(),
+            str(story_file),
+            out=tmp_path,
+            geometry_every=0,
+            callbacks=[_Poison(6)],
+            **TINY,
+        )
     kept = last_checkpoint(tmp_path)
     assert kept.name == "checkpoint-4"
     weights = AutoModel.from_pretrained(kept).state_dict()
@@ -215,7 +274,9 @@ def _full_disk():
 
     return [
         OSError(28, "No space left on device"),
-        SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)"),
+        SafetensorError(
+            "Error while serializing: I/O error: No space left on device (os error 28)"
+        ),
         RuntimeError("PytorchStreamWriter failed writing file data/0: file write failed"),
     ]
 
@@ -226,14 +287,25 @@ def test_a_full_disk_costs_checkpoints_and_not_the_run(story_file, tmp_path, mon
 
     def full(self, model, trial):
         if faults and self.state.global_step > 4:
-            (Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}").mkdir(exist_ok=True)
+            (Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}").mkdir(
+                exist_ok=True
+            )
             raise faults.pop()
         save(self, model, trial)
 
     monkeypatch.setattr(trainer_module.Trainer, "_save_checkpoint", full)
-    result = train(_small(), str(story_file), out=tmp_path, geometry_every=0, **(TINY | {"trainer": LOGGED | {"save_steps": 2}}))
+    result = train(
+        _small(),
+        str(story_file),
+        out=tmp_path,
+        geometry_every=0,
+        **(TINY | {"trainer": LOGGED | {"save_steps": 2}}),
+    )
     assert result.document["steps"] == 12
-    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == ["checkpoint-12", "checkpoint-4"]
+    assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == [
+        "checkpoint-12",
+        "checkpoint-4",
+    ]
     for step in (6, 8, 10):
         assert f"checkpoint-{step} could not be written" in caplog.text
     assert "the last whole one is" in caplog.text
@@ -245,7 +317,13 @@ def test_a_model_that_cannot_be_written_is_said_so(story_file, tmp_path, monkeyp
 
     monkeypatch.setattr(trainer_module.HeadlessTrainer, "save_model", full)
     with pytest.raises(BadInput, match="make room and --resume from the beginning"):
-        train(_small(), str(story_file), out=tmp_path, geometry_every=0, **(TINY | UNSAVED | {"steps": 1}))
+        train(
+            _small(),
+            str(story_file),
+            out=tmp_path,
+            geometry_every=0,
+            **(TINY | UNSAVED | {"steps": 1}),
+        )
 
 
 def test_a_headless_bert_resumes(story_file, tmp_path):
@@ -284,7 +362,9 @@ def test_recipes_and_sizes():
 
 @pytest.mark.parametrize(("name", "millions"), [("bert", 110), ("gpt", 70), ("multilingual", 135)])
 def test_published_sizes_have_the_published_parameters(name, millions):
-    """bert-base 110 M (its own vocabulary is 15 M smaller), pythia-70m, distilbert multilingual 135 M."""
+    """bert-base 110 M (its own vocabulary is 15 M smaller), pythia-70m, distilbert multilingual 135
+    M.
+    """
     plan = recipe_of(name, "paper")
     with torch.device("meta"):
         model = build(plan, OBJECTIVES.build("ce"), plan.vocabulary)

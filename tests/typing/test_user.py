@@ -1,4 +1,6 @@
-"""The public face is typed: a user's script has no error and no Any, and a wrong option is an error before it runs."""
+"""The public face is typed: a user's script has no error and no Any, and a wrong option is an error
+before it runs.
+"""
 
 import os
 import re
@@ -22,7 +24,9 @@ def script(tmp_path) -> Path:
 
 def checked(words: list[str]) -> str:
     path = {"MYPYPATH": os.pathsep.join(("src", "lab/src"))}
-    return subprocess.run(words, capture_output=True, text=True, cwd=SCRIPT.parents[2], env=os.environ | path).stdout
+    return subprocess.run(
+        words, capture_output=True, text=True, cwd=SCRIPT.parents[2], env=os.environ | path
+    ).stdout
 
 
 def revealed(said: str, pattern: str) -> list[str]:
@@ -34,7 +38,10 @@ def held(types: list[str], count: int) -> None:
     assert [one for one in types if re.search(r"\bAny\b|\bUnknown\b", one)] == []
 
 
-WRONG = 'import headscan\nheadscan.scan("m", "t", contxt=3)\nheadscan.invert("m", "p", nosuchoption=3)\nheadscan.ntp("t")\n'
+WRONG = (
+    'import headscan\nheadscan.scan("m", "t", contxt=3)\nheadscan.invert("m", "p", '
+    'nosuchoption=3)\nheadscan.ntp("t")\n'
+)
 
 
 @pytest.fixture(scope="module")
@@ -44,13 +51,17 @@ def said_by_mypy(tmp_path_factory) -> str:
     (folder / "user.py").write_text(SCRIPT.read_text())
     (folder / "wrong.py").write_text(WRONG)
     options = ["--config-file", "tests/typing/mypy.ini", "--cache-dir", ".mypy_cache/user"]
-    return checked([sys.executable, "-m", "mypy", *options, str(folder / "user.py"), str(folder / "wrong.py")])
+    return checked(
+        [sys.executable, "-m", "mypy", *options, str(folder / "user.py"), str(folder / "wrong.py")]
+    )
 
 
 def test_mypy_finds_no_error_and_no_any(said_by_mypy):
     errors = [line for line in said_by_mypy.splitlines() if "error:" in line]
     assert [line for line in errors if "user.py" in line] == []
-    held(revealed(said_by_mypy, r'Revealed type is "(.*)"'), SCRIPT.read_text().count("reveal_type("))
+    held(
+        revealed(said_by_mypy, r'Revealed type is "(.*)"'), SCRIPT.read_text().count("reveal_type(")
+    )
 
 
 def test_mypy_names_a_wrong_option(said_by_mypy):

@@ -1,4 +1,6 @@
-"""The verb `weights`: every matrix of files, models, adapters and differences, and who looks untrained."""
+"""The verb `weights`: every matrix of files, models, adapters and differences, and who looks
+untrained.
+"""
 
 import json
 
@@ -18,7 +20,16 @@ from tests.reference import spectra as reference
 
 def fresh(seed=0, **options):
     torch.manual_seed(seed)
-    config = GPT2Config(vocab_size=200, n_positions=32, n_embd=48, n_layer=2, n_head=4, bos_token_id=0, eos_token_id=0, **options)
+    config = GPT2Config(
+        vocab_size=200,
+        n_positions=32,
+        n_embd=48,
+        n_layer=2,
+        n_head=4,
+        bos_token_id=0,
+        eos_token_id=0,
+        **options,
+    )
     return GPT2LMHeadModel(config)
 
 
@@ -41,8 +52,14 @@ def test_rows_are_the_singular_values_of_the_files(tmp_path):
         assert row.spectral_norm == pytest.approx(values.max() ** 0.5)
         wanted = reference.power_law(values)
         assert (row.tail_exponent, row.tail_count) == (pytest.approx(wanted[0]), wanted[2])
-        assert row.tail_exponent_interval[0] <= row.tail_exponent <= max(row.tail_exponent_interval[1], row.tail_exponent)
-        np.testing.assert_allclose(result.arrays[row.name] ** 2, values[::-1], rtol=1e-4, atol=1e-6 * values[-1])
+        assert (
+            row.tail_exponent_interval[0]
+            <= row.tail_exponent
+            <= max(row.tail_exponent_interval[1], row.tail_exponent)
+        )
+        np.testing.assert_allclose(
+            result.arrays[row.name] ** 2, values[::-1], rtol=1e-4, atol=1e-6 * values[-1]
+        )
     again = headscan.load(tmp_path / "out")
     assert again.matrices == result.matrices
     assert "By kind" in again.page()
@@ -62,10 +79,12 @@ def test_who_looks_untrained():
 
 
 def test_differences_have_the_spectrum_of_what_was_added(tmp_path):
-    base, tuned = fresh(), fresh()
+    base = fresh()
+    tuned = fresh()
     with torch.no_grad():
         name = "transformer.h.1.mlp.c_fc.weight"
-        left, right = torch.randn(48, 2), torch.randn(2, 192)
+        left = torch.randn(48, 2)
+        right = torch.randn(2, 192)
         tuned.get_parameter(name).add_(0.01 * left @ right)
     result = weights.run(tuned, base=base)
     assert [row.name for row in result.matrices] == [name]
@@ -82,8 +101,16 @@ def test_differences_have_the_spectrum_of_what_was_added(tmp_path):
 
 def lora(folder, tensors, **config):
     folder.mkdir(exist_ok=True)
-    save_file({key: value.contiguous() for key, value in tensors.items()}, folder / "adapter_model.safetensors")
-    settings = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "base_model_name_or_path": "base"} | config
+    save_file(
+        {key: value.contiguous() for key, value in tensors.items()},
+        folder / "adapter_model.safetensors",
+    )
+    settings = {
+        "peft_type": "LORA",
+        "r": 4,
+        "lora_alpha": 8,
+        "base_model_name_or_path": "base",
+    } | config
     (folder / "adapter_config.json").write_text(json.dumps(settings))
     return folder
 
@@ -95,9 +122,14 @@ def factors(name, rows, columns, rank=4, kind="lora", end=".weight"):
 
 @pytest.mark.parametrize(
     ("config", "rank", "scale"),
-    [({}, 4, 2), ({"use_rslora": True}, 4, 4), ({"lora_alpha": 3}, 20, 3 / 20), ({"alpha_pattern": {"q_proj": 6}}, 4, 6 / 4),
-     ({"alpha_pattern": {"proj": 6, "layers.1.*": 6}}, 4, 2)],
-)  # fmt: skip
+    [
+        ({}, 4, 2),
+        ({"use_rslora": True}, 4, 4),
+        ({"lora_alpha": 3}, 20, 3 / 20),
+        ({"alpha_pattern": {"q_proj": 6}}, 4, 6 / 4),
+        ({"alpha_pattern": {"proj": 6, "layers.1.*": 6}}, 4, 2),
+    ],
+)
 def test_an_adapter_is_what_it_adds_to_each_matrix(config, rank, scale, tmp_path):
     torch.manual_seed(3)
     name = "layers.0.q_proj"
@@ -126,7 +158,8 @@ def test_an_adapter_is_what_it_adds_to_each_matrix(config, rank, scale, tmp_path
 
 
 def test_a_merged_adapter_has_the_spectra_of_the_adapter(tmp_path):
-    base, tuned = fresh(), fresh()
+    base = fresh()
+    tuned = fresh()
     name = "transformer.h.1.mlp.c_fc"  # a Conv1D: its weight is stored turned
     tensors = factors(name, 192, 48)
     with torch.no_grad():
@@ -149,34 +182,53 @@ def test_only_weights_reads_an_adapter(tmp_path):
         ["checkup", folder, *text],
     ):
         ended = line(*verb, "--out", str(tmp_path / "out"))
-        assert (ended.status, f"headscan weights {folder} reads what it adds" in ended.output) == (2, True), ended.output
+        assert (ended.status, f"headscan weights {folder} reads what it adds" in ended.output) == (
+            2,
+            True,
+        ), ended.output
 
 
 def test_adapters_that_are_refused(tmp_path):
     good = factors("up", 32, 32)
-    fresh_one = weights.run(lora(tmp_path, good | {"base_model.model.up.lora_B.weight": torch.zeros(32, 4)}))
+    fresh_one = weights.run(
+        lora(tmp_path, good | {"base_model.model.up.lora_B.weight": torch.zeros(32, 4)})
+    )
     assert (fresh_one.matrices, fresh_one.zero) == ([], ["up.weight"])
     assert "1 more are all zero" in fresh_one.page()
     no_alpha = "no lora_alpha that is a finite number"
     for words, config in (
-        ("of the type IA3; headscan reads LORA", {"peft_type": "IA3"}), ("a DoRA adapter", {"use_dora": True}),
-        ("began with pissa_niter_4", {"init_lora_weights": "pissa_niter_4"}), ("stacked", {"target_parameters": ["experts"]}),
-        (no_alpha, {"lora_alpha": "eight"}), (no_alpha, {"lora_alpha": None}), (no_alpha, {"alpha_pattern": {"(": 1}}),
-        (no_alpha, {"alpha_pattern": [1]}), (no_alpha, {"lora_alpha": float("inf")}),
-    ):  # fmt: skip
+        ("of the type IA3; headscan reads LORA", {"peft_type": "IA3"}),
+        ("a DoRA adapter", {"use_dora": True}),
+        ("began with pissa_niter_4", {"init_lora_weights": "pissa_niter_4"}),
+        ("stacked", {"target_parameters": ["experts"]}),
+        (no_alpha, {"lora_alpha": "eight"}),
+        (no_alpha, {"lora_alpha": None}),
+        (no_alpha, {"alpha_pattern": {"(": 1}}),
+        (no_alpha, {"alpha_pattern": [1]}),
+        (no_alpha, {"lora_alpha": float("inf")}),
+    ):
         with pytest.raises(BadInput, match=words):
             weights.run(lora(tmp_path, good, **config))
     for words, tensors in (
-        ("one of the two factors of up only", {"base_model.model.up.lora_A.weight": torch.ones(4, 32)}),
+        (
+            "one of the two factors of up only",
+            {"base_model.model.up.lora_A.weight": torch.ones(4, 32)},
+        ),
         ("ranks 4 and 5", good | {"base_model.model.up.lora_B.weight": torch.ones(32, 5)}),
-        ("adapts no matrix", {"bias": torch.ones(9)}), ("adapts no matrix", factors("up", 8, 32)),
-        ("up.weight holds numbers that are not", good | {"base_model.model.up.lora_B.weight": torch.full((32, 4), torch.nan)}),
-    ):  # fmt: skip
+        ("adapts no matrix", {"bias": torch.ones(9)}),
+        ("adapts no matrix", factors("up", 8, 32)),
+        (
+            "up.weight holds numbers that are not",
+            good | {"base_model.model.up.lora_B.weight": torch.full((32, 4), torch.nan)},
+        ),
+    ):
         with pytest.raises(BadInput, match=words):
             weights.run(lora(tmp_path, tensors))
     folder = lora(tmp_path, good)
     for pair in ((folder, "gpt-vanilla"), ("gpt-vanilla", folder), (folder, folder)):
-        with pytest.raises(BadInput, match="is an adapter, which is a difference from its base already"):
+        with pytest.raises(
+            BadInput, match="is an adapter, which is a difference from its base already"
+        ):
             weights.run(pair[0], base=pair[1])
     for words, text in (("not valid JSON", "{"), ("not a JSON object", "[]")):
         (folder / "adapter_config.json").write_text(text)
@@ -197,15 +249,28 @@ def test_adapters_that_are_refused(tmp_path):
 
 def test_stacks_kernels_and_packed_numbers(tmp_path):
     tensors = {
-        "experts": torch.randn(3, 20, 30), "kernel": torch.randn(24, 2, 3, 4), "packed": torch.ones(32, 32, dtype=torch.int32),
-        "small": torch.randn(8, 99), "zeros": torch.zeros(20, 20), "mixing": torch.randn(20, 30, 1),
-    }  # fmt: skip
+        "experts": torch.randn(3, 20, 30),
+        "kernel": torch.randn(24, 2, 3, 4),
+        "packed": torch.ones(32, 32, dtype=torch.int32),
+        "small": torch.randn(8, 99),
+        "zeros": torch.zeros(20, 20),
+        "mixing": torch.randn(20, 30, 1),
+    }
     save_file(tensors, tmp_path / "model.safetensors")
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "unheard-of"}))
     result = weights.run(tmp_path)
-    assert [row.name for row in result.matrices] == ["experts[0]", "experts[1]", "experts[2]", "mixing"]
-    assert row_of(result, "mixing").spectral_norm == pytest.approx(float(torch.linalg.matrix_norm(tensors["mixing"][..., 0], 2)))
-    assert row_of(result, "experts[2]").spectral_norm == pytest.approx(float(torch.linalg.matrix_norm(tensors["experts"][2], 2)))
+    assert [row.name for row in result.matrices] == [
+        "experts[0]",
+        "experts[1]",
+        "experts[2]",
+        "mixing",
+    ]
+    assert row_of(result, "mixing").spectral_norm == pytest.approx(
+        float(torch.linalg.matrix_norm(tensors["mixing"][..., 0], 2))
+    )
+    assert row_of(result, "experts[2]").spectral_norm == pytest.approx(
+        float(torch.linalg.matrix_norm(tensors["experts"][2], 2))
+    )
     assert result.zero == ["zeros"]
     assert any("packed is left out" in note for note in result.protocol.notes)
     save_file({"bad": torch.full((20, 20), torch.nan)}, tmp_path / "model.safetensors")

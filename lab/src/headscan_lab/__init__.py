@@ -1,1 +1,3 @@
-"""The laboratory: the ledger of claims, the tournament of training methods, evaluation tasks, theory that no verb uses."""
+"""The laboratory: the ledger of claims, the tournament of training methods, evaluation tasks,
+theory that no verb uses.
+"""

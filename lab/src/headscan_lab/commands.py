@@ -1,4 +1,6 @@
-"""The verbs that the laboratory adds to the command line, by entry points of the group `headscan.verbs`."""
+"""The verbs that the laboratory adds to the command line, by entry points of the group
+`headscan.verbs`.
+"""
 
 import shlex
 from importlib import import_module
@@ -33,8 +35,10 @@ def _before(options: dict[str, Any]) -> bool:
 
 
 def dry_run(command: str) -> str:
-    """Check everything of a command that can be checked without its model: its options by themselves, and its slice by the
-    model's configuration. Returns a sentence; raises BadInput that names the command."""
+    """Check everything of a command that can be checked without its model: its options by
+    themselves, and its slice by the model's configuration. Returns a sentence; raises BadInput that
+    names the command.
+    """
     from cyclopts import CycloptsError
 
     from headscan.model.slicing import Slice
@@ -46,11 +50,15 @@ def dry_run(command: str) -> str:
     said: list[str] = []
 
     def check(*subject: Any, **options: Any) -> headscan.Result:
-        options = {key: value for key, value in options.items() if key not in ("progress", "command")}
+        options = {
+            key: value for key, value in options.items() if key not in ("progress", "command")
+        }
         given = record.given(subject, options)
         cut = Slice.parse(given["at"]) if name == "invert" else None
         models = subject[0] if subject and isinstance(subject[0], list) else subject
-        said.append("; ".join(check_original(str(one), cut) for one in models if one not in NOT_MODELS))
+        said.append(
+            "; ".join(check_original(str(one), cut) for one in models if one not in NOT_MODELS)
+        )
         raise _Checked
 
     check.verb = record  # type: ignore[attr-defined]
@@ -81,21 +89,34 @@ def _page(result: headscan.Result, options: dict[str, Any]) -> None:
 
 
 EVALUATE = Command(
-    verb=lambda: _verb("evaluation.run", "evaluate"), about="Try a model on sets of tasks in a folder, offline.",
-    example="gpt-vanilla --text tasks --limit 100", docs=f"{LAB}tournament.md",
-)  # fmt: skip
+    verb=lambda: _verb("evaluation.run", "evaluate"),
+    about="Try a model on sets of tasks in a folder, offline.",
+    example="gpt-vanilla --text tasks --limit 100",
+    docs=f"{LAB}tournament.md",
+)
 TOURNAMENT = Command(
-    verb=lambda: _verb("tournament.run", "tournament"), subject="", docs=f"{LAB}tournament.md",
+    verb=lambda: _verb("tournament.run", "tournament"),
+    subject="",
+    docs=f"{LAB}tournament.md",
     about="Compare ways of training side by side, at equal tokens, time and loss: a leaderboard.",
     example="--text stories --arms ce,headless --seeds 1",
-)  # fmt: skip
+)
 REPRODUCE = Command(
-    verb=lambda: _verb("ledger.run", "reproduce"), subject="", arguments={"claims": "[CLAIM...]"},
-    about="Test claims of the literature as experiments, with verdicts.", example="7 15", docs=f"{LAB}ledger.md",
-    before=_before, after=_page,
+    verb=lambda: _verb("ledger.run", "reproduce"),
+    subject="",
+    arguments={"claims": "[CLAIM...]"},
+    about="Test claims of the literature as experiments, with verdicts.",
+    example="7 15",
+    docs=f"{LAB}ledger.md",
+    before=_before,
+    after=_page,
     extra={
         "list": (bool, "List the claims and run none."),
-        "dry_run": (bool, "Check the commands of the claims on larger models against those models' configurations; run none."),
+        "dry_run": (
+            bool,
+            "Check the commands of the claims on larger models against those models' "
+            "configurations; run none.",
+        ),
         "page": (str, "Write the ledger as Markdown into this file, too."),
     },
-)  # fmt: skip
+)

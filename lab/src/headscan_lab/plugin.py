@@ -1,4 +1,6 @@
-"""What the laboratory adds to headscan; the entry point of the group `headscan.plugins` names this module."""
+"""What the laboratory adds to headscan; the entry point of the group `headscan.plugins` names this
+module.
+"""
 
 import headscan_lab.measures.collapse
 import headscan_lab.measures.frequency

@@ -1,7 +1,8 @@
 """Which input tokens a prediction rests on.
 
-`attribute(model, prompt, ...)` gives a result with its page, by the methods in `METHODS`. `AttributionTarget` is what is
-explained; `Engine` and `Coalitions` are the model as a function of embeddings and of subsets of the prompt.
+`attribute(model, prompt, ...)` gives a result with its page, by the methods in `METHODS`.
+`AttributionTarget` is what is explained; `Engine` and `Coalitions` are the model as a function of
+embeddings and of subsets of the prompt.
 """
 
 from headscan.attribution.engine import Engine
@@ -23,7 +24,23 @@ from headscan.attribution.run import AttributeResult, attribute
 from headscan.attribution.target import AttributionTarget, TargetStep, find_units
 
 __all__ = [
-    "METHODS", "AttributeResult", "AttributionMap", "AttributionMethod", "AttributionTarget", "AttributionTask", "Coalitions",
-    "Combined", "Engine", "GradientXInput", "IntegratedGradients", "MethodWords", "Occlusion", "TargetStep", "attribute",
-    "faithfulness", "find_units", "gradient_x_input", "integrated_gradients",
-]  # fmt: skip
+    "METHODS",
+    "AttributeResult",
+    "AttributionMap",
+    "AttributionMethod",
+    "AttributionTarget",
+    "AttributionTask",
+    "Coalitions",
+    "Combined",
+    "Engine",
+    "GradientXInput",
+    "IntegratedGradients",
+    "MethodWords",
+    "Occlusion",
+    "TargetStep",
+    "attribute",
+    "faithfulness",
+    "find_units",
+    "gradient_x_input",
+    "integrated_gradients",
+]

@@ -19,19 +19,23 @@ from headscan.text.prompts import Prompt
 Subsets = npt.NDArray[np.bool_]
 Values = npt.NDArray[np.float32 | np.float64]
 Group = tuple[list[int], int, int]
-"""Rows that are computed from the same token on, the prefix they share with the prompt, and their length."""
+"""Rows that are computed from the same token on, the prefix they share with the prompt, and their
+length.
+"""
 
 
 @dataclass(repr=False)
 class Coalitions:
-    """The value of the target when only some units of a prompt are there: what occlusion and faithfulness are made of.
-    Many prompts are evaluated at once."""
+    """The value of the target when only some units of a prompt are there: what occlusion and
+    faithfulness are made of. Many prompts are evaluated at once.
+    """
 
     engine: Engine
     embeds: Float[Tensor, "T e"]
     units: Sequence[Unit]
     target: AttributionTarget
-    # What stands where a unit is missing; None: its tokens are left out altogether, and what follows moves up.
+    # What stands where a unit is missing; None: its tokens are left out altogether, and what
+    # follows moves up.
     substitute: Float[Tensor, "*T e"] | None
     plan: MemoryPlan
     packed: bool = True  # whether rows may share the keys and values of the prompt's first tokens
@@ -67,16 +71,29 @@ class Coalitions:
     def _groups(self, keep: Subsets) -> list[Group]:
         """The rows in groups that share a prefix.
 
-        Rows are sorted by their first change, so that neighbours share most. Too many groups cost their starts, too
-        few recompute what is known; a group ends where the recomputed tokens cost more than another start.
+        Rows are sorted by their first change, so that neighbours share most. Too many groups cost
+        their starts, too few recompute what is known; a group ends where the recomputed tokens cost
+        more than another start.
         """
-        lengths = keep @ np.array([len(unit.tokens) for unit in self.units]) if self.substitute is None else None
+        lengths = (
+            keep @ np.array([len(unit.tokens) for unit in self.units])
+            if self.substitute is None
+            else None
+        )
         last = min(self.target.positions)
-        changes = np.where(keep.all(1), len(self.embeds), np.where(keep, len(self.embeds), self._first).min(1))
+        changes = np.where(
+            keep.all(1), len(self.embeds), np.where(keep, len(self.embeds), self._first).min(1)
+        )
         # The token that is read must be computed, even where nothing before it changed.
         ceiling = last if lengths is None else np.maximum(np.minimum(last, lengths - 1), 0)
-        prefixes = np.minimum(changes, ceiling) if self.engine.packs else np.zeros(len(keep), dtype=int)
-        order = np.lexsort((prefixes, lengths)) if lengths is not None else np.argsort(prefixes, kind="stable")
+        prefixes = (
+            np.minimum(changes, ceiling) if self.engine.packs else np.zeros(len(keep), dtype=int)
+        )
+        order = (
+            np.lexsort((prefixes, lengths))
+            if lengths is not None
+            else np.argsort(prefixes, kind="stable")
+        )
         most = self.plan.tokens if self.engine.packs else self.plan.rows * len(self.embeds)
         groups: list[Group] = []
         wasted = 0
@@ -85,7 +102,11 @@ class Coalitions:
             prefix = int(prefixes[row])
             rows, first, shared = groups[-1] if groups else ([], 0, -1)
             wasted += prefix - first
-            if shared != length or wasted > self.plan.slack or (len(rows) + 1) * (length - first) > most:
+            if (
+                shared != length
+                or wasted > self.plan.slack
+                or (len(rows) + 1) * (length - first) > most
+            ):
                 groups.append(([row], prefix, length))
                 wasted = 0
             else:
@@ -113,13 +134,20 @@ class Coalitions:
         if self.substitute is not None:
             there = there[:, prefix:].to(self.embeds.device)
             absent = self.substitute if self.substitute.ndim == 1 else self.substitute[prefix:]
-            return Segment(torch.where(there.unsqueeze(-1), self.embeds[prefix:], absent), prefix, positions)
+            return Segment(
+                torch.where(there.unsqueeze(-1), self.embeds[prefix:], absent), prefix, positions
+            )
         pools = self.engine.pools
         if length == 0 or not (pools or (len(positions) == 1 and self.engine.causal)):
-            only = "Tokens can be removed only before one prediction of a causal model, or of a sentence vector, and not all"
+            only = (
+                "Tokens can be removed only before one prediction of a causal model, or of a "
+                "sentence vector, and not all"
+            )
             raise BadInput(f"{only}; use a substitute token instead.")
         where = there.nonzero()[:, 1].reshape(len(keep), length)[:, prefix:]
-        return Segment(self.embeds[where.to(self.embeds.device)], prefix, positions if pools else (length - 1,))
+        return Segment(
+            self.embeds[where.to(self.embeds.device)], prefix, positions if pools else (length - 1,)
+        )
 
     @property
     def everything(self) -> Subsets:
@@ -134,9 +162,13 @@ class Coalitions:
 class AttributionMap:
     """Scores of one method, for S predictions of a prompt of T tokens in n units."""
 
-    tokens: Scores  # [S, T]; of methods that take whole units away, the unit's score shared out evenly
+    tokens: (
+        Scores  # [S, T]; of methods that take whole units away, the unit's score shared out evenly
+    )
     units: Scores  # [S, n]
-    completeness: Completeness | None = None  # how far the scores are from the sum that they must have, if any
+    completeness: Completeness | None = (
+        None  # how far the scores are from the sum that they must have, if any
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,7 +180,9 @@ class AttributionTask:
     embeds: Float[Tensor, "T e"]
     target: AttributionTarget
     units: list[Unit]
-    substitute: Float[Tensor, " e"] | None  # what stands for an absent token; None: it is left out altogether
+    substitute: (
+        Float[Tensor, " e"] | None
+    )  # what stands for an absent token; None: it is left out altogether
     substitute_name: str
     filler: Float[Tensor, " e"]  # the substitute where a vector is needed
     signed: bool = True  # whether scores have signs
@@ -158,7 +192,9 @@ class AttributionTask:
         return plan(self.engine.lens, len(self.prompt), len(self.target.steps), grad=grad)
 
     def game(self, substitute: Float[Tensor, " e"] | None) -> Coalitions:
-        return Coalitions(self.engine, self.embeds, self.units, self.target, substitute, self.plan())
+        return Coalitions(
+            self.engine, self.embeds, self.units, self.target, substitute, self.plan()
+        )
 
     def of_tokens(self, scores: Scores, completeness: Completeness | None = None) -> AttributionMap:
         return AttributionMap(scores, gathered(scores, self.units), completeness)
@@ -171,7 +207,9 @@ class AttributionTask:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodWords:
-    """What a method says of itself: title, what a token's score is, its formula, cost, and where it was published."""
+    """What a method says of itself: title, what a token's score is, its formula, cost, and where it
+    was published.
+    """
 
     title: str
     sentence: str
@@ -195,14 +233,18 @@ class AttributionMethod(Settings, Named):
     """
 
     words: ClassVar[MethodWords]  # they travel in the result
-    substitutes: ClassVar[bool] = False  # whether it asks what stands for an absent token (`--substitute`)
+    substitutes: ClassVar[bool] = (
+        False  # whether it asks what stands for an absent token (`--substitute`)
+    )
     local: ClassVar[bool] = False  # whether it asks for the slope at the prompt itself
 
     def explain(self, task: AttributionTask) -> AttributionMap:
         raise NotImplementedError
 
 
-METHODS: Registry[type[AttributionMethod]] = Registry("attribution method", "headscan.attribution.method")
+METHODS: Registry[type[AttributionMethod]] = Registry(
+    "attribution method", "headscan.attribution.method"
+)
 """Name -> method."""
 
 
@@ -214,24 +256,30 @@ class GradientXInput(AttributionMethod):
     """The slope of the target along each token's embedding: one forward and one backward pass."""
 
     words = MethodWords(
-        title="Gradient × input", sentence="The slope of the target along the token's embedding.",
+        title="Gradient × input",
+        sentence="The slope of the target along the token's embedding.",
         formula="Σ_k (∂f/∂x_tk) x_tk; without signs, Σ_k |∂f/∂x_tk| |x_tk|",
         cost="one forward pass, and one backward pass a prediction",
         source="Shrikumar, Greenside, Kundaje 2017, Learning important features",
-    )  # fmt: skip
+    )
     local = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        return task.of_tokens(gradient_x_input(task.engine, task.embeds, task.target, signed=task.signed))
+        return task.of_tokens(
+            gradient_x_input(task.engine, task.embeds, task.target, signed=task.signed)
+        )
 
 
 @METHODS.register("integrated-gradients")
 class IntegratedGradients(AttributionMethod):
-    """The slope averaged on the way from the substitute to the prompt; scores sum to the change of the target."""
+    """The slope averaged on the way from the substitute to the prompt; scores sum to the change of
+    the target.
+    """
 
     words = MethodWords(
         title="Integrated gradients",
-        sentence="The slope averaged on the straight way from the substitute to the token; the scores sum to the change.",
+        sentence="The slope averaged on the straight way from the substitute to the token; the "
+        "scores sum to the change.",
         formula="Σ_k (x − x′)_tk ∫₀¹ ∂f/∂x_tk (x′ + α (x − x′)) dα",
         cost="as many forward and backward passes as completeness takes",
         source="Sundararajan, Taly, Yan 2017, Axiomatic attribution for deep networks",
@@ -239,27 +287,38 @@ class IntegratedGradients(AttributionMethod):
     substitutes = True
 
     steps: Annotated[
-        int | None, Option("Nodes of integrated gradients. Default: as many as completeness to 0.2 % takes.", low=1)
+        int | None,
+        Option(
+            "Nodes of integrated gradients. Default: as many as completeness to 0.2 % takes.", low=1
+        ),
     ] = None
 
     def explain(self, task: AttributionTask) -> AttributionMap:
         scores, completeness = integrated_gradients(
-            task.engine, task.embeds, task.filler, task.target, steps=self.steps, rows=task.plan(grad=True).rows,
+            task.engine,
+            task.embeds,
+            task.filler,
+            task.target,
+            steps=self.steps,
+            rows=task.plan(grad=True).rows,
             signed=task.signed,
-        )  # fmt: skip
+        )
         return task.of_tokens(scores, completeness)
 
 
 @METHODS.register("occlusion")
 class Occlusion(AttributionMethod):
-    """The target with each token (or unit) less the target with a substitute in its place, or (`remove`) without it."""
+    """The target with each token (or unit) less the target with a substitute in its place, or
+    (`remove`) without it.
+    """
 
     words = MethodWords(
-        title="Occlusion", sentence="The target with the token less the target with a substitute in its place.",
+        title="Occlusion",
+        sentence="The target with the token less the target with a substitute in its place.",
         formula="f(x) − f(x with x_i replaced); of all logits, their L1 distance",
         cost="one row a unit, batched behind the shared prefix",
         source="Zeiler, Fergus 2014, Visualizing and understanding convolutional networks",
-    )  # fmt: skip
+    )
     substitutes = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
@@ -274,16 +333,22 @@ class Combined(AttributionMethod):
 
     words = MethodWords(
         title="Gradient × input and occlusion",
-        sentence="The mean of gradient × input and occlusion, each divided by its largest size in the prediction.",
-        formula="½ (g / max|g| + o / max|o|)", cost="both", source="Badger, Language Modeling and Discrete Encodings",
-    )  # fmt: skip
+        sentence="The mean of gradient × input and occlusion, each divided by its largest size "
+        "in the prediction.",
+        formula="½ (g / max|g| + o / max|o|)",
+        cost="both",
+        source="Badger, Language Modeling and Discrete Encodings",
+    )
     substitutes = True
     local = True
 
     def explain(self, task: AttributionTask) -> AttributionMap:
-        slope, change = GradientXInput().explain(task), Occlusion().explain(task)
+        slope = GradientXInput().explain(task)
+        change = Occlusion().explain(task)
         tokens = _normalised(slope.tokens) + _normalised(change.tokens)
-        return AttributionMap(tokens / 2, (_normalised(slope.units) + _normalised(change.units)) / 2)
+        return AttributionMap(
+            tokens / 2, (_normalised(slope.units) + _normalised(change.units)) / 2
+        )
 
 
 def _normalised(scores: Scores) -> Scores:

@@ -1,4 +1,6 @@
-"""`attribute`: from a model and a prompt to maps of which tokens the prediction rests on, and the result that holds them."""
+"""`attribute`: from a model and a prompt to maps of which tokens the prediction rests on, and the
+result that holds them.
+"""
 
 import time
 from collections.abc import Sequence
@@ -12,14 +14,53 @@ import torch
 from headscan.attribution.engine import Engine
 from headscan.attribution.faithfulness import Faithfulness, faithfulness
 from headscan.attribution.gradients import Completeness
-from headscan.attribution.method import METHODS, AttributionMap, AttributionMethod, AttributionTask, MethodWords
-from headscan.attribution.steps import asks_for_sentence, check, check_slopes, find_steps, methods_of, sentence_target
-from headscan.attribution.target import AttributionTarget, TargetKind, UnitKind, find_units, kind_of, substitute_vector
+from headscan.attribution.method import (
+    METHODS,
+    AttributionMap,
+    AttributionMethod,
+    AttributionTask,
+    MethodWords,
+)
+from headscan.attribution.steps import (
+    asks_for_sentence,
+    check,
+    check_slopes,
+    find_steps,
+    methods_of,
+    sentence_target,
+)
+from headscan.attribution.target import (
+    AttributionTarget,
+    TargetKind,
+    UnitKind,
+    find_units,
+    kind_of,
+    substitute_vector,
+)
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
-from headscan.run import BadInput, DataFrame, Finding, Given, Result, dataframe, options_of, running, verb
-from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
+from headscan.run import (
+    BadInput,
+    DataFrame,
+    Finding,
+    Given,
+    Result,
+    dataframe,
+    options_of,
+    running,
+    verb,
+)
+from headscan.run.settings import (
+    Baseline,
+    CommandLine,
+    Ignore,
+    Option,
+    Out,
+    Progressing,
+    Resume,
+    Seed,
+)
 from headscan.text.prompts import PromptLike, display, read_prompt
 
 
@@ -49,8 +90,10 @@ class ScoredSpan:
 
 @dataclass(frozen=True)
 class AttributionOf:
-    """What is explained: a kind of number, in words, and the tokens whose prediction it is of (of a sentence vector none);
-    and the number on which faithfulness is judged, in a word: their probability, or the cosine of sentence vectors."""
+    """What is explained: a kind of number, in words, and the tokens whose prediction it is of (of a
+    sentence vector none); and the number on which faithfulness is judged, in a word: their
+    probability, or the cosine of sentence vectors.
+    """
 
     kind: str
     sentence: str
@@ -75,9 +118,11 @@ class ExplainedStep:
 
 @dataclass(frozen=True)
 class MapRecord:
-    """One method's map, but for its scores, which are in `arrays`; see `AttributionMap` for the numbers.
+    """One method's map, but for its scores, which are in `arrays`; see `AttributionMap` for the
+    numbers.
 
-    `parameters` are the method's own, `words` what it says of itself, `faithfulness` None where it was not asked for.
+    `parameters` are the method's own, `words` what it says of itself, `faithfulness` None where it
+    was not asked for.
     """
 
     method: str
@@ -90,7 +135,9 @@ class MapRecord:
 
 @dataclass(frozen=True)
 class AttributionCost:
-    """How the model was run: whether rows share the prompt's keys and values, and how many tokens passed it in all."""
+    """How the model was run: whether rows share the prompt's keys and values, and how many tokens
+    passed it in all.
+    """
 
     shared_prefix: bool
     tokens_computed: int
@@ -100,7 +147,9 @@ class AttributionCost:
 class AttributeResult(Result):
     """Which tokens of a prompt a prediction rests on.
 
-    `arrays` holds `scores/METHOD` [S, T], one score a prediction and token, and `units/METHOD` [S, n]."""
+    `arrays` holds `scores/METHOD` [S, T], one score a prediction and token, and `units/METHOD` [S,
+    n].
+    """
 
     kind: ClassVar[str] = "attribute"
     prompt: str  # its text
@@ -124,7 +173,9 @@ class AttributeResult(Result):
         kind = "units" if units else "scores"
         names: dict[str, Any] = {"token": self.tokens, "id": self.ids}
         names = {"unit": [span.text for span in self.spans]} if units else names
-        return dataframe(names | {one.method: self.arrays[f"{kind}/{one.method}"].mean(0) for one in self.maps})
+        return dataframe(
+            names | {one.method: self.arrays[f"{kind}/{one.method}"].mean(0) for one in self.maps}
+        )
 
 
 # ---- The predictions that were explained, as they stand in a result.
@@ -132,23 +183,39 @@ class AttributeResult(Result):
 
 def explained(task: AttributionTask, scored: AttributionMap) -> list[ExplainedStep]:
     """Each prediction with its probability, the likeliest tokens there, and its scores."""
-    lens, target = task.engine.lens, task.target
+    lens = task.engine.lens
+    target = task.target
     with torch.no_grad():
         logits = task.engine.logits(task.embeds[None], target.positions)[0].float()
         values = target.value(logits[None])[0].tolist()
         probabilities = logits.softmax(-1)
     steps = []
     for k, step in enumerate(target.steps):
-        token, against, probability, likely = "the sentence vector", None, None, []
+        token = "the sentence vector"
+        against = None
+        probability = None
+        likely = []
         if step.token is not None:
-            token, probability = display(lens.tokenizer, step.token), float(probabilities[k, step.token])
+            token, probability = (
+                display(lens.tokenizer, step.token),
+                float(probabilities[k, step.token]),
+            )
             top = probabilities[k].topk(min(5, probabilities.shape[-1]))
-            names = zip(top.indices.tolist(), display(lens.tokenizer, top.indices.tolist()), strict=True)
-            likely = [LikelyToken(i, name, p) for (i, name), p in zip(names, top.values.tolist(), strict=True)]
+            names = zip(
+                top.indices.tolist(), display(lens.tokenizer, top.indices.tolist()), strict=True
+            )
+            likely = [
+                LikelyToken(i, name, p)
+                for (i, name), p in zip(names, top.values.tolist(), strict=True)
+            ]
         if step.against is not None:
             against = NamedToken(step.against, display(lens.tokenizer, step.against))
         scores = scored.tokens[k].tolist()
-        steps.append(ExplainedStep(step.position, step.token, token, against, values[k], probability, likely, scores))
+        steps.append(
+            ExplainedStep(
+                step.position, step.token, token, against, values[k], probability, likely, scores
+            )
+        )
     return steps
 
 
@@ -163,28 +230,58 @@ GAP = 0.01
 def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
     """Codes, of each map that was checked against random orders at 95 %.
 
-    FAITHFUL: replacing what it ranks highest lowers more (`Faithfulness.gain`), and putting it back first is not worse.
-    UNFAITHFUL: neither gains a tenth of what random orders leave. UNDECIDED: all others. And INCOMPLETE.
+    FAITHFUL: replacing what it ranks highest lowers more (`Faithfulness.gain`), and putting it back
+        first is not worse.
+    UNFAITHFUL: neither gains a tenth of what random orders leave. UNDECIDED: all others. And
+        INCOMPLETE.
     """
     found = []
     level: Literal["alert", "notice", "good"]
     for one in maps:
         if (trust := one.faithfulness) is not None:
-            own, null = trust.deletion.area, trust.random.deletion
-            out, back = ((ends or (-1.0, 1.0)) for ends in (trust.gain_interval, trust.insertion_gain_interval))
-            text = f"replacing what it ranks highest leaves a mean {judged} of {own:.2g}, random orders {null:.2g}"
-            text += f"; putting it back first gives {trust.insertion.area:.2g}, random orders {trust.random.insertion:.2g}."
+            own = trust.deletion.area
+            null = trust.random.deletion
+            out, back = (
+                (ends or (-1.0, 1.0))
+                for ends in (trust.gain_interval, trust.insertion_gain_interval)
+            )
+            text = (
+                f"replacing what it ranks highest leaves a mean {judged} of {own:.2g}, "
+                f"random orders {null:.2g}"
+            )
+            text += (
+                f"; putting it back first gives {trust.insertion.area:.2g}, random orders "
+                f"{trust.random.insertion:.2g}."
+            )
             if out[0] > 0 and back[1] >= 0:
-                code, level, said = "FAITHFUL", "good", "is more faithful than random orders"
+                code = "FAITHFUL"
+                level = "good"
+                said = "is more faithful than random orders"
             elif out[0] > 0:
-                code, level, said = "UNDECIDED", "notice", "is more faithful than random orders by deletion and less by insertion"
+                code = "UNDECIDED"
+                level = "notice"
+                said = "is more faithful than random orders by deletion and less by insertion"
             elif max(out[1], back[1]) < MARGIN * abs(null):
-                code, level, said = "UNFAITHFUL", "alert", "is not more faithful than random orders"
+                code = "UNFAITHFUL"
+                level = "alert"
+                said = "is not more faithful than random orders"
             else:
-                code, level, said = "UNDECIDED", "notice", "could not be distinguished from random orders"
-            found.append(Finding(code=code, level=level, sentence=f"The map by {one.method} {said}: {text}", value=own - null))
+                code = "UNDECIDED"
+                level = "notice"
+                said = "could not be distinguished from random orders"
+            found.append(
+                Finding(
+                    code=code,
+                    level=level,
+                    sentence=f"The map by {one.method} {said}: {text}",
+                    value=own - null,
+                )
+            )
         if one.completeness is not None and (gap := max(one.completeness.relative_gap)) > GAP:
-            text = f"The scores of {one.method} miss the sum that they should have by {100 * gap:.2g} %."
+            text = (
+                f"The scores of {one.method} miss the sum that they should have by "
+                f"{100 * gap:.2g} %."
+            )
             found.append(Finding(code="INCOMPLETE", level="alert", sentence=text, value=gap))
     return found
 
@@ -194,48 +291,84 @@ def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
 
 @verb("attribute")
 def attribute(
-    model: ModelLike, prompt: Annotated[PromptLike, Option("The prompt; - reads it from standard input.", content=True)],
+    model: ModelLike,
+    prompt: Annotated[
+        PromptLike, Option("The prompt; - reads it from standard input.", content=True)
+    ],
     *,
-    method: Annotated[str | AttributionMethod | Sequence[str | AttributionMethod] | None, Option(
-        "Methods, comma-separated (the first colours the page), or all. Default: gradient-x-input; occlusion for a sentence "
-        "vector compared with itself.", choices=METHODS,
-    )] = None,
-    target: Annotated[TargetKind, Option(
-        "What is explained: next or logit (the token's), contrast, logprob (nats), all logits; "
-        "sentence, the cosine of the sentence vector (next, of encoders without a head)."
-    )] = "next",
-    token: Annotated[str | int | None, Option(
-        "The token to explain: its text or #ID. Default: the model's prediction."
-    )] = None,
-    against: Annotated[str | int | None, Option(
-        "Token to contrast with: its text or #ID; for a sentence vector, another text to compare with."
-    )] = None,
+    method: Annotated[
+        str | AttributionMethod | Sequence[str | AttributionMethod] | None,
+        Option(
+            "Methods, comma-separated (the first colours the page), or all. Default: "
+            "gradient-x-input; occlusion for a sentence "
+            "vector compared with itself.",
+            choices=METHODS,
+        ),
+    ] = None,
+    target: Annotated[
+        TargetKind,
+        Option(
+            "What is explained: next or logit (the token's), contrast, logprob (nats), all logits; "
+            "sentence, the cosine of the sentence vector (next, of encoders without a head)."
+        ),
+    ] = "next",
+    token: Annotated[
+        str | int | None,
+        Option("The token to explain: its text or #ID. Default: the model's prediction."),
+    ] = None,
+    against: Annotated[
+        str | int | None,
+        Option(
+            "Token to contrast with: its text or #ID; for a sentence vector, another text to "
+            "compare with."
+        ),
+    ] = None,
     continuation: Annotated[str | None, Option("Explain every token of this continuation.")] = None,
-    generate: Annotated[int | None, Option("Explain every token of a greedy continuation of this many tokens.", low=1)] = None,
-    substitute: Annotated[str | int, Option(
-        "Substitute for a removed token: auto, mask, pad, eos, bos, unk, mean, zero, remove, or a token (text or #ID)."
-    )] = "auto",
+    generate: Annotated[
+        int | None,
+        Option("Explain every token of a greedy continuation of this many tokens.", low=1),
+    ] = None,
+    substitute: Annotated[
+        str | int,
+        Option(
+            "Substitute for a removed token: auto, mask, pad, eos, bos, unk, mean, zero, remove, "
+            "or a token (text or #ID)."
+        ),
+    ] = "auto",
     units: Annotated[UnitKind, Option("Unit that gets one score.")] = "token",
     signed: Annotated[bool, Option("Signed scores; otherwise their absolute values.")] = True,
     chat: Annotated[bool, Option("Put the prompt into the model's chat template.")] = False,
-    faithfulness: Annotated[bool, Option("Measure how faithful each map is, by deletion and insertion curves.")] = True,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
-    ignore: Ignore = None, baseline: Baseline = None,
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
-) -> AttributeResult:  # fmt: skip
-    """Colour a prompt by the tokens that its prediction depends on, and measure how faithful the map is.
+    faithfulness: Annotated[
+        bool, Option("Measure how faithful each map is, by deletion and insertion curves.")
+    ] = True,
+    tokenizer: TokenizerName = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    ignore: Ignore = None,
+    baseline: Baseline = None,
+    out: Out = None,
+    resume: Resume = False,
+    seed: Seed = 0,
+    progress: Progressing = None,
+    command: CommandLine = None,
+) -> AttributeResult:
+    """Colour a prompt by the tokens that its prediction depends on, and measure how faithful the
+    map is.
 
-    Causal models predict what follows the prompt, masked models what stands at their mask tokens. Of encoders without a
-    head, and where it is asked for, the sentence vector is explained: `headscan.attribution.steps`.
+    Causal models predict what follows the prompt, masked models what stands at their mask tokens.
+    Of encoders without a head, and where it is asked for, the sentence vector is explained:
+    `headscan.attribution.steps`.
 
     Args:
         model: a name, a folder, a live model or a `Lens`.
-        prompt: a text, token ids (a list, tensor or array), or a chat as a list of {"role", "content"}.
-        method: one of `headscan.attribution.METHODS` by name or as an object with its own parameters, or several; the
-            first is the one that `scores` holds.
+        prompt: a text, token ids (a list, tensor or array), or a chat as a list of {"role",
+            "content"}.
+        method: one of `headscan.attribution.METHODS` by name or as an object with its own
+            parameters, or several; the first is the one that `scores` holds.
 
-    Raises BadInput: an empty prompt, a single token, one longer than the context, a target that is no single token, an option
-    that no method uses, a model without an output layer or without gradients.
+    Raises BadInput: an empty prompt, a single token, one longer than the context, a target that is
+    no single token, an option that no method uses, a model without an output layer or without
+    gradients.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
@@ -259,33 +392,60 @@ def attribute(
         run.progress(f"attribution · {method.name}", done, len(methods), "methods")
         scored[method.name] = run.unit(method.name, ScoredMap, partial(score, method, task, asked))
     run.progress("attribution", len(methods), len(methods), "methods")
-    maps = {name: AttributionMap(np.array(item.tokens), np.array(item.units)) for name, item in scored.items()}
+    maps = {
+        name: AttributionMap(np.array(item.tokens), np.array(item.units))
+        for name, item in scored.items()
+    }
     records = [item.record for item in scored.values()]
     first = maps[methods[0].name]
     steps = explained(task, first)
-    prompt, goal = task.prompt, task.target
-    cost = AttributionCost(any(item.packs for item in scored.values()), base + sum(item.computed for item in scored.values()))
+    prompt = task.prompt
+    goal = task.target
+    cost = AttributionCost(
+        any(item.packs for item in scored.values()),
+        base + sum(item.computed for item in scored.values()),
+    )
     values = zip(task.units, first.units.mean(0).tolist(), strict=True)
-    words, ids = [step.token for step in steps], [step.id for step in steps if step.id is not None]
+    words = [step.token for step in steps]
+    ids = [step.id for step in steps if step.id is not None]
     return AttributeResult(
-        prompt=prompt.text, tokens=list(prompt.tokens), ids=list(prompt.ids), special=list(prompt.special),
-        roles=list(prompt.roles), spans=[ScoredSpan(unit.text, list(unit.tokens), value) for unit, value in values],
-        units=asked["units"], scores=first.tokens.mean(0).tolist(), method=methods[0].name, signed=asked["signed"],
-        substitute=task.substitute_name, target=AttributionOf(goal.kind, goal.sentence, words, ids, goal.judged),
-        steps=steps, maps=records, faithfulness=records[0].faithfulness,
-        cost=cost, findings=findings(records, goal.judged),
-        protocol=run.protocol(device=str(lens.device), dtype=str(task.embeds.dtype).removeprefix("torch.")), models=[record],
+        prompt=prompt.text,
+        tokens=list(prompt.tokens),
+        ids=list(prompt.ids),
+        special=list(prompt.special),
+        roles=list(prompt.roles),
+        spans=[ScoredSpan(unit.text, list(unit.tokens), value) for unit, value in values],
+        units=asked["units"],
+        scores=first.tokens.mean(0).tolist(),
+        method=methods[0].name,
+        signed=asked["signed"],
+        substitute=task.substitute_name,
+        target=AttributionOf(goal.kind, goal.sentence, words, ids, goal.judged),
+        steps=steps,
+        maps=records,
+        faithfulness=records[0].faithfulness,
+        cost=cost,
+        findings=findings(records, goal.judged),
+        protocol=run.protocol(
+            device=str(lens.device), dtype=str(task.embeds.dtype).removeprefix("torch.")
+        ),
+        models=[record],
         arrays={f"scores/{name}": item.tokens.astype(np.float32) for name, item in maps.items()}
         | {f"units/{name}": item.units.astype(np.float32) for name, item in maps.items()},
-    )  # fmt: skip
+    )
 
 
 def read_task(lens: Lens, asked: Given, *, sentence: bool = False) -> AttributionTask:
-    """The prompt, its predictions (or sentence vector) and the substitute's embedding, as the methods need them."""
+    """The prompt, its predictions (or sentence vector) and the substitute's embedding, as the
+    methods need them.
+    """
     engine = Engine(lens, sentence=sentence)
     prompt = read_prompt(asked["prompt"], lens.tokenizer, lens.limits, chat=asked["chat"])
     if len(prompt) < 2:
-        nothing = f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to share the prediction between"
+        nothing = (
+            f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to "
+            "share the prediction between"
+        )
         raise BadInput(f"{nothing}; give at least two tokens.")
     if sentence:
         target = sentence_target(engine, prompt.ids, asked)
@@ -297,9 +457,17 @@ def read_task(lens: Lens, asked: Given, *, sentence: bool = False) -> Attributio
     filler = substitute if substitute is not None else substitute_vector(engine, "auto")[0]
     assert filler is not None
     return AttributionTask(
-        engine, prompt, embeds, target,
-        find_units(prompt, asked["units"]), substitute, name, filler, asked["signed"], asked["seed"],
-    )  # fmt: skip
+        engine,
+        prompt,
+        embeds,
+        target,
+        find_units(prompt, asked["units"]),
+        substitute,
+        name,
+        filler,
+        asked["signed"],
+        asked["seed"],
+    )
 
 
 @dataclass(frozen=True)
@@ -314,11 +482,19 @@ class ScoredMap:
 
 
 def score(method: AttributionMethod, task: AttributionTask, asked: Given) -> ScoredMap:
-    start, before, engine = time.perf_counter(), task.engine.tokens_computed, task.engine
+    start = time.perf_counter()
+    before = task.engine.tokens_computed
+    engine = task.engine
     engine.packed = None  # each method costs the same, whatever came before it
     scores = method.explain(task)
     seconds = round(time.perf_counter() - start, 4)
     parameters = {field.name: getattr(method, field.name) for field in options_of(type(method))}
     trust = faithfulness(task, scores) if asked["faithfulness"] else None
     record = MapRecord(method.name, parameters, method.words, seconds, trust, scores.completeness)
-    return ScoredMap(scores.tokens.tolist(), scores.units.tolist(), record, engine.packs, engine.tokens_computed - before)
+    return ScoredMap(
+        scores.tokens.tolist(),
+        scores.units.tolist(),
+        record,
+        engine.packs,
+        engine.tokens_computed - before,
+    )

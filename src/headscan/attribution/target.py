@@ -1,4 +1,6 @@
-"""Targets: the one number of a prediction that is explained; units of the prompt; what stands for an absent token."""
+"""Targets: the one number of a prediction that is explained; units of the prompt; what stands for
+an absent token.
+"""
 
 import re
 from collections.abc import Sequence
@@ -25,14 +27,18 @@ KINDS = {
     "logit": "the logit of the token",
     "contrast": "the logit of the token minus that of another: why this one and not that",
     "logprob": "the logarithm of the token's probability, in nats",
-    "sentence": "the cosine of the sentence vector with that of the whole prompt, or of another text",
-    "all": "all logits at once: their sum for gradients, their L1 distance from the original for occlusion",
+    "sentence": "the cosine of the sentence vector with that of the whole prompt, or of another "
+    "text",
+    "all": "all logits at once: their sum for gradients, their L1 distance from the original for "
+    "occlusion",
 }
 
 
 @dataclass(frozen=True)
 class TargetStep:
-    """One prediction: read at output `position`, of token `token` (None: a sentence vector), perhaps against another token."""
+    """One prediction: read at output `position`, of token `token` (None: a sentence vector),
+    perhaps against another token.
+    """
 
     position: int
     token: int | None
@@ -43,8 +49,9 @@ class TargetStep:
 class AttributionTarget:
     """What is explained: a kind of number, at one or more predictions.
 
-    `value` maps logits [B, P, V] (P = the number of steps, in their order) to [B, P], in float32 or wider. A sentence vector
-    is one step; its value is the cosine of the vectors [B, 1, d] with `reference`.
+    `value` maps logits [B, P, V] (P = the number of steps, in their order) to [B, P], in float32 or
+    wider. A sentence vector is one step; its value is the cosine of the vectors [B, 1, d] with
+    `reference`.
 
     >>> target = AttributionTarget("contrast", (TargetStep(3, token=0, against=2),))
     >>> target.value(torch.tensor([[[5.0, 0.0, 1.0]]]))
@@ -53,9 +60,12 @@ class AttributionTarget:
 
     kind: str
     steps: tuple[TargetStep, ...]
-    reference: Float[Tensor, " d"] | None = None  # the sentence vector of the whole prompt, or of another text
+    reference: Float[Tensor, " d"] | None = (
+        None  # the sentence vector of the whole prompt, or of another text
+    )
     sentence: str = ""  # what is explained, in words; by default those of the kind
-    flat: bool = False  # whether there is no slope at the prompt: a cosine with its own vector is at its largest, 1
+    # whether there is no slope at the prompt: a cosine with its own vector is at its largest, 1
+    flat: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sentence", self.sentence or KINDS.get(self.kind, ""))
@@ -64,14 +74,22 @@ class AttributionTarget:
     def positions(self) -> list[int]:
         return [step.position for step in self.steps]
 
-    def value(self, logits: Float[Tensor, "B P V"], original: Float[Tensor, "P V"] | None = None) -> Float[Tensor, "B P"]:
-        """The number that is explained. With `original` [P, V], the logits of the whole prompt, "all" is minus the L1 distance
-        from them; without it, the sum of the logits, which has a gradient there."""
+    def value(
+        self, logits: Float[Tensor, "B P V"], original: Float[Tensor, "P V"] | None = None
+    ) -> Float[Tensor, "B P"]:
+        """The number that is explained. With `original` [P, V], the logits of the whole prompt,
+        "all" is minus the L1 distance from them; without it, the sum of the logits, which has a
+        gradient there.
+        """
         logits = logits if logits.dtype == torch.float64 else logits.float()
         if self.reference is not None:
             return F.cosine_similarity(logits, self.reference.to(logits), dim=-1)
         if self.kind == "all":
-            return logits.sum(-1) if original is None else -(logits - original.to(logits)).abs().sum(-1)
+            return (
+                logits.sum(-1)
+                if original is None
+                else -(logits - original.to(logits)).abs().sum(-1)
+            )
         chosen = self._gather(logits.log_softmax(-1) if self.kind == "logprob" else logits, "token")
         return chosen - self._gather(logits, "against") if self.kind == "contrast" else chosen
 
@@ -97,27 +115,46 @@ def kind_of(name: str, against: str | int | None) -> str:
     if kind == "contrast" and against is None:
         raise BadInput("A contrast needs the other token, too: --against TOKEN.")
     if against is not None and kind not in ("logit", "contrast", "sentence"):
-        raise BadInput(f"A contrast is between two logits: it cannot be put against a token with the target '{kind}'.")
+        raise BadInput(
+            "A contrast is between two logits: it cannot be put against a token with the target "
+            f"'{kind}'."
+        )
     return "contrast" if against is not None and kind == "logit" else kind
 
 
 def one_token(lens: Lens, word: str | int) -> int:
-    """The id of a token given as an id, as "#ID", or as its text; BadInput for a text of several tokens, or of none."""
+    """The id of a token given as an id, as "#ID", or as its text; BadInput for a text of several
+    tokens, or of none.
+    """
     if isinstance(word, str) and word[:1] == "#" and word[1:].isdigit():
         word = int(word[1:])
     if isinstance(word, int):
         if not 0 <= word < lens.vocabulary_size:
-            raise BadInput(f"Token id {word} is not in the vocabulary of '{lens.name}' (0 to {lens.vocabulary_size - 1}).")
+            raise BadInput(
+                f"Token id {word} is not in the vocabulary of '{lens.name}' (0 to "
+                f"{lens.vocabulary_size - 1})."
+            )
         return word
     tokenizer = lens.require_tokenizer()
     ids = list(tokenizer.encode(word, add_special_tokens=False))
-    whole = tokenizer.convert_tokens_to_ids(word) if hasattr(tokenizer, "convert_tokens_to_ids") else None
-    if len(ids) != 1 and isinstance(whole, int) and whole != getattr(tokenizer, "unk_token_id", None):
+    whole = (
+        tokenizer.convert_tokens_to_ids(word)
+        if hasattr(tokenizer, "convert_tokens_to_ids")
+        else None
+    )
+    if (
+        len(ids) != 1
+        and isinstance(whole, int)
+        and whole != getattr(tokenizer, "unk_token_id", None)
+    ):
         ids = [whole]
     if len(ids) != 1:
-        pieces = " ".join(f"{piece} (#{i})" for i, piece in zip(ids, display(tokenizer, ids), strict=True))
+        pieces = " ".join(
+            f"{piece} (#{i})" for i, piece in zip(ids, display(tokenizer, ids), strict=True)
+        )
         raise BadInput(
-            f"The target '{word}' must be one token, but it is {len(ids)}{': ' + pieces if ids else ''}; "
+            f"The target '{word}' must be one token, but it is "
+            f"{len(ids)}{': ' + pieces if ids else ''}; "
             "choose one of them by #ID, or give a whole continuation."
         )
     return int(ids[0])
@@ -139,19 +176,27 @@ class Unit:
 
 
 def find_units(prompt: Prompt, units: UnitKind = "token") -> list[Unit]:
-    """Cut a prompt into tokens, words (letters and digits together, signs together) or sentences; each token is in one unit."""
+    """Cut a prompt into tokens, words (letters and digits together, signs together) or sentences;
+    each token is in one unit.
+    """
     owner: list[int | None] = [None] * len(prompt)
     if units != "token":
-        starts = [match.start() for match in (WORD if units == "word" else SENTENCE).finditer(prompt.text)]
+        starts = [
+            match.start() for match in (WORD if units == "word" else SENTENCE).finditer(prompt.text)
+        ]
         owner = [_piece(prompt, index, starts) for index in range(len(prompt))]
     # A token of no piece is a group by itself: no other has its negative index.
-    own = groupby(range(len(prompt)), lambda index: -1 - index if owner[index] is None else owner[index])
+    own = groupby(
+        range(len(prompt)), lambda index: -1 - index if owner[index] is None else owner[index]
+    )
     groups = [tuple(group) for _, group in own]
     return [Unit(group, "".join(prompt.tokens[i] for i in group)) for group in groups]
 
 
 def _piece(prompt: Prompt, index: int, starts: list[int]) -> int | None:
-    """The piece that holds the token's first visible character; None for a special token, which stands alone."""
+    """The piece that holds the token's first visible character; None for a special token, which
+    stands alone.
+    """
     first, last = prompt.offsets[index]
     if prompt.special[index] or last <= first:
         return None
@@ -163,7 +208,8 @@ def _piece(prompt: Prompt, index: int, starts: list[int]) -> int | None:
 
 
 def spread(values: Scores, units: Sequence[Unit], length: int) -> Scores:
-    """Scores of units [S, n] spread evenly over their tokens [S, length], so that sums stay what they were.
+    """Scores of units [S, n] spread evenly over their tokens [S, length], so that sums stay what
+    they were.
 
     >>> spread(np.array([[2.0, 6.0]]), [Unit((0,), "a"), Unit((1, 2), "bc")], 3)
     array([[2., 3., 3.]])
@@ -181,17 +227,24 @@ def gathered(scores: Scores, units: Sequence[Unit]) -> Scores:
 def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None, str]:
     """The embedding [e] that stands for an absent token, and its name; None for removal.
 
-    `choice` is "auto" (the tokenizer's mask, padding, end-of-text or unknown token, the first there is; else "mean"), "mask",
-    "pad", "eos", "bos", "unk", "mean" (of the embedding table), "zero", "remove", or a token, as its text, its id or "#ID".
+    `choice` is "auto" (the tokenizer's mask, padding, end-of-text or unknown token, the first there
+    is; else "mean"), "mask", "pad", "eos", "bos", "unk", "mean" (of the embedding table), "zero",
+    "remove", or a token, as its text, its id or "#ID".
     """
     lens = engine.lens
 
     def special(name: str) -> int | None:
-        token = getattr(engine.model.config if lens.tokenizer is None else lens.tokenizer, f"{name}_token_id", None)
+        token = getattr(
+            engine.model.config if lens.tokenizer is None else lens.tokenizer,
+            f"{name}_token_id",
+            None,
+        )
         return token if isinstance(token, int) and 0 <= token < lens.vocabulary_size else None
 
     if choice == "auto":
-        choice = next((name for name in ("mask", "pad", "eos", "unk") if special(name) is not None), "mean")
+        choice = next(
+            (name for name in ("mask", "pad", "eos", "unk") if special(name) is not None), "mean"
+        )
     if choice == "remove":
         return None, "remove"
     if choice == "zero":
@@ -202,7 +255,10 @@ def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None,
         return (total / lens.vocabulary_size).to(lens.input_embeddings.dtype), "mean"
     if choice in ("mask", "pad", "eos", "bos", "unk"):
         if (token := special(str(choice))) is None:
-            raise BadInput(f"The tokenizer of '{lens.name}' has no {choice} token; use mean, zero, remove or a token.")
+            raise BadInput(
+                f"The tokenizer of '{lens.name}' has no {choice} token; use mean, zero, remove "
+                "or a token."
+            )
     else:
         token = one_token(lens, choice)
     return engine.embed(torch.tensor([token]))[0], str(choice)

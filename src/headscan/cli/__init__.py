@@ -1,4 +1,6 @@
-"""The command line: a table of verbs, each a public function whose options become the command's; plug-ins add verbs."""
+"""The command line: a table of verbs, each a public function whose options become the command's;
+plug-ins add verbs.
+"""
 
 from __future__ import annotations
 
@@ -29,19 +31,28 @@ if TYPE_CHECKING:
 
 __all__ = ["PLUGIN_VERBS", "VERBS", "command_of", "main", "verbs"]
 
-# A verb's function is imported only when the verb is used: `headscan --help` needs no library that computes.
+# A verb's function is imported only when the verb is used: `headscan --help` needs no library that
+# computes.
 VERBS = {
-    "checkup": "Answer the four questions about a model in one run: shape, cause, leak and cure, with findings that have codes.",
-    "scan": "Measure the shape of models' representations on a text, layer by layer: cones, spectra, norms.",
+    "checkup": "Answer the four questions about a model in one run: shape, cause, leak and cure, "
+    "with findings that have codes.",
+    "scan": "Measure the shape of models' representations on a text, layer by layer: cones, "
+    "spectra, norms.",
     "compare": "Measure how similar two models' representations are, layer against layer.",
-    "states": "Write a model's hidden states on a text to a folder, for later or for other programs.",
-    "ntp": "Compute what a text alone predicts of a model's geometry: entropy bound, supports, growing part of the logits.",
+    "states": "Write a model's hidden states on a text to a folder, for later or for other "
+    "programs.",
+    "ntp": "Compute what a text alone predicts of a model's geometry: entropy bound, supports, "
+    "growing part of the logits.",
     "invert": "Recover the text from hidden states, with a certificate.",
-    "privacy": "Bound in bits what leaked states, caches, logits or gradients reveal of a text, and attack them.",
-    "attribute": "Show which tokens of a prompt a prediction depends on, and how reliable that map is.",
+    "privacy": "Bound in bits what leaked states, caches, logits or gradients reveal of a text, "
+    "and attack them.",
+    "attribute": "Show which tokens of a prompt a prediction depends on, and how reliable that "
+    "map is.",
     "flow": "Measure what one token's output knows of another token.",
-    "channel": "Measure how narrow and noisy an output may be and still identify its token: width, noise, capacity.",
-    "weights": "Measure the spectrum of every weight matrix beside a random one's, without a text: ranks, tails, spikes.",
+    "channel": "Measure how narrow and noisy an output may be and still identify its token: "
+    "width, noise, capacity.",
+    "weights": "Measure the spectrum of every weight matrix beside a random one's, without a "
+    "text: ranks, tails, spikes.",
     "train": "Train a language model with or without a prediction head, and watch its shape.",
     "recover": "Give a head to a model that was trained without one.",
     "remedy": "Fit post-processing methods to embeddings, judge them on retrieval, export them.",
@@ -49,14 +60,20 @@ VERBS = {
     "models": "List the models that can be named without a download.",
     "open": "Show the page of a saved result, or a list of the results in a folder.",
 }
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of malloc.h: up to so many bytes stay when they are free, at the top and a block
+# of malloc.h: up to so many bytes stay when they are free, at the top and a block
+M_TRIM_THRESHOLD = -1
+M_MMAP_THRESHOLD = -3
 BARE = ("figures", "models", "open")  # commands that make no result
 PLUGIN_VERBS = "headscan.verbs"
-"""The group of entry points by which an installed package brings verbs: each names a `Command`, or a function under `@verb`."""
+"""The group of entry points by which an installed package brings verbs: each names a `Command`, or
+a function under `@verb`.
+"""
 
 
 def _plugins() -> dict[str, EntryPoint]:
-    return {entry.name: entry for entry in entry_points(group=PLUGIN_VERBS) if entry.name not in VERBS}
+    return {
+        entry.name: entry for entry in entry_points(group=PLUGIN_VERBS) if entry.name not in VERBS
+    }
 
 
 def verbs() -> dict[str, str]:
@@ -65,7 +82,9 @@ def verbs() -> dict[str, str]:
 
 
 def _about(entry: EntryPoint) -> str:
-    """The first line of the docstring of the function that an entry point names, read without importing its module."""
+    """The first line of the docstring of the function that an entry point names, read without
+    importing its module.
+    """
     root, _, rest = entry.module.partition(".")
     spec = find_spec(root)
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
@@ -74,9 +93,14 @@ def _about(entry: EntryPoint) -> str:
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.FunctionDef) and node.name == entry.attr:
                     return (ast.get_docstring(node) or "").partition("\n")[0]
-                if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == entry.attr:
+                if (
+                    isinstance(node, ast.Assign)
+                    and getattr(node.targets[0], "id", "") == entry.attr
+                ):
                     words = node.value.keywords if isinstance(node.value, ast.Call) else []
-                    return "".join(str(ast.literal_eval(word.value)) for word in words if word.arg == "about")
+                    return "".join(
+                        str(ast.literal_eval(word.value)) for word in words if word.arg == "about"
+                    )
     return f"A verb of the plug-in {entry.module}."
 
 
@@ -89,7 +113,9 @@ def command_of(name: str) -> Command:
         return COMMANDS[name]
     plugins = _plugins()
     if name not in plugins:
-        raise BadInput(f"There is no verb {name!r}.{nearest(name, verbs())} `headscan --help` lists the verbs.")
+        raise BadInput(
+            f"There is no verb {name!r}.{nearest(name, verbs())} `headscan --help` lists the verbs."
+        )
     found = plugins[name].load()
     if isinstance(found, Command):
         return found
@@ -125,7 +151,9 @@ def _install_completion() -> None:
 
 
 def _check_text(words: Sequence[str]) -> None:
-    """Say what is wrong with the text before the libraries that compute are imported, which takes seconds."""
+    """Say what is wrong with the text before the libraries that compute are imported, which takes
+    seconds.
+    """
     given = [value for flag, value in pairwise(words) if flag == "--text"]
     given += [word.removeprefix("--text=") for word in words if word.startswith("--text=")]
     if given and words[0] in VERBS and not {"-h", "--help"} & {*words}:
@@ -155,7 +183,9 @@ def run(words: Sequence[str]) -> int:
         app = getattr(import_module("headscan.cli.commands"), f"{name}_app")()
     else:
         app = command_of(name).app(name, verbs().get(name, ""))
-    given = [word for word in words[1:] if word != "--overwrite"]  # read where the folder is chosen (cli/output.py)
+    given = [
+        word for word in words[1:] if word != "--overwrite"
+    ]  # read where the folder is chosen (cli/output.py)
     if given[:1] == ["-"]:  # standard input as the subject: behind the mark that ends the options
         given = [*given[1:], "--", "-"]
     try:
@@ -167,16 +197,31 @@ def run(words: Sequence[str]) -> int:
 
 
 ENVIRONMENT = {
-    errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EIO,
-    errno.EMFILE, errno.ENFILE, errno.ENAMETOOLONG, errno.ELOOP, errno.ECONNRESET,
-}  # fmt: skip
+    errno.ENOSPC,
+    errno.EFBIG,
+    errno.EDQUOT,
+    errno.EROFS,
+    errno.EACCES,
+    errno.EPERM,
+    errno.EISDIR,
+    errno.ENOTDIR,
+    errno.EIO,
+    errno.EMFILE,
+    errno.ENFILE,
+    errno.ENAMETOOLONG,
+    errno.ELOOP,
+    errno.ECONNRESET,
+}
 """What the machine refuses, and no program can mend."""
 
 
 def main() -> NoReturn:
-    """Run the command line: exit 0 when done, 2 on bad input (one sentence), 74 where the machine refused (a full disk), 130 when
-    interrupted, 1 on a fault."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # a polite kill saves its state as Ctrl-C does
+    """Run the command line: exit 0 when done, 2 on bad input (one sentence), 74 where the machine
+    refused (a full disk), 130 when interrupted, 1 on a fault.
+    """
+    signal.signal(
+        signal.SIGTERM, signal.default_int_handler
+    )  # a polite kill saves its state as Ctrl-C does
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
@@ -184,11 +229,17 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
     sys.excepthook = print_fault
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # threads that spin while they wait may double the time of a run
-    with suppress(AttributeError, OSError, TypeError):  # glibc alone: blocks that are given back at once cost a fault a page
+    os.environ.setdefault(
+        "OMP_WAIT_POLICY", "PASSIVE"
+    )  # threads that spin while they wait may double the time of a run
+    with suppress(
+        AttributeError, OSError, TypeError
+    ):  # glibc alone: blocks that are given back at once cost a fault a page
         for parameter, size in ((M_TRIM_THRESHOLD, 2**29), (M_MMAP_THRESHOLD, 2**28)):
             ctypes.CDLL(None).mallopt(parameter, size)
-    gc.set_threshold(100_000, 20, 100)  # imports make objects that stay: look through them less often
+    gc.set_threshold(
+        100_000, 20, 100
+    )  # imports make objects that stay: look through them less often
     with guarded():
         _main(sys.argv[1:])
 

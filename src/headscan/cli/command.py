@@ -1,4 +1,6 @@
-"""A verb's command, made of its options by cyclopts: every option is said once, in the verb's settings."""
+"""A verb's command, made of its options by cyclopts: every option is said once, in the verb's
+settings.
+"""
 
 import gc
 import inspect
@@ -15,13 +17,24 @@ from cyclopts import App, Group, Parameter
 
 import headscan
 from headscan.cli.guard import console
-from headscan.cli.output import command_line, default_folder, finished_before, free_folder, joined, progress_bar, show
+from headscan.cli.output import (
+    command_line,
+    default_folder,
+    finished_before,
+    free_folder,
+    joined,
+    progress_bar,
+    show,
+)
 from headscan.run.findings import new_alarms
 
 DOCS = "https://github.com/headscan/headscan/blob/main/docs/"
-MODEL_HELP = "Hugging Face id, local folder, .gguf file, or an embedded specimen (see `headscan models`)."
+MODEL_HELP = (
+    "Hugging Face id, local folder, .gguf file, or an embedded specimen (see `headscan models`)."
+)
 SOURCE_HELP = (
-    "A model (Hugging Face id, local folder, .gguf file, embedded specimen), which reads --text; or stored states: a file, "
+    "A model (Hugging Face id, local folder, .gguf file, embedded specimen), which reads --text; "
+    "or stored states: a file, "
     "folder or URL (.npy, .npz, .safetensors, .parquet, a datasets folder, ...)."
 )
 GROUPS = {
@@ -30,12 +43,15 @@ GROUPS = {
 }
 # The group of an option by its name, where its Option names none; all others say how.
 PLACED = {
-    "What it examines": "text prompt documents field sites at tokenizer states pairs partners revisions checkpoints "
+    "What it examines": "text prompt documents field sites at tokenizer states pairs partners "
+    "revisions checkpoints "
     "model against damage only start release method objective claims on tasks given",
-    "How much": "max_tokens context windows length limit budget sample draws trials steps batch seeds size candidates "
+    "How much": "max_tokens context windows length limit budget sample draws trials steps batch "
+    "seeds size candidates "
     "max_contexts prefixes groups min_count memory order vocabulary",
     "Where to": "out resume export formats store page contribute json",
-    "Advanced": "engine master processes precision accumulation dtype device seed streaming pool reading",
+    "Advanced": "engine master processes precision accumulation dtype device seed streaming pool "
+    "reading",
 }
 GROUP_OF = {name: group for group, names in PLACED.items() for name in names.split()}
 DRY_RUN = "dry_run"
@@ -43,21 +59,29 @@ DRY_RUN = "dry_run"
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """How a verb is called from the command line. A plug-in names one, or a bare verb, as an entry point of `headscan.verbs`.
+    """How a verb is called from the command line. A plug-in names one, or a bare verb, as an entry
+    point of `headscan.verbs`.
 
     Args:
         verb: gives the public function, which is imported only when the command is used.
-        subject: how the help writes what it is applied to: "MODEL", "MODEL..." (several), "TEXT", "" (nothing).
+        subject: how the help writes what it is applied to: "MODEL", "MODEL..." (several), "TEXT",
+            "" (nothing).
         subject_help: what may stand there.
         example: the arguments of a command that works, without `headscan VERB`.
         docs: the page of docs/ that explains it, or a whole address.
-        about: what it does, in a sentence, for the list of verbs; of a bare verb it is the docstring's first line.
-        arguments: fields of the settings that are written without their names, each with its metavar.
-        before: may do without the verb: given the parsed options, prints something and returns True.
-        estimate: gives the function of the verb's estimates, which takes what the verb takes; --dry-run prints them and stops.
-        after: called with the result and the options when it was shown; what it returns is the exit status.
+        about: what it does, in a sentence, for the list of verbs; of a bare verb it is the
+            docstring's first line.
+        arguments: fields of the settings that are written without their names, each with its
+            metavar.
+        before: may do without the verb: given the parsed options, prints something and returns
+            True.
+        estimate: gives the function of the verb's estimates, which takes what the verb takes;
+            --dry-run prints them and stops.
+        after: called with the result and the options when it was shown; what it returns is the exit
+            status.
         extra: options that only the command line has: name -> (type, help).
-        distributed: under `torchrun` the processes are joined before the verb runs (a Trainer joins them itself).
+        distributed: under `torchrun` the processes are joined before the verb runs (a Trainer joins
+            them itself).
     """
 
     verb: Callable[[], Callable[..., headscan.Result]]
@@ -77,13 +101,23 @@ class Command:
         """The command as an application of cyclopts."""
         lines = [f"**Example:** `headscan {name} {self.example}`"] if self.example else []
         lines += list(self._parameter_lines())
-        lines += [f"**Documentation:** {self.docs if ':' in self.docs else DOCS + self.docs}"] if self.docs else []
+        lines += (
+            [f"**Documentation:** {self.docs if ':' in self.docs else DOCS + self.docs}"]
+            if self.docs
+            else []
+        )
         made = App(
-            name=f"headscan {name}", help=about,
+            name=f"headscan {name}",
+            help=about,
             usage=" ".join(filter(None, ("Usage: headscan", name, self.subject, "[OPTIONS]"))),
-            help_epilogue="\n\n".join(lines), help_format="markdown", version_flags=[], result_action="return_value",
-            suppress_keyboard_interrupt=False, default_parameter=Parameter(negative=()), console=console(),
-        )  # fmt: skip
+            help_epilogue="\n\n".join(lines),
+            help_format="markdown",
+            version_flags=[],
+            result_action="return_value",
+            suppress_keyboard_interrupt=False,
+            default_parameter=Parameter(negative=()),
+            console=console(),
+        )
         made.default(self.function(name))
         made["--help"].show = False
         return made
@@ -100,7 +134,11 @@ class Command:
             as_json = given.pop("json", False)
             dry = self.estimate is not None and given.pop(DRY_RUN, False)
             extra = {key: given.pop(key, None) for key in self.extra}
-            chosen = {key: value for key, value in given.items() if value is not None and value not in ((), [])}
+            chosen = {
+                key: value
+                for key, value in given.items()
+                if value is not None and value not in ((), [])
+            }
             if self.before is not None and self.before(chosen | extra):
                 return 0
             subject = [chosen.pop("subject")] if "subject" in chosen else []
@@ -111,9 +149,12 @@ class Command:
             if dry and self.estimate is not None:
                 print(*self.estimate()(*subject, **chosen), sep="\n")
                 return 0
-            of, resume = subject[0] if subject else None, bool(chosen.get("resume"))
+            of = subject[0] if subject else None
+            resume = bool(chosen.get("resume"))
             if "out" not in chosen:
-                chosen["out"] = free_folder(default_folder(name, *_words(of, chosen, self.arguments)), resume=resume)
+                chosen["out"] = free_folder(
+                    default_folder(name, *_words(of, chosen, self.arguments)), resume=resume
+                )
             if not chosen["out"]:
                 raise headscan.BadInput("--out is empty.")
             chosen["out"] = Path(chosen["out"])
@@ -124,7 +165,9 @@ class Command:
                 return (self.after(before, extra) or 0) if self.after is not None else 0
             with joined(wanted=self.distributed), progress_bar(visible=speaks) as progress:
                 told = {"progress": progress, "command": command_line()}
-                known = {key: value for key, value in told.items() if key in record.signature.parameters}
+                known = {
+                    key: value for key, value in told.items() if key in record.signature.parameters
+                }
                 result = call(*subject, **chosen, **known)
             if speaks:
                 show(result, chosen["out"], as_json=as_json, whole=bool(extra.get("verbose")))
@@ -132,7 +175,9 @@ class Command:
             return status or (3 if given.get("baseline") and new_alarms(result.findings) else 0)
 
         signature = inspect.Signature(list(self._parameters(fields)))
-        run.__name__, run.__annotations__, run.__signature__ = name, {}, signature  # type: ignore[attr-defined]
+        run.__name__ = name  # type: ignore[attr-defined]
+        run.__annotations__ = {}  # type: ignore[attr-defined]
+        run.__signature__ = signature  # type: ignore[attr-defined]
         return run
 
     @property
@@ -147,55 +192,108 @@ class Command:
                 for name, own in option.option.choices.parameters().items():
                     for field in own:
                         default = f" Default: {text}." if (text := _default_text(field)) else ""
-                        rows.setdefault(f"`{field.name}=` {field.option.help}{default}", []).append(name)
+                        rows.setdefault(f"`{field.name}=` {field.option.help}{default}", []).append(
+                            name
+                        )
                 lines = [f"- {', '.join(names)}: {about}" for about, names in rows.items()]
                 if lines:
-                    yield f"**Parameters, written `{option.flag} NAME:KEY=VALUE,...`**\n\n" + "\n".join(lines)
+                    yield (
+                        f"**Parameters, written `{option.flag} NAME:KEY=VALUE,...`**\n\n"
+                        + "\n".join(lines)
+                    )
 
     def _parameters(self, fields: dict[str, Any]) -> Iterable[inspect.Parameter]:
         if self.subject and not self._many:
-            yield _parameter("subject", str, self.subject_help, self.subject, by_place=True, required=True)
+            yield _parameter(
+                "subject", str, self.subject_help, self.subject, by_place=True, required=True
+            )
         for name, metavar in self.arguments.items():
-            kind, help = _plain_type(fields[name]), fields[name].option.help
-            yield _parameter(name, kind, help, metavar, by_place=True, required=fields[name].required)
+            kind = _plain_type(fields[name])
+            help = fields[name].option.help
+            yield _parameter(
+                name, kind, help, metavar, by_place=True, required=fields[name].required
+            )
         if self._many:
-            info = Parameter(name=(self.subject.rstrip("."),), help=self.subject_help, group=GROUPS["What it examines"])
-            yield inspect.Parameter("subjects", inspect.Parameter.VAR_POSITIONAL, annotation=Annotated[str, info])
+            info = Parameter(
+                name=(self.subject.rstrip("."),),
+                help=self.subject_help,
+                group=GROUPS["What it examines"],
+            )
+            yield inspect.Parameter(
+                "subjects", inspect.Parameter.VAR_POSITIONAL, annotation=Annotated[str, info]
+            )
         for name, option in fields.items():
             if name not in self.arguments:
                 yield _option(option)
         for name, (kind, help) in self.extra.items():
-            yield _parameter(name, kind, help, group=GROUP_OF.get(name, "How"), short="-v" if name == "verbose" else "")
+            yield _parameter(
+                name,
+                kind,
+                help,
+                group=GROUP_OF.get(name, "How"),
+                short="-v" if name == "verbose" else "",
+            )
         if self.estimate is not None:
-            help = "Print what it would take in memory and time, and stop: no weights are read, nothing is written."
+            help = (
+                "Print what it would take in memory and time, and stop: no weights are read, "
+                "nothing is written."
+            )
             yield _parameter(DRY_RUN, bool, help, group="How much")
-        yield _parameter("json", bool, "Print result.json, and nothing else, on standard output.", group="Where to")
+        yield _parameter(
+            "json",
+            bool,
+            "Print result.json, and nothing else, on standard output.",
+            group="Where to",
+        )
 
 
 def _words(subject: Any, chosen: dict[str, Any], arguments: Mapping[str, str]) -> list[str]:
     """What the default folder is named after: the subject, the arguments, and the text."""
     words: list[str] = []
     for value in (subject, *(chosen.get(name) for name in (*arguments, "objective", "text"))):
-        words += [value] if isinstance(value, str) else map(str, value) if isinstance(value, list | tuple) else []
-    return [word if len(word) <= 60 else word[-60:] for word in dict.fromkeys(words) if "\n" not in word]
+        words += (
+            [value]
+            if isinstance(value, str)
+            else map(str, value)
+            if isinstance(value, list | tuple)
+            else []
+        )
+    return [
+        word if len(word) <= 60 else word[-60:] for word in dict.fromkeys(words) if "\n" not in word
+    ]
 
 
 def _parameter(
-    name: str, kind: Any, help: str, metavar: str | None = None, *, by_place: bool = False, required: bool = False,
-    group: str = "What it examines", flag: str | None = None, default: str = "", negative: bool = False, short: str = "",
-) -> inspect.Parameter:  # fmt: skip
+    name: str,
+    kind: Any,
+    help: str,
+    metavar: str | None = None,
+    *,
+    by_place: bool = False,
+    required: bool = False,
+    group: str = "What it examines",
+    flag: str | None = None,
+    default: str = "",
+    negative: bool = False,
+    short: str = "",
+) -> inspect.Parameter:
     kinds = inspect.Parameter.POSITIONAL_ONLY if by_place else inspect.Parameter.KEYWORD_ONLY
     flag = flag or f"--{name.replace('_', '-')}"
     info = Parameter(
-        name=(metavar or name,) if by_place else (flag, short) if short else (flag,), group=GROUPS[group],
-        help=help + (f" Default: {default}." if default else ""), show_default=False,
-        negative="--no-" + flag.removeprefix("--") if negative else (), allow_leading_hyphen=kind is not bool and not by_place,
+        name=(metavar or name,) if by_place else (flag, short) if short else (flag,),
+        group=GROUPS[group],
+        help=help + (f" Default: {default}." if default else ""),
+        show_default=False,
+        negative="--no-" + flag.removeprefix("--") if negative else (),
+        allow_leading_hyphen=kind is not bool and not by_place,
         converter=_whole if kind is int else None,
-    )  # fmt: skip
+    )
     return inspect.Parameter(
-        name, kinds, default=inspect.Parameter.empty if required else None,
+        name,
+        kinds,
+        default=inspect.Parameter.empty if required else None,
         annotation=Annotated[kind if required else kind | None, info],
-    )  # fmt: skip
+    )
 
 
 def _whole(kind: Any, tokens: Any) -> int:
@@ -213,9 +311,15 @@ def _option(one: Any) -> inspect.Parameter:
     if hasattr(one.option.choices, "names"):  # a registry, plug-ins included
         help += f" One of {', '.join(one.option.choices.names())}."
     return _parameter(
-        one.name, _plain_type(one), help, required=one.required, default=_default_text(one), flag=one.flag,
-        group=one.option.group or GROUP_OF.get(one.name, "How"), negative=bool in _members(one.type) and one.default is not False,
-    )  # fmt: skip
+        one.name,
+        _plain_type(one),
+        help,
+        required=one.required,
+        default=_default_text(one),
+        flag=one.flag,
+        group=one.option.group or GROUP_OF.get(one.name, "How"),
+        negative=bool in _members(one.type) and one.default is not False,
+    )
 
 
 def _default_text(one: Any) -> str:
@@ -225,7 +329,11 @@ def _default_text(one: Any) -> str:
         return "on"
     if isinstance(one.default, list | tuple):
         return ",".join(map(str, one.default))
-    return str(one.default) if isinstance(one.default, str | int | float) else str(getattr(one.default, "name", ""))
+    return (
+        str(one.default)
+        if isinstance(one.default, str | int | float)
+        else str(getattr(one.default, "name", ""))
+    )
 
 
 def _members(kind: Any) -> list[Any]:
@@ -235,14 +343,18 @@ def _members(kind: Any) -> list[Any]:
 
 
 def _literals(kind: Any) -> list[str]:
-    """The words that are all there is to choose from, for the help: the setting itself refuses what is none of them."""
+    """The words that are all there is to choose from, for the help: the setting itself refuses what
+    is none of them.
+    """
     members = _members(kind)
     literal = bool(members) and all(typing.get_origin(one) is Literal for one in members)
     return [str(word) for one in members for word in typing.get_args(one)] if literal else []
 
 
 def _plain_type(one: Any) -> Any:
-    """What the command line reads: a flag, a whole number, a number, several texts, or a text (the setting says which)."""
+    """What the command line reads: a flag, a whole number, a number, several texts, or a text (the
+    setting says which).
+    """
     members = _members(one.type)
     if one.option.repeat:
         return list[str]
@@ -253,6 +365,7 @@ def _plain_type(one: Any) -> Any:
 
 @cache
 def _freeze() -> None:
-    """What was imported stays: who gives a model's memory back need not look through it. Once a process: to ask gc how many
-    objects are frozen counts them all."""
+    """What was imported stays: who gives a model's memory back need not look through it. Once a
+    process: to ask gc how many objects are frozen counts them all.
+    """
     gc.freeze()

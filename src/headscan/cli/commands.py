@@ -1,4 +1,6 @@
-"""How each verb of the instrument is called from the command line: what it is applied to, an example, its page."""
+"""How each verb of the instrument is called from the command line: what it is applied to, an
+example, its page.
+"""
 
 import sys
 import webbrowser
@@ -22,7 +24,8 @@ from headscan.run import write_atomic
 
 MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or embedded specimens."
 TEXT_HELP = (
-    "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a datasets id, or an embedded "
+    "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a "
+    "datasets id, or an embedded "
     "text."
 )
 FOUND = 3
@@ -53,81 +56,145 @@ def _after_checkup(result: headscan.Result, options: dict[str, Any]) -> int | No
 
 COMMANDS = {
     "checkup": Command(
-        verb=lambda: headscan.checkup, subject="SOURCE...", subject_help=SOURCE_HELP, docs="checkup.md",
-        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", before=_before_checkup,
-        after=_after_checkup, extra={
+        verb=lambda: headscan.checkup,
+        subject="SOURCE...",
+        subject_help=SOURCE_HELP,
+        docs="checkup.md",
+        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096",
+        before=_before_checkup,
+        after=_after_checkup,
+        extra={
             "verbose": (bool, "Print all tables and findings of the page, too (-v)."),
-            "contribute": (str, "New file for the models' rows; a pull request can add them to the reference population."),
+            "contribute": (
+                str,
+                "New file for the models' rows; a pull request can add them to the reference "
+                "population.",
+            ),
         },
     ),
     "scan": Command(
-        verb=lambda: headscan.scan, subject="SOURCE...", subject_help=SOURCE_HELP, distributed=True, docs="01-first-scan.md",
-        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", estimate=_estimate("scanner.run", "scan"),
+        verb=lambda: headscan.scan,
+        subject="SOURCE...",
+        subject_help=SOURCE_HELP,
+        distributed=True,
+        docs="01-first-scan.md",
+        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096",
+        estimate=_estimate("scanner.run", "scan"),
     ),
     "compare": Command(
-        verb=lambda: headscan.compare, subject="SOURCE...", subject_help=SOURCE_HELP, docs="compare.md",
-        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096", estimate=_estimate("comparison.run", "compare"),
+        verb=lambda: headscan.compare,
+        subject="SOURCE...",
+        subject_help=SOURCE_HELP,
+        docs="compare.md",
+        example="gpt-vanilla gpt-headless --text stories --max-tokens 4096",
+        estimate=_estimate("comparison.run", "compare"),
         after=lambda result, options: FOUND if getattr(result, "failed", None) else None,
     ),
     "states": Command(
-        verb=lambda: headscan.states.run, docs="states.md", estimate=_estimate("states.writing", "states"),
+        verb=lambda: headscan.states.run,
+        docs="states.md",
+        estimate=_estimate("states.writing", "states"),
         example="gpt-vanilla --text stories --sites 'block.*' --out states",
     ),
     "ntp": Command(
-        verb=lambda: headscan.ntp.run, subject="TEXT", subject_help=TEXT_HELP, docs="ntp.md",
+        verb=lambda: headscan.ntp.run,
+        subject="TEXT",
+        subject_help=TEXT_HELP,
+        docs="ntp.md",
         example="stories --tokenizer gpt-vanilla --order 2 --max-tokens 4096",
     ),
     "invert": Command(
-        verb=lambda: headscan.invert, docs="inversion.md", example="gpt-vanilla --prompt 'Once upon a time' --at block.1",
+        verb=lambda: headscan.invert,
+        docs="inversion.md",
+        example="gpt-vanilla --prompt 'Once upon a time' --at block.1",
     ),
     "privacy": Command(
-        verb=lambda: headscan.privacy, docs="leaks.md", example="gpt-vanilla --text stories --sites block.0 --noise 0,0.8",
+        verb=lambda: headscan.privacy,
+        docs="leaks.md",
+        example="gpt-vanilla --text stories --sites block.0 --noise 0,0.8",
         after=lambda result, _: FOUND if getattr(result, "verdict", None) == "fail" else None,
     ),
     "attribute": Command(
-        verb=lambda: headscan.attribute, docs="attribution.md", example="gpt-vanilla --prompt 'Once upon a' --method occlusion",
+        verb=lambda: headscan.attribute,
+        docs="attribution.md",
+        example="gpt-vanilla --prompt 'Once upon a' --method occlusion",
     ),
     "flow": Command(
-        verb=lambda: headscan.flow.run, subject="MODEL...", subject_help=MODELS_HELP, docs="flow.md",
+        verb=lambda: headscan.flow.run,
+        subject="MODEL...",
+        subject_help=MODELS_HELP,
+        docs="flow.md",
         example="gpt-vanilla --prompt 'Once upon a time' --at block.1",
     ),
     "channel": Command(
-        verb=lambda: headscan.flow.channel, subject="MODEL...", subject_help=MODELS_HELP, docs="flow.md",
+        verb=lambda: headscan.flow.channel,
+        subject="MODEL...",
+        subject_help=MODELS_HELP,
+        docs="flow.md",
         example="gpt-vanilla --prompt 'Once upon a time' --at block.1",
     ),
-    "weights": Command(verb=lambda: import_module("headscan.weights").run, docs="weights.md", example="gpt-vanilla"),
+    "weights": Command(
+        verb=lambda: import_module("headscan.weights").run, docs="weights.md", example="gpt-vanilla"
+    ),
     "train": Command(
-        verb=lambda: headscan.train, subject="RECIPE", subject_help="gpt, bert, multilingual or mixer.", docs="training.md",
+        verb=lambda: headscan.train,
+        subject="RECIPE",
+        subject_help="gpt, bert, multilingual or mixer.",
+        docs="training.md",
         example="gpt --text stories --size tiny --objective cwt --steps 20 --out my-model",
     ),
     "recover": Command(
-        verb=lambda: headscan.training.recover, docs="training.md", example="gpt-headless --text stories --max-tokens 4096",
+        verb=lambda: headscan.training.recover,
+        docs="training.md",
+        example="gpt-headless --text stories --max-tokens 4096",
     ),
     "remedy": Command(
-        verb=lambda: headscan.remedy, subject="SOURCE", docs="remedies.md",
-        subject_help="A sentence encoder (with --pairs) or stored vectors: a file, folder or URL of a column of embeddings.",
+        verb=lambda: headscan.remedy,
+        subject="SOURCE",
+        docs="remedies.md",
+        subject_help="A sentence encoder (with --pairs) or stored vectors: a file, folder or URL "
+        "of a column of embeddings.",
         example="embeddings.npy --export standardise --out remedied",
     ),
-}  # fmt: skip
+}
 """Every verb of the instrument but `figures`, `models` and `open`, which make no result."""
 
 
 def figures_app() -> App:
     """The command `figures`: the figures of a saved result's page, as files for a paper."""
-    app = App(name="headscan figures", help="Write the figures of a saved result as SVG and PDF.", version_flags=[])
+    app = App(
+        name="headscan figures",
+        help="Write the figures of a saved result as SVG and PDF.",
+        version_flags=[],
+    )
 
     @app.default
     def written(
         result: Annotated[str, Parameter(help="Folder of a saved result.")],
-        folder: Annotated[str, Parameter(help="Folder for the files (needs headscan[figures] and Chrome or Chromium).")], /,
-    ) -> None:  # fmt: skip
+        folder: Annotated[
+            str,
+            Parameter(
+                help="Folder for the files (needs headscan[figures] and Chrome or Chromium)."
+            ),
+        ],
+        /,
+    ) -> None:
         saved = headscan.load(result)
         try:
             paths = saved.save_figures(folder)
-        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        except (
+            ArithmeticError,
+            AssertionError,
+            AttributeError,
+            LookupError,
+            TypeError,
+            ValueError,
+        ) as error:
             if isinstance(error, headscan.BadInput):
                 raise
-            raise headscan.BadInput(f"{result} holds a result whose parts do not go together: {error}.") from error
+            raise headscan.BadInput(
+                f"{result} holds a result whose parts do not go together: {error}."
+            ) from error
         for path in paths:
             print(path)
 
@@ -136,11 +203,18 @@ def figures_app() -> App:
 
 def models_app() -> App:
     """The command `models`: the embedded specimens and the models in the local Hugging Face cache."""
-    app = App(name="headscan models", help="List the models that can be named without a download.", version_flags=[])
+    app = App(
+        name="headscan models",
+        help="List the models that can be named without a download.",
+        version_flags=[],
+    )
 
     @app.default
     def listed(
-        *, json: Annotated[bool, Parameter(negative=(), help="Print the list as JSON on standard output.")] = False
+        *,
+        json: Annotated[
+            bool, Parameter(negative=(), help="Print the list as JSON on standard output.")
+        ] = False,
     ) -> None:
         entries = headscan.available_models()
         if json:
@@ -153,9 +227,13 @@ def models_app() -> App:
 
 
 def open_app() -> App:
-    """The command `open`: a saved result's page in the browser, where one can be started; else its address."""
+    """The command `open`: a saved result's page in the browser, where one can be started; else its
+    address.
+    """
     app = App(
-        name="headscan open", help="Show the page of a saved result, or a list of the results in a folder.", version_flags=[]
+        name="headscan open",
+        help="Show the page of a saved result, or a list of the results in a folder.",
+        version_flags=[],
     )
 
     @app.default
@@ -167,7 +245,9 @@ def open_app() -> App:
     ) -> None:
         folder = Path(result)
         if not folder.is_dir():
-            raise headscan.BadInput(f"There is no folder {result}: run a verb first, or name a result's folder.")
+            raise headscan.BadInput(
+                f"There is no folder {result}: run a verb first, or name a result's folder."
+            )
         page = folder / "report.html"
         if (folder / "result.json").is_file():
             if not page.is_file():
@@ -183,29 +263,53 @@ def open_app() -> App:
 
 
 def index(folder: Path) -> Path:
-    """Write `index.html` into a folder of results: a row each, the newest first, with a link to its page."""
+    """Write `index.html` into a folder of results: a row each, the newest first, with a link to its
+    page.
+    """
     rows = []
     for path in sorted(folder.glob("*/result.json"), key=lambda path: -path.stat().st_mtime):
         try:
             made = headscan.load(path.parent)
         except headscan.BadInput:  # of a plug-in that is gone, or no result
             continue
-        alarms = sorted({one.code for one in made.findings if one.level == "alert" and not one.passed})
+        alarms = sorted(
+            {one.code for one in made.findings if one.level == "alert" and not one.passed}
+        )
         models = ", ".join(model.name for model in made.models)
-        cells = (made.protocol.started[:16].replace("T", " "), made.protocol.verb, models, ", ".join(alarms) or "no alarm")
-        link = f'<a href="{quote(path.parent.name)}/report.html">{escape(shown(path.parent.name))}</a>'
-        rows.append(f"<tr><td>{link}</td>{''.join(f'<td>{escape(shown(cell))}</td>' for cell in cells)}</tr>")
+        cells = (
+            made.protocol.started[:16].replace("T", " "),
+            made.protocol.verb,
+            models,
+            ", ".join(alarms) or "no alarm",
+        )
+        link = (
+            f'<a href="{quote(path.parent.name)}/report.html">{escape(shown(path.parent.name))}</a>'
+        )
+        rows.append(
+            f"<tr><td>{link}</td>{''.join(f'<td>{escape(shown(cell))}</td>' for cell in cells)}</tr>"
+        )
     if not rows:
         raise headscan.BadInput(f"There is no result in {folder}: run a verb first.")
-    style = "body{font:16px/1.5 Helvetica,Arial,sans-serif;max-width:70em;margin:2em auto;padding:0 1em;color-scheme:light dark}"
-    style += "table{border-collapse:collapse}th,td{text-align:left;padding:.3em 1.2em .3em 0;border-bottom:1px solid #8886}"
+    style = (
+        "body{font:16px/1.5 Helvetica,Arial,sans-serif;max-width:70em;margin:2em "
+        "auto;padding:0 1em;color-scheme:light dark}"
+    )
+    style += (
+        "table{border-collapse:collapse}th,td{text-align:left;padding:.3em 1.2em .3em "
+        "0;border-bottom:1px solid #8886}"
+    )
     allowed = b64encode(sha256(style.encode()).digest()).decode()
-    heads = "".join(f"<th scope=col>{name}</th>" for name in ("result", "when", "verb", "models", "alarms"))
+    heads = "".join(
+        f"<th scope=col>{name}</th>" for name in ("result", "when", "verb", "models", "alarms")
+    )
     write_atomic(
         folder / "index.html",
-        "<!doctype html><html lang=en><meta charset=utf-8><meta http-equiv=Content-Security-Policy content=\"default-src 'none'; "
-        f'style-src \'sha256-{allowed}\'"><meta name=viewport content="width=device-width"><title>headscan results</title>'
-        f"<style>{style}</style><h1>{len(rows)} results</h1><table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}"
+        "<!doctype html><html lang=en><meta charset=utf-8><meta "
+        "http-equiv=Content-Security-Policy content=\"default-src 'none'; "
+        f"style-src 'sha256-{allowed}'\"><meta name=viewport "
+        'content="width=device-width"><title>headscan results</title>'
+        f"<style>{style}</style><h1>{len(rows)} "
+        f"results</h1><table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}"
         "</tbody></table>".encode(),
     )
     return folder / "index.html"

@@ -23,8 +23,12 @@ from headscan.run.run import UNFINISHED
 OVERWRITE = "--overwrite"
 """Said of any verb: a finished result in the folder may be replaced."""
 Progress = Callable[[str, int, int | None, str], None]
-EVERY, SILENT = 10.0, 60.0  # seconds: least and most between two lines of progress where standard error is no terminal
-JOIN = 29.0  # seconds in which all processes of a run begin; torch's store may wait for twice as long, and a minute is promised
+# seconds: least and most between two lines of progress where standard error is no terminal
+EVERY = 10.0
+SILENT = 60.0
+# seconds in which all processes of a run begin; torch's store may wait for twice as long, and a
+# minute is promised
+JOIN = 29.0
 
 
 def command_line() -> str:
@@ -38,13 +42,21 @@ def default_folder(verb: str, *words: str) -> Path:
     >>> default_folder("scan", "openai/gpt2", "texts/a b.txt").as_posix()
     'headscan-results/scan-gpt2-a-b'
     """
-    parts = [re.sub(r"[^\w.]+", "-", Path(word).stem if "/" in word else word).strip("-.") for word in words]
+    parts = [
+        re.sub(r"[^\w.]+", "-", Path(word).stem if "/" in word else word).strip("-.")
+        for word in words
+    ]
     return Path("headscan-results") / "-".join([verb, *(part for part in parts if part)])[:120]
 
 
 def free_folder(folder: Path, *, resume: bool) -> Path:
-    """The default folder, or FOLDER-2, FOLDER-3, ... where that holds a result; with `resume` the last that exists."""
-    numbered = (folder if number == 1 else folder.with_name(f"{folder.name}-{number}") for number in count(1))
+    """The default folder, or FOLDER-2, FOLDER-3, ... where that holds a result; with `resume` the
+    last that exists.
+    """
+    numbered = (
+        folder if number == 1 else folder.with_name(f"{folder.name}-{number}")
+        for number in count(1)
+    )
     if resume:
         existing = list(takewhile(Path.exists, numbered))
         return existing[-1] if existing else folder
@@ -52,13 +64,19 @@ def free_folder(folder: Path, *, resume: bool) -> Path:
 
 
 def finished_before(folder: Path, *, resume: bool, continues: bool) -> Result | None:
-    """The finished result that a folder holds, to be shown again: with `resume`, and made by the same command.
+    """The finished result that a folder holds, to be shown again: with `resume`, and made by the
+    same command.
 
-    BadInput for any other, which a run would replace: `--overwrite` says that it may. A run that `continues` keeps what it
-    goes on from; another's folder with that is one that was interrupted.
+    BadInput for any other, which a run would replace: `--overwrite` says that it may. A run that
+    `continues` keeps what it goes on from; another's folder with that is one that was interrupted.
     """
     interrupted = (folder / UNFINISHED).exists() and not continues
-    if OVERWRITE in sys.argv or (continues and resume) or interrupted or not (folder / "result.json").is_file():
+    if (
+        OVERWRITE in sys.argv
+        or (continues and resume)
+        or interrupted
+        or not (folder / "result.json").is_file()
+    ):
         return None
     import headscan
 
@@ -66,21 +84,34 @@ def finished_before(folder: Path, *, resume: bool, continues: bool) -> Result | 
         before = headscan.load(folder)
         made = before.protocol.command or f"a run of {before.protocol.verb}"
     except BadInput:
-        before, made = None, "another program or version"
+        before = None
+        made = "another program or version"
     if resume and before is not None and _words(made) == _words(command_line()):
         return before
     if resume:
-        raise BadInput(f"The run in {folder} is finished, and was another one ({made}): there is nothing to resume.")
-    raise BadInput(f"{folder} holds a finished result ({made}). Give --overwrite to replace it, or another --out.")
+        raise BadInput(
+            f"The run in {folder} is finished, and was another one ({made}): there is nothing to "
+            "resume."
+        )
+    raise BadInput(
+        f"{folder} holds a finished result ({made}). Give --overwrite to replace it, or another "
+        "--out."
+    )
 
 
 def _words(command: str) -> list[str]:
     """A command without what does not change its result."""
-    return [word for word in shlex.split(command)[1:] if word not in ("--resume", "--json", OVERWRITE, "--verbose", "-v")]
+    return [
+        word
+        for word in shlex.split(command)[1:]
+        if word not in ("--resume", "--json", OVERWRITE, "--verbose", "-v")
+    ]
 
 
 def show(result: Result, folder: Path, *, as_json: bool, whole: bool = False) -> None:
-    """Print the result: with `as_json` its result.json alone on standard output, else the table and the page's path."""
+    """Print the result: with `as_json` its result.json alone on standard output, else the table and
+    the page's path.
+    """
     if as_json:
         text = shown(result.json() + "\n", "\\u{:04x}")
         if hasattr(sys.stdout, "buffer"):
@@ -91,13 +122,19 @@ def show(result: Result, folder: Path, *, as_json: bool, whole: bool = False) ->
         return
     screen = console()
     screen.print(result.table(whole=True) if whole else result.table())
-    screen.print(f"page: {(folder / 'report.html').resolve().as_uri()}", markup=False, highlight=False, soft_wrap=True)
+    screen.print(
+        f"page: {(folder / 'report.html').resolve().as_uri()}",
+        markup=False,
+        highlight=False,
+        soft_wrap=True,
+    )
 
 
 @contextmanager
 def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
-    """Progress on standard error: a bar with rate and time left in a terminal, a line now and then elsewhere. What stands
-    behind " · " in a stage's name may change as the work goes on."""
+    """Progress on standard error: a bar with rate and time left in a terminal, a line now and then
+    elsewhere. What stands behind " · " in a stage's name may change as the work goes on.
+    """
     if visible and not sys.stderr.isatty():
         with _lines() as lines:
             yield lines
@@ -108,15 +145,23 @@ def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
 
     class Counted(ProgressColumn):
         def render(self, task: Task) -> Text:
-            said, unit = _counted(int(task.completed), None, task.fields["unit"]), task.fields["unit"]
+            said = _counted(int(task.completed), None, task.fields["unit"])
+            unit = task.fields["unit"]
             share = f"{task.percentage:.0f} %  " if task.total and unit != "%" else ""
             speed = f"  {task.speed:,.0f} {unit}/s" if task.speed and unit != "%" else ""
-            left = "" if task.finished or not task.time_remaining else f", about {_duration(task.time_remaining)} left"
+            left = (
+                ""
+                if task.finished or not task.time_remaining
+                else f", about {_duration(task.time_remaining)} left"
+            )
             return Text(f"{share}{said}{speed}  {_duration(task.elapsed or 0)}{left}")
 
     tasks: dict[str, TaskID] = {}
     columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), Counted()
-    with Bar(*columns, console=console(sys.stderr), transient=True, disable=not visible) as bar, guarded():
+    with (
+        Bar(*columns, console=console(sys.stderr), transient=True, disable=not visible) as bar,
+        guarded(),
+    ):
 
         def update(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
             key = stage.partition(" · ")[0]
@@ -143,7 +188,8 @@ def _lines() -> Iterator[Progress]:
 
     def update(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
         nonlocal said
-        now, left = time.monotonic(), ""
+        now = time.monotonic()
+        left = ""
         start, before = stages.setdefault(stage.partition(" · ")[0], (now, done))
         if total and done > before and now - start >= EVERY:
             left = f", about {_duration((now - start) * (total - done) / (done - before))} left"
@@ -187,9 +233,13 @@ DIED = "Another process of this run has died. Continue with the same command and
 
 @contextmanager
 def _watched(store: Any, rank: int, count: int) -> Iterator[threading.Event]:
-    """Ends this process as SIGTERM does, and sets what is yielded, where another one ends before its time. The system closes
-    the connections between process 0 and the others then. Who ends in order says so first."""
-    links, died, leaving = list[socket.socket](), threading.Event(), threading.Event()
+    """Ends this process as SIGTERM does, and sets what is yielded, where another one ends before
+    its time. The system closes the connections between process 0 and the others then. Who ends in
+    order says so first.
+    """
+    links = list[socket.socket]()
+    died = threading.Event()
+    leaving = threading.Event()
 
     def listen(link: socket.socket) -> None:
         said = b""
@@ -205,7 +255,10 @@ def _watched(store: Any, rank: int, count: int) -> Iterator[threading.Event]:
         store.set(f"{rank}", str(server.getsockname()[1]))
         while not store.check([f"{peer}" for peer in range(count)]):
             if time.monotonic() > limit:
-                raise OSError(errno.ECONNRESET, f"Another process of this run has died: it did not join in {JOIN:.0f} seconds.")
+                raise OSError(
+                    errno.ECONNRESET,
+                    f"Another process of this run has died: it did not join in {JOIN:.0f} seconds.",
+                )
             time.sleep(0.05)
         there = (os.environ.get("MASTER_ADDR", "localhost"), int(store.get("0")))
         with suppress(OSError):  # where no connection can be made, nobody watches
@@ -226,8 +279,10 @@ def _watched(store: Any, rank: int, count: int) -> Iterator[threading.Event]:
 
 @contextmanager
 def joined(*, wanted: bool = True) -> Iterator[bool]:
-    """Join the process group that `torchrun` describes, if there is one; yields whether this process may print. Where another
-    process dies, this one stores its state, and raises OSError (ECONNRESET)."""
+    """Join the process group that `torchrun` describes, if there is one; yields whether this
+    process may print. Where another process dies, this one stores its state, and raises OSError
+    (ECONNRESET).
+    """
     if not wanted or int(os.environ.get("WORLD_SIZE", "1")) < 2:
         yield True
         return
@@ -241,10 +296,17 @@ def joined(*, wanted: bool = True) -> Iterator[bool]:
         with _watched(store, rank, count) as died:
             if torch.cuda.is_available():
                 torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo", store=store, rank=rank, world_size=count)
+            dist.init_process_group(
+                "nccl" if torch.cuda.is_available() else "gloo",
+                store=store,
+                rank=rank,
+                world_size=count,
+            )
             yield rank == 0
     except (KeyboardInterrupt, RuntimeError) as error:
-        if isinstance(error, dist.DistError) or (died is not None and died.wait(1)):  # what failed, or torchrun, may be faster
+        if isinstance(error, dist.DistError) or (
+            died is not None and died.wait(1)
+        ):  # what failed, or torchrun, may be faster
             raise OSError(errno.ECONNRESET, DIED) from error
         raise
     finally:

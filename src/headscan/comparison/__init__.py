@@ -1,12 +1,33 @@
-"""Are two the same? SimilarityMeasure of representations, site against site, with intervals and nulls."""
+"""Are two the same? SimilarityMeasure of representations, site against site, with intervals and
+nulls.
+"""
 
-from headscan.comparison.covariance import SIMILARITIES, MomentMeasure, RelationMeasure, SimilarityMeasure, SimilarityWords
+from headscan.comparison.covariance import (
+    SIMILARITIES,
+    MomentMeasure,
+    RelationMeasure,
+    SimilarityMeasure,
+    SimilarityWords,
+)
 from headscan.comparison.nulls import NULLS, NullModel, NullTask, NullWords
 from headscan.comparison.result import CompareResult, DamageResult, NullTest, SimilarityCell
 from headscan.comparison.run import compare
 from headscan.comparison.settings import ComparisonSettings
 
 __all__ = [
-    "NULLS", "SIMILARITIES", "CompareResult", "ComparisonSettings", "DamageResult", "MomentMeasure", "NullModel",
-    "NullTask", "NullTest", "NullWords", "RelationMeasure", "SimilarityCell", "SimilarityMeasure", "SimilarityWords", "compare",
-]  # fmt: skip
+    "NULLS",
+    "SIMILARITIES",
+    "CompareResult",
+    "ComparisonSettings",
+    "DamageResult",
+    "MomentMeasure",
+    "NullModel",
+    "NullTask",
+    "NullTest",
+    "NullWords",
+    "RelationMeasure",
+    "SimilarityCell",
+    "SimilarityMeasure",
+    "SimilarityWords",
+    "compare",
+]

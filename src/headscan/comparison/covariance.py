@@ -1,6 +1,7 @@
 """Covariances of sites and of pairs of sites, and what a measure of similarity is.
 
-Leading dimensions are batches: one pair, or all pairs of a sample at once ([S, 1, p, p], [1, T, q, q], [S, T, p, q]).
+Leading dimensions are batches: one pair, or all pairs of a sample at once ([S, 1, p, p], [1, T, q,
+q], [S, T, p, q]).
 """
 
 from abc import ABC, abstractmethod
@@ -17,13 +18,16 @@ from headscan.run import Registry
 from headscan.statistics.gram import CrossSums, unbiased_hsic
 
 VARIANCE = 0.99  # kept by the SV in SVCCA
-# Of the correlation matrix, beside its largest: sums of float32 products know no smaller eigenvalue.
+# Of the correlation matrix, beside its largest: sums of float32 products know no smaller
+# eigenvalue.
 NOISE = 1e-6
 
 
 @dataclass(frozen=True)
 class Whitening:
-    """`map` [..., d, d] takes centred vectors to uncorrelated coordinates of variance 1, zero beyond `kept` [...]."""
+    """`map` [..., d, d] takes centred vectors to uncorrelated coordinates of variance 1, zero
+    beyond `kept` [...].
+    """
 
     map: Tensor
     kept: Tensor
@@ -49,24 +53,33 @@ class SiteCovariance:
     @cached_property
     def top_share(self) -> Tensor:
         """Share of the variance on the strongest direction [...]."""
-        share: Tensor = torch.linalg.eigvalsh(self.matrix)[..., -1] / self.matrix.diagonal(dim1=-2, dim2=-1).sum(-1)
+        share: Tensor = torch.linalg.eigvalsh(self.matrix)[..., -1] / self.matrix.diagonal(
+            dim1=-2, dim2=-1
+        ).sum(-1)
         return share
 
     @cached_property
     def whitened(self) -> Whitening:
-        """All directions that the sums know: whatever scale the coordinates have, eigenvalues of their correlations."""
+        """All directions that the sums know: whatever scale the coordinates have, eigenvalues of
+        their correlations.
+        """
         scale = self.matrix.diagonal(dim1=-2, dim2=-1).clamp(min=0).sqrt()
         inverse = torch.where(scale > 0, 1 / scale, 0.0)
-        values, vectors = torch.linalg.eigh(inverse[..., :, None] * self.matrix * inverse[..., None, :])
+        values, vectors = torch.linalg.eigh(
+            inverse[..., :, None] * self.matrix * inverse[..., None, :]
+        )
         kept = values > NOISE * values[..., -1:]
         roots = torch.where(kept, values, 1.0).sqrt()
-        return Whitening(inverse[..., :, None] * vectors * kept[..., None, :] / roots[..., None, :], kept.sum(-1))
+        return Whitening(
+            inverse[..., :, None] * vectors * kept[..., None, :] / roots[..., None, :], kept.sum(-1)
+        )
 
     @cached_property
     def principal(self) -> Whitening:
         """The first principal components that hold 99 % of the variance."""
         values, vectors = torch.linalg.eigh(self.matrix)
-        values, vectors = values.flip(-1).clamp(min=0), vectors.flip(-1)
+        values = values.flip(-1).clamp(min=0)
+        vectors = vectors.flip(-1)
         before = values.cumsum(-1) - values
         kept = (before < VARIANCE * values.sum(-1, keepdim=True)) & (values > 0)
         roots = torch.where(kept, values, 1.0).sqrt()
@@ -75,8 +88,9 @@ class SiteCovariance:
 
 @dataclass(frozen=True)
 class CrossCovariance:
-    """The covariance xy [..., p, q] of two sites, and theirs; `hsic` holds the unbiased HSIC of x with y, x with x, y with y,
-    where the sums for it were kept."""
+    """The covariance xy [..., p, q] of two sites, and theirs; `hsic` holds the unbiased HSIC of x
+    with y, x with x, y with y, where the sums for it were kept.
+    """
 
     x: SiteCovariance
     y: SiteCovariance
@@ -91,8 +105,12 @@ class CrossCovariance:
     def principal_correlations(self) -> Tensor:
         """Canonical correlations [..., k] of the principal components alone."""
         between = self.x.principal.map.mT @ self.xy @ self.y.principal.map
-        used = [max(1, int(site.principal.kept.max())) for site in (self.x, self.y)]  # what is beyond is zero
-        correlations: Tensor = torch.linalg.svdvals(between[..., : used[0], : used[1]]).clamp(max=1.0)
+        used = [
+            max(1, int(site.principal.kept.max())) for site in (self.x, self.y)
+        ]  # what is beyond is zero
+        correlations: Tensor = torch.linalg.svdvals(between[..., : used[0], : used[1]]).clamp(
+            max=1.0
+        )
         return correlations
 
     @cached_property
@@ -111,9 +129,14 @@ class CrossCovariance:
         1.0
         """
         count = float(x.shape[1])
-        x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
-        a, b = x.square().sum(-1), y.square().sum(-1)  # [S, n], [T, n]
-        xx, yy, xy = x.mT @ x, y.mT @ y, torch.einsum("snp,tnq->stpq", x, y)
+        x = x - x.mean(1, keepdim=True)
+        y = y - y.mean(1, keepdim=True)
+        # [S, n], [T, n]
+        a = x.square().sum(-1)
+        b = y.square().sum(-1)
+        xx = x.mT @ x
+        yy = y.mT @ y
+        xy = torch.einsum("snp,tnq->stpq", x, y)
 
         def hsic(products: Tensor, a: Tensor, b: Tensor, ab: Tensor) -> Tensor:
             # Of centred rows the sums are zero, and with them the terms that hold one.
@@ -125,7 +148,10 @@ class CrossCovariance:
             hsic(xx, a, a, a.square().sum(-1))[:, None],
             hsic(yy, b, b, b.square().sum(-1))[None],
         )
-        sites = SiteCovariance(xx[:, None] / (count - 1), count), SiteCovariance(yy[None] / (count - 1), count)
+        sites = (
+            SiteCovariance(xx[:, None] / (count - 1), count),
+            SiteCovariance(yy[None] / (count - 1), count),
+        )
         return cls(*sites, xy / (count - 1), debiased)
 
 
@@ -136,8 +162,8 @@ class CrossCovariance:
 class SimilarityWords:
     """What a measure of similarity says of itself.
 
-    `invariant`: which changes of either side leave it as it is. `tokens`: whether it is of all tokens or of the sample.
-    `order`: where it stands, small numbers first.
+    `invariant`: which changes of either side leave it as it is. `tokens`: whether it is of all
+    tokens or of the sample. `order`: where it stands, small numbers first.
     """
 
     title: str
@@ -153,13 +179,17 @@ class SimilarityWords:
 
 
 class SimilarityMeasure(ABC):
-    """A measure of how alike two sites are on the same tokens. A subclass is registered in `SIMILARITIES`."""
+    """A measure of how alike two sites are on the same tokens. A subclass is registered in
+    `SIMILARITIES`.
+    """
 
     words: ClassVar[SimilarityWords]
 
 
 class MomentMeasure(SimilarityMeasure):
-    """A measure that is a function of the two sites' covariances: exact of all tokens from one pass."""
+    """A measure that is a function of the two sites' covariances: exact of all tokens from one
+    pass.
+    """
 
     @abstractmethod
     def value(self, pair: CrossCovariance) -> Float[Tensor, "..."]:
@@ -171,11 +201,16 @@ class RelationMeasure(SimilarityMeasure):
 
     @abstractmethod
     def relation(self, rows: Float[Tensor, "n d"]) -> Float[Tensor, "n n"]:
-        """How each token stands to each other; the similarity is the cosine of two such matrices, entry by entry."""
+        """How each token stands to each other; the similarity is the cosine of two such matrices,
+        entry by entry.
+        """
 
 
-SIMILARITIES: Registry[type[SimilarityMeasure]] = Registry("measure of similarity", "headscan.comparison.measures")
-"""Every measure of similarity by its name: headscan/comparison/measures.py, and those of plug-ins."""
+SIMILARITIES: Registry[type[SimilarityMeasure]] = Registry(
+    "measure of similarity", "headscan.comparison.measures"
+)
+"""Every measure of similarity by its name: headscan/comparison/measures.py, and those of plug-ins.
+"""
 
 
 # ---- The sampled tokens at all sites of one model, prepared for comparing them with another's many times over.
@@ -185,10 +220,14 @@ COORDINATES = 16
 
 
 def principal(rows: Tensor, count: int) -> Tensor:
-    """The strongest directions [d, k] of the rows [n, d] about their mean, by subspace iteration; k ≤ `count`, d and n."""
+    """The strongest directions [d, k] of the rows [n, d] about their mean, by subspace iteration; k
+    ≤ `count`, d and n.
+    """
     centred = rows.double() - rows.double().mean(0)
     kept = min(count, *centred.shape)
-    start = torch.randn(centred.shape[1], kept, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    start = torch.randn(
+        centred.shape[1], kept, generator=torch.Generator().manual_seed(0), dtype=torch.float64
+    )
     basis = start.to(centred.device)
     for _ in range(3):
         basis = torch.linalg.qr(centred.T @ (centred @ torch.linalg.qr(basis).Q)).Q
@@ -199,8 +238,10 @@ def principal(rows: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True)
 class Prepared:
-    """S sites of one model, of the same n tokens in `windows` equal runs of neighbours: `coordinates` [S, n, 16] on principal
-    components, and `relations` [S, n, n] at length 1, by the measure's name; all on the CPU."""
+    """S sites of one model, of the same n tokens in `windows` equal runs of neighbours:
+    `coordinates` [S, n, 16] on principal components, and `relations` [S, n, n] at length 1, by the
+    measure's name; all on the CPU.
+    """
 
     windows: int
     coordinates: Tensor
@@ -213,23 +254,41 @@ class Prepared:
         coordinates = []
         for rows in flat:
             reduced = (rows.double() - rows.double().mean(0)) @ principal(rows, COORDINATES)
-            coordinates.append(torch.nn.functional.pad(reduced, (0, COORDINATES - reduced.shape[1])))
+            coordinates.append(
+                torch.nn.functional.pad(reduced, (0, COORDINATES - reduced.shape[1]))
+            )
         relations = {}
         for name, measure in measures.items():
             if isinstance(measure, RelationMeasure):
                 tables = torch.stack([measure.relation(rows).double() for rows in flat])
-                relations[name] = torch.nn.functional.normalize(tables.flatten(1), dim=1).view_as(tables)
+                relations[name] = torch.nn.functional.normalize(tables.flatten(1), dim=1).view_as(
+                    tables
+                )
         return cls(len(sites[0]), torch.stack(coordinates), relations)
 
     def permuted(self, order: Tensor) -> Self:
         """The same with the windows in another order [windows]."""
-        index = torch.arange(self.coordinates.shape[1]).unflatten(0, (self.windows, -1))[order].flatten()
-        relations = {name: tables[:, index[:, None], index] for name, tables in self.relations.items()}
+        index = (
+            torch.arange(self.coordinates.shape[1])
+            .unflatten(0, (self.windows, -1))[order]
+            .flatten()
+        )
+        relations = {
+            name: tables[:, index[:, None], index] for name, tables in self.relations.items()
+        }
         return type(self)(self.windows, self.coordinates[:, index], relations)
 
 
 def alike(x: Prepared, y: Prepared, measures: Mapping[str, SimilarityMeasure]) -> dict[str, Tensor]:
-    """Each measure of all pairs of sites [S, T]: of the relations as they are, of covariances on the coordinates."""
+    """Each measure of all pairs of sites [S, T]: of the relations as they are, of covariances on
+    the coordinates.
+    """
     pair = CrossCovariance.of_rows(x.coordinates, y.coordinates)
-    found = {name: measure.value(pair) for name, measure in measures.items() if isinstance(measure, MomentMeasure)}
-    return found | {name: one.flatten(1) @ y.relations[name].flatten(1).T for name, one in x.relations.items()}
+    found = {
+        name: measure.value(pair)
+        for name, measure in measures.items()
+        if isinstance(measure, MomentMeasure)
+    }
+    return found | {
+        name: one.flatten(1) @ y.relations[name].flatten(1).T for name, one in x.relations.items()
+    }

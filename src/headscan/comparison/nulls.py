@@ -1,4 +1,6 @@
-"""Nulls: how the sampled tokens of two models would look if they had nothing to do with one another."""
+"""Nulls: how the sampled tokens of two models would look if they had nothing to do with one
+another.
+"""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +16,9 @@ from headscan.run import Registry
 
 @dataclass(frozen=True, kw_only=True)
 class NullWords:
-    """What a null says of itself: its title, what it takes away, what it keeps, and what a small p then means."""
+    """What a null says of itself: its title, what it takes away, what it keeps, and what a small p
+    then means.
+    """
 
     title: str
     sentence: str
@@ -23,9 +27,11 @@ class NullWords:
 
 @dataclass(frozen=True)
 class NullTask:
-    """The sampled rows [windows, m, d] of each site of two models, how many draws are wanted, and what is measured.
+    """The sampled rows [windows, m, d] of each site of two models, how many draws are wanted, and
+    what is measured.
 
-    `redrawn(seed)` gives the first model's rows with fresh random weights; None where that cannot be had.
+    `redrawn(seed)` gives the first model's rows with fresh random weights; None where that cannot
+    be had.
     """
 
     x: Sequence[Tensor]
@@ -43,7 +49,9 @@ class NullModel(ABC):
 
     @abstractmethod
     def pairs(self, task: NullTask) -> Iterator[tuple[Prepared, Prepared]]:
-        """First the two as they were observed, then as many draws as are wanted; nothing where it cannot be had."""
+        """First the two as they were observed, then as many draws as are wanted; nothing where it
+        cannot be had.
+        """
 
 
 NULLS: Registry[type[NullModel]] = Registry("null", "headscan.comparison.nulls")
@@ -56,12 +64,16 @@ WINDOWS = 4
 
 @NULLS.register("permutation")
 class Permutation(NullModel):
-    """The second model's windows in random order, position by position: exact where windows are exchangeable."""
+    """The second model's windows in random order, position by position: exact where windows are
+    exchangeable.
+    """
 
     words = NullWords(
         title="Permuted windows",
-        sentence="Each window of one model is held against another window of the other, position by position.",
-        keeps="what is the same at a position of any window, and what hangs together inside a window",
+        sentence="Each window of one model is held against another window of the other, position "
+        "by position.",
+        keeps="what is the same at a position of any window, and what hangs together inside a "
+        "window",
     )
 
     def pairs(self, task: NullTask) -> Iterator[tuple[Prepared, Prepared]]:
@@ -77,8 +89,9 @@ class Permutation(NullModel):
 class RandomInit(NullModel):
     """The first model's architecture with weights drawn anew, against the second model as it is.
 
-    Two models that read the same text share its tokens and positions, so untrained ones are alike, too, and a permutation
-    rejects them. Given the second model, a first one whose weights are random is exchangeable with the draws: p is exact.
+    Two models that read the same text share its tokens and positions, so untrained ones are alike,
+    too, and a permutation rejects them. Given the second model, a first one whose weights are
+    random is exchangeable with the draws: p is exact.
     """
 
     words = NullWords(

@@ -1,4 +1,6 @@
-"""The same tokens in several models: their vectors side by side, as the text passes, whatever cuts it into tokens."""
+"""The same tokens in several models: their vectors side by side, as the text passes, whatever cuts
+it into tokens.
+"""
 
 import tempfile
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -28,8 +30,10 @@ REACH = 40  # bits of a key that say where in its document a token ends
 
 @dataclass(frozen=True)
 class Passed:
-    """Tokens of one model as they pass: `places` [n, 4], of each the key by which it is found in other models (ascending),
-    its window, position and document; vectors [n, d] of each site; and the ids [B, T] of the windows with these `numbers`."""
+    """Tokens of one model as they pass: `places` [n, 4], of each the key by which it is found in
+    other models (ascending), its window, position and document; vectors [n, d] of each site; and
+    the ids [B, T] of the windows with these `numbers`.
+    """
 
     places: Integers
     states: Sequence[Tensor]
@@ -46,43 +50,62 @@ class Passed:
 
     def part(self, index: Integers | slice) -> "Passed":
         chosen = index if isinstance(index, slice) else torch.from_numpy(index)
-        states = [rows[chosen.to(rows.device) if isinstance(chosen, Tensor) else chosen] for rows in self.states]
+        states = [
+            rows[chosen.to(rows.device) if isinstance(chosen, Tensor) else chosen]
+            for rows in self.states
+        ]
         own = np.isin(self.numbers, self.windows[index])
         return Passed(self.places[index], states, self.numbers[own], self.ids[own])
 
     def joined(self, following: "Passed") -> "Passed":
         states = [torch.cat(pair) for pair in zip(self.states, following.states, strict=True)]
-        arrays = ((getattr(self, name), getattr(following, name)) for name in ("places", "numbers", "ids"))
+        arrays = (
+            (getattr(self, name), getattr(following, name)) for name in ("places", "numbers", "ids")
+        )
         places, numbers, ids = (np.concatenate(pair) for pair in arrays)
         return Passed(places, states, numbers, ids)
 
 
 class SourceReader:
-    """One source read a batch at a time, without the first positions of each window (of windows of one token none is left out).
+    """One source read a batch at a time, without the first positions of each window (of windows of
+    one token none is left out).
 
-    `by_text`: tokens are found again by the character at which they end (end-of-text tokens, which end nowhere, are left
-    out, and of several that end a character's bytes all but the last); else by window and position. What it says of the
-    source (`sites`, `record`, `tokens`, `text`) is there once `batches` has begun, or ended. `controls` makes the model with
-    fresh random weights, once for each of the draws, where `draws` are wanted.
+    `by_text`: tokens are found again by the character at which they end (end-of-text tokens, which
+    end nowhere, are left out, and of several that end a character's bytes all but the last); else
+    by window and position. What it says of the source (`sites`, `record`, `tokens`, `text`) is
+    there once `batches` has begun, or ended. `controls` makes the model with fresh random weights,
+    once for each of the draws, where `draws` are wanted.
     """
 
     record: ModelRecord
     text: TextRecord
 
-    def __init__(self, subject: Subject, settings: ComparisonSettings, *, by_text: bool, draws: int):
-        self.subject, self.settings, self.by_text, self.draws = subject, settings, by_text, draws
+    def __init__(
+        self, subject: Subject, settings: ComparisonSettings, *, by_text: bool, draws: int
+    ):
+        self.subject = subject
+        self.settings = settings
+        self.by_text = by_text
+        self.draws = draws
         self.sites: tuple[str, ...] = ()
         self.tokens = 0
         self.controls: list[Callable[[], Lens]] = []
 
     def batches(self) -> Generator[Passed, None, None]:
-        """The pass; nothing is read or loaded before its first batch. BadInput where a vector is NaN or infinite."""
+        """The pass; nothing is read or loaded before its first batch. BadInput where a vector is
+        NaN or infinite.
+        """
         sentences = self.settings.sites == SENTENCE  # by document, whatever cuts it into tokens
         by_text = self.by_text and not sentences
         source = self.subject.source(self.settings.text, ends=by_text)
-        self.sites = tuple(site for site in self.subject.sites(source) if sentences or not source.pooled(site))
+        self.sites = tuple(
+            site for site in self.subject.sites(source) if sentences or not source.pooled(site)
+        )
         if sentences and not source.pooled(SENTENCE):
-            raise BadInput(f"{source.name} has no vectors of texts at the site {SENTENCE}: choose other --sites.")
+            raise BadInput(
+                f"{source.name} has no vectors of texts at the site {SENTENCE}: choose other "
+                "--sites."
+            )
         if not self.sites:
             raise BadInput(f"Vectors of texts are compared by themselves: --sites {SENTENCE}.")
         before = -1
@@ -98,7 +121,11 @@ class SourceReader:
 
                 def keep(site: str, states: Tensor, rows_of: dict[str, Tensor] = rows_of) -> None:
                     rows = states.detach()[:, skipped:].flatten(0, 1)
-                    rows_of[site] = rows.clone() if rows.dtype == torch.float64 else rows.to(torch.float32, copy=True)
+                    rows_of[site] = (
+                        rows.clone()
+                        if rows.dtype == torch.float64
+                        else rows.to(torch.float32, copy=True)
+                    )
                     if not bool(torch.isfinite(rows).all()):
                         place = f"at site {site}: nothing can be compared there"
                         raise BadInput(f"{source.name} gives NaN or infinite values {place}.")
@@ -106,16 +133,21 @@ class SourceReader:
                 source.visit(batch, self.sites, keep)
                 if sentences:  # the first window of each document: encode reads no further
                     first = np.flatnonzero(np.diff(batch.documents[:, 0], prepend=before))
-                    before, numbers = int(batch.documents[-1, 0]), batch.documents[first, 0]
+                    before = int(batch.documents[-1, 0])
+                    numbers = batch.documents[first, 0]
                     states = [rows_of[site][torch.from_numpy(first)] for site in self.sites]
                     self.tokens += len(first)
                     table = np.stack([numbers, numbers, 0 * numbers, numbers], axis=1)
                     yield Passed(table, states, numbers, np.full((len(first), 1), -1))
                     continue
                 places = np.arange(skipped, batch.ids.shape[1])
-                windows, positions = (grid.ravel() for grid in np.meshgrid(batch.indices, places, indexing="ij"))
+                windows, positions = (
+                    grid.ravel() for grid in np.meshgrid(batch.indices, places, indexing="ij")
+                )
                 documents = batch.documents[:, skipped:].ravel()
-                table = np.stack([windows * reach + positions, windows, positions, documents], axis=1).astype(np.int64)
+                table = np.stack(
+                    [windows * reach + positions, windows, positions, documents], axis=1
+                ).astype(np.int64)
                 self.tokens += len(table)
                 short = source.context - batch.ids.shape[1] if source.alone else 0
                 ids = np.pad(batch.ids, ((0, 0), (0, short)), constant_values=-1)
@@ -125,7 +157,11 @@ class SourceReader:
                     ends = batch.ends[:, skipped:].ravel()
                     table[:, 0] = (documents << REACH) + ends
                     real = np.flatnonzero(ends >= 0)
-                    last = np.append(table[real[1:], 0] != table[real[:-1], 0], True) if len(real) else real > 0
+                    last = (
+                        np.append(table[real[1:], 0] != table[real[:-1], 0], True)
+                        if len(real)
+                        else real > 0
+                    )
                     whole = whole.part(real[last])
                 yield whole
         finally:
@@ -139,13 +175,19 @@ class SourceReader:
         for ids, at in zip(sample.ids.split(step), sample.positions.split(step), strict=True):
             states = lens.run(ids[:, (ids >= 0).all(0)].to(lens.device), sites=self.sites)
             for rows, site in zip(held, self.sites, strict=True):
-                rows.append(states[site].float().cpu().gather(1, at[..., None].expand(-1, -1, states[site].shape[2])))
+                rows.append(
+                    states[site]
+                    .float()
+                    .cpu()
+                    .gather(1, at[..., None].expand(-1, -1, states[site].shape[2]))
+                )
         return [torch.cat(parts) for parts in held]
 
 
 def spilled(reader: Iterator[Passed], done: Callable[[], None]) -> Generator[Passed, None, None]:
-    """A reader that runs to its end first, its vectors written to temporary files, and is then read from there. `done` is
-    called in between: a model makes room for the next one."""
+    """A reader that runs to its end first, its vectors written to temporary files, and is then read
+    from there. `done` is called in between: a model makes room for the next one.
+    """
     with tempfile.TemporaryDirectory(prefix="headscan-compare-") as folder:
         rest: list[Passed] = []
         for part in reader:
@@ -164,7 +206,9 @@ class _Buffer:
     """What one reader has given and the others have not reached."""
 
     def __init__(self, reader: Iterator[Passed]) -> None:
-        self.reader, self.ended, self.last = reader, False, -1
+        self.reader = reader
+        self.ended = False
+        self.last = -1
         self.held: Passed | None = None
 
     def pull(self) -> None:
@@ -179,17 +223,23 @@ class _Buffer:
         assert self.held is not None
         count = int(np.searchsorted(self.held.keys, limit, side="right"))
         if count == len(self.held.keys):
-            taken, self.held = self.held, None
+            taken = self.held
+            self.held = None
             return taken
-        taken, self.held = self.held.part(slice(0, count)), self.held.part(slice(count, None))
+        taken = self.held.part(slice(0, count))
+        self.held = self.held.part(slice(count, None))
         return taken
 
 
-def aligned(readers: Sequence[Iterator[Passed]], *, by_place: bool = False) -> Iterator[list[Passed]]:
-    """The tokens that all models have, of each model, in whole windows of the first: whoever is behind in the text goes on.
+def aligned(
+    readers: Sequence[Iterator[Passed]], *, by_place: bool = False
+) -> Iterator[list[Passed]]:
+    """The tokens that all models have, of each model, in whole windows of the first: whoever is
+    behind in the text goes on.
 
-    Memory: about a batch of each model's vectors. The text ends where the shortest reading does. With `by_place` windows
-    of one number are the same: BadInput where their token ids, as far as they are known, are not.
+    Memory: about a batch of each model's vectors. The text ends where the shortest reading does.
+    With `by_place` windows of one number are the same: BadInput where their token ids, as far as
+    they are known, are not.
     """
     buffers = [_Buffer(reader) for reader in readers]
     while True:
@@ -205,7 +255,10 @@ def aligned(readers: Sequence[Iterator[Passed]], *, by_place: bool = False) -> I
             if by_place:
                 _check_ids(parts)
             if not all(np.array_equal(part.keys, parts[0].keys) for part in parts[1:]):
-                keys = reduce(lambda a, b: np.intersect1d(a, b, assume_unique=True), [part.keys for part in parts])
+                keys = reduce(
+                    lambda a, b: np.intersect1d(a, b, assume_unique=True),
+                    [part.keys for part in parts],
+                )
                 parts = [part.part(np.searchsorted(part.keys, keys)) for part in parts]
             if len(parts[0].keys):
                 yield parts
@@ -217,7 +270,8 @@ def _whole(first: _Buffer, bound: int) -> int:
     """The last key of the first model's windows that lie wholly within the bound; −1 for none."""
     if first.held is None or not len(first.held.keys):
         return -1
-    keys, windows = first.held.keys, first.held.windows
+    keys = first.held.keys
+    windows = first.held.windows
     count = int(np.searchsorted(keys, bound, side="right"))
     if 0 < count < len(keys) and windows[count] == windows[count - 1]:
         count = int(np.searchsorted(windows, windows[count]))
@@ -227,15 +281,24 @@ def _whole(first: _Buffer, bound: int) -> int:
 def _check_ids(parts: Sequence[Passed]) -> None:
     for part in parts[1:]:
         _, first, second = np.intersect1d(parts[0].numbers, part.numbers, return_indices=True)
-        mine, theirs = parts[0].ids[first], part.ids[second]
-        if len(first) and (mine.shape != theirs.shape or bool(((mine != theirs) & (mine >= 0) & (theirs >= 0)).any())):
-            raise BadInput("The sources hold vectors of different tokens: they are not of the same text in the same windows.")
+        mine = parts[0].ids[first]
+        theirs = part.ids[second]
+        if len(first) and (
+            mine.shape != theirs.shape
+            or bool(((mine != theirs) & (mine >= 0) & (theirs >= 0)).any())
+        ):
+            raise BadInput(
+                "The sources hold vectors of different tokens: they are not of the same text in "
+                "the same windows."
+            )
 
 
 # ---- What one pass over the text leaves of several models: cross-moments, the same of groups of documents, a sample.
 
 GROUPS = 16
-"""Groups of consecutive documents (or windows) that intervals leave out, one at a time: between 9 and 16 are occupied."""
+"""Groups of consecutive documents (or windows) that intervals leave out, one at a time: between 9
+and 16 are occupied.
+"""
 DIRECTIONS = 24  # of each site, in which the groups' moments are kept
 RUN = 16  # tokens of a sampled window
 FEW = 4  # documents in the first batch from which on they, and not windows, are the clusters
@@ -243,8 +306,9 @@ FEW = 4  # documents in the first batch from which on they, and not windows, are
 
 @dataclass(frozen=True)
 class Sampled:
-    """The sample: rows [windows, m, d] of each site, the windows' numbers, ids [windows, T], positions [windows, m] in
-    them, and documents [windows]. All is in the order of the text."""
+    """The sample: rows [windows, m, d] of each site, the windows' numbers, ids [windows, T],
+    positions [windows, m] in them, and documents [windows]. All is in the order of the text.
+    """
 
     states: Sequence[Tensor]
     numbers: Tensor
@@ -256,18 +320,22 @@ class Sampled:
 class Gathering:
     """Takes in aligned tokens of several models, in one pass.
 
-    `models[u]` is the model of site u. From the first batch come the points about which sums are taken, and the 24 principal
-    components of each site in which groups of documents are told apart.
+    `models[u]` is the model of site u. From the first batch come the points about which sums are
+    taken, and the 24 principal components of each site in which groups of documents are told apart.
     """
 
     def __init__(self, models: Sequence[int], *, sample: int, seed: int):
-        self.models, self.sample, self.seed = list(models), sample, seed
+        self.models = list(models)
+        self.sample = sample
+        self.seed = seed
         self.begun = False
         self.tokens = 0
 
     def _begin(self, first: Passed, rows: Sequence[Tensor]) -> None:
         self.begun = True
-        self.moments = CrossMoments(self.models, [x.mean(0, dtype=torch.float64).to(x.dtype) for x in rows])
+        self.moments = CrossMoments(
+            self.models, [x.mean(0, dtype=torch.float64).to(x.dtype) for x in rows]
+        )
         self.bases = [principal(x, DIRECTIONS).to(x.dtype) for x in rows]
         self.ends = list(accumulate(basis.shape[1] for basis in self.bases))
         self.groups = Blocks(GROUPS, lambda: Sums(self.ends[-1], device=rows[0].device))
@@ -289,7 +357,10 @@ class Gathering:
         self._offer(parts[0], rows)
 
     def _groups(self, first: Passed, rows: Sequence[Tensor]) -> None:
-        reduced = torch.cat([(x - p) @ b for x, p, b in zip(rows, self.moments.pilots, self.bases, strict=True)], dim=1)
+        reduced = torch.cat(
+            [(x - p) @ b for x, p, b in zip(rows, self.moments.pilots, self.bases, strict=True)],
+            dim=1,
+        )
         units = first.places[:, 3] if self.clusters == "documents" else first.windows
         self.groups.index(int(units[-1]))  # coarsens once, before any group of this batch is chosen
         number = units // self.groups.size
@@ -305,9 +376,14 @@ class Gathering:
             return
         kept = whole[chosen.rows]
         places = np.linspace(0, 1, self.run) if self.run > 1 else np.zeros(1)
-        index = starts[kept][:, None] + np.rint(places * (sizes[kept][:, None] - 1)).astype(np.int64)
+        index = starts[kept][:, None] + np.rint(places * (sizes[kept][:, None] - 1)).astype(
+            np.int64
+        )
         at = torch.from_numpy(index)
-        columns = {f"state.{u}": x[at.to(x.device).flatten()].unflatten(0, at.shape) for u, x in enumerate(rows)}
+        columns = {
+            f"state.{u}": x[at.to(x.device).flatten()].unflatten(0, at.shape)
+            for u, x in enumerate(rows)
+        }
         columns["ids"] = torch.from_numpy(first.ids[np.searchsorted(first.numbers, numbers[kept])])
         columns["position"] = torch.from_numpy(first.places[index, 2])
         columns["document"] = torch.from_numpy(first.places[index[:, 0], 3])
@@ -319,4 +395,8 @@ class Gathering:
         order = numbers.argsort()
         columns = {name: column[order] for name, column in self.reservoir.columns.items()}
         states = [columns[f"state.{u}"] for u in range(len(self.models))] if columns else []
-        return Sampled(states, numbers[order], *(columns.get(n, numbers) for n in ("ids", "position", "document")))
+        return Sampled(
+            states,
+            numbers[order],
+            *(columns.get(n, numbers) for n in ("ids", "position", "document")),
+        )

@@ -12,9 +12,11 @@ from headscan.run import DataFrame, Finding, Interval, Result, Row, dataframe
 
 @dataclass(frozen=True, kw_only=True)
 class NullTest:
-    """A value held against a null: `statistic` is the measure on the sample's tokens (on 16 principal components where it
-    is made of covariances), `mean` and `threshold` (.95 quantile) those of `draws` draws, `p` = (1 + draws at least as
-    great)/(draws + 1), `p_adjusted` by Benjamini and Hochberg over all cells that were held against the same null."""
+    """A value held against a null: `statistic` is the measure on the sample's tokens (on 16
+    principal components where it is made of covariances), `mean` and `threshold` (.95 quantile)
+    those of `draws` draws, `p` = (1 + draws at least as great)/(draws + 1), `p_adjusted` by
+    Benjamini and Hochberg over all cells that were held against the same null.
+    """
 
     null: str
     statistic: float | None = None
@@ -27,9 +29,11 @@ class NullTest:
 
 @dataclass(frozen=True, kw_only=True)
 class SimilarityCell:
-    """How alike `site_a` of `model_a` and `site_b` of `model_b` are, with its 95 % interval by documents.
+    """How alike `site_a` of `model_a` and `site_b` of `model_b` are, with its 95 % interval by
+    documents.
 
-    `bias`: how far the jackknife expects few tokens to shift the value. `p`, `p_adjusted`: of the first null in `tests`.
+    `bias`: how far the jackknife expects few tokens to shift the value. `p`, `p_adjusted`: of the
+    first null in `tests`.
     """
 
     model_a: str
@@ -47,7 +51,9 @@ class SimilarityCell:
 
 @dataclass(frozen=True, kw_only=True)
 class Alignment:
-    """How many of a model's tokens were compared: `tokens` it read (without the positions left out), `compared` of them."""
+    """How many of a model's tokens were compared: `tokens` it read (without the positions left
+    out), `compared` of them.
+    """
 
     model: str
     tokens: int
@@ -56,13 +62,17 @@ class Alignment:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class CompareResult(Result):
-    """How alike the representations of two or more models are, site against site, on the same tokens."""
+    """How alike the representations of two or more models are, site against site, on the same
+    tokens.
+    """
 
     kind: ClassVar[str] = "compare"
     cells: list[SimilarityCell]  # one a pair of models, pair of sites and measure
     measures: dict[str, SimilarityWords] = field(default_factory=dict)  # the words of each measure
     nulls: dict[str, NullWords] = field(default_factory=dict)  # those of each null
-    alignment: list[Alignment] = field(default_factory=list)  # what of each model's tokens was compared
+    alignment: list[Alignment] = field(
+        default_factory=list
+    )  # what of each model's tokens was compared
     tokens: int = 0
     sampled: int = 0  # tokens of the sample
     tested: int = 0  # of the nulls' part
@@ -70,8 +80,12 @@ class CompareResult(Result):
     # Share of each site's variance on its strongest direction, by "MODEL/SITE".
     top_shares: dict[str, float] = field(default_factory=dict)
 
-    def cell(self, measure: str, site_a: str, site_b: str | None = None, model_b: str | None = None) -> SimilarityCell:
-        """One cell: of the first pair of models, unless `model_b` says otherwise; KeyError where there is none."""
+    def cell(
+        self, measure: str, site_a: str, site_b: str | None = None, model_b: str | None = None
+    ) -> SimilarityCell:
+        """One cell: of the first pair of models, unless `model_b` says otherwise; KeyError where
+        there is none.
+        """
         for cell in self.cells:
             named = (cell.measure, cell.site_a, cell.site_b) == (measure, site_a, site_b or site_a)
             if named and model_b in (None, cell.model_b):
@@ -79,26 +93,38 @@ class CompareResult(Result):
         raise KeyError(f"no {measure} of {site_a} and {site_b or site_a}")
 
     def frame(self, measure: str | None = None) -> DataFrame:
-        table = dataframe([{k: v for k, v in vars(one).items() if k != "tests"} for one in self.cells])
+        table = dataframe(
+            [{k: v for k, v in vars(one).items() if k != "tests"} for one in self.cells]
+        )
         if measure is None:
             return table
         own = table[table["measure"] == measure]
         sites = list(dict.fromkeys(own["site_a"])), list(dict.fromkeys(own["site_b"]))
-        wide = own.pivot_table(index=["model_a", "model_b", "site_a"], columns="site_b", values="value", sort=False)
+        wide = own.pivot_table(
+            index=["model_a", "model_b", "site_a"], columns="site_b", values="value", sort=False
+        )
         return wide.reindex(columns=sites[1])
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class DamageResult(CompareResult):
-    """What a second model costs beside the first, block by block; docs/damage.md explains each number."""
+    """What a second model costs beside the first, block by block; docs/damage.md explains each
+    number.
+    """
 
     kind: ClassVar[str] = "damage"
     cells: list[SimilarityCell] = field(default_factory=list)
     damage: list[Row]  # one a part whose weights differ and mode: isolated, accumulated
-    totals: dict[str, Row]  # the second model on all windows (whole), and on those where parts were exchanged (sample)
+    totals: dict[
+        str, Row
+    ]  # the second model on all windows (whole), and on those where parts were exchanged (sample)
     sums: dict[str, float]  # what the parts' divergences add up to, by mode, and the total
-    shape: list[Row] = field(default_factory=list)  # a site whose states differ: NAME_first, NAME_second, NAME_change
-    choices: list[Row] = field(default_factory=list)  # which parts to keep for --keep bytes, measured on other windows
+    shape: list[Row] = field(
+        default_factory=list
+    )  # a site whose states differ: NAME_first, NAME_second, NAME_change
+    choices: list[Row] = field(
+        default_factory=list
+    )  # which parts to keep for --keep bytes, measured on other windows
     failed: list[str] = field(default_factory=list)  # the codes of --fail-on that were found
 
 
@@ -106,12 +132,16 @@ class DamageResult(CompareResult):
 
 EQUAL = 1e-6  # from 1: float32 sums know no less
 STEP = 0.1  # a fall of CKA from one layer to the next that is worth a sentence
-SPIKE = 0.9  # share of a site's variance on one direction from which on CKA speaks of that direction
+SPIKE = (
+    0.9  # share of a site's variance on one direction from which on CKA speaks of that direction
+)
 DRAWS = 19  # fewer give no p of .05
 PART = 0.5  # of a model's tokens compared, below which a reader must know
 
 
-def findings(cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], alignment: Sequence[Alignment]) -> list[Finding]:
+def findings(
+    cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], alignment: Sequence[Alignment]
+) -> list[Finding]:
     """Sentences, the most telling first."""
     found: list[Finding] = []
     for a, b in dict.fromkeys((cell.model_a, cell.model_b) for cell in cells):
@@ -119,19 +149,31 @@ def findings(cells: Sequence[SimilarityCell], top_shares: Mapping[str, float], a
         found += [*_equal(a, b, own), *_within(a, b, own)]
     if high := {name: share for name, share in top_shares.items() if share > SPIKE}:
         name, share = max(high.items(), key=lambda one: one[1])
-        text = f"At {len(high)} sites one direction holds more than 90 % of the variance ({share:.1%} at {name}): there CKA and "
+        text = (
+            f"At {len(high)} sites one direction holds more than 90 % of the variance "
+            f"({share:.1%} at {name}): there CKA and "
+        )
         text += "Procrustes measure that direction only; SVCCA and neighbours do not."
         found.append(Finding(code="ONE-DIRECTION", level="notice", sentence=text, value=share))
     for row in alignment:
         if row.compared < PART * row.tokens:
-            text = f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end where those of the others do"
+            text = (
+                f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end "
+                "where those of the others do"
+            )
             text += ": the numbers are of these."
-            found.append(Finding(code="PARTLY-ALIGNED", level="notice", sentence=text, model=row.model))
+            found.append(
+                Finding(code="PARTLY-ALIGNED", level="notice", sentence=text, model=row.model)
+            )
     return found
 
 
 def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
-    own = [cell for cell in cells if cell.measure == "cka" and cell.site_a == cell.site_b and cell.value is not None]
+    own = [
+        cell
+        for cell in cells
+        if cell.measure == "cka" and cell.site_a == cell.site_b and cell.value is not None
+    ]
     if not own:
         return
     least = min(own, key=lambda cell: cell.value or 0.0)
@@ -140,13 +182,23 @@ def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]
         text = f"{a} and {b} are the same at every site: CKA is 1 to six digits."
         yield Finding(code="SAME", level="good", sentence=text, value=value)
         return
-    falls = [(one, two) for one, two in pairwise(own) if (one.value or 0.0) - (two.value or 0.0) > STEP]
+    falls = [
+        (one, two) for one, two in pairwise(own) if (one.value or 0.0) - (two.value or 0.0) > STEP
+    ]
     if falls:
         one, two = max(falls, key=lambda pair: (pair[0].value or 0.0) - (pair[1].value or 0.0))
-        text = f"{a} and {b} differ from {two.site_b} on: CKA falls from {one.value:.2f} at {one.site_b} to {two.value:.2f}."
-        yield Finding(code="PARTING", level="notice", sentence=text, site=two.site_b, value=two.value)
+        text = (
+            f"{a} and {b} differ from {two.site_b} on: CKA falls from {one.value:.2f} at "
+            f"{one.site_b} to {two.value:.2f}."
+        )
+        yield Finding(
+            code="PARTING", level="notice", sentence=text, site=two.site_b, value=two.value
+        )
     else:
-        text = f"Site against the same site, CKA of {a} and {b} is {value:.3f} or more; least at {least.site_b}."
+        text = (
+            f"Site against the same site, CKA of {a} and {b} is {value:.3f} or more; least "
+            f"at {least.site_b}."
+        )
         level: Literal["good", "notice"] = "good" if value > 0.9 else "notice"
         yield Finding(code="CLOSENESS", level=level, sentence=text, site=least.site_b, value=value)
 
@@ -155,19 +207,32 @@ def _within(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding
     tests = [cell.tests[0] for cell in cells if cell.tests]
     if not tests:
         return
-    null, draws = tests[0].null, max(test.draws for test in tests)
+    null = tests[0].null
+    draws = max(test.draws for test in tests)
     if draws < DRAWS:
-        text = f"Whether {a} and {b} are more alike than the null ({null}) makes them cannot be told: a p of .05 needs {DRAWS} "
+        text = (
+            f"Whether {a} and {b} are more alike than the null ({null}) makes them cannot be "
+            f"told: a p of .05 needs {DRAWS} "
+        )
         text += f"draws, of at least {WINDOWS} windows of text."
         yield Finding(code="UNTESTED", level="notice", sentence=text, value=draws)
         return
     known = [cell for cell in cells if cell.p_adjusted is not None]
     inside = [cell for cell in known if (cell.p_adjusted or 0.0) > 0.05]
-    share, count = len(inside) / len(known), len(known)
+    share = len(inside) / len(known)
+    count = len(known)
     if not inside:
-        text = f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes them (adjusted p ≤ .05)."
+        text = (
+            f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes "
+            "them (adjusted p ≤ .05)."
+        )
         yield Finding(code="BEYOND-NULL", level="good", sentence=text, value=share)
         return
-    text = f"{len(inside)} of {count} cells of {a} and {b} are no more alike than the null ({null}) makes them "
+    text = (
+        f"{len(inside)} of {count} cells of {a} and {b} are no more alike than the null "
+        f"({null}) makes them "
+    )
     text += "(adjusted p > .05)."
-    yield Finding(code="WITHIN-NULL", level="alert" if share > 0.5 else "notice", sentence=text, value=share)
+    yield Finding(
+        code="WITHIN-NULL", level="alert" if share > 0.5 else "notice", sentence=text, value=share
+    )

@@ -1,4 +1,6 @@
-"""`compare`: how alike the representations of two or more models are, site against site, on the same tokens."""
+"""`compare`: how alike the representations of two or more models are, site against site, on the
+same tokens.
+"""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,16 @@ from headscan.comparison.settings import Against, ComparisonSettings, compared_s
 from headscan.model.inputs import SENTENCE
 from headscan.model.settings import Device, Dtype, Sites, TokenizerName, tokenizer_identity
 from headscan.run import BadInput, Finding, Given, Run, estimates, running, verb
-from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import (
+    Baseline,
+    CommandLine,
+    Ignore,
+    Option,
+    Out,
+    Progressing,
+    Resume,
+    Seed,
+)
 from headscan.scanner.findings import UNREAD, unread
 from headscan.states import SourcesLike, VectorSource, given_sources
 from headscan.states.writing import Estimate, expected_reader, operations_a_second
@@ -28,53 +39,97 @@ LARGEST = 0.5  # of the machine's memory that the moments may take
 
 @verb("compare")
 def compare(
-    models: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *,
-    context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128,
+    models: SourcesLike,
+    text: Annotated[TextLike | None, TEXT] = None,
+    *,
+    context: Annotated[
+        int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)
+    ] = 128,
     sites: Sites = None,
     skip_first: Annotated[
-        int, Option("Positions left out at the beginning of each window, where many models have a sink.", low=0)
+        int,
+        Option(
+            "Positions left out at the beginning of each window, where many models have a sink.",
+            low=0,
+        ),
     ] = 1,
     measures: Annotated[str, Option("Measures: globs, comma-separated.", metavar="GLOBS")] = "*",
     nulls: Annotated[
-        str, Option("Null distributions, comma-separated; the first gives the p-values: permutation, random-init.")
+        str,
+        Option(
+            "Null distributions, comma-separated; the first gives the p-values: permutation, "
+            "random-init."
+        ),
     ] = "permutation",
-    draws: Annotated[int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19, high=2**24)] = 99,
-    sample: Annotated[int, Option("Tokens of the sample, for RSA, neighbours, nulls and --damage.", low=64)] = 1024,
-    against: Annotated[Against | None, Option(
-        "Compare each model with itself in so few bits, too; those of .gguf files (q8_0 to q2_k) with --damage only."
-    )] = None,
-    damage: Annotated[bool, Option("What the second model (rounded, fine-tuned) costs, block by block.")] = False,
-    keep: Annotated[float | None, Option("With --damage: bytes to spend on blocks that stay as in the first.", above=0)] = None,
-    limit: Annotated[float | None, Option("With --damage: divergence in nats a token that is too much (HS701).", low=0)] = None,
-    fail_on: Annotated[Literal["HS701"] | None, Option("With --damage: a finding at which it exits with status 3.")] = None,
+    draws: Annotated[
+        int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19, high=2**24)
+    ] = 99,
+    sample: Annotated[
+        int, Option("Tokens of the sample, for RSA, neighbours, nulls and --damage.", low=64)
+    ] = 1024,
+    against: Annotated[
+        Against | None,
+        Option(
+            "Compare each model with itself in so few bits, too; those of .gguf files (q8_0 to "
+            "q2_k) with --damage only."
+        ),
+    ] = None,
+    damage: Annotated[
+        bool, Option("What the second model (rounded, fine-tuned) costs, block by block.")
+    ] = False,
+    keep: Annotated[
+        float | None,
+        Option("With --damage: bytes to spend on blocks that stay as in the first.", above=0),
+    ] = None,
+    limit: Annotated[
+        float | None,
+        Option("With --damage: divergence in nats a token that is too much (HS701).", low=0),
+    ] = None,
+    fail_on: Annotated[
+        Literal["HS701"] | None, Option("With --damage: a finding at which it exits with status 3.")
+    ] = None,
     batch: BatchSize = None,
-    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
-    ignore: Ignore = None, baseline: Baseline = None,
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
-) -> CompareResult:  # fmt: skip
-    """How alike two or more models' representations are: every site of one against every site of the other.
+    documents: Documents = "whole",
+    field: FieldName = "text",
+    max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    ignore: Ignore = None,
+    baseline: Baseline = None,
+    out: Out = None,
+    resume: Resume = False,
+    seed: Seed = 0,
+    progress: Progressing = None,
+    command: CommandLine = None,
+) -> CompareResult:
+    """How alike two or more models' representations are: every site of one against every site of
+    the other.
 
     Args:
-        models: two or more of what `headscan.scan` takes: models, or stored vectors of the same tokens in files and arrays.
-            The rows of an array [n, d] are documents of their own (two versions of an embedding column); tokens of windows
-            are [windows, T, d]. One may be named twice.
+        models: two or more of what `headscan.scan` takes: models, or stored vectors of the same
+            tokens in files and arrays. The rows of an array [n, d] are documents of their own (two
+            versions of an embedding column); tokens of windows are [windows, T, d]. One may be
+            named twice.
         text: as for `headscan.scan`; not needed for stored vectors.
         Further options: see `headscan compare --help`.
 
     Returns:
-        A `CompareResult`: one cell a pair of models, pair of sites and measure, with an interval by documents and p values.
+        A `CompareResult`: one cell a pair of models, pair of sites and measure, with an interval by
+        documents and p values.
 
-    Raises BadInput: fewer than two, what `headscan.scan` raises, stored vectors that do not fit, moments larger than half of
-    the memory.
+    Raises BadInput: fewer than two, what `headscan.scan` raises, stored vectors that do not fit,
+    moments larger than half of the memory.
 
-    All models read the text at once, side by side, where their weights take less than .4 of the machine's memory; else one
-    after another, the vectors of all but the last in temporary files. Tokens are compared where they are the same: with one
-    tokenizer all of them, with several those whose last character is the same (their windows may begin elsewhere).
+    All models read the text at once, side by side, where their weights take less than .4 of the
+    machine's memory; else one after another, the vectors of all but the last in temporary files.
+    Tokens are compared where they are the same: with one tokenizer all of them, with several those
+    whose last character is the same (their windows may begin elsewhere).
 
     With `damage`, a `DamageResult`: docs/damage.md.
 
-    Cost: one forward pass of each model and 2·d·d' operations a token and pair of sites. Memory: 8·d·d' bytes a pair of sites.
+    Cost: one forward pass of each model and 2·d·d' operations a token and pair of sites. Memory:
+        8·d·d' bytes a pair of sites.
 
     >>> from headscan import compare
     >>> result = compare(["gpt-vanilla", "gpt-vanilla"], "stories", max_tokens=640, context=64, sites="block.*")
@@ -87,7 +142,9 @@ def compare(
         return measure_damage(models, asked, run)
     settings = asked.chosen(ComparisonSettings)
     compared = _read(models, settings, run)
-    gathering, sampled, similarities = compared.gathering, compared.sample, settings.chosen()
+    gathering = compared.gathering
+    sampled = compared.sample
+    similarities = settings.chosen()
     chance = settings.chance()
     cells = []
     for pair in combinations(range(len(compared.records)), 2):
@@ -98,26 +155,43 @@ def compare(
     tested = len(sampled.numbers) * len(range(0, run_length, max(1, run_length // TESTED_RUN)))
     notes = [
         *compared.notes,
-        f"Sample: {run_length} tokens of each of {len(sampled.numbers)} windows, by hashes; nulls: {tested} of these tokens.",
-        f"Intervals: 95 %, from {len(gathering.groups.parts())} groups of {gathering.clusters} left out one at a time.",
-        f"p values: one-sided, {settings.draws} draws; adjusted by Benjamini and Hochberg over all cells.",
+        f"Sample: {run_length} tokens of each of {len(sampled.numbers)} windows, by hashes; "
+        f"nulls: {tested} of these tokens.",
+        f"Intervals: 95 %, from {len(gathering.groups.parts())} groups of {gathering.clusters} "
+        "left out one at a time.",
+        f"p values: one-sided, {settings.draws} draws; adjusted by Benjamini and Hochberg over "
+        "all cells.",
     ]
     record = compared.records[0]
     return CompareResult(
-        protocol=run.protocol(text=compared.text, device=record.device, dtype=record.dtype, notes=notes),
-        models=compared.records, cells=cells, alignment=compared.alignment, top_shares=shares,
+        protocol=run.protocol(
+            text=compared.text, device=record.device, dtype=record.dtype, notes=notes
+        ),
+        models=compared.records,
+        cells=cells,
+        alignment=compared.alignment,
+        top_shares=shares,
         measures={name: measure.words for name, measure in similarities.items()},
-        nulls={name: null.words for name, null in chance.items()}, tokens=gathering.tokens,
-        sampled=len(sampled.numbers) * run_length, tested=tested, clusters=gathering.clusters,
+        nulls={name: null.words for name, null in chance.items()},
+        tokens=gathering.tokens,
+        sampled=len(sampled.numbers) * run_length,
+        tested=tested,
+        clusters=gathering.clusters,
         findings=_findings(cells, shares, compared),
-    )  # fmt: skip
+    )
 
 
-def _findings(cells: Sequence[SimilarityCell], shares: Mapping[str, float], compared: ComparedSources) -> list[Finding]:
+def _findings(
+    cells: Sequence[SimilarityCell], shares: Mapping[str, float], compared: ComparedSources
+) -> list[Finding]:
     """Each with what was read; of a text that the first model cannot read, that alone."""
     text, read = compared.text, None if compared.text is None else compared.text.read
     missing = unread(text, compared.records[0].name)
-    told = [] if text is not None and text.unknown_share >= UNREAD else findings(cells, shares, compared.alignment)
+    told = (
+        []
+        if text is not None and text.unknown_share >= UNREAD
+        else findings(cells, shares, compared.alignment)
+    )
     return [replace(one, read=read) for one in (*([missing] if missing else []), *told)]
 
 
@@ -127,13 +201,22 @@ def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> Compare
     memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     together = sum(subject.bytes for subject in subjects) <= SIDE_BY_SIDE * memory
     models = [subject.ready for subject in subjects if not isinstance(subject.ready, VectorSource)]
-    by_text = settings.sites != SENTENCE and len({tokenizer_identity(model.tokenizer) for model in models}) > 1
+    by_text = (
+        settings.sites != SENTENCE
+        and len({tokenizer_identity(model.tokenizer) for model in models}) > 1
+    )
     if by_text and len(models) < len(subjects):
-        raise BadInput("Stored vectors say nothing of where their tokens end: compare them with models of one tokenizer.")
+        raise BadInput(
+            "Stored vectors say nothing of where their tokens end: compare them with models of "
+            "one tokenizer."
+        )
     draws = settings.draws if "random-init" in settings.chance() else 0
-    # Those whose windows are the sample's can be drawn anew: the first, and all where there is one tokenizer.
+    # Those whose windows are the sample's can be drawn anew: the first, and all where there is one
+    # tokenizer.
     readers = [
-        SourceReader(subject, settings, by_text=by_text, draws=draws if number == 0 or not by_text else 0)
+        SourceReader(
+            subject, settings, by_text=by_text, draws=draws if number == 0 or not by_text else 0
+        )
         for number, subject in enumerate(subjects)
     ]
     passes = [reader.batches() for reader in readers]
@@ -142,7 +225,10 @@ def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> Compare
             if not isinstance(subject.ready, VectorSource):
                 subject.load()
     else:
-        passes[:-1] = [spilled(one, subject.release) for one, subject in zip(passes[:-1], subjects, strict=False)]
+        passes[:-1] = [
+            spilled(one, subject.release)
+            for one, subject in zip(passes[:-1], subjects, strict=False)
+        ]
     gathering: Gathering | None = None
     for parts in aligned(passes, by_place=not by_text):
         if gathering is None:
@@ -154,15 +240,27 @@ def _read(given: SourcesLike, settings: ComparisonSettings, run: Run) -> Compare
     for one in passes:
         one.close()
     if gathering is None:
-        raise BadInput("No token ends where one of every other model does: nothing can be compared on this text.")
-    alignment = [Alignment(model=one.subject.name, tokens=one.tokens, compared=gathering.tokens) for one in readers]
+        raise BadInput(
+            "No token ends where one of every other model does: nothing can be compared on this "
+            "text."
+        )
+    alignment = [
+        Alignment(model=one.subject.name, tokens=one.tokens, compared=gathering.tokens)
+        for one in readers
+    ]
     how = "side by side" if together else "one after another, vectors in temporary files"
     same = "the same character of the text" if by_text else "the same place of the same window"
     notes = [f"The sources were read {how}; tokens are the same where they end at {same}."]
     return ComparedSources(
-        gathering, gathering.sampled(), [reader.sites for reader in readers], [reader.record for reader in readers], alignment,
-        readers[0].text, notes, {number: reader.redrawn for number, reader in enumerate(readers) if reader.controls},
-    )  # fmt: skip
+        gathering,
+        gathering.sampled(),
+        [reader.sites for reader in readers],
+        [reader.record for reader in readers],
+        alignment,
+        readers[0].text,
+        notes,
+        {number: reader.redrawn for number, reader in enumerate(readers) if reader.controls},
+    )
 
 
 def moments_bytes(widths: Sequence[Sequence[int]]) -> float:
@@ -176,7 +274,8 @@ def _check_size(states: Sequence[Sequence[Tensor]], memory: float) -> None:
     if needed > LARGEST * memory:
         pairs = sum(len(one) * len(two) for one, two in combinations(widths, 2))
         raise BadInput(
-            f"The moments of {pairs:,} pairs of sites take {needed / 2**30:.0f} GiB, of this machine's {memory / 2**30:.0f}: "
+            f"The moments of {pairs:,} pairs of sites take {needed / 2**30:.0f} GiB, of this "
+            f"machine's {memory / 2**30:.0f}: "
             "choose fewer sites, such as --sites 'block.?' or --sites embedding,block.9,final_norm."
         )
 
@@ -186,7 +285,8 @@ def _check_size(states: Sequence[Sequence[Tensor]], memory: float) -> None:
 
 @estimates(compare)
 def estimate_compare(given: Given) -> list[Estimate]:
-    """What `headscan.compare` will take, as one estimate, without reading weights and without writing anything.
+    """What `headscan.compare` will take, as one estimate, without reading weights and without
+    writing anything.
 
     Raises BadInput as `compare` does for what can be known without the weights.
 
@@ -207,9 +307,13 @@ def estimate_compare(given: Given) -> list[Estimate]:
     forward = sum(reader.forward for reader in readers)
     products = sum(2.0 * sum(one) * sum(two) for one, two in combinations(widths, 2))
     rows = sum(map(sum, widths)) * (settings.sample + 2 * max(reader.batch for reader in readers))
-    return [Estimate(
-        " and ".join(reader.name for reader in readers), tokens, sum(reader.weights for reader in readers),
-        moments_bytes(widths) + 8.0 * rows,
-        (forward + 2 * products) * (tokens or 1_000_000) / operations_a_second(settings.device),
-        note=f"The {settings.draws} draws of each null come on top.",
-    )]  # fmt: skip
+    return [
+        Estimate(
+            " and ".join(reader.name for reader in readers),
+            tokens,
+            sum(reader.weights for reader in readers),
+            moments_bytes(widths) + 8.0 * rows,
+            (forward + 2 * products) * (tokens or 1_000_000) / operations_a_second(settings.device),
+            note=f"The {settings.draws} draws of each null come on top.",
+        )
+    ]

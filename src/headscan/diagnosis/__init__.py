@@ -1,6 +1,15 @@
-"""The four questions joined: one command that examines a model, names what it has and says what would help."""
+"""The four questions joined: one command that examines a model, names what it has and says what
+would help.
+"""
 
-from headscan.diagnosis.evidence import Grid, LeakedBits, ModelEvidence, PromptRead, TokenFlow, TriedRemedies
+from headscan.diagnosis.evidence import (
+    Grid,
+    LeakedBits,
+    ModelEvidence,
+    PromptRead,
+    TokenFlow,
+    TriedRemedies,
+)
 from headscan.diagnosis.plan import CheckingUp
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, condition
@@ -8,6 +17,20 @@ from headscan.diagnosis.result import CheckupResult, Examination, Observation
 from headscan.diagnosis.run import checkup
 
 __all__ = [
-    "CONDITIONS", "CheckingUp", "CheckupResult", "Condition", "Examination", "Grid", "LeakedBits", "ModelEvidence",
-    "Observation", "PromptRead", "Seen", "TokenFlow", "TriedRemedies", "checkup", "condition", "markdown",
-]  # fmt: skip
+    "CONDITIONS",
+    "CheckingUp",
+    "CheckupResult",
+    "Condition",
+    "Examination",
+    "Grid",
+    "LeakedBits",
+    "ModelEvidence",
+    "Observation",
+    "PromptRead",
+    "Seen",
+    "TokenFlow",
+    "TriedRemedies",
+    "checkup",
+    "condition",
+    "markdown",
+]

@@ -13,7 +13,9 @@ Gauge = tuple[str, float, float]
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """On how fine a grid the weights lie, by the numbers of different values in 64 neighbouring weights of a row."""
+    """On how fine a grid the weights lie, by the numbers of different values in 64 neighbouring
+    weights of a row.
+    """
 
     levels: float  # their median; 64 for weights that were never rounded
     groups: int  # how many groups of 64 were counted
@@ -36,7 +38,9 @@ class PromptRead:
 
 @dataclass(frozen=True, kw_only=True)
 class LeakedBits:
-    """What the same states still tell behind Gaussian noise, to one who knows the model and the tokens before."""
+    """What the same states still tell behind Gaussian noise, to one who knows the model and the
+    tokens before.
+    """
 
     site: str
     noise: float  # in the rms of the site's centred coordinates
@@ -58,13 +62,16 @@ class LeakedBits:
 
 @dataclass(frozen=True, kw_only=True)
 class TokenFlow:
-    """What one token's output at the last block knows of the other tokens, over prompts from the text."""
+    """What one token's output at the last block knows of the other tokens, over prompts from the
+    text.
+    """
 
     site: str
     prompts: int
     length: int  # tokens of a prompt
-    # How far an output moves when another token that it may see is replaced, over how far when its own is: the mean over
-    # places and prompts, its 95 % interval by prompts, and the same of random weights.
+    # How far an output moves when another token that it may see is replaced, over how far when its
+    # own is: the mean over places and prompts, its 95 % interval by prompts, and the same of random
+    # weights.
     heard: float
     interval: Interval | None = None
     null: float | None = None
@@ -72,7 +79,9 @@ class TokenFlow:
 
 @dataclass(frozen=True, kw_only=True)
 class BlockRemoved:
-    """What a block does for the loss: how much it rises where the block's input stands in for its output."""
+    """What a block does for the loss: how much it rises where the block's input stands in for its
+    output.
+    """
 
     site: str
     tokens: int  # of the text's beginning
@@ -83,7 +92,9 @@ class BlockRemoved:
 
 @dataclass(frozen=True, kw_only=True)
 class TriedRemedies:
-    """Do passages of the text find the passage that follows them, by the vectors as they are and after each remedy?"""
+    """Do passages of the text find the passage that follows them, by the vectors as they are and
+    after each remedy?
+    """
 
     site: str  # whose vectors, in the mean over a passage
     length: int  # tokens of a passage
@@ -103,15 +114,23 @@ class TriedRemedies:
 
     @property
     def sentence(self) -> str:
-        """In how many searches the passage that follows came first, before and after the best remedy."""
-        best, queries = self.best, self.queries
+        """In how many searches the passage that follows came first, before and after the best
+        remedy.
+        """
+        best = self.best
+        queries = self.queries
         assert best is not None
-        gain, ends = best.number("recall_at_1_gain") or 0.0, best.interval("recall_at_1_gain") or (0.0, 0.0)
-        before, after = round(queries * self.plain), round(queries * (self.plain + gain))
+        gain = best.number("recall_at_1_gain") or 0.0
+        ends = best.interval("recall_at_1_gain") or (0.0, 0.0)
+        before = round(queries * self.plain)
+        after = round(queries * (self.plain + gain))
         plain = f"the passage that follows is found first in {before} of {queries} searches"
         if after <= before:
             return f"{plain}, and in no more after any of the {len(self.rows) - 1} remedies tried"
-        return f"{plain}, and in {after} after {best.text('remedy')}{'' if ends[0] > 0 else ' (may be chance)'}"
+        return (
+            f"{plain}, and in {after} after "
+            f"{best.text('remedy')}{'' if ends[0] > 0 else ' (may be chance)'}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,7 +142,9 @@ class ModelEvidence:
     text: TextRecord | None
     sites: list[Row]  # of a scan
     nulls: list[Row] = field(default_factory=list)  # the same of random weights
-    anatomy: list[Row] = field(default_factory=list)  # of the probes `anatomy` and `common_direction`
+    anatomy: list[Row] = field(
+        default_factory=list
+    )  # of the probes `anatomy` and `common_direction`
     common: list[Row] = field(default_factory=list)
     loss: Row | None = None  # of the probe `loss`, of models that predict a next token
     loss_of_null: Row | None = None
@@ -133,8 +154,12 @@ class ModelEvidence:
     flow: TokenFlow | None = None
     cure: TriedRemedies | None = None
     removed: list[BlockRemoved] = field(default_factory=list)
-    order: float | None = None  # of the token table: how much more alike neighbouring rows are, in standard errors
-    norms: float | None = None  # of the token table: the spread of its rows' norms, over that of normal rows
+    order: float | None = (
+        None  # of the token table: how much more alike neighbouring rows are, in standard errors
+    )
+    norms: float | None = (
+        None  # of the token table: the spread of its rows' norms, over that of normal rows
+    )
     skipped: list[str] = field(default_factory=list)  # what was not done, and why, as sentences
     seconds: float = 0.0
 
@@ -147,7 +172,8 @@ class ModelEvidence:
 
     def _gauge(self, null: str | None) -> Gauge | None:
         row = self._common(null)
-        before, after = row.number("cosine"), row.number("cosine_after")
+        before = row.number("cosine")
+        after = row.number("cosine_after")
         return None if before is None or after is None else (row.text("site"), before, after)
 
     @property
@@ -161,23 +187,36 @@ class ModelEvidence:
 
     @property
     def gauge_interval(self) -> Interval | None:
-        """95 % of what the bias takes away, at least: the ends of both intervals put against each other."""
+        """95 % of what the bias takes away, at least: the ends of both intervals put against each
+        other.
+        """
         before, after = (self._common(None).interval(name) for name in ("cosine", "cosine_after"))
-        return None if before is None or after is None else (before[0] - after[1], before[1] - after[0])
+        return (
+            None
+            if before is None or after is None
+            else (before[0] - after[1], before[1] - after[0])
+        )
 
     @property
     def best_over_counting(self) -> float | None:
         """The loss at the best scale of the logits over that of counting pairs of tokens."""
-        best, counted = (self.loss.number(name) if self.loss else None for name in ("best_loss", "counting_loss"))
+        best, counted = (
+            self.loss.number(name) if self.loss else None for name in ("best_loss", "counting_loss")
+        )
         return best / counted if best is not None and counted else None
 
     def null(self, site: str) -> Row | None:
         """The row of random weights at a site."""
-        return next((row for row in self.nulls if row["site"] == site and row["null"] == "random-init"), None)
+        return next(
+            (row for row in self.nulls if row["site"] == site and row["null"] == "random-init"),
+            None,
+        )
 
 
 def value(row: Row | None, measure: str) -> float | None:
-    """A measure of the tokens that are no sinks; of all where the row knows of no sinks; None without a row."""
+    """A measure of the tokens that are no sinks; of all where the row knows of no sinks; None
+    without a row.
+    """
     return None if row is None else row.number(leading(row, measure))
 
 

@@ -1,4 +1,6 @@
-"""What fits into a budget: planned by work, from the model's size; the clock only leaves whole stages out."""
+"""What fits into a budget: planned by work, from the model's size; the clock only leaves whole
+stages out.
+"""
 
 import time
 from collections.abc import Sequence
@@ -16,12 +18,18 @@ BUDGETS = {"2m": 120.0, "10m": 600.0, "full": float("inf")}
 """Seconds of each budget, for one source."""
 MOST = {"2m": 16_384, "10m": 65_536}
 SPEED = 1.5e11
-"""Multiplications and additions a second that plans are made with, on every machine: Qwen2.5-Coder-1.5B on two cores."""
-FEWEST, SCAN = 256, 20
-"""Tokens that are always scanned; the scan's part of all tokens that could go through the model. As many as an alarm needs
-(`FEW`) are scanned where they take no more than two fifths of the budget."""
+"""Multiplications and additions a second that plans are made with, on every machine:
+Qwen2.5-Coder-1.5B on two cores.
+"""
+FEWEST = 256
+SCAN = 20
+"""Tokens that are always scanned; the scan's part of all tokens that could go through the model. As
+many as an alarm needs (`FEW`) are scanned where they take no more than two fifths of the budget.
+"""
 REMOVED = 10
-"""The share of a budget's passes, as one over it, that blocks are taken out in turn with, on 512 tokens at least."""
+"""The share of a budget's passes, as one over it, that blocks are taken out in turn with, on 512
+tokens at least.
+"""
 PAGE = 0.04
 """The share of a budget that is kept for writing the result."""
 
@@ -54,7 +62,8 @@ class Deadline:
         return Deadline(min(self.at, time.perf_counter() + seconds))
 
     def kept(self, progress: Progress, *, more: bool = False) -> Progress:
-        """A progress that raises `OutOfTime` once the time is over, unless it is told that all is done and no `more` follows.
+        """A progress that raises `OutOfTime` once the time is over, unless it is told that all is
+        done and no `more` follows.
 
         A stage that was begun is then left out whole: no result is of a part of what was planned.
         """
@@ -76,7 +85,9 @@ class ExaminationPlan:
     depth: float = 0.5  # at which share of the blocks
     flow: int = 0  # prompts whose tokens are replaced
     passages: int = 0  # of 16 tokens, that remedies are tried on
-    removed: int = 0  # tokens that go through the model without each of its blocks, over the number of blocks
+    removed: int = (
+        0  # tokens that go through the model without each of its blocks, over the number of blocks
+    )
     tokens: int | None = None  # of the text that are scanned at most; None for all
 
 
@@ -85,8 +96,9 @@ PRESETS = (
     ExaminationPlan(passes=200_000, prompts=4, flow=4, passages=1024),
     ExaminationPlan(passes=60_000, prompts=4, flow=4, passages=384),
     ExaminationPlan(passes=20_000, prompts=2, depth=0.25, flow=4, passages=128),
-    ExaminationPlan(passes=5_000, prompts=1, depth=0.1), ExaminationPlan(passes=0),
-)  # fmt: skip
+    ExaminationPlan(passes=5_000, prompts=1, depth=0.1),
+    ExaminationPlan(passes=0),
+)
 
 
 def planned(budget: str, seconds: float, tokens: int | None = None) -> ExaminationPlan:
@@ -103,13 +115,20 @@ def planned(budget: str, seconds: float, tokens: int | None = None) -> Examinati
     if budget == "full":
         return replace(preset, tokens=tokens, removed=2**62)
     size = max(FEWEST, passes / SCAN, FEW if passes * 2 / 5 >= FEW else 0)
-    return replace(preset, tokens=round(min(size, MOST[budget], tokens or MOST[budget])), removed=round(passes / REMOVED))
+    return replace(
+        preset,
+        tokens=round(min(size, MOST[budget], tokens or MOST[budget])),
+        removed=round(passes / REMOVED),
+    )
 
 
 def work(lens: Lens) -> float:
-    """Seconds a token of a forward pass at `SPEED`: two operations for each weight of a matrix, none for a table looked up."""
+    """Seconds a token of a forward pass at `SPEED`: two operations for each weight of a matrix,
+    none for a table looked up.
+    """
     weights = {id(weight): weight for weight in lens.model.parameters() if weight.ndim >= 2}
-    table, head = lens.model.get_input_embeddings(), lens.output_embeddings
+    table = lens.model.get_input_embeddings()
+    head = lens.output_embeddings
     if table is not None and (head is None or head is not table.weight):
         weights.pop(id(table.weight), None)
     numbers: int = sum(weight.numel() for weight in weights.values())
@@ -135,4 +154,6 @@ class CheckingUp(Loading, Reading):
         """The codes at which the command fails."""
         if self.fail_on is None:
             return []
-        return CONDITIONS.match(self.fail_on if isinstance(self.fail_on, str) else ",".join(self.fail_on))
+        return CONDITIONS.match(
+            self.fail_on if isinstance(self.fail_on, str) else ",".join(self.fail_on)
+        )

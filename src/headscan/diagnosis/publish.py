@@ -8,23 +8,38 @@ from pathlib import Path
 from headscan.diagnosis.result import CheckupResult, Observation, reference
 from headscan.run import BadInput, write_atomic
 
-BEGIN, END = "<!-- headscan checkup -->", "<!-- /headscan checkup -->"
+BEGIN = "<!-- headscan checkup -->"
+END = "<!-- /headscan checkup -->"
 
 
 def markdown(result: CheckupResult) -> str:
-    """The five sentences of each source and a table of every condition that was looked for, between two comments.
+    """The five sentences of each source and a table of every condition that was looked for, between
+    two comments.
 
     >>> from headscan.diagnosis import checkup
     >>> print(markdown(checkup("gpt-vanilla", "stories", max_tokens=256, context=32)).splitlines()[1])
     ## Checkup
     """
     text = result.protocol.text
-    read = f" on {text.tokens:,} tokens of {_escaped(str(text.source))}" if text is not None and text.source else ""
-    lines = [BEGIN, "## Checkup", "", f"headscan {result.protocol.versions.get('headscan', '')}{read}.", ""]
+    read = (
+        f" on {text.tokens:,} tokens of {_escaped(str(text.source))}"
+        if text is not None and text.source
+        else ""
+    )
+    lines = [
+        BEGIN,
+        "## Checkup",
+        "",
+        f"headscan {result.protocol.versions.get('headscan', '')}{read}.",
+        "",
+    ]
     for one in result.examinations:
         lines += [f"### {_escaped(one.model)}", ""] if len(result.examinations) > 1 else []
         summary = (sentence.partition(": ") for sentence in one.summary)
-        lines += [*(f"- **{_escaped(strong)}:** {_escaped(said)}" for strong, _, said in summary), ""]
+        lines += [
+            *(f"- **{_escaped(strong)}:** {_escaped(said)}" for strong, _, said in summary),
+            "",
+        ]
         lines += [*_table(one.observations), ""]
     return "\n".join([*lines, END]) + "\n"
 
@@ -41,15 +56,20 @@ def _table(observations: list[Observation]) -> list[str]:
 
 
 def _escaped(text: str) -> str:
-    text = "".join(letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split()))
+    text = "".join(
+        letter if letter.isprintable() else "\ufffd" for letter in " ".join(text.split())
+    )
     return re.sub(r"([\\`*_\[\]|$~#&])", r"\\\1", text).replace("<", "&lt;").replace(">", "&gt;")
 
 
 def check_contribution(path: str, *, resume: bool = False) -> Path:
-    """The file for `contribute`; BadInput, before anything is measured, where it is there (unless resumed) or has no folder."""
+    """The file for `contribute`; BadInput, before anything is measured, where it is there (unless
+    resumed) or has no folder.
+    """
     file = Path(path)
     try:
-        there, folder = file.exists(), file.parent.is_dir()
+        there = file.exists()
+        folder = file.parent.is_dir()
     except (OSError, ValueError) as error:
         raise BadInput(f"--contribute: {getattr(error, 'strerror', None) or error}.") from None
     if not path.strip() or file.is_dir():
@@ -62,7 +82,8 @@ def check_contribution(path: str, *, resume: bool = False) -> Path:
 
 
 def contribute(result: CheckupResult, path: Path) -> None:
-    """Write the rows of a checkup's models for the reference population: numbers, names and protocol, nothing of the text.
+    """Write the rows of a checkup's models for the reference population: numbers, names and
+    protocol, nothing of the text.
 
     Raises BadInput where the file cannot be written.
     """

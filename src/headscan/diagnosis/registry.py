@@ -12,24 +12,31 @@ Question = Literal["shape", "cause", "leak", "cure"]
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
-    """What a condition measured in one source, and what it says about it, whether the condition is present or not."""
+    """What a condition measured in one source, and what it says about it, whether the condition is
+    present or not.
+    """
 
     value: float
     sentence: str
-    advice: str = ""  # what would help, and how much where that was measured; else the condition's `todo`
+    advice: str = (
+        ""  # what would help, and how much where that was measured; else the condition's `todo`
+    )
     site: str | None = None
     interval: Interval | None = None  # 95 %
     null: float | None = None  # the value that `null_of` gives
     null_of: str = "with random weights"
-    notice: bool = False  # another condition explains the number as well: no alarm, whatever the value
+    notice: bool = (
+        False  # another condition explains the number as well: no alarm, whatever the value
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Condition:
-    """A condition: a number with a threshold, its words, and the function that computes the number from the evidence.
+    """A condition: a number with a threshold, its words, and the function that computes the number
+    from the evidence.
 
-    `seen(evidence, earlier)` gets the sources before this one, where they are checkpoints of one run, and returns None where
-    the evidence has no such number.
+    `seen(evidence, earlier)` gets the sources before this one, where they are checkpoints of one
+    run, and returns None where the evidence has no such number.
     """
 
     title: str
@@ -43,15 +50,22 @@ class Condition:
     limits: str
     seen: Callable[[ModelEvidence, list[ModelEvidence]], Seen | None]
     least: bool = True  # it is present from the threshold on; otherwise down to the threshold
-    known: bool = False  # many healthy models have it: a notice, unless it may have brought an alarm about
-    alarm: float | None = None  # many healthy models lie between the threshold and this value: an alarm only beyond it
+    known: bool = (
+        False  # many healthy models have it: a notice, unless it may have brought an alarm about
+    )
+    alarm: float | None = (
+        # many healthy models lie between the threshold and this value: an alarm only beyond it
+        None
+    )
     unless: str = ""  # a code: where its number is there and sound, this is no alarm but a notice
     brings: tuple[str, ...] = ()  # codes of the conditions that it may bring about
     heading: str = ""  # in the summary, where that of the question does not fit
     of_text: bool = True  # it rests on the tokens that were read: no alarm on few of them
     alone: bool = False  # where it is present, no other condition is looked for
     beyond_chance: bool = False  # it is present only where the interval is above 0, too
-    lacks: tuple[str, ...] = ()  # words by which a sentence of `ModelEvidence.skipped` says why there is no number
+    lacks: tuple[
+        str, ...
+    ] = ()  # words by which a sentence of `ModelEvidence.skipped` says why there is no number
     silent: str = ""  # why there is none where nothing was skipped
 
     def __post_init__(self) -> None:
@@ -64,7 +78,9 @@ class Condition:
         return beyond and not (self.beyond_chance and interval is not None and interval[0] <= 0)
 
     def alarms(self, value: float) -> bool:
-        """Whether the value is an alarm by itself: present, and beyond what many healthy models have."""
+        """Whether the value is an alarm by itself: present, and beyond what many healthy models
+        have.
+        """
         beyond = self.alarm is None or (value >= self.alarm if self.least else value <= self.alarm)
         return self.present(value) and not self.known and beyond
 
@@ -74,8 +90,12 @@ CONDITIONS: Registry[Condition] = Registry("condition", "headscan.diagnosis.cond
 Function = Callable[[ModelEvidence, list[ModelEvidence]], Seen | None]
 
 
-def condition(code: str, question: Question, title: str, **words: Any) -> Callable[[Function], Function]:
-    """Register the decorated function under a code, with the fields of `Condition`; its docstring says how it looks."""
+def condition(
+    code: str, question: Question, title: str, **words: Any
+) -> Callable[[Function], Function]:
+    """Register the decorated function under a code, with the fields of `Condition`; its docstring
+    says how it looks.
+    """
 
     def register(function: Function) -> Function:
         CONDITIONS.add(code, Condition(question=question, title=title, seen=function, **words))
@@ -85,15 +105,22 @@ def condition(code: str, question: Question, title: str, **words: Any) -> Callab
 
 
 def alarming(values: Mapping[str, float]) -> list[str]:
-    """The codes whose values are alarms: by themselves, or as known conditions that may have brought such an alarm about.
+    """The codes whose values are alarms: by themselves, or as known conditions that may have
+    brought such an alarm about.
 
     >>> alarming({"HS101": 0.9, "HS102": 0.8}), alarming({"HS101": 0.6, "HS102": 0.8}), alarming({"HS101": 0.9, "HS201": 0.5})
     (['HS101', 'HS102'], [], [])
     """
     sound = {code for code, value in values.items() if not CONDITIONS[code].present(value)}
-    plain = {code for code, value in values.items() if CONDITIONS[code].alarms(value) and CONDITIONS[code].unless not in sound}
+    plain = {
+        code
+        for code, value in values.items()
+        if CONDITIONS[code].alarms(value) and CONDITIONS[code].unless not in sound
+    }
 
     def brought(kind: Condition, value: float) -> bool:
         return kind.known and kind.present(value) and not plain.isdisjoint(kind.brings)
 
-    return [code for code, value in values.items() if code in plain or brought(CONDITIONS[code], value)]
+    return [
+        code for code, value in values.items() if code in plain or brought(CONDITIONS[code], value)
+    ]

@@ -16,31 +16,63 @@ from headscan.diagnosis.measurements import Measurements, grid_of, vocabulary_or
 from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, planned, work
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
-from headscan.diagnosis.result import CheckupResult, Examination, Observation, beside, edition, ordered, percentile, summary
+from headscan.diagnosis.result import (
+    CheckupResult,
+    Examination,
+    Observation,
+    beside,
+    edition,
+    ordered,
+    percentile,
+    summary,
+)
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.run import BadInput, Progress, Row, Run, running, verb, write_atomic
-from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import (
+    Baseline,
+    CommandLine,
+    Ignore,
+    Option,
+    Out,
+    Progressing,
+    Resume,
+    Seed,
+)
 from headscan.scanner.findings import on_few
 from headscan.scanner.result import ScanResult
 from headscan.scanner.run import scan
 from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources, stored_source
-from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text
+from headscan.text.source import (
+    TEXT,
+    Documents,
+    FieldName,
+    MaxTokens,
+    Reading,
+    TextLike,
+    check_text,
+)
 
-MEASURES, MEASURES_OF_CONTROL = "anatomy,common_direction,loss", "common_direction,loss"
+MEASURES = "anatomy,common_direction,loss"
+MEASURES_OF_CONTROL = "common_direction,loss"
 LITTLE = 1e-4
-"""Seconds a token; a model that takes less runs on one thread: the four of `make scan` took 21 s on one and 25 s on two."""
+"""Seconds a token; a model that takes less runs on one thread: the four of `make scan` took 21 s on
+one and 25 s on two.
+"""
 SAFE = 1.25
 """By how much the scan of random weights may take longer than that of the model did."""
 
 
-def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run, number: int) -> ModelEvidence:
-    """A scan, whose size the model's size sets and whose pass serves shape, anatomy and loss; then blocks taken out, leaks, flow
-    and remedies, each as planned or, once the budget is spent, not at all; then, where there is time, random weights.
+def examined_model(
+    source: ModelLike, name: str, settings: CheckingUp, run: Run, number: int
+) -> ModelEvidence:
+    """A scan, whose size the model's size sets and whose pass serves shape, anatomy and loss; then
+    blocks taken out, leaks, flow and remedies, each as planned or, once the budget is spent, not at
+    all; then, where there is time, random weights.
 
-    The model's weights are given back before random ones are drawn, unless whoever called holds it. Each stage is a unit of the
-    run.
+    The model's weights are given back before random ones are drawn, unless whoever called holds it.
+    Each stage is a unit of the run.
     """
 
     def unit(stage: str, kind: Any, make: Callable[[], Any]) -> Any:
@@ -56,7 +88,8 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run,
         held = unit(stage, dict, document)
         return made[0] if made else ScanResult.of_document(held)
 
-    clock, until = time.perf_counter(), Deadline.of(settings.budget)
+    clock = time.perf_counter()
+    until = Deadline.of(settings.budget)
     run.progress(f"{name} · loading", 0, None, "steps")
     lens = open_model(source, settings)
     lens.require_tokenizer()
@@ -66,102 +99,189 @@ def examined_model(source: ModelLike, name: str, settings: CheckingUp, run: Run,
     if seconds < LITTLE:
         torch.set_num_threads(1)
     size = "the whole text" if plan.tokens is None else f"at most {plan.tokens:,} tokens"
-    run.announce(f"{name}: {size}; {plan.prompts or 'no'} prompt{'s' * (plan.prompts != 1)} to invert.")
+    run.announce(
+        f"{name}: {size}; {plan.prompts or 'no'} prompt{'s' * (plan.prompts != 1)} to invert."
+    )
     started = time.perf_counter()
-    scanned = scanning("scan", lambda: _scanned(lens, settings, run.progress, plan.tokens, MEASURES))
+    scanned = scanning(
+        "scan", lambda: _scanned(lens, settings, run.progress, plan.tokens, MEASURES)
+    )
     took = time.perf_counter() - started
-    run.identify(f"the text as {name} reads it", None if scanned.protocol.text is None else scanned.protocol.text.sha256)
+    run.identify(
+        f"the text as {name} reads it",
+        None if scanned.protocol.text is None else scanned.protocol.text.sha256,
+    )
     measurements = Measurements(lens, plan, settings, run.progress, until, unit)
     grid, (order, norms) = grid_of(lens.model), vocabulary_order(lens)
     removed = measurements.removed() if scanned.tables["loss"] else []
     read, bits = measurements.leak()
-    flow, cure = measurements.flow(), measurements.cure()
-    control, random = lens.twin(settings.seed), None
-    measurements.lens = lens = cast(Lens, None)  # gives the weights back, whose modules point to one another
+    flow = measurements.flow()
+    cure = measurements.cure()
+    control = lens.twin(settings.seed)
+    random = None
+    measurements.lens = lens = cast(
+        Lens, None
+    )  # gives the weights back, whose modules point to one another
     gc.collect()
     if until.left > SAFE * took:
         with suppress(OutOfTime):
             weights = control()
             if flow is not None:
-                flow = replace(flow, null=unit("flow of random weights", float, lambda: measurements.flow_of_control(weights)))
+                flow = replace(
+                    flow,
+                    null=unit(
+                        "flow of random weights",
+                        float,
+                        lambda: measurements.flow_of_control(weights),
+                    ),
+                )
             more = until.kept(run.progress, more=True)
             random = scanning(
-                "scan of random weights", lambda: _scanned(weights, settings, more, plan.tokens, MEASURES_OF_CONTROL)
+                "scan of random weights",
+                lambda: _scanned(weights, settings, more, plan.tokens, MEASURES_OF_CONTROL),
             )
     skipped = measurements.skipped
     if random is None:
-        skipped.append(f"Random weights were not scanned for comparison: there was no time in {settings.budget}.")
+        skipped.append(
+            "Random weights were not scanned for comparison: there was no time in "
+            f"{settings.budget}."
+        )
     tables = random.tables if random else {}
     nulls, common, losses = (
         [Row({**row, "model": name, "null": "random-init"}) for row in rows]
-        for rows in (random.sites if random else [], tables.get("common_direction", []), tables.get("loss", []))
+        for rows in (
+            random.sites if random else [],
+            tables.get("common_direction", []),
+            tables.get("loss", []),
+        )
     )
     if (loss := next(iter(scanned.tables["loss"]), None)) is None:
         reasons = (note for probe in scanned.probes if probe.name == "loss" for note in probe.notes)
         skipped.append(f"There is no loss: {next(reasons, 'no logits.')}")
     return ModelEvidence(
-        model=name, record=scanned.models[0], text=scanned.protocol.text, sites=scanned.sites,
-        nulls=nulls, anatomy=[row for row in scanned.tables["anatomy"] if row["kind"] == "branch"],
-        common=[*scanned.tables["common_direction"], *common], loss=loss, loss_of_null=next(iter(losses), None),
-        grid=grid, read=read, bits=bits, flow=flow, cure=cure, removed=removed, order=order, norms=norms,
-        skipped=skipped, seconds=round(time.perf_counter() - clock, 3),
-    )  # fmt: skip
+        model=name,
+        record=scanned.models[0],
+        text=scanned.protocol.text,
+        sites=scanned.sites,
+        nulls=nulls,
+        anatomy=[row for row in scanned.tables["anatomy"] if row["kind"] == "branch"],
+        common=[*scanned.tables["common_direction"], *common],
+        loss=loss,
+        loss_of_null=next(iter(losses), None),
+        grid=grid,
+        read=read,
+        bits=bits,
+        flow=flow,
+        cure=cure,
+        removed=removed,
+        order=order,
+        norms=norms,
+        skipped=skipped,
+        seconds=round(time.perf_counter() - clock, 3),
+    )
 
 
-def _scanned(lens: Lens, settings: CheckingUp, progress: Progress, tokens: int | None, measures: str) -> ScanResult:
-    reading = settings.part(Reading) | {"max_tokens": None if tokens is None else max(settings.context, tokens)}
+def _scanned(
+    lens: Lens, settings: CheckingUp, progress: Progress, tokens: int | None, measures: str
+) -> ScanResult:
+    reading = settings.part(Reading) | {
+        "max_tokens": None if tokens is None else max(settings.context, tokens)
+    }
     return scan(
-        lens, settings.text, context=settings.context, measures=measures, sample=0, seed=settings.seed, progress=progress,
+        lens,
+        settings.text,
+        context=settings.context,
+        measures=measures,
+        sample=0,
+        seed=settings.seed,
+        progress=progress,
         **reading,
-    )  # fmt: skip
+    )
 
 
-def examined_states(source: VectorSource, name: str, settings: CheckingUp, run: Run) -> ModelEvidence:
+def examined_states(
+    source: VectorSource, name: str, settings: CheckingUp, run: Run
+) -> ModelEvidence:
     """Of stored states the shape alone is known."""
     clock = time.perf_counter()
     found = scan(source, context=settings.context, seed=settings.seed, progress=run.progress)
     return ModelEvidence(
-        model=name, record=found.models[0] if found.models else None, text=found.protocol.text, sites=found.sites,
-        nulls=found.nulls, seconds=round(time.perf_counter() - clock, 3),
-        skipped=["Stored states have no weights, no head and no random-weight control: only their shape was examined."],
-    )  # fmt: skip
+        model=name,
+        record=found.models[0] if found.models else None,
+        text=found.protocol.text,
+        sites=found.sites,
+        nulls=found.nulls,
+        seconds=round(time.perf_counter() - clock, 3),
+        skipped=[
+            "Stored states have no weights, no head and no random-weight control: only their "
+            "shape was examined."
+        ],
+    )
 
 
 @verb("checkup")
 def checkup(
-    sources: SourcesLike, text: Annotated[TextLike | None, TEXT] = None, *,
-    budget: Annotated[Literal["2m", "10m", "full"], Option(
-        "What a model may cost: about two or ten minutes on two cores, by its size (the more, the more tokens are read and "
-        "the more is tried), or all of the text, the random-weight control and every search."
-    )] = "2m",
-    fail_on: Annotated[str | Sequence[str] | None, Option(
-        "Exit with status 3 where one of these was found: globs of codes, comma-separated, such as 'HS101,HS2*'.",
-        metavar="CODES", identity=False,
-    )] = None,
-    checkpoints: Annotated[bool, Option(
-        "The sources are checkpoints of one training run, in its order: that order is examined, too."
-    )] = False,
-    context: Annotated[int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)] = 128,
-    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
-    ignore: Ignore = None, baseline: Baseline = None,
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
-) -> CheckupResult:  # fmt: skip
-    """What shape a model's states have, what caused it, what they give away and what would help, in one run.
+    sources: SourcesLike,
+    text: Annotated[TextLike | None, TEXT] = None,
+    *,
+    budget: Annotated[
+        Literal["2m", "10m", "full"],
+        Option(
+            "What a model may cost: about two or ten minutes on two cores, by its size (the "
+            "more, the more tokens are read and "
+            "the more is tried), or all of the text, the random-weight control and every search."
+        ),
+    ] = "2m",
+    fail_on: Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Exit with status 3 where one of these was found: globs of codes, comma-separated, "
+            "such as 'HS101,HS2*'.",
+            metavar="CODES",
+            identity=False,
+        ),
+    ] = None,
+    checkpoints: Annotated[
+        bool,
+        Option(
+            "The sources are checkpoints of one training run, in its order: that order is "
+            "examined, too."
+        ),
+    ] = False,
+    context: Annotated[
+        int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)
+    ] = 128,
+    documents: Documents = "whole",
+    field: FieldName = "text",
+    max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    ignore: Ignore = None,
+    baseline: Baseline = None,
+    out: Out = None,
+    resume: Resume = False,
+    seed: Seed = 0,
+    progress: Progressing = None,
+    command: CommandLine = None,
+) -> CheckupResult:
+    """What shape a model's states have, what caused it, what they give away and what would help, in
+    one run.
 
     Args:
-        sources: one or several models or stored states, as `headscan.scan` takes them; with `checkpoints`, of one training
-            run in its order.
+        sources: one or several models or stored states, as `headscan.scan` takes them; with
+            `checkpoints`, of one training run in its order.
         text: what the models read; a file or name, for it is read more than once.
 
     Returns:
-        A `CheckupResult`. Each finding rests on one number with its threshold (docs/checkup.md says how these were set). With
-        `out`, the folder has `card.md`, too, for a model card.
+        A `CheckupResult`. Each finding rests on one number with its threshold (docs/checkup.md says
+        how these were set). With `out`, the folder has `card.md`, too, for a model card.
 
     Raises:
         BadInput: a source or text that cannot be used; `-` as text.
 
-    Cost: by `budget`, of each source; an interrupted run goes on with the stage that was interrupted.
+    Cost: by `budget`, of each source; an interrupted run goes on with the stage that was
+        interrupted.
 
     >>> from headscan.diagnosis import checkup
     >>> found = checkup("gpt-vanilla", "stories", max_tokens=1024, context=64)
@@ -173,28 +293,44 @@ def checkup(
     if not (given := given_sources(sources)):
         raise BadInput("No source was named: name at least one model, or stored states.")
     if settings.text == "-":
-        raise BadInput("A checkup reads its text more than once: give a file in place of standard input.")
+        raise BadInput(
+            "A checkup reads its text more than once: give a file in place of standard input."
+        )
     if settings.text is not None:
         check_text(settings.text)
     examined = [
-        run.unit(f"source-{number}", ModelEvidence, partial(_examined, source, name, settings, run, number))
+        run.unit(
+            f"source-{number}",
+            ModelEvidence,
+            partial(_examined, source, name, settings, run, number),
+        )
         for number, (source, name) in enumerate(zip(given, _names(given), strict=True))
     ]
-    found = [judged(one, examined[:k] if settings.checkpoints else []) for k, one in enumerate(examined)]
+    found = [
+        judged(one, examined[:k] if settings.checkpoints else []) for k, one in enumerate(examined)
+    ]
     present = [one for each in found for one in ordered(each.observations) if one.present]
     result = CheckupResult(
-        protocol=run.protocol(text=next((one.text for one in examined if one.text is not None), None)),
-        models=[one.record for one in examined if one.record is not None], examinations=found,
-        findings=sorted(present, key=lambda one: one.known), failed=sorted({one.code for one in present} & {*settings.failing()}),
+        protocol=run.protocol(
+            text=next((one.text for one in examined if one.text is not None), None)
+        ),
+        models=[one.record for one in examined if one.record is not None],
+        examinations=found,
+        findings=sorted(present, key=lambda one: one.known),
+        failed=sorted({one.code for one in present} & {*settings.failing()}),
         population=edition(),
-    )  # fmt: skip
+    )
     if run.folder is not None:
         write_atomic(run.folder / "card.md", markdown(result).encode())
     return result
 
 
-def _examined(source: SourceLike, name: str, settings: CheckingUp, run: Run, number: int) -> ModelEvidence:
-    stored = stored_source(source, context=settings.context, max_tokens=settings.max_tokens, field=settings.field)
+def _examined(
+    source: SourceLike, name: str, settings: CheckingUp, run: Run, number: int
+) -> ModelEvidence:
+    stored = stored_source(
+        source, context=settings.context, max_tokens=settings.max_tokens, field=settings.field
+    )
     if stored is not None:
         return examined_states(stored, name, settings, run)
     if settings.text is None:
@@ -221,28 +357,56 @@ def _names(given: list[SourceLike]) -> list[str]:
 
 def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination:
     """Every condition that can be looked for in a source, and the summary."""
-    found = {code: seen for code, one in CONDITIONS.items() if (seen := one.seen(evidence, earlier)) is not None}
-    alone = {code: seen for code, seen in found.items() if CONDITIONS[code].alone and CONDITIONS[code].present(seen.value)}
+    found = {
+        code: seen
+        for code, one in CONDITIONS.items()
+        if (seen := one.seen(evidence, earlier)) is not None
+    }
+    alone = {
+        code: seen
+        for code, seen in found.items()
+        if CONDITIONS[code].alone and CONDITIONS[code].present(seen.value)
+    }
     found = alone or found
     alarms = alarming({code: seen.value for code, seen in found.items() if not seen.notice})
-    rows = [_observation(code, CONDITIONS[code], seen, evidence, alarm=code in alarms) for code, seen in found.items()]
-    return Examination(model=evidence.model, evidence=evidence, observations=rows, summary=summary(evidence, rows))
+    rows = [
+        _observation(code, CONDITIONS[code], seen, evidence, alarm=code in alarms)
+        for code, seen in found.items()
+    ]
+    return Examination(
+        model=evidence.model, evidence=evidence, observations=rows, summary=summary(evidence, rows)
+    )
 
 
-def _observation(code: str, condition: Condition, seen: Seen, evidence: ModelEvidence, *, alarm: bool) -> Observation:
+def _observation(
+    code: str, condition: Condition, seen: Seen, evidence: ModelEvidence, *, alarm: bool
+) -> Observation:
     few = on_few(evidence.text.tokens) if alarm and condition.of_text and evidence.text else ""
     alarm = alarm and not few
     seen = replace(seen, sentence=seen.sentence + few)
     present = condition.present(seen.value, seen.interval)
-    beyond = condition.alarms if alarm and condition.alarms(seen.value) else condition.present  # the limit that was passed
-    sure = None if seen.interval is None else all(beyond(end) == beyond(seen.value) for end in seen.interval)
+    beyond = (
+        condition.alarms if alarm and condition.alarms(seen.value) else condition.present
+    )  # the limit that was passed
+    sure = (
+        None
+        if seen.interval is None
+        else all(beyond(end) == beyond(seen.value) for end in seen.interval)
+    )
     known = not alarm if present else condition.known
     words = ("title", "question", "meaning", "source", "unit", "threshold", "least", "alarm")
     measured = ("sentence", "site", "value", "interval", "null", "null_of")
     return Observation(
-        code=code, level="good" if not present else "notice" if known or sure is False else "alert", model=evidence.model,
-        present=present, known=known, sure=sure, advice=seen.advice or condition.todo,
-        read=evidence.text.read if evidence.text else None, beside=beside(code, seen.value, least=condition.least),
+        code=code,
+        level="good" if not present else "notice" if known or sure is False else "alert",
+        model=evidence.model,
+        present=present,
+        known=known,
+        sure=sure,
+        advice=seen.advice or condition.todo,
+        read=evidence.text.read if evidence.text else None,
+        beside=beside(code, seen.value, least=condition.least),
         percentile=percentile(code, seen.value),
-        **{name: getattr(condition, name) for name in words}, **{name: getattr(seen, name) for name in measured},
-    )  # fmt: skip
+        **{name: getattr(condition, name) for name in words},
+        **{name: getattr(seen, name) for name in measured},
+    )

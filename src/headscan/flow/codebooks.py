@@ -1,4 +1,6 @@
-"""Codebooks, the outputs that all tokens have at one place: how far apart they lie, and what noise leaves of them."""
+"""Codebooks, the outputs that all tokens have at one place: how far apart they lie, and what noise
+leaves of them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,11 +31,18 @@ class CodebookDistances:
 
 
 def codebook(
-    lens: Lens, slice_: Slice | str, prefix: Sequence[int] = (), *, tokens: Int[Tensor, " C"] | None = None,
-    rows: int = 512, progress: Progress = no_progress,
-) -> Float32[Tensor, "C w"]:  # fmt: skip
-    """The last output of a slice or a site for each token behind a prefix; `tokens` None is the whole vocabulary. Cost: a row
-    of len(prefix) + 1 tokens each; for chosen `tokens` one token where the model has a key-value cache."""
+    lens: Lens,
+    slice_: Slice | str,
+    prefix: Sequence[int] = (),
+    *,
+    tokens: Int[Tensor, " C"] | None = None,
+    rows: int = 512,
+    progress: Progress = no_progress,
+) -> Float32[Tensor, "C w"]:
+    """The last output of a slice or a site for each token behind a prefix; `tokens` None is the
+    whole vocabulary. Cost: a row of len(prefix) + 1 tokens each; for chosen `tokens` one token
+    where the model has a key-value cache.
+    """
     cut = (Slice(sites=(slice_,)) if isinstance(slice_, str) else slice_).but(tokens="-1").on(lens)
     start = torch.tensor(list(prefix), dtype=torch.int64)
     wanted = torch.arange(lens.vocabulary_size) if tokens is None else tokens
@@ -43,9 +52,13 @@ def codebook(
         progress("codebook", len(words) * rows, len(wanted), "tokens")
         with torch.no_grad():
             if known is not None:
-                outputs = known.evaluate(torch.zeros_like(chunk, device=lens.device), chunk.to(lens.device))
+                outputs = known.evaluate(
+                    torch.zeros_like(chunk, device=lens.device), chunk.to(lens.device)
+                )
             else:
-                outputs = cut.run(torch.cat([start.expand(len(chunk), -1), chunk[:, None]], 1))[:, -1]
+                outputs = cut.run(torch.cat([start.expand(len(chunk), -1), chunk[:, None]], 1))[
+                    :, -1
+                ]
         words.append(outputs.float().cpu())
     return torch.cat(words)
 
@@ -58,16 +71,22 @@ def distances(book: Float[Tensor, "V w"]) -> CodebookDistances:
     std = float((book - book.mean(0)).std(0, unbiased=False).mean())
     nearest = []
     for start in range(0, len(book), 512):
-        away = torch.cdist(book[start : start + 512], book, compute_mode="donot_use_mm_for_euclid_dist")
+        away = torch.cdist(
+            book[start : start + 512], book, compute_mode="donot_use_mm_for_euclid_dist"
+        )
         away[torch.arange(len(away)), torch.arange(start, start + len(away))] = torch.inf
         nearest.append(away.amin(1))
     near = torch.cat(nearest).numpy() / (std or 1.0)
     covariance = torch.cov(book.T, correction=0).reshape(book.shape[1], -1)
     ratio = float(torch.trace(covariance) ** 2 / covariance.square().sum().clamp_min(1e-300))
     return CodebookDistances(
-        minimum=float(near.min()), median=float(np.median(near)), expected=float(np.sqrt(2 * book.shape[1])),
-        duplicates=int((near < 1e-6).sum()), participation_ratio=ratio, feature_std=std,
-    )  # fmt: skip
+        minimum=float(near.min()),
+        median=float(np.median(near)),
+        expected=float(np.sqrt(2 * book.shape[1])),
+        duplicates=int((near < 1e-6).sum()),
+        participation_ratio=ratio,
+        feature_std=std,
+    )
 
 
 # ---- Noise on the channel from a token to its output: maximum-likelihood decoding beside what is possible.
@@ -82,20 +101,26 @@ class NoisyDecoding:
     accuracy: float
     accuracy_interval: Interval  # 95 %, over tokens and noises drawn (Wilson), the features fixed
     standard_error: float
-    bits: float  # the most that these features can carry: `gaussian_bits` of their covariance, at most log2 V
+    # the most that these features can carry: `gaussian_bits` of their covariance, at most log2 V
+    bits: float
     highest: float  # the accuracy that no decoder of these features exceeds (Fano)
 
 
 def noise_accuracy(
-    book: Float[Tensor, "V w"], *, noises: Sequence[float] = (0.25, 0.5, 1.0, 2.0),
-    widths: Sequence[int] | None = None, trials: int = 400, seed: int = 0,
-) -> list[NoisyDecoding]:  # fmt: skip
-    """The share of tokens decoded correctly from w random features of a codebook with Gaussian noise.
+    book: Float[Tensor, "V w"],
+    *,
+    noises: Sequence[float] = (0.25, 0.5, 1.0, 2.0),
+    widths: Sequence[int] | None = None,
+    trials: int = 400,
+    seed: int = 0,
+) -> list[NoisyDecoding]:
+    """The share of tokens decoded correctly from w random features of a codebook with Gaussian
+    noise.
 
-    The decoder knows the codebook; under equal Gaussian noise the likeliest token is the nearest. Noise has the same
-    power in every feature: `noises` are standard deviations in units of the mean standard deviation of the features.
-    `widths` are by default powers of two. `trials` tokens are drawn for each cell, each with its own noise; the standard
-    error is about ½/√trials.
+    The decoder knows the codebook; under equal Gaussian noise the likeliest token is the nearest.
+    Noise has the same power in every feature: `noises` are standard deviations in units of the mean
+    standard deviation of the features. `widths` are by default powers of two. `trials` tokens are
+    drawn for each cell, each with its own noise; the standard error is about ½/√trials.
     """
     generator = torch.Generator().manual_seed(seed)
     vocabulary, size = book.shape
@@ -103,17 +128,27 @@ def noise_accuracy(
     rows = []
     for width in widths or sorted({min(2**k, size) for k in range(size.bit_length() + 1)}):
         code = book[:, torch.randperm(size, generator=generator)[:width]]
-        variances = torch.linalg.eigvalsh(torch.cov(code.double().T, correction=0).reshape(width, width))
+        variances = torch.linalg.eigvalsh(
+            torch.cov(code.double().T, correction=0).reshape(width, width)
+        )
         for noise in noises:
             sent = torch.randint(vocabulary, (trials,), generator=generator)
             received = code[sent] + noise * std * torch.randn(trials, width, generator=generator)
             norms = code.square().sum(1)
-            found = torch.cat([(norms - 2 * part @ code.T).argmin(1) for part in received.split(1024)])
+            found = torch.cat(
+                [(norms - 2 * part @ code.T).argmin(1) for part in received.split(1024)]
+            )
             hits = int((found == sent).sum())
             share, (least, most) = hits / trials, wilson(hits, trials)
             error = float(np.sqrt(max(share * (1 - share), 1 / trials) / trials))
-            bits = min(gaussian_bits(variances.numpy(), noise * (std or 1.0)), float(np.log2(vocabulary)))
-            rows.append(NoisyDecoding(noise, width, share, (least, most), error, bits, fano_accuracy(bits, vocabulary)))
+            bits = min(
+                gaussian_bits(variances.numpy(), noise * (std or 1.0)), float(np.log2(vocabulary))
+            )
+            rows.append(
+                NoisyDecoding(
+                    noise, width, share, (least, most), error, bits, fano_accuracy(bits, vocabulary)
+                )
+            )
     return rows
 
 
@@ -126,14 +161,17 @@ class ChannelBound:
 
     noise: float  # standard deviation, in mean standard deviations of a feature
     bits: float  # `gaussian_bits` of these outputs, at most log2 V: what *they* can carry
-    width: int | None  # with fewer features, whichever they are, no decoder finds 95 % of the tokens; None: with none
+    width: (
+        int | None
+    )  # with fewer features, whichever they are, no decoder finds 95 % of the tokens; None: with none
 
 
 def channel_bound(book: Float[Tensor, "V w"], noise: float) -> ChannelBound:
-    """The bounds of a codebook at a level of noise, in the mean standard deviations of its features.
+    """The bounds of a codebook at a level of noise, in the mean standard deviations of its
+    features.
 
-    The eigenvalues of any w features' covariance are at most the w largest of all features' (interlacing), so `width` holds
-    for every choice of features.
+    The eigenvalues of any w features' covariance are at most the w largest of all features'
+    (interlacing), so `width` holds for every choice of features.
 
     >>> torch.manual_seed(0)                                                    # doctest: +ELLIPSIS
     <torch._C.Generator object at ...>

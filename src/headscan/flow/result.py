@@ -9,7 +9,9 @@ from headscan.run import BadInput, DataFrame, Interval, Result, Term, dataframe
 
 @dataclass(frozen=True)
 class MatrixMeans:
-    """Means of a matrix over own (i = j), earlier (i < j: of tokens before the output) and later (i > j) tokens i."""
+    """Means of a matrix over own (i = j), earlier (i < j: of tokens before the output) and later (i
+    > j) tokens i.
+    """
 
     own: float
     of_earlier: float
@@ -24,26 +26,51 @@ class FlowSummary:
     """
 
     site: str
-    leak_own: Annotated[float, Term(
-        "leak, own token", "How far an output moves when its own token changes, as a share of its norm.",
-        column="leak\nown\ntoken"
-    )]  # fmt: skip
-    leak_of_earlier: Annotated[
-        float, Term("leak of earlier tokens", "The same when a token before it changes.", column="leak\nearlier\ntokens")
+    leak_own: Annotated[
+        float,
+        Term(
+            "leak, own token",
+            "How far an output moves when its own token changes, as a share of its norm.",
+            column="leak\nown\ntoken",
+        ),
     ]
-    leak_of_later: Annotated[float, Term(
-        "leak of later tokens", "The same when a token after it changes; 0 under a causal mask.", column="leak\nlater\ntokens"
-    )]  # fmt: skip
-    recoverable_own: Annotated[float | None, Term(
-        "own token recovered", "Share of tokens that their own output distinguishes from all others.",
-        column="own\ntoken\nrecovered"
-    )] = None  # fmt: skip
-    recoverable_of_earlier: Annotated[float | None, Term(
-        "earlier tokens recovered", "Share of earlier tokens that one output alone gives away, others known.",
-        column="earlier\ntokens\nrecovered"
-    )] = None  # fmt: skip
+    leak_of_earlier: Annotated[
+        float,
+        Term(
+            "leak of earlier tokens",
+            "The same when a token before it changes.",
+            column="leak\nearlier\ntokens",
+        ),
+    ]
+    leak_of_later: Annotated[
+        float,
+        Term(
+            "leak of later tokens",
+            "The same when a token after it changes; 0 under a causal mask.",
+            column="leak\nlater\ntokens",
+        ),
+    ]
+    recoverable_own: Annotated[
+        float | None,
+        Term(
+            "own token recovered",
+            "Share of tokens that their own output distinguishes from all others.",
+            column="own\ntoken\nrecovered",
+        ),
+    ] = None
+    recoverable_of_earlier: Annotated[
+        float | None,
+        Term(
+            "earlier tokens recovered",
+            "Share of earlier tokens that one output alone gives away, others known.",
+            column="earlier\ntokens\nrecovered",
+        ),
+    ] = None
     recoverable_of_later: Annotated[
-        float | None, Term("later tokens recovered", "The same of later tokens.", column="later\ntokens\nrecovered")
+        float | None,
+        Term(
+            "later tokens recovered", "The same of later tokens.", column="later\ntokens\nrecovered"
+        ),
     ] = None
     leak_own_interval: Interval | None = None
     leak_of_earlier_interval: Interval | None = None
@@ -60,19 +87,25 @@ class FlowPart:
     model: str
     cut: str
     slice: str  # as `Slice.parse` reads it
-    tokens: list[str]  # labels of the matrices: of a single prompt its tokens, of several the positions #0, #1, ...
+    tokens: list[
+        str
+    ]  # labels of the matrices: of a single prompt its tokens, of several the positions #0, #1, ...
     sites: list[FlowSummary]
-    noise: list[float] | None  # of each site, the rounding that a margin must exceed; None without recovery
+    noise: (
+        list[float] | None
+    )  # of each site, the rounding that a margin must exceed; None without recovery
     candidates: int | None  # tokens tried in each place
-    exhaustive: bool | None  # whether they are the whole vocabulary; else recovery is an upper bound
+    exhaustive: (
+        bool | None
+    )  # whether they are the whole vocabulary; else recovery is an upper bound
 
 
 @dataclass(frozen=True, repr=False)
 class FlowResult(Result):
     """What tokens know of each other, site by site.
 
-    `arrays` holds `leak`, `recoverable` and `margin` [sites, T, T] of the first part and `leak/K`, ... of part K, with
-    entry (s, i, j) about input token i in output j.
+    `arrays` holds `leak`, `recoverable` and `margin` [sites, T, T] of the first part and `leak/K`,
+    ... of part K, with entry (s, i, j) about input token i in output j.
     """
 
     kind: ClassVar[str] = "flow"
@@ -86,7 +119,13 @@ class FlowResult(Result):
     parts: list[FlowPart]
 
     def frame(self) -> DataFrame:
-        return dataframe([{"model": part.model, "cut": part.cut} | asdict(entry) for part in self.parts for entry in part.sites])
+        return dataframe(
+            [
+                {"model": part.model, "cut": part.cut} | asdict(entry)
+                for part in self.parts
+                for entry in part.sites
+            ]
+        )
 
 
 @dataclass(frozen=True)
@@ -101,7 +140,9 @@ class ChannelPart:
     distances: CodebookDistances
     noise: list[NoisyDecoding]
     bounds: list[ChannelBound]  # the bits and features that no decoder can do without
-    left_out: list[str] = field(default_factory=list)  # what was not done for its cost, as sentences
+    left_out: list[str] = field(
+        default_factory=list
+    )  # what was not done for its cost, as sentences
 
 
 TableName = Literal["distances", "noise", "bounds"]

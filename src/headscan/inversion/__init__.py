@@ -1,7 +1,9 @@
-"""What of the input is still in the representations: inversion of any slice of a model, with certificates.
+"""What of the input is still in the representations: inversion of any slice of a model, with
+certificates.
 
 - `invert`: the verb: run a slice on prompts, find the prompts again, say what is proved
-- `METHODS` (`Exact`, `Joint`, `Indirect`, `Direct`): ways to find them; `OBSERVATIONS`: what may be known
+- `METHODS` (`Exact`, `Joint`, `Indirect`, `Direct`): ways to find them; `OBSERVATIONS`: what may be
+  known
 - `exact`, `joint`, `descend`: the same on a slice's outputs; `Decoder`: from vectors to tokens
 """
 
@@ -9,7 +11,16 @@ from typing import Any
 
 from headscan.inversion.continuous import Decoder, Descended, Descent, descend, preset
 from headscan.inversion.left_to_right import Search, exact
-from headscan.inversion.methods import METHODS, Direct, Exact, Indirect, Joint, JointSearch, Method, joint
+from headscan.inversion.methods import (
+    METHODS,
+    Direct,
+    Exact,
+    Indirect,
+    Joint,
+    JointSearch,
+    Method,
+    joint,
+)
 from headscan.inversion.observation import OBSERVATIONS
 from headscan.inversion.reconstruction import Certificate
 from headscan.inversion.result import InvertResult, PromptInversion
@@ -17,9 +28,27 @@ from headscan.inversion.run import invert
 from headscan.run.errors import renamed
 
 __all__ = [
-    "METHODS", "OBSERVATIONS", "Certificate", "Decoder", "Descended", "Descent", "Direct", "Exact", "Indirect", "InvertResult",
-    "Joint", "JointSearch", "Method", "PromptInversion", "Search", "descend", "exact", "invert", "joint", "preset",
-]  # fmt: skip
+    "METHODS",
+    "OBSERVATIONS",
+    "Certificate",
+    "Decoder",
+    "Descended",
+    "Descent",
+    "Direct",
+    "Exact",
+    "Indirect",
+    "InvertResult",
+    "Joint",
+    "JointSearch",
+    "Method",
+    "PromptInversion",
+    "Search",
+    "descend",
+    "exact",
+    "invert",
+    "joint",
+    "preset",
+]
 
 _RENAMED = {"GIVEN": "headscan.inversion:OBSERVATIONS"}
 

@@ -1,12 +1,14 @@
-"""Gradient descent on the inputs of a slice, one batch: starts, steps, the best iterate, and what it decodes to.
+"""Gradient descent on the inputs of a slice, one batch: starts, steps, the best iterate, and what
+it decodes to.
 
-*Indirect*: the embeddings e [T, d] are moved by the gradient of ||O(e) - O*||, and decoded. *Direct*: vectors a [T, V]
-over the vocabulary are moved, with e = a W; the token is the largest entry. The gradient by a lies in the column space
-of W, so what the start has in the null space of W^T (V - d dimensions) never changes; with a random start its extreme
-entries win the argmax whatever was learned. `null_space=False` projects it away (a W W^+).
+*Indirect*: the embeddings e [T, d] are moved by the gradient of ||O(e) - O*||, and decoded.
+*Direct*: vectors a [T, V] over the vocabulary are moved, with e = a W; the token is the largest
+entry. The gradient by a lies in the column space of W, so what the start has in the null space of
+W^T (V - d dimensions) never changes; with a random start its extreme entries win the argmax
+whatever was learned. `null_space=False` projects it away (a W W^+).
 
-Source of the methods: Badger, "Language Modeling and Discrete Encodings" (blbadger.github.io); the preset "seed" has its
-optimiser, schedule, start and masks, and none of the remedies.
+Source of the methods: Badger, "Language Modeling and Discrete Encodings" (blbadger.github.io); the
+preset "seed" has its optimiser, schedule, start and masks, and none of the remedies.
 """
 
 import math
@@ -35,29 +37,41 @@ LAST = 0.1  # the last rate as a share of the first; it falls linearly
 class Decoder:
     """Scores of every token for given vectors, from a table [V, e] of the tokens' own.
 
-    `allowed` are the tokens that may be returned, of all prompts [V] or of each [B, V]. With the mask "zero", the published
-    fault, scores are multiplied by 0 or 1, so that a forbidden token wins wherever all allowed ones score below zero.
+    `allowed` are the tokens that may be returned, of all prompts [V] or of each [B, V]. With the
+    mask "zero", the published fault, scores are multiplied by 0 or 1, so that a forbidden token
+    wins wherever all allowed ones score below zero.
 
     >>> Decoder(torch.eye(3)).scores(torch.tensor([[0.1, 0.9, 0.2]])).argmax(-1)
     tensor([1])
     """
 
-    def __init__(self, table: Float[Tensor, "V e"], allowed: Bool[Tensor, "*B V"] | None = None, mask: Mask = "-inf") -> None:
+    def __init__(
+        self,
+        table: Float[Tensor, "V e"],
+        allowed: Bool[Tensor, "*B V"] | None = None,
+        mask: Mask = "-inf",
+    ) -> None:
         if allowed is not None and not bool(allowed.any(-1).all()):
             raise BadInput("The restricted vocabulary is empty.")
-        self.table, self.allowed, self.mask = table.float(), allowed, mask
+        self.table = table.float()
+        self.allowed = allowed
+        self.mask = mask
 
     @cached_property
     def _gram(self) -> Tensor:
         gram = self.table.double().T @ self.table.double()
         factor, info = torch.linalg.cholesky_ex(gram)
         if bool(info):
-            gram = gram + 1e-10 * gram.trace() * torch.eye(len(gram), dtype=gram.dtype, device=gram.device)
+            gram = gram + 1e-10 * gram.trace() * torch.eye(
+                len(gram), dtype=gram.dtype, device=gram.device
+            )
             factor = torch.linalg.cholesky(gram)
         return torch.as_tensor(factor)
 
     def pinv(self, vectors: Float[Tensor, "*batch e"]) -> Float[Tensor, "*batch V"]:
-        """x W^+ = x (W^T W)^-1 W^T, [..., V]: the coefficients of least norm with which rows of W sum to x."""
+        """x W^+ = x (W^T W)^-1 W^T, [..., V]: the coefficients of least norm with which rows of W
+        sum to x.
+        """
         flat = vectors.reshape(-1, vectors.shape[-1]).double()
         solved = torch.cholesky_solve(flat.T, self._gram).T.float()
         return (solved @ self.table.T).reshape(*vectors.shape[:-1], -1)
@@ -66,7 +80,9 @@ class Decoder:
         """Minus half the squared Euclidean distance, up to a constant of the vector, [..., V]."""
         return vectors.float() @ self.table.T - 0.5 * (self.table**2).sum(1)
 
-    def scores(self, vectors: Float[Tensor, "*batch e"], method: Decoding = "nearest") -> Float[Tensor, "*batch V"]:
+    def scores(
+        self, vectors: Float[Tensor, "*batch e"], method: Decoding = "nearest"
+    ) -> Float[Tensor, "*batch V"]:
         """[..., V], larger is better; forbidden tokens as `mask` says."""
         return self.restrict(self.nearest(vectors) if method == "nearest" else self.pinv(vectors))
 
@@ -74,14 +90,22 @@ class Decoder:
         """Scores with the forbidden tokens masked."""
         if self.allowed is None:
             return scores
-        allowed = self.allowed if self.allowed.ndim == 1 else self.allowed[:, None]  # [B, V] for scores [B, T, V]
-        return scores * allowed.to(scores) if self.mask == "zero" else scores.masked_fill(~allowed, float("-inf"))
+        allowed = (
+            self.allowed if self.allowed.ndim == 1 else self.allowed[:, None]
+        )  # [B, V] for scores [B, T, V]
+        return (
+            scores * allowed.to(scores)
+            if self.mask == "zero"
+            else scores.masked_fill(~allowed, float("-inf"))
+        )
 
 
 # ---- A descent: distances of outputs, settings, one batch of vectors that move together.
 
 
-def loss_of(name: Loss, outputs: Float[Tensor, "B kept w"], targets: Float[Tensor, "B kept w"]) -> Float[Tensor, " B"]:
+def loss_of(
+    name: Loss, outputs: Float[Tensor, "B kept w"], targets: Float[Tensor, "B kept w"]
+) -> Float[Tensor, " B"]:
     """One number a row. "cosine" is of the flattened outputs, as published; "linear" adds L1 to it.
 
     >>> loss_of("cosine", torch.ones(1, 2, 3), 2 * torch.ones(1, 2, 3)).abs() < 1e-6
@@ -116,14 +140,24 @@ class Descent:
 
 
 _PUBLISHED = Descent(
-    optimiser="sgd", steps=2000, rate=0.2, init="noise", decoder="pinv", keep_best=False, check_every=0, mask="zero", seed=999
-)  # fmt: skip
+    optimiser="sgd",
+    steps=2000,
+    rate=0.2,
+    init="noise",
+    decoder="pinv",
+    keep_best=False,
+    check_every=0,
+    mask="zero",
+    seed=999,
+)
 _DIRECT = replace(_PUBLISHED, method="direct", steps=500, rate=0.01, null_space=True)
 PRESETS = {"adam": Descent(), "seed": _PUBLISHED, "seed-direct": _DIRECT}
 
 
 def preset(name: str, **changes: object) -> Descent:
-    """Named settings ("adam", "seed", "seed-direct"), with some changed: `preset("seed", steps=500)`."""
+    """Named settings ("adam", "seed", "seed-direct"), with some changed: `preset("seed",
+    steps=500)`.
+    """
     if name not in PRESETS:
         raise BadInput(f"There is no preset '{name}'; choose one of {', '.join(PRESETS)}.")
     return replace(PRESETS[name], **changes)  # type: ignore[arg-type]
@@ -135,7 +169,13 @@ class Runs(Protocol):
     @property
     def vectors(self) -> Float[Tensor, "V e"]: ...
 
-    def run(self, input_ids: Tensor | None = None, *, inputs_embeds: Tensor | None = None, grad: bool = False) -> Tensor: ...
+    def run(
+        self,
+        input_ids: Tensor | None = None,
+        *,
+        inputs_embeds: Tensor | None = None,
+        grad: bool = False,
+    ) -> Tensor: ...
 
 
 @dataclass(frozen=True)
@@ -152,12 +192,19 @@ class Descended:
 
 
 def descend(
-    cut: Runs, target: Float[Tensor, "B kept w"], length: int, settings: Descent | None = None, *,
-    allowed: Bool[Tensor, "*B V"] | None = None, decode_with: Float[Tensor, "V e"] | None = None,
+    cut: Runs,
+    target: Float[Tensor, "B kept w"],
+    length: int,
+    settings: Descent | None = None,
+    *,
+    allowed: Bool[Tensor, "*B V"] | None = None,
+    decode_with: Float[Tensor, "V e"] | None = None,
     progress: Progress | None = None,
-) -> Descended:  # fmt: skip
-    """Find tokens [B, `length`] whose outputs are near `target` [B, T', w'], by gradients; any slice, causal or not. `allowed`
-    is the vocabulary to decode to, of all prompts [V] or of each [B, V]; `decode_with` another table than the slice's."""
+) -> Descended:
+    """Find tokens [B, `length`] whose outputs are near `target` [B, T', w'], by gradients; any
+    slice, causal or not. `allowed` is the vocabulary to decode to, of all prompts [V] or of each
+    [B, V]; `decode_with` another table than the slice's.
+    """
     settings = settings or Descent()
     decoder = Decoder(cut.vectors if decode_with is None else decode_with, allowed, settings.mask)
     return _Optimisation(cut, target, length, settings, decoder).run(progress)
@@ -166,13 +213,20 @@ def descend(
 class _Optimisation:
     """One batch of descents: the vectors of every prompt, moved together."""
 
-    def __init__(self, cut: Runs, target: Tensor, length: int, settings: Descent, decoder: Decoder) -> None:
-        self.cut, self.settings, self.decoder, self.length = cut, settings, decoder, length
+    def __init__(
+        self, cut: Runs, target: Tensor, length: int, settings: Descent, decoder: Decoder
+    ) -> None:
+        self.cut = cut
+        self.settings = settings
+        self.decoder = decoder
+        self.length = length
         self.table = cut.vectors.float()
         self.direct = settings.method == "direct"
-        self.goal, self.target = target, target.float()
+        self.goal = target
+        self.target = target.float()
         self.x = self._begin()
-        self.best, self.best_loss = self.x.clone(), torch.full((len(target),), float("inf"), device=target.device)
+        self.best = self.x.clone()
+        self.best_loss = torch.full((len(target),), float("inf"), device=target.device)
 
     def run(self, progress: Progress | None = None) -> Descended:
         steps = self._minimise(progress)
@@ -180,11 +234,17 @@ class _Optimisation:
         with torch.no_grad():
             losses = self._losses(vectors)
         scores = self._scores(vectors)
-        tokens, top = scores.argmax(-1), scores.topk(min(5, scores.shape[-1]), dim=-1).indices
+        tokens = scores.argmax(-1)
+        top = scores.topk(min(5, scores.shape[-1]), dim=-1).indices
         return Descended(
-            tokens, top, self._embeddings(vectors).detach(), losses, relative(self.cut.run(tokens), self.goal), steps,
+            tokens,
+            top,
+            self._embeddings(vectors).detach(),
+            losses,
+            relative(self.cut.run(tokens), self.goal),
+            steps,
             passes=3 * steps * len(self.goal) * self.length,
-        )  # fmt: skip
+        )
 
     def _begin(self) -> Tensor:
         settings = self.settings
@@ -206,7 +266,9 @@ class _Optimisation:
         return self.decoder.scores(self._embeddings(x), self.settings.decoder)
 
     def _losses(self, x: Tensor) -> Tensor:
-        outputs = self.cut.run(inputs_embeds=self._embeddings(x), grad=torch.is_grad_enabled()).float()
+        outputs = self.cut.run(
+            inputs_embeds=self._embeddings(x), grad=torch.is_grad_enabled()
+        ).float()
         return loss_of(self.settings.loss, outputs, self.target)
 
     def _first_rate(self) -> float:
@@ -216,11 +278,16 @@ class _Optimisation:
         if settings.optimiser == "sgd":
             return 0.2
         deviation = float(self.table.std())  # of the finite entries where some are not
-        spread = deviation if math.isfinite(deviation) else float(self.table[self.table.isfinite()].std())
+        spread = (
+            deviation
+            if math.isfinite(deviation)
+            else float(self.table[self.table.isfinite()].std())
+        )
         return 0.05 if self.direct else 0.15 * spread
 
     def _minimise(self, progress: Progress | None) -> int:
-        settings, parameter = self.settings, self.x.requires_grad_()
+        settings = self.settings
+        parameter = self.x.requires_grad_()
         kind = torch.optim.SGD if settings.optimiser == "sgd" else torch.optim.Adam
         optimiser: torch.optim.Optimizer = kind([parameter], lr=1.0)
         for step in range(settings.steps):
@@ -230,7 +297,10 @@ class _Optimisation:
                 losses = self._losses(parameter)
             with torch.no_grad():
                 better = losses < self.best_loss
-                self.best[better], self.best_loss[better] = parameter.detach()[better], losses.detach()[better]
+                self.best[better], self.best_loss[better] = (
+                    parameter.detach()[better],
+                    losses.detach()[better],
+                )
             (parameter.grad,) = torch.autograd.grad(losses.sum(), parameter)
             optimiser.step()
             if progress and (step + 1) % 10 == 0:

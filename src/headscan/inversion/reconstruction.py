@@ -1,4 +1,6 @@
-"""What a method found for one prompt, and what it is worth: residuals when the tokens are run, rivals, the verdict."""
+"""What a method found for one prompt, and what it is worth: residuals when the tokens are run,
+rivals, the verdict.
+"""
 
 import math
 import sys
@@ -16,7 +18,9 @@ from headscan.model.slicing.specification import split_on_exhaustion
 from headscan.run import Progress
 
 Why = Literal["all", "bounded", "sampled"]
-"""Why so many tokens were compared and no more: there are no others, a bound proves the others farther, or a choice."""
+"""Why so many tokens were compared and no more: there are no others, a bound proves the others
+farther, or a choice.
+"""
 WHY = get_args(Why)
 NAMED = 256  # tokens within the tolerance that are named at a position; more are counted only
 INFINITE = float("inf")
@@ -31,46 +35,71 @@ class Evidence:
     residual: float  # relative residual of the token found
     runner_up: float = INFINITE  # the least residual of another token
     token: int | None = None  # the token that has it
-    within: tuple[int, ...] = ()  # the other tokens whose residual is within the tolerance, the nearest first
+    within: tuple[
+        int, ...
+    ] = ()  # the other tokens whose residual is within the tolerance, the nearest first
 
     @classmethod
     def of(
-        cls, tokens: Int[Tensor, " N"], residuals: Float[Tensor, " N"], found: int, *, tolerance: float, choice: int,
+        cls,
+        tokens: Int[Tensor, " N"],
+        residuals: Float[Tensor, " N"],
+        found: int,
+        *,
+        tolerance: float,
+        choice: int,
         twins: tuple[int, ...] = (),
-    ) -> Self:  # fmt: skip
-        """From the tokens tried and their relative residuals (NaN counts as infinite). `found` is the token taken, `choice`
-        how many may be returned (all tried is "all"), `twins` have the vector of `found`."""
+    ) -> Self:
+        """From the tokens tried and their relative residuals (NaN counts as infinite). `found` is
+        the token taken, `choice` how many may be returned (all tried is "all"), `twins` have the
+        vector of `found`.
+        """
         tried = residuals.nan_to_num(nan=INFINITE, posinf=INFINITE).double()
         order = tried.argsort(stable=True)
-        names, values = tokens[order].tolist(), tried[order].tolist()
+        names = tokens[order].tolist()
+        values = tried[order].tolist()
         least: dict[int, float] = {}
         for name, value in zip(names, values, strict=True):
             least.setdefault(name, value)
         own = least.pop(found, INFINITE)
         others = dict.fromkeys((twin for twin in twins if twin != found), own)
         ranked = sorted((others | least | others).items(), key=lambda pair: pair[1])
-        within = tuple(name for name, value in ranked[:NAMED] if value <= tolerance and value < INFINITE)
+        within = tuple(
+            name for name, value in ranked[:NAMED] if value <= tolerance and value < INFINITE
+        )
         count = len(ranked) + 1
         token, runner_up = ranked[0] if ranked else (None, INFINITE)
         why: Why = "all" if count >= choice else "sampled"
-        return cls(count=count, why=why, residual=own, runner_up=runner_up, token=token, within=within)
+        return cls(
+            count=count, why=why, residual=own, runner_up=runner_up, token=token, within=within
+        )
 
     def and_also(self, other: Self) -> Self:
-        """Both comparisons of one token together; where they overlap is not known, so that the larger one counts."""
+        """Both comparisons of one token together; where they overlap is not known, so that the
+        larger one counts.
+        """
         near = min(self, other, key=lambda one: one.runner_up)
         first = min(self, other, key=lambda one: WHY.index(one.why))
         return replace(
-            first, count=max(self.count, other.count), residual=min(self.residual, other.residual), runner_up=near.runner_up,
-            token=near.token, within=tuple(dict.fromkeys((*near.within, *self.within, *other.within))),
-        )  # fmt: skip
+            first,
+            count=max(self.count, other.count),
+            residual=min(self.residual, other.residual),
+            runner_up=near.runner_up,
+            token=near.token,
+            within=tuple(dict.fromkeys((*near.within, *self.within, *other.within))),
+        )
 
     def exchanged(self, old: int, new: int) -> Self:
         """The same with one of `within`, `new`, taken in place of the token found, `old`."""
         within = (old, *(token for token in self.within if token != new))
-        return replace(self, residual=self.runner_up, runner_up=self.residual, token=old, within=within)
+        return replace(
+            self, residual=self.runner_up, runner_up=self.residual, token=old, within=within
+        )
 
 
-UNCOMPARED = Evidence(count=0, why="sampled", residual=INFINITE)  # of a position at which nothing was compared
+UNCOMPARED = Evidence(
+    count=0, why="sampled", residual=INFINITE
+)  # of a position at which nothing was compared
 
 
 @dataclass(frozen=True)
@@ -79,7 +108,9 @@ class Reconstruction:
 
     tokens: list[int]
     evaluations: int  # candidates tried, or gradient steps made
-    compared: list[Evidence] | None = None  # what the token of each position was compared with; None: with nothing
+    compared: list[Evidence] | None = (
+        None  # what the token of each position was compared with; None: with nothing
+    )
     per_token: list[int] | None = None  # `evaluations` of each position
     stopped: bool = False  # the budget ended before tokens were found that fit
     notes: tuple[str, ...] = ()  # what happened on the way, as sentences
@@ -88,8 +119,11 @@ class Reconstruction:
     residual: float | None = None  # relative residual of the output, of joint searches
 
 
-def relative(outputs: Float[Tensor, "*batch w"], targets: Float[Tensor, "*batch w"]) -> Float[Tensor, "*batch"]:
-    """||O - O*|| / ||O*|| of each position, [B, T']; infinite where it is no number, so that NaN is near nothing.
+def relative(
+    outputs: Float[Tensor, "*batch w"], targets: Float[Tensor, "*batch w"]
+) -> Float[Tensor, "*batch"]:
+    """||O - O*|| / ||O*|| of each position, [B, T']; infinite where it is no number, so that NaN is
+    near nothing.
 
     >>> relative(torch.tensor([[[1.0, 2.0], [1.0, 1.0]]]), torch.tensor([[[1.0, 1.0], [1.0, float("nan")]]]))
     tensor([[0.7071,    inf]])
@@ -106,21 +140,29 @@ def relative(outputs: Float[Tensor, "*batch w"], targets: Float[Tensor, "*batch 
 # ---- When an output counts as equal to the target: within a multiple of what is measured at that slice.
 
 FACTOR = 8
-"""The tolerance over the noise measured. The largest of a thousand residuals was 4 times it (stories260K, block 2)."""
+"""The tolerance over the noise measured. The largest of a thousand residuals was 4 times it
+(stories260K, block 2).
+"""
 
 
 def accepts(residual: float, tolerance: float) -> bool:
-    """Whether a residual counts as equal: a number, and within the tolerance. Every method asks this and nothing else."""
+    """Whether a residual counts as equal: a number, and within the tolerance. Every method asks
+    this and nothing else.
+    """
     return math.isfinite(residual) and residual <= tolerance
 
 
 def accepted(cut: SlicedModel) -> float:
-    """The relative residual that counts as found where no other is asked for: `FACTOR` times the noise."""
+    """The relative residual that counts as found where no other is asked for: `FACTOR` times the
+    noise.
+    """
     return FACTOR * noise_floor(cut)
 
 
 def noise_floor(cut: SlicedModel) -> float:
-    """The relative residual that rounding causes at this slice, as `slice_noise` measures it; at least the unit roundoff."""
+    """The relative residual that rounding causes at this slice, as `slice_noise` measures it; at
+    least the unit roundoff.
+    """
     own = cut.lens.input_embeddings.dtype
     dtypes = (own if own.is_floating_point else torch.float16, torch.float32)
     return max(slice_noise(cut), *(torch.finfo(dtype).eps / 2 for dtype in dtypes))
@@ -129,47 +171,65 @@ def noise_floor(cut: SlicedModel) -> float:
 # ---- What the tokens are worth.
 
 Verdict = Literal[
-    "recovered and unique", "recovered, unique among those tried", "ambiguous", "information absent", "not recovered",
+    "recovered and unique",
+    "recovered, unique among those tried",
+    "ambiguous",
+    "information absent",
+    "not recovered",
     "no token fits",
-]  # fmt: skip
+]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 """The best first."""
 UNIQUE, TRIED, AMBIGUOUS, ABSENT, NOT_RECOVERED, FOREIGN = VERDICTS
 
 Proof = Literal["exhaustive", "bounded", "sampled"]
-"""What excludes other tokens: all were run; a bound proves the rest farther; some were run. The strongest first."""
+"""What excludes other tokens: all were run; a bound proves the rest farther; some were run. The
+strongest first.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Certificate:
     """What the tokens found are worth; the type is the weakest of its positions'.
 
-    "exhaustive": every token that may be returned was run at a position, under the prefix recovered; "bounded": those not run are
-    proved farther; either says that no other prompt of this length gives the outputs within the tolerance. "sampled": some were.
+    "exhaustive": every token that may be returned was run at a position, under the prefix
+    recovered; "bounded": those not run are proved farther; either says that no other prompt of this
+    length gives the outputs within the tolerance. "sampled": some were.
     """
 
     type: Proof
     types: list[Proof]
     compared: list[int]  # tokens compared at each position, the one found included
-    residual: float | None  # largest relative distance of an output of the tokens from the one given; None: no number
+    residual: (
+        float | None
+    )  # largest relative distance of an output of the tokens from the one given; None: no number
     residuals: list[float | None]  # of each position's own output; None where that is not given
     tolerance: float  # up to which a residual counts as equal
     noise: float  # the residual that rounding causes at this slice, as measured
     margin: float | None  # the least residual of another token that was compared
     margins: list[float | None]  # of each position
     nearest: list[int | None]  # the token that has it
-    equivalent: list[list[int]]  # for each position the other tokens within the tolerance (the 256 nearest)
-    unseen: list[bool]  # whether no output given depends on a position, as far as six other tokens there tell
+    equivalent: list[
+        list[int]
+    ]  # for each position the other tokens within the tolerance (the 256 nearest)
+    unseen: list[
+        bool
+    ]  # whether no output given depends on a position, as far as six other tokens there tell
     checked: str  # what was compared with the tokens, in words
 
 
 def verdict_of(
-    residual: float, tolerance: float, rivals: list[list[int]], hidden: list[bool], types: Sequence[Proof] = ()
+    residual: float,
+    tolerance: float,
+    rivals: list[list[int]],
+    hidden: list[bool],
+    types: Sequence[Proof] = (),
 ) -> Verdict:
     """The verdict on one prompt, or one position, of tokens whose largest residual is `residual`.
 
-    `rivals` are the other tokens of each position within the tolerance, `hidden` says whether no output given depends on it,
-    `types` how it was compared. "not recovered" says nothing of the information: no tokens were found that give the outputs.
+    `rivals` are the other tokens of each position within the tolerance, `hidden` says whether no
+    output given depends on it, `types` how it was compared. "not recovered" says nothing of the
+    information: no tokens were found that give the outputs.
 
     >>> verdict_of(1e-7, 1e-4, [[], [7]], [False, False], ["exhaustive", "exhaustive"])
     'ambiguous'
@@ -184,12 +244,22 @@ def verdict_of(
 
 
 class Residual:
-    """The root mean square over positions of ||O - O*|| / ||O*|| of whole token rows, counted against a budget."""
+    """The root mean square over positions of ||O - O*|| / ||O*|| of whole token rows, counted
+    against a budget.
+    """
 
-    def __init__(self, cut: SlicedModel, target: Tensor, budget: int, progress: Progress | None = None) -> None:
-        self.cut, self.target, self.budget, self.progress = cut, target[None].float(), budget, progress
-        self.count, self.batch = 0, 256
-        self.texts = self.planned = 0  # texts that were run, and those that will be as far as is known
+    def __init__(
+        self, cut: SlicedModel, target: Tensor, budget: int, progress: Progress | None = None
+    ) -> None:
+        self.cut = cut
+        self.target = target[None].float()
+        self.budget = budget
+        self.progress = progress
+        self.count = 0
+        self.batch = 256
+        self.texts = self.planned = (
+            0  # texts that were run, and those that will be as far as is known
+        )
         self.notes: list[str] = []
 
     @torch.no_grad()
@@ -208,7 +278,9 @@ class Residual:
         """Report so many texts more."""
         self.texts += texts
         if self.progress:
-            self.progress(f"joint search · {what}", self.texts, max(self.texts, self.planned), "texts")
+            self.progress(
+                f"joint search · {what}", self.texts, max(self.texts, self.planned), "texts"
+            )
 
     @property
     def left(self) -> int:
@@ -216,35 +288,54 @@ class Residual:
 
 
 def compared_each(choice: int, places: int, most: int = 50_000) -> int:
-    """How many of `choice` tokens `exchanges` tries at each of so many places: all if that is at most `most` runs, else 256."""
+    """How many of `choice` tokens `exchanges` tries at each of so many places: all if that is at
+    most `most` runs, else 256.
+    """
     return choice if choice * places <= most else min(choice, 256)
 
 
 def exchanges(
-    residual_of: Residual, tokens: Int[Tensor, " T"], places: list[int], lists: list[Tensor], residual: float, *,
+    residual_of: Residual,
+    tokens: Int[Tensor, " T"],
+    places: list[int],
+    lists: list[Tensor],
+    residual: float,
+    *,
     tolerance: float,
-) -> list[Evidence]:  # fmt: skip
-    """What single exchanges of a token give at `places`, of the first `compared_each` of the listed tokens. Where more than one
-    position is free the evidence is "sampled": prompts that differ in two tokens were not tried."""
+) -> list[Evidence]:
+    """What single exchanges of a token give at `places`, of the first `compared_each` of the listed
+    tokens. Where more than one position is free the evidence is "sampled": prompts that differ in
+    two tokens were not tried.
+    """
     found = [Evidence(count=1, why="sampled", residual=residual)] * len(tokens)
     for place in places:
-        token, choice = int(tokens[place]), len(lists[place]) if len(places) == 1 else sys.maxsize
+        token = int(tokens[place])
+        choice = len(lists[place]) if len(places) == 1 else sys.maxsize
         others = lists[place][: compared_each(len(lists[place]), len(places))]
         others = others[others != token]
         rows = tokens.repeat(len(others), 1)
         rows[:, place] = others
         values = residual_of(rows) if len(others) else others.float()
         found[place] = Evidence.of(
-            torch.cat([tokens[place : place + 1], others]), torch.cat([values.new_full((1,), residual), values]), token,
-            tolerance=tolerance, choice=choice, twins=tuple(residual_of.cut.equal_rows.get(token, ())),
-        )  # fmt: skip
+            torch.cat([tokens[place : place + 1], others]),
+            torch.cat([values.new_full((1,), residual), values]),
+            token,
+            tolerance=tolerance,
+            choice=choice,
+            twins=tuple(residual_of.cut.equal_rows.get(token, ())),
+        )
     return found
 
 
 @torch.no_grad()
-def unseen(cut: SlicedModel, tokens: Int[Tensor, " T"], trials: int = 6, seed: int = 0) -> list[bool]:
-    """For each position of `tokens` [T], whether `trials` random others there move no output given by more than noise."""
-    length, vocabulary = len(tokens), cut.vocabulary_size
+def unseen(
+    cut: SlicedModel, tokens: Int[Tensor, " T"], trials: int = 6, seed: int = 0
+) -> list[bool]:
+    """For each position of `tokens` [T], whether `trials` random others there move no output given
+    by more than noise.
+    """
+    length = len(tokens)
+    vocabulary = cut.vocabulary_size
     generator = torch.Generator().manual_seed(seed)
     rows = tokens.repeat(length * trials, 1)
     step = torch.randint(1, max(2, vocabulary), (len(rows),), generator=generator).to(rows.device)

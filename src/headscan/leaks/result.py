@@ -16,57 +16,100 @@ BITS = "bits a token"
 
 @dataclass(frozen=True, kw_only=True)
 class LeakRow:
-    """What one site's release gives away at one noise; bits are of the release at a token's position, those before it known."""
+    """What one site's release gives away at one noise; bits are of the release at a token's
+    position, those before it known.
+    """
 
     site: Annotated[str, Term("release", "The site that the release comes from.")]
-    defence: Annotated[str, Term("defence", "What was done to the release before the noise; none where nothing was.")]
-    noise: Annotated[float, Term("noise", "Standard deviation, in rms of the release's centred coordinates.")]
+    defence: Annotated[
+        str,
+        Term("defence", "What was done to the release before the noise; none where nothing was."),
+    ]
+    noise: Annotated[
+        float, Term("noise", "Standard deviation, in rms of the release's centred coordinates.")
+    ]
     sigma: float | None  # the noise in the release's own unit; None without noise
     tokens: int  # positions that the bits are the mean of
     prior_bits: Annotated[
-        float | None, Term("bits, prior", "Entropy of a token given those before it, under the prior.", unit=BITS)
+        float | None,
+        Term(
+            "bits, prior", "Entropy of a token given those before it, under the prior.", unit=BITS
+        ),
     ]
-    # This and the next: None of a release without noise or rounding, of which verdict and certificate speak.
+    # This and the next: None of a release without noise or rounding, of which verdict and
+    # certificate speak.
     bits_lower: Annotated[float | None, Term("at least", "Proved from below.", "U(2σ), Fano", BITS)]
-    bits_upper: Annotated[float | None, Term("at most", "Proved from above.", "U(σ), Gaussian, entropy", BITS)]
+    bits_upper: Annotated[
+        float | None, Term("at most", "Proved from above.", "U(σ), Gaussian, entropy", BITS)
+    ]
     lower_by: str | None = None  # the bound that was tightest most often
     upper_by: str | None = None
     # of the mean over such positions, from the lower bounds' to the upper bounds' end
     bits_interval: Interval | None = None
     bits_truth: Annotated[
-        float | None, Term("truth", "Monte Carlo over all candidates.", unit=BITS, undefined="not all candidates were run")
+        float | None,
+        Term(
+            "truth",
+            "Monte Carlo over all candidates.",
+            unit=BITS,
+            undefined="not all candidates were run",
+        ),
     ] = None
     bits_truth_error: float | None = None
-    # Of the positions looked at, the one that tells most: the largest of the lower bounds, and of the upper ones.
+    # Of the positions looked at, the one that tells most: the largest of the lower bounds, and of
+    # the upper ones.
     worst_lower: Annotated[
-        float | None, Term("worst, at least", "Most bits proved of one position.", unit=BITS, where="page")
+        float | None,
+        Term("worst, at least", "Most bits proved of one position.", unit=BITS, where="page"),
     ] = None
-    worst_upper: Annotated[float | None, Term("worst, at most", "No position looked at tells more.", unit=BITS, where="page")] = (
-        None
-    )
+    worst_upper: Annotated[
+        float | None,
+        Term("worst, at most", "No position looked at tells more.", unit=BITS, where="page"),
+    ] = None
     windows: int | None = None  # that the positions lie in
     kept: float | None = None  # mean prior probability of the candidates that were run
     candidates: int | None = None  # at most
     guess_accuracy: float | None = None  # of naming the likeliest token without a release
-    attack: str  # "posterior" (the likeliest token given release, prior and true prefix), "exact" or "joint" (searches)
-    attack_accuracy: Annotated[float, Share("tokens named", "By the attack, in the mean over the prior.")]
+    # "posterior" (the likeliest token given release, prior and true prefix), "exact" or "joint"
+    # (searches)
+    attack: str
+    attack_accuracy: Annotated[
+        float, Share("tokens named", "By the attack, in the mean over the prior.")
+    ]
     attack_accuracy_interval: Interval
     attack_accuracy_upper: Annotated[
-        float | None, Share("ceiling", "No attack is right more often.", undefined="nothing is proved")
+        float | None,
+        Share("ceiling", "No attack is right more often.", undefined="nothing is proved"),
     ]
-    attack_accuracy_upper_interval: Interval | None = None  # of the mean over such positions, windows as clusters
+    attack_accuracy_upper_interval: Interval | None = (
+        None  # of the mean over such positions, windows as clusters
+    )
     text_accuracy: Annotated[float, Share("of this text", "Of the text's own tokens.")]
     text_accuracy_interval: Interval
-    verdict: Annotated[str | None, Term("verdict", where="page", undefined=NOISY)] = None  # the worst of the windows
-    certificate: Annotated[str | None, Term("certificate", "What excludes other tokens.", where="page", undefined=NOISY)] = None
+    verdict: Annotated[str | None, Term("verdict", where="page", undefined=NOISY)] = (
+        None  # the worst of the windows
+    )
+    certificate: Annotated[
+        str | None,
+        Term("certificate", "What excludes other tokens.", where="page", undefined=NOISY),
+    ] = None
     loss_added: Annotated[
-        float | None, Term("nats lost", "What the model loses if it goes on with what is released.", undefined=NOT_RUN)
+        float | None,
+        Term(
+            "nats lost",
+            "What the model loses if it goes on with what is released.",
+            undefined=NOT_RUN,
+        ),
     ] = None
     loss_added_interval: Interval | None = None
     retrieval: Annotated[
         float | None,
-        Share("still found", "Passages that their first half finds first among what is released of all.", undefined=NOT_RUN),
-    ] = None  # fmt: skip
+        Share(
+            "still found",
+            "Passages that their first half finds first among what is released of all.",
+            undefined=NOT_RUN,
+        ),
+    ] = None
     retrieval_interval: Interval | None = None
     evaluations_per_token: float | None = None  # candidates run
     seconds_per_token: float | None = None  # processor time
@@ -81,10 +124,14 @@ class TrialRow:
     defence: Annotated[str, Term("defence")]
     setting: Annotated[str, Term("how", "The attack or setting.")]
     quantity: Annotated[str, Term("quantity")]
-    value: Annotated[float | None, Term("value", "With its 95 % interval.", spread=True, undefined="it was not measured")]
+    value: Annotated[
+        float | None,
+        Term("value", "With its 95 % interval.", spread=True, undefined="it was not measured"),
+    ]
     interval: Interval | None
     count: Annotated[int, Term("of", "Tokens, texts or pairs that the number is of.")]
-    # What the attack needs: "weights", "family" (a related model), "nothing" (queries); of a proved ceiling "bound".
+    # What the attack needs: "weights", "family" (a related model), "nothing" (queries); of a proved
+    # ceiling "bound".
     knows: Annotated[str, Term("needs", "What the attacker must know of the model.", where="page")]
     note: str = ""
 
@@ -95,7 +142,9 @@ class LimitRow:
 
     limit: Annotated[str, Term("limit")]
     at_most: Annotated[float, Term("at most", "As the policy says.")]
-    value: Annotated[float | None, Term("value", "With its 95 % interval, or its bounds.", spread=True)]
+    value: Annotated[
+        float | None, Term("value", "With its 95 % interval, or its bounds.", spread=True)
+    ]
     interval: Interval | None
     verdict: Annotated[str, Term("verdict", "pass, fail, or cannot be shown.")]
     evidence: Annotated[str, Term("evidence", where="page")]
@@ -130,23 +179,40 @@ class LeakedGradient:
     tokens: list[GradientToken]
     batch: list[list[int]]
     batch_strings: list[list[str]]
-    recall: Annotated[float, Share("tokens of the batch found", "The last of each text has no gradient and is left out.")]
+    recall: Annotated[
+        float,
+        Share(
+            "tokens of the batch found", "The last of each text has no gradient and is left out."
+        ),
+    ]
     precision: Annotated[float | None, Share("found tokens that were there")]
     precision_anywhere: Annotated[float | None, Share("at this or another position")]
-    rank: Annotated[int, Term("rank of the gradient", "At the width of the inputs everything lies in the span.")]
+    rank: Annotated[
+        int, Term("rank of the gradient", "At the width of the inputs everything lies in the span.")
+    ]
     width: int
     with_positions: Annotated[bool, Term("positions recovered")]
     nearest_other: Annotated[
-        float | None, Term("nearest token outside", "Least distance of a token that was not taken.", scientific=True)
+        float | None,
+        Term(
+            "nearest token outside",
+            "Least distance of a token that was not taken.",
+            scientific=True,
+        ),
     ]
     tolerance: float  # distance that counts as inside
     certified: str  # what is proved, and what is a guess
     texts: list[LeakedText] = field(default_factory=list)  # put in order by the second stage
-    texts_found: float | None = None  # share of the batch's texts among them; None without a second stage
+    texts_found: float | None = (
+        None  # share of the batch's texts among them; None without a second stage
+    )
     second_rank: int | None = None  # of block 1's gradient
 
     def __repr__(self) -> str:
-        return f"LeakedGradient({len(self.tokens)} tokens, recall {self.recall:.0%}, rank {self.rank} of {self.width})"
+        return (
+            f"LeakedGradient({len(self.tokens)} tokens, recall {self.recall:.0%}, rank "
+            f"{self.rank} of {self.width})"
+        )
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)

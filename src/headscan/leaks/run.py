@@ -22,11 +22,31 @@ from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import CachePart
-from headscan.run import BadInput, Given, Named, Registry, Run, Settings, TextRecord, plain, running, verb
+from headscan.run import (
+    BadInput,
+    Given,
+    Named,
+    Registry,
+    Run,
+    Settings,
+    TextRecord,
+    plain,
+    running,
+    verb,
+)
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.statistics.information import entropy_bits
 from headscan.text import documents as read_documents
-from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike, check_text, source_name
+from headscan.text.source import (
+    TEXT,
+    Documents,
+    FieldName,
+    MaxTokens,
+    Reading,
+    TextLike,
+    check_text,
+    source_name,
+)
 
 # ---- What may leak of a model's work on a text, and what `headscan privacy` can be asked for.
 
@@ -46,22 +66,29 @@ class Leak:
 class LeakChannel(Named, ABC):
     """Something that leaks."""
 
-    uses: ClassVar[tuple[str, ...]] = ()  # the options in `SHARED` that mean something for it; the others are refused
+    uses: ClassVar[
+        tuple[str, ...]
+    ] = ()  # the options in `SHARED` that mean something for it; the others are refused
     meaning: ClassVar[str] = ""  # what the bits in its rows are bits of, in a sentence
 
     @abstractmethod
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
-        """Let it leak from the token ids of each document; bound it, and read off what can be read. Raises BadInput where the
-        model or the text is not fit for it."""
+        """Let it leak from the token ids of each document; bound it, and read off what can be read.
+        Raises BadInput where the model or the text is not fit for it.
+        """
 
 
-CHANNELS: Registry[type[LeakChannel]] = Registry("release", "headscan.leaks.channels", "headscan.leaks.gradient")
+CHANNELS: Registry[type[LeakChannel]] = Registry(
+    "release", "headscan.leaks.channels", "headscan.leaks.gradient"
+)
 """All releases by name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LeakTest(Settings, Named, ABC):
-    """A test of a release beside the bits: an attack by name, margins, membership. Its fields are its parameters."""
+    """A test of a release beside the bits: an attack by name, margins, membership. Its fields are
+    its parameters.
+    """
 
     releases: ClassVar[tuple[str, ...]]  # that it can be asked of
 
@@ -71,13 +98,28 @@ class LeakTest(Settings, Named, ABC):
 
     @abstractmethod
     def measure(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> list[TrialRow]:
-        """Its numbers, from the token ids of each document. Raises BadInput where model or text are not fit for it."""
+        """Its numbers, from the token ids of each document. Raises BadInput where model or text are
+        not fit for it.
+        """
 
 
-TESTS: Registry[type[LeakTest]] = Registry("test", "headscan.leaks.channels", "headscan.leaks.trials")
+TESTS: Registry[type[LeakTest]] = Registry(
+    "test", "headscan.leaks.channels", "headscan.leaks.trials"
+)
 """All tests by name."""
 
-SHARED = ("sites", "noise", "format", "defence", "stored", "prior", "windows", "length", "candidates", "draws")
+SHARED = (
+    "sites",
+    "noise",
+    "format",
+    "defence",
+    "stored",
+    "prior",
+    "windows",
+    "length",
+    "candidates",
+    "draws",
+)
 
 
 def check(asked: Given) -> None:
@@ -88,7 +130,10 @@ def check(asked: Given) -> None:
     protections(asked)
     for test in tests_of(asked):
         if asked["release"] not in test.releases:
-            raise BadInput(f"The test {test.name} is of the release {' or '.join(test.releases)}, not of {asked['release']}.")
+            raise BadInput(
+                f"The test {test.name} is of the release {' or '.join(test.releases)}, not of "
+                f"{asked['release']}."
+            )
         test.ready()
     for name in SHARED:
         if name not in CHANNELS[asked["release"]].uses:
@@ -97,7 +142,9 @@ def check(asked: Given) -> None:
 
 
 def protections(asked: Given) -> list[Mechanism | None]:
-    """The defences, with their defaults where only names were given; None is noise alone, which is put before several."""
+    """The defences, with their defaults where only names were given; None is noise alone, which is
+    put before several.
+    """
     found: list[Mechanism] = MECHANISMS.build_each(asked["defence"] or ())
     return [*found] if len(found) == 1 else [None, *found]
 
@@ -116,20 +163,41 @@ def privacy(
     model: ModelLike,
     text: Annotated[TextLike, TEXT],
     *,
-    release: Annotated[str, Option(
-        "What leaks: states, cache (keys and values), logits, embedding, gradient.", choices=CHANNELS)] = "states",
-    sites: Annotated[str | None, Option(
-        "Sites whose states (or caches) leak, as globs. Default: all blocks; of many three, two of a cache, one for several "
-        "defences."
-    )] = None,
-    noise: Annotated[Sequence[float], Option(
-        "Gaussian noise, in the rms of the release's centred coordinates; 0 is none.", low=0, high=1e6)] = (0.0, 0.4, 0.8, 1.6),
-    format: Annotated[str | None, Option(
-        "Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in groups. Default: as computed.")] = None,
+    release: Annotated[
+        str,
+        Option(
+            "What leaks: states, cache (keys and values), logits, embedding, gradient.",
+            choices=CHANNELS,
+        ),
+    ] = "states",
+    sites: Annotated[
+        str | None,
+        Option(
+            "Sites whose states (or caches) leak, as globs. Default: all blocks; of many three, "
+            "two of a cache, one for several "
+            "defences."
+        ),
+    ] = None,
+    noise: Annotated[
+        Sequence[float],
+        Option(
+            "Gaussian noise, in the rms of the release's centred coordinates; 0 is none.",
+            low=0,
+            high=1e6,
+        ),
+    ] = (0.0, 0.4, 0.8, 1.6),
+    format: Annotated[
+        str | None,
+        Option(
+            "Number format in which it leaks: fp16, bf16, fp8, int8, int4, int2, int4/32 in "
+            "groups. Default: as computed."
+        ),
+    ] = None,
     defence: Annotated[
         str | Mechanism | Sequence[str | Mechanism] | None,
         Option(
-            "Defence applied to the release, known to the attacker; several, comma-separated, or all, are compared with noise "
+            "Defence applied to the release, known to the attacker; several, comma-separated, or "
+            "all, are compared with noise "
             "alone. Default: noise alone.",
             choices=MECHANISMS,
         ),
@@ -138,30 +206,60 @@ def privacy(
     prior: Annotated[
         PriorName,
         Option(
-            "Prior of the attacker: model (what this model expects next), text (how often each token occurs in this "
+            "Prior of the attacker: model (what this model expects next), text (how often each "
+            "token occurs in this "
             "text), uniform."
         ),
     ] = "model",
-    windows: Annotated[int, Option("Windows of the text that are examined, evenly spaced.", low=1)] = 5,
-    length: Annotated[int, Option("Tokens of each window; the first is taken as known where bits are counted.", low=2)] = 21,
-    candidates: Annotated[int | None, Option(
-        "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where that takes long.", low=2)] = None,
-    draws: Annotated[int, Option("Monte Carlo draws a position, for truth and attack.", low=2, high=2**24)] = 64,
+    windows: Annotated[
+        int, Option("Windows of the text that are examined, evenly spaced.", low=1)
+    ] = 5,
+    length: Annotated[
+        int,
+        Option("Tokens of each window; the first is taken as known where bits are counted.", low=2),
+    ] = 21,
+    candidates: Annotated[
+        int | None,
+        Option(
+            "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, "
+            "where that takes long.",
+            low=2,
+        ),
+    ] = None,
+    draws: Annotated[
+        int, Option("Monte Carlo draws a position, for truth and attack.", low=2, high=2**24)
+    ] = 64,
     test: Annotated[
         str | LeakTest | Sequence[str | LeakTest] | None,
-        Option("Tests beside the bits, with commas: attacks on caches, margins of layers, membership, inversion by queries.",
-               choices=TESTS),
+        Option(
+            "Tests beside the bits, with commas: attacks on caches, margins of layers, "
+            "membership, inversion by queries.",
+            choices=TESTS,
+        ),
     ] = None,
     policy: Annotated[
         str | os.PathLike[str] | None,
-        Option("A file of limits that the release is held to: pass, fail (status 3) or cannot be shown, and a receipt.",
-               content=True, metavar="FILE"),
+        Option(
+            "A file of limits that the release is held to: pass, fail (status 3) or cannot be "
+            "shown, and a receipt.",
+            content=True,
+            metavar="FILE",
+        ),
     ] = None,
-    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None, tokenizer: TokenizerName = None,
-    dtype: Dtype = "auto", device: Device = "auto", out: Out = None, resume: Resume = False, seed: Seed = 0,
-    progress: Progressing = None, command: CommandLine = None,
-) -> PrivacyResult:  # fmt: skip
-    """How many bits of each token of a text are in what leaked of it, at least and at most, and what attacks read off.
+    documents: Documents = "whole",
+    field: FieldName = "text",
+    max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    out: Out = None,
+    resume: Resume = False,
+    seed: Seed = 0,
+    progress: Progressing = None,
+    command: CommandLine = None,
+) -> PrivacyResult:
+    """How many bits of each token of a text are in what leaked of it, at least and at most, and
+    what attacks read off.
 
     `headscan.leaks.CHANNELS` documents what may leak. The result has one row a site and noise.
 
@@ -169,7 +267,8 @@ def privacy(
         model: a Lens, what `Lens.load` takes, or a live model of transformers.
         text: the sample; a batch of texts, one a document, for the release "gradient".
 
-    Raises BadInput for a text too short, a model that is not fit for the release, an option that the release does not use.
+    Raises BadInput for a text too short, a model that is not fit for the release, an option that
+    the release does not use.
 
     >>> import torch
     >>> from headscan.model import ByteTokenizer, Lens
@@ -185,13 +284,18 @@ def privacy(
     asked.chosen(Reading)  # which checks them
     rules = None
     if policy is not None:
-        refuse_unused("privacy", asked, [*SHARED, "release", "test"], "--policy", ["the policy's file"])
+        refuse_unused(
+            "privacy", asked, [*SHARED, "release", "test"], "--policy", ["the policy's file"]
+        )
         rules = read_policy(policy)
         asked = rules.over(asked)
     check(asked)
     lens = open_model(model, asked.chosen(Loading))
     tokenize = lens.require_tokenizer()
-    texts, left, blank, digest = list[list[int]](), max_tokens, True, hashlib.sha256()
+    texts = list[list[int]]()
+    left = max_tokens
+    blank = True
+    digest = hashlib.sha256()
     for document in read_documents(text, documents=documents, field=field):
         blank &= (beginning := document.beginning(CHARACTERS)).isspace()
         digest.update(beginning.encode("utf-8", "surrogatepass") + b"\xff")
@@ -211,22 +315,37 @@ def privacy(
     for one in tests_of(asked):
         trials += one.measure(lens, texts, asked, run)
     tokens = sum(map(len, texts))
-    read = TextRecord(source=source_name(text), sha256=digest.hexdigest(), documents=len(texts), tokens=tokens)
+    read = TextRecord(
+        source=source_name(text), sha256=digest.hexdigest(), documents=len(texts), tokens=tokens
+    )
     result = PrivacyResult(
-        protocol=run.protocol(text=read, device=record.device, dtype=record.dtype, notes=leak.notes), models=[record],
-        release=asked["release"], prior=asked["prior"], what=SENTENCES[asked["prior"]], meaning=channel.meaning,
-        rows=leak.rows, gradient=leak.gradient, trials=trials,
-    )  # fmt: skip
+        protocol=run.protocol(
+            text=read, device=record.device, dtype=record.dtype, notes=leak.notes
+        ),
+        models=[record],
+        release=asked["release"],
+        prior=asked["prior"],
+        what=SENTENCES[asked["prior"]],
+        meaning=channel.meaning,
+        rows=leak.rows,
+        gradient=leak.gradient,
+        trials=trials,
+    )
     if rules is not None:
         return held_to(rules, result, prior_bits(lens, texts, asked, leak), run.folder)
     return result
 
 
-def prior_bits(lens: Lens, texts: list[list[int]], asked: Given, leak: Leak) -> tuple[float, int] | None:
-    """The prior's entropy in bits a token, and its tokens, where a release without noise has no bits of its own."""
+def prior_bits(
+    lens: Lens, texts: list[list[int]], asked: Given, leak: Leak
+) -> tuple[float, int] | None:
+    """The prior's entropy in bits a token, and its tokens, where a release without noise has no
+    bits of its own.
+    """
     if not any(row.attack == "exact" and row.bits_upper is None for row in leak.rows):
         return None
-    expected, found = prior_of(asked["prior"], lens, texts), list[float]()
+    expected = prior_of(asked["prior"], lens, texts)
+    found = list[float]()
     for window in windows_of(texts, asked["windows"], asked["length"]):
         found += [entropy_bits(shares.numpy()) for shares in expected(window[None])[0, :-1]]
     return float(np.mean(found)), lens.vocabulary_size
@@ -234,8 +353,12 @@ def prior_bits(lens: Lens, texts: list[list[int]], asked: Given, leak: Leak) -> 
 
 # ---- How much of a text is looked at, so that what was not asked for by name ends in minutes.
 
-LIMIT = 6e12  # multiplications that candidates may take unless their number was asked for: some minutes of two cores
-MOST = 2048  # candidates up to which all are run unasked: their pairs are compared at every position
+# multiplications that candidates may take unless their number was asked for: some minutes of two
+# cores
+LIMIT = 6e12
+MOST = (
+    2048  # candidates up to which all are run unasked: their pairs are compared at every position
+)
 
 
 @dataclass(frozen=True)
@@ -249,39 +372,68 @@ class AuditPlan:
 
 
 def plan_of(
-    cut: SlicedModel, texts: list[list[int]], asked: Given, run: Run, *, sites: int = 1, whole_rows: bool = False
+    cut: SlicedModel,
+    texts: list[list[int]],
+    asked: Given,
+    run: Run,
+    *,
+    sites: int = 1,
+    whole_rows: bool = False,
 ) -> AuditPlan:
-    """What is done at the sites of a slice: all candidates where that is affordable, else the likeliest, in fewer windows.
+    """What is done at the sites of a slice: all candidates where that is affordable, else the
+    likeliest, in fewer windows.
 
     `whole_rows`: every candidate costs its whole window, at every position (embeddings).
 
     Raises BadInput for a text shorter than one window, or windows longer than the model's context.
     """
-    context, vocabulary = cut.lens.context_length, cut.vocabulary_size
-    length, windows, wanted = asked["length"], asked["windows"], asked["candidates"]
+    context = cut.lens.context_length
+    vocabulary = cut.vocabulary_size
+    length = asked["length"]
+    windows = asked["windows"]
+    wanted = asked["candidates"]
     if context and length > context:
-        raise BadInput(f"--length {length} is more than the {context} tokens that '{cut.lens.name}' takes.")
+        raise BadInput(
+            f"--length {length} is more than the {context} tokens that '{cut.lens.name}' takes."
+        )
     # Whole texts are run in small batches, at half the speed of candidates behind one prefix.
     rounds = len(protections(asked))  # each defence takes as much again
-    affordable = LIMIT / rounds / (multiplications(cut, 1) / vocabulary * (2 * length**2 if whole_rows else length))
+    affordable = (
+        LIMIT
+        / rounds
+        / (multiplications(cut, 1) / vocabulary * (2 * length**2 if whole_rows else length))
+    )
     few = min(wanted or (MOST // 4 if whole_rows else MOST), vocabulary)
-    if wanted is not None or (few * windows * sites <= affordable and (whole_rows or few == vocabulary)):
-        rows, every = windows_of(texts, windows, length), few == vocabulary and not whole_rows
-        return AuditPlan(rows, None if every else few, None if whole_rows or wanted is None else few)
+    if wanted is not None or (
+        few * windows * sites <= affordable and (whole_rows or few == vocabulary)
+    ):
+        rows = windows_of(texts, windows, length)
+        every = few == vocabulary and not whole_rows
+        return AuditPlan(
+            rows, None if every else few, None if whole_rows or wanted is None else few
+        )
     least, room, times = (16, 64, 1) if whole_rows else (64, 256 * sites, max(sites, 2))
     windows = max(1, min(windows, int(affordable / room)))
     few = max(least, min(few, int(affordable / (windows * times))))
     rows = windows_of(texts, windows, length)
-    what = f"windows of {length} tokens: {len(rows)}, candidates of a position: the {few:,} likeliest, sites: {sites}"
+    what = (
+        f"windows of {length} tokens: {len(rows)}, candidates of a position: the {few:,} "
+        f"likeliest, sites: {sites}"
+    )
     what += f", defences beside none: {rounds - 1}" * (rounds > 1)
-    note = f"So that this ends in minutes it looked at fewer ({what}; --windows, --candidates, --sites). "
+    note = (
+        f"So that this ends in minutes it looked at fewer ({what}; --windows, --candidates, "
+        "--sites). "
+    )
     note += "The bounds count what other candidates may add."
     run.announce(note)
     return AuditPlan(rows, few, None if whole_rows else few, [note])
 
 
 def windows_of(texts: list[list[int]], windows: int, length: int) -> Int[Tensor, "B T"]:
-    """Token ids of windows that are evenly spaced over the text; BadInput where the text is shorter than one."""
+    """Token ids of windows that are evenly spaced over the text; BadInput where the text is shorter
+    than one.
+    """
     ids = [token for text in texts for token in text]
     if len(ids) < length:
         raise BadInput(f"The text has {len(ids)} tokens, fewer than one window of {length}.")

@@ -1,8 +1,10 @@
-"""Attention drift: do a head's queries and keys share directions, so that it can be sharp without looking at the token?
+"""Attention drift: do a head's queries and keys share directions, so that it can be sharp without
+looking at the token?
 
-Godey et al. 2024 (arXiv:2401.12143): during training the mean query and mean key of a head grow and align (or oppose)
-each other, scores get a common offset, and attention sharpens. Here: per head, from one pass, for every model whose
-attention goes through transformers' attention interface (most of them).
+Godey et al. 2024 (arXiv:2401.12143): during training the mean query and mean key of a head grow and
+align (or oppose) each other, scores get a common offset, and attention sharpens. Here: per head,
+from one pass, for every model whose attention goes through transformers' attention interface (most
+of them).
 """
 
 import math
@@ -27,27 +29,47 @@ NO_MEAN = "its queries or keys are zero on average"
 
 NAME = "headscan-heads"
 HEADS = (
-    "query_norm", "key_norm", "query_drift", "key_drift", "drift_cosine", "attention_entropy", "sharpness",
+    "query_norm",
+    "key_norm",
+    "query_drift",
+    "key_drift",
+    "drift_cosine",
+    "attention_entropy",
+    "sharpness",
     "first_share",
-)  # fmt: skip
+)
 
 
 @contextmanager
 def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
-    """A context in which every attention call of the model adds to a tally of its layer, {call order: Tally}.
+    """A context in which every attention call of the model adds to a tally of its layer, {call
+    order: Tally}.
 
-    Attention then runs with an explicit mask through torch's `scaled_dot_product_attention`, which may move outputs in the last
-    digits. Raises BadInput for a model whose attention does not go through transformers' interface.
+    Attention then runs with an explicit mask through torch's `scaled_dot_product_attention`, which
+    may move outputs in the last digits. Raises BadInput for a model whose attention does not go
+    through transformers' interface.
     """
     tallies: dict[int, Tally] = {}
     modules: dict[int, int] = {}
 
     def attend(
-        module: torch.nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None,
+        module: torch.nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
         **options: Any,
-    ) -> tuple[Tensor, None]:  # fmt: skip
+    ) -> tuple[Tensor, None]:
         layer = modules.setdefault(id(module), len(modules))
-        _add(tallies, layer, query, key, attention_mask, options.get("scaling"), getattr(module, "is_causal", False))
+        _add(
+            tallies,
+            layer,
+            query,
+            key,
+            attention_mask,
+            options.get("scaling"),
+            getattr(module, "is_causal", False),
+        )
         return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
 
     AttentionInterface.register(NAME, attend)
@@ -63,23 +85,36 @@ def watch_heads(lens: Lens) -> Iterator[dict[int, Tally]]:
 
 
 def _add(
-    tallies: dict[int, Tally], layer: int, query: Tensor, key: Tensor, mask: Tensor | None, scaling: float | None,
+    tallies: dict[int, Tally],
+    layer: int,
+    query: Tensor,
+    key: Tensor,
+    mask: Tensor | None,
+    scaling: float | None,
     causal: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Add queries [B, H, T, e] and keys [B, K, T, e] of one call; K divides H (grouped queries)."""
     batch, heads, length, width = query.shape
     if layer not in tallies:
         shapes = {"query": (heads, width), "key": (heads, width)} | dict.fromkeys(
-            ("query_norm", "key_norm", "entropy", "sharpness", "first", "positions", "choices"), (heads,)
+            ("query_norm", "key_norm", "entropy", "sharpness", "first", "positions", "choices"),
+            (heads,),
         )
         tallies[layer] = Tally(shapes)
     tally = tallies[layer]
-    q, k = query.detach().float(), key.detach().float().repeat_interleave(heads // key.shape[1], dim=1)
+    q = query.detach().float()
+    k = key.detach().float().repeat_interleave(heads // key.shape[1], dim=1)
     scores = q @ k.transpose(-1, -2) * (width**-0.5 if scaling is None else scaling)
     if mask is not None:
-        scores = scores.masked_fill(~mask, -torch.inf) if mask.dtype == torch.bool else scores + mask.float()
+        scores = (
+            scores.masked_fill(~mask, -torch.inf)
+            if mask.dtype == torch.bool
+            else scores + mask.float()
+        )
     elif causal:
-        hidden = torch.ones(length, key.shape[2], dtype=torch.bool, device=q.device).triu(key.shape[2] - length + 1)
+        hidden = torch.ones(length, key.shape[2], dtype=torch.bool, device=q.device).triu(
+            key.shape[2] - length + 1
+        )
         scores = scores.masked_fill(hidden, -torch.inf)
     logs = torch.log_softmax(scores, dim=-1)
     shares = logs.exp()
@@ -88,20 +123,26 @@ def _add(
     visible = allowed.sum(-1).double()
     choice = visible > 1
     sums = {
-        "query": q.double().sum((0, 2)), "key": k.double().sum((0, 2)),
+        "query": q.double().sum((0, 2)),
+        "key": k.double().sum((0, 2)),
         "query_norm": torch.linalg.vector_norm(q.double(), dim=-1).sum((0, 2)),
-        "key_norm": torch.linalg.vector_norm(k.double(), dim=-1).sum((0, 2)), "entropy": entropy.sum((0, 2)),
+        "key_norm": torch.linalg.vector_norm(k.double(), dim=-1).sum((0, 2)),
+        "entropy": entropy.sum((0, 2)),
         "sharpness": torch.where(choice, 1 - entropy / visible.clamp(min=2).log(), 0.0).sum((0, 2)),
         "first": torch.where(choice, shares[..., 0].double(), 0.0).sum((0, 2)),
-        "positions": torch.full((heads,), float(batch * length)), "choices": choice.double().sum((0, 2)),
-    }  # fmt: skip
+        "positions": torch.full((heads,), float(batch * length)),
+        "choices": choice.double().sum((0, 2)),
+    }
     for name, value in sums.items():
         tally[name] = tally[name] + value.cpu()
 
 
-def watched(lens: Lens, batches: Iterable[Tensor]) -> tuple[dict[int, Tally], list[dict[int, Tally]]]:
-    """What `watch_heads` gathers of all batches of ids [B, T] together, and of each; one forward pass. Raises BadInput for a
-    model without attention that can be watched."""
+def watched(
+    lens: Lens, batches: Iterable[Tensor]
+) -> tuple[dict[int, Tally], list[dict[int, Tally]]]:
+    """What `watch_heads` gathers of all batches of ids [B, T] together, and of each; one forward
+    pass. Raises BadInput for a model without attention that can be watched.
+    """
     deepest = lens.match("**block.*" if len(lens.stacks) > 1 else "block.*")[-1]
     parts: list[dict[int, Tally]] = []
     for ids in batches:
@@ -120,40 +161,56 @@ def watched(lens: Lens, batches: Iterable[Tensor]) -> tuple[dict[int, Tally], li
 def head_rows(tallies: dict[int, Tally]) -> list[Cells]:
     """One row a layer and head, from what `watch_heads` gathered.
 
-        query_norm, key_norm: the norm of the mean query and of the mean key, in the units of the scores' factors;
+        query_norm, key_norm: the norm of the mean query and of the mean key, in the units of the
+            scores' factors;
         query_drift, key_drift: ‖mean‖/mean norm of queries and of keys, in [0, 1];
-        drift_cosine: cosine between the mean query and the mean key, in [−1, 1]; near ±1 with large drifts, scores have a
-            common offset, positive or negative;
-        attention_entropy: mean over positions of the entropy of the attention weights, nats, from 0;
-        sharpness: mean of 1 − entropy/log(visible positions), in [0, 1], over positions that see more than one;
+        drift_cosine: cosine between the mean query and the mean key, in [−1, 1]; near ±1 with large
+            drifts, scores have a common offset, positive or negative;
+        attention_entropy: mean over positions of the entropy of the attention weights, nats, from
+            0;
+        sharpness: mean of 1 − entropy/log(visible positions), in [0, 1], over positions that see
+            more than one;
         first_share: mean weight on position 0, over the same positions (an attention sink).
 
     Queries and keys are those that are multiplied: after rotary or other position maps.
     """
     rows: list[Cells] = []
     for layer, tally in sorted(tallies.items()):
-        n, choices = tally["positions"], tally["choices"].clamp(min=1)
-        query, key = tally["query"] / n[:, None], tally["key"] / n[:, None]
+        n = tally["positions"]
+        choices = tally["choices"].clamp(min=1)
+        query = tally["query"] / n[:, None]
+        key = tally["key"] / n[:, None]
         lengths = torch.linalg.vector_norm(query, dim=-1), torch.linalg.vector_norm(key, dim=-1)
         cosine = (query * key).sum(-1) / (lengths[0] * lengths[1])
-        drifts = [length * n / tally[name] for length, name in zip(lengths, ("query_norm", "key_norm"), strict=True)]
+        drifts = [
+            length * n / tally[name]
+            for length, name in zip(lengths, ("query_norm", "key_norm"), strict=True)
+        ]
         for head in range(len(n)):
             values = {
-                "query_norm": lengths[0][head], "key_norm": lengths[1][head], "query_drift": drifts[0][head],
-                "key_drift": drifts[1][head], "drift_cosine": cosine[head],
+                "query_norm": lengths[0][head],
+                "key_norm": lengths[1][head],
+                "query_drift": drifts[0][head],
+                "key_drift": drifts[1][head],
+                "drift_cosine": cosine[head],
                 "attention_entropy": tally["entropy"][head] / n[head],
                 "sharpness": tally["sharpness"][head] / choices[head],
                 "first_share": tally["first"][head] / choices[head],
-            }  # fmt: skip
-            clean = {name: float(value) if math.isfinite(float(value)) else None for name, value in values.items()}
+            }
+            clean = {
+                name: float(value) if math.isfinite(float(value)) else None
+                for name, value in values.items()
+            }
             rows.append({"site": f"block.{layer}.attention", "head": head, **clean})
     return rows
 
 
 def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
-    """`head_rows` of one pass of the model over batches of ids [B, T]. Cost: the forward pass and one more T x T product.
+    """`head_rows` of one pass of the model over batches of ids [B, T]. Cost: the forward pass and
+    one more T x T product.
 
-    From three batches on, each number has a 95 % interval, NAME_interval: each batch is left out by turns.
+    From three batches on, each number has a 95 % interval, NAME_interval: each batch is left out by
+    turns.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
@@ -163,43 +220,103 @@ def attention_drift(lens: Lens, batches: Iterable[Tensor]) -> list[Cells]:
     """
     whole, parts = watched(lens, batches)
     rows = head_rows(whole)
-    others = [head_rows({k: whole[k].without(part[k]) for k in part}) for part in parts] if len(parts) > 2 else []
+    others = (
+        [head_rows({k: whole[k].without(part[k]) for k in part}) for part in parts]
+        if len(parts) > 2
+        else []
+    )
     sizes = [float(part[min(part)]["positions"][0]) for part in parts]
     unbounded = ("attention_entropy", "query_norm", "key_norm")
-    bounds = {name: (-1.0 if name == "drift_cosine" else 0.0, None if name in unbounded else 1.0) for name in HEADS}
-    return [row | with_intervals(row, [other[k] for other in others], sizes, bounds) for k, row in enumerate(rows)]
+    bounds = {
+        name: (-1.0 if name == "drift_cosine" else 0.0, None if name in unbounded else 1.0)
+        for name in HEADS
+    }
+    return [
+        row | with_intervals(row, [other[k] for other in others], sizes, bounds)
+        for k, row in enumerate(rows)
+    ]
 
 
 class AttentionProbe(Probe):
     """Mean queries and keys."""
 
     words = ProbeWords(
-        name="attention", title="Attention drift", group="attention",
-        sentence="Do a head's queries and keys share directions, and how sharp is its attention? Over the first "
+        name="attention",
+        title="Attention drift",
+        group="attention",
+        sentence="Do a head's queries and keys share directions, and how sharp is its attention? "
+        "Over the first "
         "4096 tokens.",
         literature="Godey et al. 2024, arXiv:2401.12143",
-        position="Positions that see one token only count in drifts and entropy, not in sharpness and the weight on "
+        position="Positions that see one token only count in drifts and entropy, not in "
+        "sharpness and the weight on "
         "position 0, which is the measure of position 0 itself.",
-        docs="attention.md", function="headscan.measures.attention.head_rows", picture="heads", order=18, fields={
-            "head": Field("head", "Number of the head.", range=(0, None), interval="a number of a head"),
-            "query_norm": Field("norm of mean query",
-                "Length of the head's mean query; it grows in training where attention sharpens by drift.", "‖q̄‖",
-                range=(0, None), undefined="no position"),
-            "key_norm": Field("norm of mean key", "Length of the head's mean key.", "‖k̄‖", range=(0, None),
-                undefined="no position"),
-            "query_drift": Field("query drift", "Norm of the mean query over the mean norm.", "‖Σq‖/Σ‖q‖", range=(0, 1),
-                undefined=NO_MEAN),
-            "key_drift": Field("key drift", "Norm of the mean key over the mean norm.", "‖Σk‖/Σ‖k‖", range=(0, 1),
-                undefined=NO_MEAN),
-            "drift_cosine": Field("drift cosine", "Cosine between the mean query and the mean key.", "cos(q̄, k̄)",
-                range=(-1, 1), undefined=NO_MEAN, plotted=True),
-            "attention_entropy": Field("attention entropy", "Of the weights, averaged over positions.", "−Σ a log a",
-                range=(0, None), unit="nats"),
-            "sharpness": Field("sharpness", "1 − entropy/log(visible positions): 0 uniform, 1 on one position.", range=(0, 1),
-                plotted=True),
-            "first_share": Field("weight on position 0", "An attention sink where near 1.", range=(0, 1), plotted=True),
+        docs="attention.md",
+        function="headscan.measures.attention.head_rows",
+        picture="heads",
+        order=18,
+        fields={
+            "head": Field(
+                "head", "Number of the head.", range=(0, None), interval="a number of a head"
+            ),
+            "query_norm": Field(
+                "norm of mean query",
+                "Length of the head's mean query; it grows in training where attention sharpens "
+                "by drift.",
+                "‖q̄‖",
+                range=(0, None),
+                undefined="no position",
+            ),
+            "key_norm": Field(
+                "norm of mean key",
+                "Length of the head's mean key.",
+                "‖k̄‖",
+                range=(0, None),
+                undefined="no position",
+            ),
+            "query_drift": Field(
+                "query drift",
+                "Norm of the mean query over the mean norm.",
+                "‖Σq‖/Σ‖q‖",
+                range=(0, 1),
+                undefined=NO_MEAN,
+            ),
+            "key_drift": Field(
+                "key drift",
+                "Norm of the mean key over the mean norm.",
+                "‖Σk‖/Σ‖k‖",
+                range=(0, 1),
+                undefined=NO_MEAN,
+            ),
+            "drift_cosine": Field(
+                "drift cosine",
+                "Cosine between the mean query and the mean key.",
+                "cos(q̄, k̄)",
+                range=(-1, 1),
+                undefined=NO_MEAN,
+                plotted=True,
+            ),
+            "attention_entropy": Field(
+                "attention entropy",
+                "Of the weights, averaged over positions.",
+                "−Σ a log a",
+                range=(0, None),
+                unit="nats",
+            ),
+            "sharpness": Field(
+                "sharpness",
+                "1 − entropy/log(visible positions): 0 uniform, 1 on one position.",
+                range=(0, 1),
+                plotted=True,
+            ),
+            "first_share": Field(
+                "weight on position 0",
+                "An attention sink where near 1.",
+                range=(0, 1),
+                plotted=True,
+            ),
         },
-    )  # fmt: skip
+    )
 
     def reason(self, setup: ProbeSetup) -> str | None:
         parts = (site.rsplit(".", 1)[-1] for site in setup.lens.sites)

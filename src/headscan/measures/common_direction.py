@@ -16,8 +16,8 @@ from headscan.text import display
 
 
 def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
-    """Pearson's r of each row of x [k, n] with y [n], or with its own row of y [k, n], under weights of the same shape as y;
-    NaN where either is constant. In [−1, 1].
+    """Pearson's r of each row of x [k, n] with y [n], or with its own row of y [k, n], under
+    weights of the same shape as y; NaN where either is constant. In [−1, 1].
 
     >>> float(weighted_correlation(np.array([[1.0, 2.0, 9.0]]), np.array([2.0, 4.0, 0.0]), np.array([1.0, 1.0, 0.0]))[0])
     1.0
@@ -31,7 +31,8 @@ def weighted_correlation(x: Floats, y: Floats, weights: Floats) -> Floats:
 
 
 def correlations(logits: Floats, counts: npt.NDArray[np.int64]) -> Floats:
-    """r of logits [k, n] with the log frequency of the tokens [n] or [k, n], each token weighted by its frequency.
+    """r of logits [k, n] with the log frequency of the tokens [n] or [k, n], each token weighted by
+    its frequency.
 
     >>> float(correlations(np.log(np.array([[8.0, 4.0, 1.0]])), np.array([8, 4, 1]))[0])
     1.0
@@ -40,7 +41,9 @@ def correlations(logits: Floats, counts: npt.NDArray[np.int64]) -> Floats:
     return weighted_correlation(logits, frequency, counts.astype(np.float64))
 
 
-def permuted(logits: Floats, counts: npt.NDArray[np.int64], generator: np.random.Generator, draws: int) -> Floats:
+def permuted(
+    logits: Floats, counts: npt.NDArray[np.int64], generator: np.random.Generator, draws: int
+) -> Floats:
     """The null: the weighted r of the same logits [n], dealt out to other tokens at random [draws].
 
     >>> null = permuted(np.arange(50.0), np.arange(1, 51), np.random.default_rng(0), 200)
@@ -65,44 +68,102 @@ class StateTally(BlockedTally):
         return {"total": (width,), "tokens": ()}
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
-        return {"total": batch.rows.sum(1), "tokens": torch.full((len(batch.rows),), float(batch.rows.shape[1]))}
+        return {
+            "total": batch.rows.sum(1),
+            "tokens": torch.full((len(batch.rows),), float(batch.rows.shape[1])),
+        }
 
 
 class CommonDirectionProbe(Probe):
     """What the common direction says, and how much of it is gauge."""
 
     words = ProbeWords(
-        name="common_direction", title="What the common direction says", group="anatomy",
-        sentence="Does the mean of what the head reads say how frequent each token is, and is it more than a bias could say?",
-        literature="Bihani and Rayz 2021; Kobayashi et al. 2023, arXiv:2305.18294 (frequency in the head); gauge: headscan",
-        position="All positions, as the head reads them.", docs="anatomy.md",
-        function="headscan.measures.common_direction.correlations", sample=2000, order=2, picture="layers", fields={
-            "correlation": Field("r with log frequency",
-                "Correlation of the mean state's logits with the log frequency of the tokens in the text, weighted by it.",
-                "corr_p(W·mean + b, log p)", range=(-1, 1),
-                undefined="fewer than two tokens occur, or their logits are all alike"),
-            "permuted": Field("null: permuted",
-                f"|r| that one in twenty of {DRAWS} deals of the logits to the tokens exceeds.", range=(0, 1),
-                undefined="there is no r", interval="a quantile of a null"),
-            "permuted_p": Field("p, permuted", "Share of deals with as large an |r|.", "(1 + #)/(B + 1)", range=(0, 1),
-                undefined="there is no r", interval="a probability"),
-            "random": Field("null: random states", "|r| that one in twenty random directions exceeds in place of the mean.",
-                range=(0, 1), undefined="there is no r", interval="a quantile of a null"),
-            "random_p": Field("p, random states", "Share of random directions with as large an |r|.", "(1 + #)/(B + 1)",
-                range=(0, 1), undefined="there is no r", interval="a probability"),
-            "cosine": Field("cosine at the head", "Average cosine of what the head reads, on the sample.", range=(-1, 1),
-                undefined="fewer than two vectors that are not zero"),
-            "cosine_after": Field("once the mean is away",
-                "The same without the mean, which a bias W·mean makes up for: no logit changes (`headscan.decone`).",
-                range=(-1, 1), undefined="fewer than two vectors that are not zero"),
-            "gauge": Field("gauge", "Share of the cone at the head that a bias takes away.", "1 − after/before",
-                undefined="there is no cone: the cosine is below 0.01", interval="that of the cosines"),
-            "stream_gauge": Field("gauge on the stream",
-                "Share of the cone at the last block along the vector of ones, which layer norms do not see; 0 for others.",
-                "(Σm)²/(d·|m|²)", range=(0, 1), undefined="there is no cone", interval="small where it matters"),
-            "says": Field("it says", "The tokens whose logits the mean raises most.", interval="words"),
+        name="common_direction",
+        title="What the common direction says",
+        group="anatomy",
+        sentence="Does the mean of what the head reads say how frequent each token is, and is it "
+        "more than a bias could say?",
+        literature="Bihani and Rayz 2021; Kobayashi et al. 2023, arXiv:2305.18294 (frequency in "
+        "the head); gauge: headscan",
+        position="All positions, as the head reads them.",
+        docs="anatomy.md",
+        function="headscan.measures.common_direction.correlations",
+        sample=2000,
+        order=2,
+        picture="layers",
+        fields={
+            "correlation": Field(
+                "r with log frequency",
+                "Correlation of the mean state's logits with the log frequency of the tokens in "
+                "the text, weighted by it.",
+                "corr_p(W·mean + b, log p)",
+                range=(-1, 1),
+                undefined="fewer than two tokens occur, or their logits are all alike",
+            ),
+            "permuted": Field(
+                "null: permuted",
+                f"|r| that one in twenty of {DRAWS} deals of the logits to the tokens exceeds.",
+                range=(0, 1),
+                undefined="there is no r",
+                interval="a quantile of a null",
+            ),
+            "permuted_p": Field(
+                "p, permuted",
+                "Share of deals with as large an |r|.",
+                "(1 + #)/(B + 1)",
+                range=(0, 1),
+                undefined="there is no r",
+                interval="a probability",
+            ),
+            "random": Field(
+                "null: random states",
+                "|r| that one in twenty random directions exceeds in place of the mean.",
+                range=(0, 1),
+                undefined="there is no r",
+                interval="a quantile of a null",
+            ),
+            "random_p": Field(
+                "p, random states",
+                "Share of random directions with as large an |r|.",
+                "(1 + #)/(B + 1)",
+                range=(0, 1),
+                undefined="there is no r",
+                interval="a probability",
+            ),
+            "cosine": Field(
+                "cosine at the head",
+                "Average cosine of what the head reads, on the sample.",
+                range=(-1, 1),
+                undefined="fewer than two vectors that are not zero",
+            ),
+            "cosine_after": Field(
+                "once the mean is away",
+                "The same without the mean, which a bias W·mean makes up for: no logit changes "
+                "(`headscan.decone`).",
+                range=(-1, 1),
+                undefined="fewer than two vectors that are not zero",
+            ),
+            "gauge": Field(
+                "gauge",
+                "Share of the cone at the head that a bias takes away.",
+                "1 − after/before",
+                undefined="there is no cone: the cosine is below 0.01",
+                interval="that of the cosines",
+            ),
+            "stream_gauge": Field(
+                "gauge on the stream",
+                "Share of the cone at the last block along the vector of ones, which layer norms "
+                "do not see; 0 for others.",
+                "(Σm)²/(d·|m|²)",
+                range=(0, 1),
+                undefined="there is no cone",
+                interval="small where it matters",
+            ),
+            "says": Field(
+                "it says", "The tokens whose logits the mean raises most.", interval="words"
+            ),
         },
-    )  # fmt: skip
+    )
 
     def reason(self, setup: ProbeSetup) -> str | None:
         if (head := setup.lens.traits.linear_head) is None:
@@ -113,9 +174,11 @@ class CommonDirectionProbe(Probe):
         return {setup.last: StateTally(setup.lens.width(setup.last), setup.device)}
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        tally, head = data.own[setup.last], setup.head
+        tally = data.own[setup.last]
+        head = setup.head
         assert isinstance(tally, StateTally)
-        whole, parts = tally.total(), tally.parts()
+        whole = tally.total()
+        parts = tally.parts()
         mean = whole["total"].cpu() / whole["tokens"].cpu()
         row: Cells = {"site": setup.last} | dict.fromkeys(self.fields)
         counts = np.asarray(data.counts, dtype=np.int64)
@@ -125,14 +188,24 @@ class CommonDirectionProbe(Probe):
             weight = head.weight[chosen].double().cpu().numpy()
             bias = 0.0 if head.bias is None else head.bias[chosen].double().cpu().numpy()
             row |= _said(weight, bias, mean.numpy(), counts[seen], setup.seed)
-            others = [(whole["total"] - part["total"]) / (whole["tokens"] - part["tokens"]) for part in parts]
+            others = [
+                (whole["total"] - part["total"]) / (whole["tokens"] - part["tokens"])
+                for part in parts
+            ]
             if len(parts) > 2 and len(data.count_parts) == len(parts):
                 left = np.stack([(counts - part)[seen] for part in data.count_parts])
                 values = correlations(torch.stack(others).cpu().numpy() @ weight.T + bias, left)
                 clean = [float(value) if np.isfinite(value) else None for value in values]
                 sizes = [float(part["tokens"]) for part in parts]
-                row["correlation_interval"] = jackknife(number(row["correlation"]), clean, sizes, bounds=(-1.0, 1.0))
-        ids = head.logits(mean.to(head.weight)).float().topk(min(SPOKEN, len(head.weight))).indices.tolist()
+                row["correlation_interval"] = jackknife(
+                    number(row["correlation"]), clean, sizes, bounds=(-1.0, 1.0)
+                )
+        ids = (
+            head.logits(mean.to(head.weight))
+            .float()
+            .topk(min(SPOKEN, len(head.weight)))
+            .indices.tolist()
+        )
         row["says"] = " ".join(repr(one) for one in display(setup.lens.tokenizer, ids))
         row["stream_gauge"] = _along_ones(setup, data)
         if setup.last in data.sample:
@@ -141,9 +214,12 @@ class CommonDirectionProbe(Probe):
 
 
 def _said(
-    weight: Floats, bias: Floats | float, mean: Floats,
-    counts: npt.NDArray[np.int64], seed: int,
-) -> Cells:  # fmt: skip
+    weight: Floats,
+    bias: Floats | float,
+    mean: Floats,
+    counts: npt.NDArray[np.int64],
+    seed: int,
+) -> Cells:
     generator = np.random.default_rng(seed)
     logits = weight @ mean + bias
     weighted = float(correlations(logits[None], counts)[0])
@@ -152,7 +228,10 @@ def _said(
     cells: Cells = {"correlation": weighted}
     directions = generator.standard_normal((DRAWS, len(mean)))
     directions *= np.linalg.norm(mean) / np.linalg.norm(directions, axis=1, keepdims=True)
-    nulls = {"permuted": permuted(logits, counts, generator, DRAWS), "random": correlations(directions @ weight.T + bias, counts)}
+    nulls = {
+        "permuted": permuted(logits, counts, generator, DRAWS),
+        "random": correlations(directions @ weight.T + bias, counts),
+    }
     for name, null in nulls.items():
         null = np.abs(null[np.isfinite(null)])
         cells[name] = float(np.quantile(null, 0.95)) if len(null) else None
@@ -166,10 +245,17 @@ def _gauge(states: Floats, mean: Floats, blocks: npt.NDArray[np.int64]) -> Cells
     numbers = np.unique(blocks)
     for name, rows in (("cosine", states), ("cosine_after", states - mean)):
         cells[name] = value = average_cosine(Cloud.of_rows(rows))
-        others = [average_cosine(Cloud.of_rows(rows[blocks != one])) for one in numbers] if len(numbers) > 2 else []
+        others = (
+            [average_cosine(Cloud.of_rows(rows[blocks != one])) for one in numbers]
+            if len(numbers) > 2
+            else []
+        )
         sizes = [float((blocks == one).sum()) for one in numbers]
-        cells[f"{name}_interval"] = jackknife(value, others, sizes, bounds=(-1.0, 1.0)) if others else None
-    before, after = cells["cosine"], cells["cosine_after"]
+        cells[f"{name}_interval"] = (
+            jackknife(value, others, sizes, bounds=(-1.0, 1.0)) if others else None
+        )
+    before = cells["cosine"]
+    after = cells["cosine_after"]
     if isinstance(before, float) and isinstance(after, float) and before >= 0.01:
         cells["gauge"] = 1 - after / before
     return cells
@@ -182,7 +268,11 @@ def _along_ones(setup: ProbeSetup, data: ProbeData) -> float | None:
         return None
     stack = next((one for one in setup.lens.stacks if setup.deepest in one.taps), None)
     tap = None if stack is None else stack.taps.get(f"{stack.prefix}final_norm")
-    norm = None if tap is None or not isinstance(tap.module, nn.Module) else Norm.of(tap.module, tap.width)
+    norm = (
+        None
+        if tap is None or not isinstance(tap.module, nn.Module)
+        else Norm.of(tap.module, tap.width)
+    )
     if stack is None or norm is None or not norm.centred or not all(stack.plain):
         return 0.0
     return float(cloud.unit_sum.sum() ** 2 / (cloud.width * square))

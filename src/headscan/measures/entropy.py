@@ -11,11 +11,15 @@ from headscan.statistics import Cloud
 from headscan.statistics.linearisation import Gradient, Moments
 from headscan.statistics.uncertainty import Floats
 
-FEW = 10  # vectors a dimension: below, intervals of both cover .70 to .90 (docs/intervals.md), and none is given
+# vectors a dimension: below, intervals of both cover .70 to .90 (docs/intervals.md), and none is
+# given
+FEW = 10
 
 
 def _few(at: Moments) -> bool:
-    """Whether the weakest directions, which weigh most here, were seen too rarely for a derivative to tell their error."""
+    """Whether the weakest directions, which weigh most here, were seen too rarely for a derivative
+    to tell their error.
+    """
     return 0 < at.count < FEW * len(at.energies)
 
 
@@ -27,16 +31,27 @@ def _rankme_gradient(at: Moments) -> Gradient | None:
 @measure(
     Term(
         "RankMe",
-        sentence="Effective rank with amplitudes σ in place of energies σ²: weak directions count more (uncentred).",
-        formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ/Σσ", range=(1.0, None), unit="dimensions",
+        sentence="Effective rank with amplitudes σ in place of energies σ²: weak directions "
+        "count more (uncentred).",
+        formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ/Σσ",
+        range=(1.0, None),
+        unit="dimensions",
         source="Garrido et al. 2023, arXiv:2210.02885; Roy and Vetterli 2007",
         undefined="no vectors, or all of them zero",
     ),
-    group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=12,
-    docs="spectra.md", gradient=_rankme_gradient, ends=rank_ends,
-)  # fmt: skip
+    group="spectra",
+    core=False,
+    spectral=True,
+    cost="O(d³) after one pass of O(nd²)",
+    multiple=True,
+    order=12,
+    docs="spectra.md",
+    gradient=_rankme_gradient,
+    ends=rank_ends,
+)
 def rankme(cloud: Cloud) -> float | None:
-    """exp of the entropy of σ/Σσ; in [1, min(n, d)]. The published +1e-7 inside the logarithm is left out (0 log 0 = 0).
+    """exp of the entropy of σ/Σσ; in [1, min(n, d)]. The published +1e-7 inside the logarithm is
+    left out (0 log 0 = 0).
 
     >>> round(rankme(Cloud.of_rows([[4.0, 0.0], [0.0, 1.0]])), 4)
     1.6494
@@ -45,12 +60,16 @@ def rankme(cloud: Cloud) -> float | None:
     return None if shares is None else math.exp(entropy_of(shares))
 
 
-FIRST, LAST, WIDE = 11, 500, 24  # the window of ranks; narrower clouds than WIDE are fitted from rank 2 to the last
+# the window of ranks; narrower clouds than WIDE are fitted from rank 2 to the last
+FIRST = 11
+LAST = 500
+WIDE = 24
 
 
 def _fit(energies: Floats, floor: float) -> tuple[slice, Floats] | None:
-    """The window and what the logarithms of its eigenvalues weigh in α, the slope of log λ = c − α log i by least squares;
-    None where an eigenvalue there is rounding."""
+    """The window and what the logarithms of its eigenvalues weigh in α, the slope of log λ = c − α
+    log i by least squares; None where an eigenvalue there is rounding.
+    """
     d = len(energies)
     low, high = (FIRST, min(LAST, d // 2)) if d >= WIDE else (2, d)
     kept = slice(low - 1, high)
@@ -84,18 +103,28 @@ def slow(rows: Floats) -> float | None:
 @measure(
     Term(
         "α-ReQ",
-        sentence="How fast eigenvalues fall with their rank: λᵢ ∝ i^−α over ranks 11 to min(500, d/2), of narrow clouds 2 to d.",
-        formula="−slope of log λᵢ on log i", range=(0.0, None),
+        sentence="How fast eigenvalues fall with their rank: λᵢ ∝ i^−α over ranks 11 to min(500, "
+        "d/2), of narrow clouds 2 to d.",
+        formula="−slope of log λᵢ on log i",
+        range=(0.0, None),
         source="Agrawal et al. 2022, arXiv:2202.05808; window stated, uncentred",
         undefined="fewer than two eigenvalues in the window above rounding",
     ),
-    group="spectra", core=False, spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=13,
-    docs="spectra.md", reference=slow, gradient=_alpha_req_gradient,
-)  # fmt: skip
+    group="spectra",
+    core=False,
+    spectral=True,
+    cost="O(d³) after one pass of O(nd²)",
+    multiple=True,
+    order=13,
+    docs="spectra.md",
+    reference=slow,
+    gradient=_alpha_req_gradient,
+)
 def alpha_req(cloud: Cloud) -> float | None:
-    """α of the second moment's eigenvalues, by least squares over the window of ranks; from 0 (a ball) up. It depends on the
-    window; around 1 is what the source finds in networks that generalise well. A cloud without structure has an α above 0, too:
-    of n Gaussian vectors, that of the Marchenko-Pastur law (see the Gaussian null beside it).
+    """α of the second moment's eigenvalues, by least squares over the window of ranks; from 0 (a
+    ball) up. It depends on the window; around 1 is what the source finds in networks that
+    generalise well. A cloud without structure has an α above 0, too: of n Gaussian vectors, that of
+    the Marchenko-Pastur law (see the Gaussian null beside it).
 
     >>> bool(abs(alpha_req(np.diag(np.arange(1.0, 41.0) ** -1.5)) - 3.0) < 1e-9)     # λ is σ²
     True

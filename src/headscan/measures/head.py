@@ -1,4 +1,6 @@
-"""The head: how many directions its table uses (Godey et al. 2024, arXiv:2404.07647), and the loss of its predictions."""
+"""The head: how many directions its table uses (Godey et al. 2024, arXiv:2404.07647), and the loss
+of its predictions.
+"""
 
 import math
 from collections.abc import Sequence
@@ -22,9 +24,10 @@ WEIGHTS = "a property of the weights alone"
 def head_spectrum(weight: Tensor) -> Cells:
     """Singular values of a head [V, d] and what they say of its rank.
 
-    Keys: `singular_values` (largest first), `singular_entropy` log d − H(σ/Σσ) in nats (0: all directions alike; rises
-    when a small model's head saturates), `effective_rank` of the energies, `stable_rank`, `top_ratio` σ₁/median σ,
-    `half_error_rank` and `tenth_error_rank`: how many directions bring `w_error` to 0.5 and 0.1. Cost O(Vd² + d³).
+    Keys: `singular_values` (largest first), `singular_entropy` log d − H(σ/Σσ) in nats (0: all
+    directions alike; rises when a small model's head saturates), `effective_rank` of the energies,
+    `stable_rank`, `top_ratio` σ₁/median σ, `half_error_rank` and `tenth_error_rank`: how many
+    directions bring `w_error` to 0.5 and 0.1. Cost O(Vd² + d³).
 
     >>> round(head_spectrum(torch.eye(3))["singular_entropy"], 6)
     0.0
@@ -32,7 +35,9 @@ def head_spectrum(weight: Tensor) -> Cells:
     w = torch.as_tensor(weight).detach().double()
     found = torch.linalg.eigvalsh(w.T @ w).flip(0).clamp(min=0)
     # What is below rounding is zero.
-    values: Floats = torch.where(found > 4 * w.shape[1] * 2.2e-16 * found[0], found, 0.0).sqrt().cpu().numpy()
+    values: Floats = (
+        torch.where(found > 4 * w.shape[1] * 2.2e-16 * found[0], found, 0.0).sqrt().cpu().numpy()
+    )
     if not values[0] > 0:
         return {"singular_values": values.tolist()} | dict.fromkeys(HeadProbe.words.fields)
     energies = values**2 / (values**2).sum()
@@ -41,14 +46,17 @@ def head_spectrum(weight: Tensor) -> Cells:
     return {
         "singular_values": values.tolist(),
         "singular_entropy": max(0.0, math.log(len(values)) - entropy_of(values / values.sum())),
-        "effective_rank": math.exp(entropy_of(energies)), "stable_rank": float(1 / energies[0]),
+        "effective_rank": math.exp(entropy_of(energies)),
+        "stable_rank": float(1 / energies[0]),
         "top_ratio": float(values[0]) / median if median > 0 else None,
-        "half_error_rank": int(np.argmax(errors <= 0.5)), "tenth_error_rank": int(np.argmax(errors <= 0.1)),
-    }  # fmt: skip
+        "half_error_rank": int(np.argmax(errors <= 0.5)),
+        "tenth_error_rank": int(np.argmax(errors <= 0.1)),
+    }
 
 
 def w_error(singular_values: npt.ArrayLike) -> Floats:
-    """W-error(k) = ‖σ_{k+1:}‖₂/‖W‖_F for k = 0 ... d [d + 1]: what the best matrix of rank k leaves out. From 1 to 0.
+    """W-error(k) = ‖σ_{k+1:}‖₂/‖W‖_F for k = 0 ... d [d + 1]: what the best matrix of rank k leaves
+    out. From 1 to 0.
 
     >>> w_error([4.0, 3.0]).tolist()
     [1.0, 0.6, 0.0]
@@ -62,26 +70,73 @@ class HeadProbe(Probe):
     """The head's spectrum."""
 
     words = ProbeWords(
-        name="head", title="The head's spectrum", group="head",
-        sentence="How many directions does the output layer use? A rising singular entropy is how small models' "
+        name="head",
+        title="The head's spectrum",
+        group="head",
+        sentence="How many directions does the output layer use? A rising singular entropy is "
+        "how small models' "
         "heads saturate.",
-        literature="Godey et al. 2024, arXiv:2404.07647", position="Weights know no position.", docs="head.md",
-        function="headscan.measures.head.head_spectrum", order=13, fields={
-            "singular_entropy": Field("singular entropy",
-                "Divergence of the singular values from uniform: 0 when all are equal.", "log d − H(σ/Σσ)", range=(0, None),
-                unit="nats", undefined="the head is zero", interval=WEIGHTS),
-            "effective_rank": Field("effective rank", "exp of the entropy of the energies.", "exp H(σ²/Σσ²)", range=(1, None),
-                unit="dimensions", undefined="the head is zero", interval=WEIGHTS),
-            "stable_rank": Field("stable rank", "Energy in units of the strongest direction.", "Σσ²/σ₁²", range=(1, None),
-                unit="dimensions", undefined="the head is zero", interval=WEIGHTS),
-            "top_ratio": Field("top ratio", "First singular value over the median one.", "σ₁/median σ", range=(1, None),
-                undefined="the median singular value is zero", interval=WEIGHTS),
-            "half_error_rank": Field("rank for W-error ½", "Directions that leave half of the norm out.", "W-error(k) ≤ 0.5",
-                range=(0, None), unit="dimensions", undefined="the head is zero", interval=WEIGHTS),
-            "tenth_error_rank": Field("rank for W-error 0.1", "Directions that leave a tenth out.", "W-error(k) ≤ 0.1",
-                range=(0, None), unit="dimensions", undefined="the head is zero", interval=WEIGHTS),
+        literature="Godey et al. 2024, arXiv:2404.07647",
+        position="Weights know no position.",
+        docs="head.md",
+        function="headscan.measures.head.head_spectrum",
+        order=13,
+        fields={
+            "singular_entropy": Field(
+                "singular entropy",
+                "Divergence of the singular values from uniform: 0 when all are equal.",
+                "log d − H(σ/Σσ)",
+                range=(0, None),
+                unit="nats",
+                undefined="the head is zero",
+                interval=WEIGHTS,
+            ),
+            "effective_rank": Field(
+                "effective rank",
+                "exp of the entropy of the energies.",
+                "exp H(σ²/Σσ²)",
+                range=(1, None),
+                unit="dimensions",
+                undefined="the head is zero",
+                interval=WEIGHTS,
+            ),
+            "stable_rank": Field(
+                "stable rank",
+                "Energy in units of the strongest direction.",
+                "Σσ²/σ₁²",
+                range=(1, None),
+                unit="dimensions",
+                undefined="the head is zero",
+                interval=WEIGHTS,
+            ),
+            "top_ratio": Field(
+                "top ratio",
+                "First singular value over the median one.",
+                "σ₁/median σ",
+                range=(1, None),
+                undefined="the median singular value is zero",
+                interval=WEIGHTS,
+            ),
+            "half_error_rank": Field(
+                "rank for W-error ½",
+                "Directions that leave half of the norm out.",
+                "W-error(k) ≤ 0.5",
+                range=(0, None),
+                unit="dimensions",
+                undefined="the head is zero",
+                interval=WEIGHTS,
+            ),
+            "tenth_error_rank": Field(
+                "rank for W-error 0.1",
+                "Directions that leave a tenth out.",
+                "W-error(k) ≤ 0.1",
+                range=(0, None),
+                unit="dimensions",
+                undefined="the head is zero",
+                interval=WEIGHTS,
+            ),
         },
-    )  # fmt: skip
+    )
 
     def reason(self, setup: ProbeSetup) -> str | None:
         return None if setup.lens.output_embeddings is not None else NO_HEAD
@@ -100,29 +155,42 @@ SCALES = tuple(k / 2 for k in range(-8, 9))
 """Binary logarithms of the factors that are tried: from 1/16 to 16 in steps of √2."""
 
 CACHED = 2**18
-"""Logits that are scaled at once: as many as stay in a processor's cache, which takes a quarter of the time."""
+"""Logits that are scaled at once: as many as stay in a processor's cache, which takes a quarter of
+the time.
+"""
 
 
-def scaled_losses(logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]) -> Float[Tensor, "B S"]:
-    """Summed cross-entropy [B, S] in nats of each window with its logits times each of `SCALES`. O(SBTV).
+def scaled_losses(
+    logits: Float[Tensor, "B T V"], targets: Int[Tensor, "B T"]
+) -> Float[Tensor, "B S"]:
+    """Summed cross-entropy [B, S] in nats of each window with its logits times each of `SCALES`.
+    O(SBTV).
 
     >>> scaled_losses(torch.tensor([[[0.0, 1.0]]]), torch.tensor([[1]]))[0, len(SCALES) // 2].item()     # log(1 + 1/e)
     0.313...
     """
-    flat, wanted = logits.flatten(0, 1), targets.flatten()
+    flat = logits.flatten(0, 1)
+    wanted = targets.flatten()
     rows = max(1, (CACHED if logits.device.type == "cpu" else 64 * CACHED) // flat.shape[-1])
 
     def lose(place: int) -> Tensor:
-        some, own = flat[place : place + rows], wanted[place : place + rows]
-        each = [torch.nn.functional.cross_entropy(some * 2.0**power, own, reduction="none") for power in SCALES]
+        some = flat[place : place + rows]
+        own = wanted[place : place + rows]
+        each = [
+            torch.nn.functional.cross_entropy(some * 2.0**power, own, reduction="none")
+            for power in SCALES
+        ]
         return torch.stack(each, 1)
 
-    lost = torch.cat(list(side_by_side(lose, range(0, len(flat), rows), 8.0 * rows * flat.shape[-1])))
+    lost = torch.cat(
+        list(side_by_side(lose, range(0, len(flat), rows), 8.0 * rows * flat.shape[-1]))
+    )
     return lost.double().reshape(*targets.shape, len(SCALES)).sum(1).cpu()
 
 
 def best_scale(losses: npt.ArrayLike) -> float | None:
-    """The factor at the least of the losses at `SCALES` [S], by a parabola in its logarithm through the least three.
+    """The factor at the least of the losses at `SCALES` [S], by a parabola in its logarithm through
+    the least three.
 
     None where the least is at an end, or not finite.
 
@@ -142,24 +210,31 @@ def best_scale(losses: npt.ArrayLike) -> float | None:
 
 
 def counting_loss(ids: Int[Tensor, "N T"], vocabulary: int) -> float:
-    """Mean loss in nats of the next token in windows [N, T], for one who knew nothing and counts pairs while reading.
+    """Mean loss in nats of the next token in windows [N, T], for one who knew nothing and counts
+    pairs while reading.
 
-    Before each token: its count after the token before it, less 0.75, and for the rest its share of all tokens so far
-    (absolute discounting, Ney et al. 1994), in which every token of the vocabulary begins with a tenth. O(NT).
+    Before each token: its count after the token before it, less 0.75, and for the rest its share of
+    all tokens so far (absolute discounting, Ney et al. 1994), in which every token of the
+    vocabulary begins with a tenth. O(NT).
 
     >>> round(counting_loss(torch.zeros(1, 101, dtype=torch.long), 2), 3), round(counting_loss(torch.tensor([[0, 1]]), 2), 3)
     (0.002, 2.485)
     """
     seen: dict[int, int] = {}
     after: dict[int, dict[int, int]] = {}
-    total, lost = 0, 0.0
+    total = 0
+    lost = 0.0
     for row in ids.tolist():
         for place, token in enumerate(row):
             alone = (seen.get(token, 0) + 0.1) / (total + 0.1 * vocabulary)
             if place:
                 pairs = after.setdefault(row[place - 1], {})
                 count = sum(pairs.values())
-                chance = (max(pairs.get(token, 0) - 0.75, 0.0) + 0.75 * len(pairs) * alone) / count if count else alone
+                chance = (
+                    (max(pairs.get(token, 0) - 0.75, 0.0) + 0.75 * len(pairs) * alone) / count
+                    if count
+                    else alone
+                )
                 lost -= math.log(chance)
                 pairs[token] = pairs.get(token, 0) + 1
             seen[token], total = seen.get(token, 0) + 1, total + 1
@@ -170,37 +245,74 @@ class LossProbe(Probe):
     """How well does the model predict?"""
 
     words = ProbeWords(
-        name="loss", title="The loss", group="head",
-        sentence="How well does the model predict the next token? On the first 8,192 tokens; beside it the entropy "
+        name="loss",
+        title="The loss",
+        group="head",
+        sentence="How well does the model predict the next token? On the first 8,192 tokens; "
+        "beside it the entropy "
         "of the text's tokens, which counting alone reaches.",
         literature="Godey et al. 2024, arXiv:2404.07647 (saturation of small models)",
-        position="All positions that have a successor (--skip-first 1 leaves the first out).", docs="head.md",
-        order=14, fields={
-            "loss": Field("loss", "Mean cross-entropy of the next token; it rises late where a small model saturates.",
-                "−mean log p(next)", range=(0, None), unit="nats a token"),
-            "unigram_entropy": Field("unigram entropy",
-                "Of the text's tokens: what a model that knows frequencies only would lose.", "−Σ p log p", range=(0, None),
-                unit="nats a token", interval="of this text's own counts"),
-            "counting_loss": Field("loss of counting",
-                "What a counter of pairs of tokens loses that begins with nothing and learns while it reads the same tokens "
-                "(docs/measures/head.md).", "−mean log p(next | token, all read so far)", range=(0, None),
-                unit="nats a token", interval="of this text's own counts"),
-            "best_loss": Field("loss at the best scale",
-                "The loss with all logits times the best of the factors tried: what is gained by it on the first 1,024 tokens, "
-                "taken off the loss.", "minₛ −mean log softmax(s·z)[next]", range=(0, None), unit="nats a token",
-                interval="that of the loss, moved"),
-            "best_scale": Field("best scale",
-                "The factor on all logits with which the loss would be least: 1 where the model is as sure as it may be, less "
-                "where it is too sure (Guo et al. 2017, arXiv:1706.04599). On the first 1,024 of these tokens.",
-                "argminₛ −mean log softmax(s·z)[next]", range=(2.0**SCALES[0], 2.0**SCALES[-1]),
-                undefined="it lies beyond the scales that are tried"),
-            "predicted": Field("predicted", "Tokens predicted.", range=(1, None), unit="tokens", interval="a count"),
+        position="All positions that have a successor (--skip-first 1 leaves the first out).",
+        docs="head.md",
+        order=14,
+        fields={
+            "loss": Field(
+                "loss",
+                "Mean cross-entropy of the next token; it rises late where a small model "
+                "saturates.",
+                "−mean log p(next)",
+                range=(0, None),
+                unit="nats a token",
+            ),
+            "unigram_entropy": Field(
+                "unigram entropy",
+                "Of the text's tokens: what a model that knows frequencies only would lose.",
+                "−Σ p log p",
+                range=(0, None),
+                unit="nats a token",
+                interval="of this text's own counts",
+            ),
+            "counting_loss": Field(
+                "loss of counting",
+                "What a counter of pairs of tokens loses that begins with nothing and learns "
+                "while it reads the same tokens "
+                "(docs/measures/head.md).",
+                "−mean log p(next | token, all read so far)",
+                range=(0, None),
+                unit="nats a token",
+                interval="of this text's own counts",
+            ),
+            "best_loss": Field(
+                "loss at the best scale",
+                "The loss with all logits times the best of the factors tried: what is gained by "
+                "it on the first 1,024 tokens, "
+                "taken off the loss.",
+                "minₛ −mean log softmax(s·z)[next]",
+                range=(0, None),
+                unit="nats a token",
+                interval="that of the loss, moved",
+            ),
+            "best_scale": Field(
+                "best scale",
+                "The factor on all logits with which the loss would be least: 1 where the model "
+                "is as sure as it may be, less "
+                "where it is too sure (Guo et al. 2017, arXiv:1706.04599). On the first 1,024 of "
+                "these tokens.",
+                "argminₛ −mean log softmax(s·z)[next]",
+                range=(2.0 ** SCALES[0], 2.0 ** SCALES[-1]),
+                undefined="it lies beyond the scales that are tried",
+            ),
+            "predicted": Field(
+                "predicted", "Tokens predicted.", range=(1, None), unit="tokens", interval="a count"
+            ),
         },
-    )  # fmt: skip
+    )
     TOKENS = 8192
     SCALED = 1024
     seen: Sequence[tuple[Tensor, Tensor]] = ()
-    """Ids and states of the first windows at the site that a linear head reads: then no second pass of the model is needed."""
+    """Ids and states of the first windows at the site that a linear head reads: then no second pass
+    of the model is needed.
+    """
 
     def reason(self, setup: ProbeSetup) -> str | None:
         if "head" not in setup.lens.sites or setup.lens.width("head") < setup.lens.vocabulary_size:
@@ -208,7 +320,8 @@ class LossProbe(Probe):
         return None if setup.lens.traits.causal else "its logits see the tokens that follow"
 
     def passing(self, setup: ProbeSetup) -> tuple[str, ...]:
-        self.seen, head = [], setup.lens.traits.linear_head
+        self.seen = []
+        head = setup.lens.traits.linear_head
         return () if head is None else (head.site,)
 
     def see(self, setup: ProbeSetup, batch: SiteBatch) -> None:
@@ -223,36 +336,58 @@ class LossProbe(Probe):
             return []
         lost: list[Tensor] = []
         scaled: list[Tensor] = []
-        step = max(1, min(2048 // setup.context, 2**25 // (setup.context * setup.lens.vocabulary_size)))
-        seen, states = map(torch.cat, zip(*self.seen, strict=True)) if self.seen else (ids[:0], ids[:0])
+        step = max(
+            1, min(2048 // setup.context, 2**25 // (setup.context * setup.lens.vocabulary_size))
+        )
+        seen, states = (
+            map(torch.cat, zip(*self.seen, strict=True)) if self.seen else (ids[:0], ids[:0])
+        )
         known = torch.equal(seen[: len(ids)], ids[:, setup.skip_first :])
         for begin in range(0, len(ids), step):
-            part, own = ids[begin : begin + step].to(setup.lens.device), states[begin : begin + step]
+            part = ids[begin : begin + step].to(setup.lens.device)
+            own = states[begin : begin + step]
             targets = part[:, setup.skip_first + 1 :]
 
             def take(site: str, logits: Tensor, targets: Tensor = targets) -> None:
                 scores = logits[:, -1 - targets.shape[1] : -1].float()
-                each = torch.nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten(), reduction="none")
+                each = torch.nn.functional.cross_entropy(
+                    scores.flatten(0, 1), targets.flatten(), reduction="none"
+                )
                 lost.append(each.double().reshape(targets.shape).sum(1).cpu())
                 if len(scaled) * targets.numel() < self.SCALED:
                     scaled.append(scaled_losses(scores, targets))
 
-            take("head", setup.head.logits(own)) if known else setup.lens.run(part, sites="head", each=take)
-        sums, length = torch.cat(lost).numpy(), ids.shape[1] - 1 - setup.skip_first
+            take("head", setup.head.logits(own)) if known else setup.lens.run(
+                part, sites="head", each=take
+            )
+        sums = torch.cat(lost).numpy()
+        length = ids.shape[1] - 1 - setup.skip_first
         loss = float(sums.mean()) / length
         parts = np.array_split(sums, min(8, len(sums)))
-        left = [float(sums.sum() - part.sum()) / (length * max(1, len(sums) - len(part))) for part in parts]
+        left = [
+            float(sums.sum() - part.sum()) / (length * max(1, len(sums) - len(part)))
+            for part in parts
+        ]
         interval = jackknife(loss, left, [len(part) for part in parts], bounds=(0.0, None))
         unigram = entropy_of(data.counts / max(1, data.counts.sum()))
         by_scale = torch.cat(scaled).numpy()
-        scale, groups = best_scale(by_scale.sum(0)), np.array_split(by_scale, min(8, len(by_scale)))
+        scale = best_scale(by_scale.sum(0))
+        groups = np.array_split(by_scale, min(8, len(by_scale)))
         others = [best_scale(by_scale.sum(0) - group.sum(0)) for group in groups]
-        sizes, bounds = [len(group) for group in groups], self.fields["best_scale"].range
+        sizes = [len(group) for group in groups]
+        bounds = self.fields["best_scale"].range
         within = None if scale is None else jackknife(scale, others, sizes, bounds=bounds)
         gained = by_scale.sum(0)[len(SCALES) // 2] - by_scale.sum(0).min()
-        return [{
-            "site": "head", "loss": loss, "loss_interval": interval, "unigram_entropy": unigram,
-            "counting_loss": counting_loss(ids, setup.lens.vocabulary_size),
-            "best_loss": max(0.0, loss - float(gained) / (len(by_scale) * length)), "best_scale": scale,
-            "best_scale_interval": within, "predicted": len(sums) * length,
-        }]  # fmt: skip
+        return [
+            {
+                "site": "head",
+                "loss": loss,
+                "loss_interval": interval,
+                "unigram_entropy": unigram,
+                "counting_loss": counting_loss(ids, setup.lens.vocabulary_size),
+                "best_loss": max(0.0, loss - float(gained) / (len(by_scale) * length)),
+                "best_scale": scale,
+                "best_scale_interval": within,
+                "predicted": len(sums) * length,
+            }
+        ]

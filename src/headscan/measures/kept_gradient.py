@@ -1,16 +1,18 @@
 """The gradient bottleneck: how much of the logits' gradient the head hands on to the hidden states.
 
-The gradient of the cross-entropy of one token by its logits is g = p − 1[y], V numbers. What reaches the body is W'g, so
-only the part of g in the column space of the head W [V, d] tells it anything: with an orthonormal basis W·A of that space
-(A from the eigenvectors of W'W, d x d) that part has the energy ‖A'(W'g)‖², and no V x V projector is formed. Energies of
-tokens are summed before the root is taken.
+The gradient of the cross-entropy of one token by its logits is g = p − 1[y], V numbers. What
+reaches the body is W'g, so only the part of g in the column space of the head W [V, d] tells it
+anything: with an orthonormal basis W·A of that space (A from the eigenvectors of W'W, d x d) that
+part has the energy ‖A'(W'g)‖², and no V x V projector is formed. Energies of tokens are summed
+before the root is taken.
 
-What a head of that shape keeps by its shape alone: a random one keeps √(d/V) of the norm; one with these leverages, met by
-a gradient whose entries have their sizes but random signs, keeps √(Σ gᵢ² Pᵢᵢ / Σ gᵢ²); and none keeps more than the best
-d directions for these very gradients. Norm that is not kept is no learning that is lost: how useful a direction is does not
-follow from its norm.
+What a head of that shape keeps by its shape alone: a random one keeps √(d/V) of the norm; one with
+these leverages, met by a gradient whose entries have their sizes but random signs, keeps √(Σ gᵢ²
+Pᵢᵢ / Σ gᵢ²); and none keeps more than the best d directions for these very gradients. Norm that is
+not kept is no learning that is lost: how useful a direction is does not follow from its norm.
 
-Source: Godey and Artzi 2026 (arXiv:2603.10145), who report 1 − r² with r² = 1 − kept²; the nulls are headscan's own.
+Source: Godey and Artzi 2026 (arXiv:2603.10145), who report 1 − r² with r² = 1 − kept²; the nulls
+    are headscan's own.
 """
 
 import math
@@ -31,8 +33,9 @@ class KeptGradient:
     """What of the logits' gradient passes a head; shares of its norm, in [0, 1].
 
     tokens, rank, vocabulary: tokens measured, dimensions of the head's column space, its rows.
-    kept_norm, kept_norm_leverage, kept_norm_random, kept_norm_best: of the tokens' gradients, its nulls, and the best that
-    any `rank` directions could keep (None: no more tokens than directions, or too many to compare).
+    kept_norm, kept_norm_leverage, kept_norm_random, kept_norm_best: of the tokens' gradients, its
+    nulls, and the best that any `rank` directions could keep (None: no more tokens than directions,
+    or too many to compare).
     batch_kept_norm, batch_kept_norm_leverage: of the mean gradient of all tokens.
     """
 
@@ -50,11 +53,12 @@ class KeptGradient:
 class GradientThroughHead:
     """Sums over tokens for one head: `update` with states and targets, then `result`.
 
-    rows: the head [V, d], without padded rows (they are no tokens). bias: [V], part of the logits and no way for the
-    gradient to the states. cap: a soft cap of the logits, whose slope is part of the gradient. best: keep gradients for
-    the best rank, n V numbers.
+    rows: the head [V, d], without padded rows (they are no tokens). bias: [V], part of the logits
+    and no way for the gradient to the states. cap: a soft cap of the logits, whose slope is part of
+    the gradient. best: keep gradients for the best rank, n V numbers.
 
-    Cost: O(V d²) once and O(n V d); memory 16,384 rows of the head in float64 and 16 million logits beside what is given.
+    Cost: O(V d²) once and O(n V d); memory 16,384 rows of the head in float64 and 16 million logits
+        beside what is given.
 
     >>> _ = torch.manual_seed(0)
     >>> through = GradientThroughHead(torch.randn(300, 12))
@@ -65,25 +69,36 @@ class GradientThroughHead:
     """
 
     def __init__(
-        self, rows: Float[Tensor, "V d"], *, bias: Float[Tensor, " V"] | None = None, cap: float | None = None,
+        self,
+        rows: Float[Tensor, "V d"],
+        *,
+        bias: Float[Tensor, " V"] | None = None,
+        cap: float | None = None,
         best: bool = True,
-    ) -> None:  # fmt: skip
-        self.rows, self.cap = rows.detach(), cap
+    ) -> None:
+        self.rows = rows.detach()
+        self.cap = cap
         self.bias = None if bias is None else bias.detach().double()
         width = rows.shape[1]
         values, vectors = torch.linalg.eigh(self._gram())
         kept = values > 4 * width * 2.2e-16 * values[-1].clamp(min=0)
         basis = vectors[:, kept] / values[kept].sqrt()
-        # A Gram matrix squares the head's condition; that of the basis made from it is near 1, and takes the error away.
-        self.basis = torch.linalg.solve_triangular(torch.linalg.cholesky(self._gram(basis)), basis.T, upper=False).T
-        self.leverages = torch.cat([(part @ self.basis).square().sum(1) for _, part in self._parts()])
+        # A Gram matrix squares the head's condition; that of the basis made from it is near 1, and
+        # takes the error away.
+        self.basis = torch.linalg.solve_triangular(
+            torch.linalg.cholesky(self._gram(basis)), basis.T, upper=False
+        ).T
+        self.leverages = torch.cat(
+            [(part @ self.basis).square().sum(1) for _, part in self._parts()]
+        )
         self.best = best
         self.restart()
 
     def restart(self) -> None:
         """Forget the tokens that were added: what the head alone decides, its basis, stays."""
         self.batch = torch.zeros(len(self.rows), dtype=torch.float64, device=self.rows.device)
-        self.lent, self.energies = 0.0, list[Tensor]()
+        self.lent = 0.0
+        self.energies = list[Tensor]()
         self.gradients: list[Tensor] | None = [] if self.best else None
 
     def _parts(self) -> Iterator[tuple[slice, Tensor]]:
@@ -115,15 +130,20 @@ class GradientThroughHead:
             slope = 1 - (scores / self.cap).square()
         scores -= scores.logsumexp(1, keepdim=True)
         right = scores.gather(1, targets[:, None])
-        # p − 1 by expm1, and squares summed: Σp² − 2p + 1 cancels where a prediction is nearly sure.
+        # p − 1 by expm1, and squares summed: Σp² − 2p + 1 cancels where a prediction is nearly
+        # sure.
         gradient = scores.exp_().scatter_(1, targets[:, None], torch.expm1(right))
         if slope is not None:
             gradient *= slope
         squares = gradient.square()
-        handed = torch.zeros(len(states), self.rows.shape[1], dtype=torch.float64, device=states.device)
+        handed = torch.zeros(
+            len(states), self.rows.shape[1], dtype=torch.float64, device=states.device
+        )
         for cut, part in self._parts():
             handed += gradient[:, cut] @ part
-        self.energies.append(torch.stack([(handed @ self.basis).square().sum(1), squares.sum(1)], 1))
+        self.energies.append(
+            torch.stack([(handed @ self.basis).square().sum(1), squares.sum(1)], 1)
+        )
         self.lent += float((squares @ self.leverages).sum())
         self.batch += gradient.sum(0)
         if self.gradients is not None:
@@ -138,25 +158,36 @@ class GradientThroughHead:
 
     def result(self) -> KeptGradient:
         """What was kept, over all tokens added so far."""
-        width, size = self.basis.shape[1], len(self.rows)
+        width = self.basis.shape[1]
+        size = len(self.rows)
         energies = self.token_energies
         kept, whole = (float(each) for each in energies.sum(0))
-        handed = sum((self.batch[cut] @ part for cut, part in self._parts()), torch.zeros(()).double())
+        handed = sum(
+            (self.batch[cut] @ part for cut, part in self._parts()), torch.zeros(()).double()
+        )
         batch = float(self.batch.square().sum())
         return KeptGradient(
-            tokens=len(energies), rank=width, vocabulary=size, kept_norm=_root(kept, whole),
-            kept_norm_leverage=_root(self.lent, whole), kept_norm_random=math.sqrt(width / size),
+            tokens=len(energies),
+            rank=width,
+            vocabulary=size,
+            kept_norm=_root(kept, whole),
+            kept_norm_leverage=_root(self.lent, whole),
+            kept_norm_random=math.sqrt(width / size),
             kept_norm_best=self._best(whole),
-            batch_kept_norm=_root(float((handed @ self.basis).square().sum()), batch) if batch else None,
+            batch_kept_norm=_root(float((handed @ self.basis).square().sum()), batch)
+            if batch
+            else None,
             batch_kept_norm_leverage=_root(float(self.batch.square() @ self.leverages), batch),
-        )  # fmt: skip
+        )
 
     def _best(self, whole: float) -> float | None:
         if not self.gradients or sum(map(len, self.gradients)) <= self.basis.shape[1]:
             return None
         rows = torch.cat(self.gradients)
         gram = rows @ rows.T if len(rows) <= rows.shape[1] else rows.T @ rows
-        return _root(float(torch.linalg.eigvalsh(gram)[-self.basis.shape[1] :].clamp(min=0).sum()), whole)
+        return _root(
+            float(torch.linalg.eigvalsh(gram)[-self.basis.shape[1] :].clamp(min=0).sum()), whole
+        )
 
 
 def _root(part: float, whole: float) -> float | None:

@@ -1,4 +1,5 @@
-"""Lenses: what the states of an early block would say if the head read them, and how far that is from what the model says.
+"""Lenses: what the states of an early block would say if the head read them, and how far that is
+from what the model says.
 
 The logit lens (nostalgebraist 2020) gives them to the final norm and the head as they are.
 """
@@ -22,22 +23,48 @@ from headscan.statistics.uncertainty import Cells, with_intervals
 CHUNK = 2**23  # logits that are made at once
 SUMS = ("tokens", "kl", "agree", "kl_shuffled", "agree_shuffled", "loss", "predicted")
 FIELDS = {
-    "kl": Field("KL to the output", "Divergence of the lens's next-token distribution from the model's own.",
-        "mean KL(p‖p_lens)", range=(0, None), unit="nats", plotted=True),
-    "agreement": Field("same first token", "Share of tokens where both find the same next token likeliest.", range=(0, 1),
-        plotted=True),
-    "lens_loss": Field("loss through the lens", "Mean cross-entropy of the next token.", "−mean log p_lens(next)",
-        range=(0, None), unit="nats a token", undefined="windows of one token"),
-    "kl_shuffled": Field("null: another token",
-        "The divergence where the lens reads another token of the same batch: what it knows of no token in particular.",
-        "mean KL(p_t‖p_lens,s)", range=(0, None), unit="nats", plotted=True),
-    "agreement_shuffled": Field("its first token", "The share of equal first tokens in that null.", range=(0, 1)),
-}  # fmt: skip
+    "kl": Field(
+        "KL to the output",
+        "Divergence of the lens's next-token distribution from the model's own.",
+        "mean KL(p‖p_lens)",
+        range=(0, None),
+        unit="nats",
+        plotted=True,
+    ),
+    "agreement": Field(
+        "same first token",
+        "Share of tokens where both find the same next token likeliest.",
+        range=(0, 1),
+        plotted=True,
+    ),
+    "lens_loss": Field(
+        "loss through the lens",
+        "Mean cross-entropy of the next token.",
+        "−mean log p_lens(next)",
+        range=(0, None),
+        unit="nats a token",
+        undefined="windows of one token",
+    ),
+    "kl_shuffled": Field(
+        "null: another token",
+        "The divergence where the lens reads another token of the same batch: what it knows of "
+        "no token in particular.",
+        "mean KL(p_t‖p_lens,s)",
+        range=(0, None),
+        unit="nats",
+        plotted=True,
+    ),
+    "agreement_shuffled": Field(
+        "its first token", "The share of equal first tokens in that null.", range=(0, 1)
+    ),
+}
 
 
 @dataclass(frozen=True)
 class LensHead:
-    """The final norm and the head: from states [..., d] of the last block to log probabilities [..., V]."""
+    """The final norm and the head: from states [..., d] of the last block to log probabilities
+    [..., V].
+    """
 
     norm: nn.Module | None
     head: LinearHead
@@ -53,12 +80,18 @@ class LensHead:
         if head.site == last:
             return cls(None, head, last)
         tap = lens.tap(head.site)
-        return cls(tap.module, head, last) if head.site == "final_norm" and tap.where == "output" else None
+        return (
+            cls(tap.module, head, last)
+            if head.site == "final_norm" and tap.where == "output"
+            else None
+        )
 
     @torch.no_grad()
     def __call__(self, states: Float[Tensor, "... d"]) -> Float[Tensor, "... V"]:
         states = states.to(self.head.weight)
-        logits: Tensor = self.head.logits(states if self.norm is None else self.norm(states)).float()
+        logits: Tensor = self.head.logits(
+            states if self.norm is None else self.norm(states)
+        ).float()
         return logits.log_softmax(-1)
 
 
@@ -68,13 +101,17 @@ def stream_sites(setup: ProbeSetup) -> tuple[str, ...]:
 
 
 def read(readout: LensHead, final: Tensor, states: Tensor, following: Tensor) -> Tally:
-    """Sums over tokens: how far the readout of states [n, d] is from that of the last block's states `final` [n, d]. The null
-    pairs each token with the one half of the batch away. Cost 4·n·d·V operations."""
+    """Sums over tokens: how far the readout of states [n, d] is from that of the last block's
+    states `final` [n, d]. The null pairs each token with the one half of the batch away. Cost
+    4·n·d·V operations.
+    """
     tally = Tally(dict.fromkeys(SUMS, ()))
     step = max(2, CHUNK // len(readout.head.weight))
     for start in range(0, len(states), step):
         part = slice(start, start + step)
-        own, through, after = readout(final[part]), readout(states[part]), following[part].to(states.device)
+        own = readout(final[part])
+        through = readout(states[part])
+        after = following[part].to(states.device)
         for end, logs in (("", through), ("_shuffled", through.roll(len(through) // 2, 0))):
             tally[f"kl{end}"] += (own.exp() * (own - logs)).sum(-1).double().sum().cpu()
             tally[f"agree{end}"] += (own.argmax(-1) == logs.argmax(-1)).double().sum().cpu()
@@ -86,16 +123,28 @@ def read(readout: LensHead, final: Tensor, states: Tensor, following: Tensor) ->
 
 
 def _numbers(tally: Tally) -> dict[str, float | None]:
-    tokens, predicted = float(tally["tokens"]), float(tally["predicted"])
-    names = {"kl": "kl", "agreement": "agree", "kl_shuffled": "kl_shuffled", "agreement_shuffled": "agree_shuffled"}
-    numbers: dict[str, float | None] = {name: float(tally[key]) / tokens for name, key in names.items()}
+    tokens = float(tally["tokens"])
+    predicted = float(tally["predicted"])
+    names = {
+        "kl": "kl",
+        "agreement": "agree",
+        "kl_shuffled": "kl_shuffled",
+        "agreement_shuffled": "agree_shuffled",
+    }
+    numbers: dict[str, float | None] = {
+        name: float(tally[key]) / tokens for name, key in names.items()
+    }
     # Rounding makes the divergence of what is equal a little negative.
     numbers |= {name: max(0.0, numbers[name] or 0.0) for name in ("kl", "kl_shuffled")}
     return numbers | {"lens_loss": float(tally["loss"]) / predicted if predicted else None}
 
 
-def reading_rows(lens: Lens, readout: LensHead, sites: Sequence[str], parts: Sequence[Tensor]) -> list[Cells]:
-    """One row a site with the numbers of `FIELDS`; intervals leave the parts of the text out by turns."""
+def reading_rows(
+    lens: Lens, readout: LensHead, sites: Sequence[str], parts: Sequence[Tensor]
+) -> list[Cells]:
+    """One row a site with the numbers of `FIELDS`; intervals leave the parts of the text out by
+    turns.
+    """
     tallies: dict[str, list[Tally]] = {site: [] for site in sites}
     for ids in parts:
         if not len(ids):
@@ -114,7 +163,10 @@ def reading_rows(lens: Lens, readout: LensHead, sites: Sequence[str], parts: Seq
         others = [_numbers(whole.without(part)) for part in kept] if len(kept) > 2 else []
         sizes = [float(part["tokens"]) for part in kept]
         row: Cells = {"site": site}
-        rows.append(row | with_intervals(values, others, sizes, {name: FIELDS[name].range for name in values}))
+        rows.append(
+            row
+            | with_intervals(values, others, sizes, {name: FIELDS[name].range for name in values})
+        )
     return rows
 
 
@@ -125,26 +177,44 @@ class LogitLensProbe(Probe):
     """From which block on does the model know its prediction?"""
 
     words = ProbeWords(
-        name="logit_lens", title="Logit lens", group="head",
-        sentence=f"From which block on do the states, read by the model's own final norm and head, give its prediction? On "
+        name="logit_lens",
+        title="Logit lens",
+        group="head",
+        sentence="From which block on do the states, read by the model's own final norm and "
+        "head, give its prediction? On "
         f"the first {LOGIT_LENS_TOKENS:,} tokens.",
         literature="nostalgebraist 2020",
-        position="All positions.", docs="lenses.md", function="headscan.measures.lenses.read", expensive=True, order=20,
+        position="All positions.",
+        docs="lenses.md",
+        function="headscan.measures.lenses.read",
+        expensive=True,
+        order=20,
         fields=FIELDS,
-    )  # fmt: skip
+    )
 
     def reason(self, setup: ProbeSetup) -> str | None:
         if not setup.lens.traits.causal:
             return "its output at a token is no prediction of the next"
-        return None if LensHead.of(setup.lens) is not None else "its head is no linear map of its last norm or block"
+        return (
+            None
+            if LensHead.of(setup.lens) is not None
+            else "its head is no linear map of its last norm or block"
+        )
 
     def cost(self, setup: ProbeSetup) -> Cost:
-        vocabulary, width = setup.lens.vocabulary_size, setup.lens.width("embedding")
+        vocabulary = setup.lens.vocabulary_size
+        width = setup.lens.width("embedding")
         tokens = min(LOGIT_LENS_TOKENS, setup.tokens or LOGIT_LENS_TOKENS)
         return Cost(8.0 * vocabulary * width * tokens * len(stream_sites(setup)), 4.0 * 3 * 2**23)
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        lens, sites = setup.lens, stream_sites(setup)
+        lens = setup.lens
+        sites = stream_sites(setup)
         readout = LensHead.of(lens)
         assert readout is not None
-        return reading_rows(lens, readout, sites, data.windows[: max(2, LOGIT_LENS_TOKENS // setup.context)].tensor_split(8))
+        return reading_rows(
+            lens,
+            readout,
+            sites,
+            data.windows[: max(2, LOGIT_LENS_TOKENS // setup.context)].tensor_split(8),
+        )

@@ -1,4 +1,6 @@
-"""What a measure is: a pure function of a cloud of vectors, with everything a reader must know beside it."""
+"""What a measure is: a pure function of a cloud of vectors, with everything a reader must know
+beside it.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,7 +23,8 @@ WITHOUT_SINKS = "_without_sinks"
 
 
 def leading(row: Mapping[str, object], measure: str) -> str:
-    """The column of a measure that leads: of the tokens that are no sinks; of all where the row knows of no sinks.
+    """The column of a measure that leads: of the tokens that are no sinks; of all where the row
+    knows of no sinks.
 
     >>> leading({"drift": 0.5, "drift_without_sinks": 0.1}, "drift"), leading({"drift": 0.5}, "drift")
     ('drift_without_sinks', 'drift')
@@ -40,18 +43,32 @@ class Group:
 
 GROUPS: dict[str, Group] = {
     "anatomy": Group("Anatomy of the cone", "Who builds it, who takes it away, and what it says."),
-    "cones": Group("More about the cone", "Its axis, its angle, and whether a few coordinates make it."),
-    "spectra": Group("More about the spectrum",
-        "Other counts of dimensions, and the dimension of the points' neighbourhoods."),
+    "cones": Group(
+        "More about the cone", "Its axis, its angle, and whether a few coordinates make it."
+    ),
+    "spectra": Group(
+        "More about the spectrum",
+        "Other counts of dimensions, and the dimension of the points' neighbourhoods.",
+    ),
     "norms": Group("More about lengths"),
-    "words": Group("Words in context", "How much of a vector depends on the word, on its context, on neither."),
-    "alignment": Group("Alignment and uniformity",
-        "How the directions spread over the sphere, and what lies close together."),
-    "zipf": Group("Zipf's law and its limitations", "What the text's unevenness does to the embedding tables."),
-    "head": Group("The head", "The output layer: what it reads, how many directions it uses, where its classes gather."),
+    "words": Group(
+        "Words in context", "How much of a vector depends on the word, on its context, on neither."
+    ),
+    "alignment": Group(
+        "Alignment and uniformity",
+        "How the directions spread over the sphere, and what lies close together.",
+    ),
+    "zipf": Group(
+        "Zipf's law and its limitations", "What the text's unevenness does to the embedding tables."
+    ),
+    "head": Group(
+        "The head",
+        "The output layer: what it reads, how many directions it uses, where its classes gather.",
+    ),
     "attention": Group("Attention", "Queries and keys, head by head."),
-}  # fmt: skip
-"""The sections in the page's order; a group that is not here comes after them, under its own name."""
+}
+"""The sections in the page's order; a group that is not here comes after them, under its own name.
+"""
 
 
 def group(name: str) -> Group:
@@ -76,8 +93,9 @@ def place(name: str) -> int:
 class MeasureWords(Term):
     """The term of a measure, as it stands in results: with its cost, and where and how it is shown.
 
-    core: in every scan; others where `--measures` names them. spectral: it needs the second moment. multiple: the page draws
-    it as a small multiple. order: its place among the measures, small numbers first. docs: its page under docs/measures.
+    core: in every scan; others where `--measures` names them. spectral: it needs the second moment.
+    multiple: the page draws it as a small multiple. order: its place among the measures, small
+    numbers first. docs: its page under docs/measures.
     """
 
     title: str
@@ -91,7 +109,9 @@ class MeasureWords(Term):
 
 @dataclass(frozen=True)
 class Field(Term):
-    """A number in a probe's rows. `first`: it is also given without position 0 of each window; `plotted`: the page draws it."""
+    """A number in a probe's rows. `first`: it is also given without position 0 of each window;
+    `plotted`: the page draws it.
+    """
 
     first: bool = False
     plotted: bool = False
@@ -102,13 +122,16 @@ class ProbeWords:
     """What a probe says of itself.
 
     Attributes:
-        name: the key of its table in the result. title, sentence, group: for the page; order: its place in the group.
-        literature: where it was published. docs: its page under docs/measures. function: what computes it, by its
-            dotted name; the probe itself unless said.
-        fields: the numbers in its rows. position: what it does about position 0 of each window, in a sentence.
-        expensive: left out of `--measures all`. sample: how many sampled vectors of each site it needs.
-        picture: how its plotted fields are drawn: by "layers", by attention "heads", by sets of "pairs", or in a section
-            of its "own", which shows its rows, too.
+        name: the key of its table in the result. title, sentence, group: for the page; order: its
+            place in the group.
+        literature: where it was published. docs: its page under docs/measures. function: what
+            computes it, by its dotted name; the probe itself unless said.
+        fields: the numbers in its rows. position: what it does about position 0 of each window, in
+            a sentence.
+        expensive: left out of `--measures all`. sample: how many sampled vectors of each site it
+            needs.
+        picture: how its plotted fields are drawn: by "layers", by attention "heads", by sets of
+            "pairs", or in a section of its "own", which shows its rows, too.
     """
 
     name: str
@@ -135,9 +158,10 @@ Ends = Callable[[int, int], Bounds]
 class Measure:
     """A named number that describes the shape of a cloud of vectors, with its words.
 
-    `reference` is a slow, obvious function of the rows [n, d] that gives the same; the tests hold the measure to it.
-    `gradient` is its derivative, from which intervals are made (there are none where it is not given); `within` says
-    the least and greatest value for n vectors in d dimensions, where they are tighter than the range.
+    `reference` is a slow, obvious function of the rows [n, d] that gives the same; the tests hold
+    the measure to it. `gradient` is its derivative, from which intervals are made (there are none
+    where it is not given); `within` says the least and greatest value for n vectors in d
+    dimensions, where they are tighter than the range.
     """
 
     name: str
@@ -148,7 +172,9 @@ class Measure:
     within: Ends | None = None
 
     def __call__(self, points: Vectors) -> float | None:
-        """The measure of a `Cloud`, or of the rows of a matrix [n, d]; None where it is not defined."""
+        """The measure of a `Cloud`, or of the rows of a matrix [n, d]; None where it is not
+        defined.
+        """
         return self.function(Cloud.of(points))
 
     @property
@@ -169,21 +195,42 @@ MEASURES: Registry[Measure] = Registry("measure", "headscan.measures")
 
 
 def measure(
-    term: Term, *, group: str = "", core: bool = True, spectral: bool = False, cost: str = MeasureWords.cost,
-    multiple: bool = False, order: int = 100, docs: str = "", reference: Reference | None = None,
-    gradient: GradientOf | None = None, ends: Ends | None = None,
-) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:  # fmt: skip
-    """Register a function of a `Cloud` as a measure under its own name: scan, table, page, docs and tests have it then.
+    term: Term,
+    *,
+    group: str = "",
+    core: bool = True,
+    spectral: bool = False,
+    cost: str = MeasureWords.cost,
+    multiple: bool = False,
+    order: int = 100,
+    docs: str = "",
+    reference: Reference | None = None,
+    gradient: GradientOf | None = None,
+    ends: Ends | None = None,
+) -> Callable[[Callable[[Cloud], float | None]], Callable[[Vectors], float | None]]:
+    """Register a function of a `Cloud` as a measure under its own name: scan, table, page, docs and
+    tests have it then.
 
-    The function that comes back takes a `Cloud` or the rows of any matrix [n, d] (list, numpy array, tensor). For `group` (a
-    section of the page), `core`, `spectral`, `cost`, `multiple`, `order`, `docs` see `MeasureWords`; for the others `Measure`.
+    The function that comes back takes a `Cloud` or the rows of any matrix [n, d] (list, numpy
+    array, tensor). For `group` (a section of the page), `core`, `spectral`, `cost`, `multiple`,
+    `order`, `docs` see `MeasureWords`; for the others `Measure`.
     """
-    flags = {"core": core, "spectral": spectral, "cost": cost, "multiple": multiple, "order": order, "docs": docs}
+    flags = {
+        "core": core,
+        "spectral": spectral,
+        "cost": cost,
+        "multiple": multiple,
+        "order": order,
+        "docs": docs,
+    }
     flags["group"] = group or term.group
     words = term if isinstance(term, MeasureWords) else MeasureWords(**vars(term) | flags)
 
     def register(function: Callable[[Cloud], float | None]) -> Callable[[Vectors], float | None]:
-        made = MEASURES.add(function.__name__, Measure(function.__name__, function, words, reference, gradient, ends))
+        made = MEASURES.add(
+            function.__name__,
+            Measure(function.__name__, function, words, reference, gradient, ends),
+        )
 
         @wraps(function)
         def measured(points: Vectors) -> float | None:
@@ -194,13 +241,18 @@ def measure(
     return register
 
 
-def gaussian_cloud(count: int, width: int, *, mean_square_norm: float, generator: np.random.Generator) -> Cloud:
-    """The sums of `count` independent draws from N(0, s²I) in `width` dimensions, without drawing them all.
+def gaussian_cloud(
+    count: int, width: int, *, mean_square_norm: float, generator: np.random.Generator
+) -> Cloud:
+    """The sums of `count` independent draws from N(0, s²I) in `width` dimensions, without drawing
+    them all.
 
-    s² = mean_square_norm/width. With many draws the sums are sampled from their own laws: the scatter around the mean is
-    Wishart with n − 1 degrees of freedom (Bartlett's decomposition: a triangle of normals with χ on its diagonal),
-    independent of the mean N(0, s²I/n). Σx/‖x‖ has covariance n·I/d and is normal to O(1/n); Σ‖x‖ is set to its expectation
-    n·s·√2·Γ((d+1)/2)/Γ(d/2). With fewer than 2·width + 1000 draws, they are simply drawn. Cost O(min(n, d)·d²).
+    s² = mean_square_norm/width. With many draws the sums are sampled from their own laws: the
+    scatter around the mean is Wishart with n − 1 degrees of freedom (Bartlett's decomposition: a
+    triangle of normals with χ on its diagonal), independent of the mean N(0, s²I/n). Σx/‖x‖ has
+    covariance n·I/d and is normal to O(1/n); Σ‖x‖ is set to its expectation
+    n·s·√2·Γ((d+1)/2)/Γ(d/2). With fewer than 2·width + 1000 draws, they are simply drawn. Cost
+    O(min(n, d)·d²).
 
     >>> cloud = gaussian_cloud(10_000, 8, mean_square_norm=2.0, generator=np.random.default_rng(0))
     >>> round(float(np.trace(cloud.second_moment)), 1)
@@ -215,7 +267,11 @@ def gaussian_cloud(count: int, width: int, *, mean_square_norm: float, generator
     scatter = scale**2 * (triangle @ triangle.T)
     expected_norm = scale * 2**0.5 * float(np.exp(gammaln((width + 1) / 2) - gammaln(width / 2)))
     return Cloud(
-        count=count, zeros=0, unit_sum=generator.standard_normal(width) * (count / width) ** 0.5,
-        vector_sum=scale * count * mean, norm_sum=count * expected_norm,
-        square_sum=float(np.trace(scatter)) + scale**2 * count * float(mean @ mean), centred=scatter / max(count, 1),
-    )  # fmt: skip
+        count=count,
+        zeros=0,
+        unit_sum=generator.standard_normal(width) * (count / width) ** 0.5,
+        vector_sum=scale * count * mean,
+        norm_sum=count * expected_norm,
+        square_sum=float(np.trace(scatter)) + scale**2 * count * float(mean @ mean),
+        centred=scatter / max(count, 1),
+    )

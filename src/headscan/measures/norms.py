@@ -10,11 +10,19 @@ from headscan.statistics.linearisation import Gradient, Moments
 
 @measure(
     Term(
-        "Mean norm", sentence="The average length of a token's vector.", formula="Σ‖x‖ / n", range=(0.0, None),
-        source="definition", undefined="no vectors", column="mean\nnorm",
+        "Mean norm",
+        sentence="The average length of a token's vector.",
+        formula="Σ‖x‖ / n",
+        range=(0.0, None),
+        source="definition",
+        undefined="no vectors",
+        column="mean\nnorm",
     ),
-    group="norms", order=2, docs="cones.md", gradient=lambda at: Gradient(norm=1.0),
-)  # fmt: skip
+    group="norms",
+    order=2,
+    docs="cones.md",
+    gradient=lambda at: Gradient(norm=1.0),
+)
 def mean_norm(cloud: Cloud) -> float | None:
     """Average Euclidean norm; in the units of the activations.
 
@@ -32,12 +40,18 @@ def _mean_vector_norm_gradient(at: Moments) -> Gradient | None:
 @measure(
     Term(
         "Norm of the mean vector",
-        sentence="The length of the average of all tokens' vectors: how far the cloud has drifted from the origin.",
-        formula="‖Σx‖ / n", range=(0.0, None), source="Godey et al. 2024, arXiv:2401.12143 (drift)",
+        sentence="The length of the average of all tokens' vectors: how far the cloud has "
+        "drifted from the origin.",
+        formula="‖Σx‖ / n",
+        range=(0.0, None),
+        source="Godey et al. 2024, arXiv:2401.12143 (drift)",
         undefined="no vectors",
     ),
-    group="norms", order=3, docs="cones.md", gradient=_mean_vector_norm_gradient,
-)  # fmt: skip
+    group="norms",
+    order=3,
+    docs="cones.md",
+    gradient=_mean_vector_norm_gradient,
+)
 def mean_vector_norm(cloud: Cloud) -> float | None:
     """‖μ‖, at most the mean norm, which it equals when all vectors point the same way.
 

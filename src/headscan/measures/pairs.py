@@ -15,13 +15,19 @@ from headscan.statistics.uncertainty import Cells, Floats, with_intervals
 
 
 def sentence_states(
-    lens: Lens, sentences: Sequence[str], *, site: str | None = None, special: bool = True, batch: int = 64
-) -> Floats:  # fmt: skip
-    """The mean over its tokens of each sentence's states at a site, float64 [n, d]; by default the last default site.
+    lens: Lens,
+    sentences: Sequence[str],
+    *,
+    site: str | None = None,
+    special: bool = True,
+    batch: int = 64,
+) -> Floats:
+    """The mean over its tokens of each sentence's states at a site, float64 [n, d]; by default the
+    last default site.
 
-    `special`: with the tokenizer's own added tokens ([CLS] and the like), which then count in the mean. Sentences are
-    grouped by length, so nothing is padded; longer ones than the context are cut. Raises BadInput for a sentence
-    without tokens. Cost: one forward pass.
+    `special`: with the tokenizer's own added tokens ([CLS] and the like), which then count in the
+    mean. Sentences are grouped by length, so nothing is padded; longer ones than the context are
+    cut. Raises BadInput for a sentence without tokens. Cost: one forward pass.
     """
     ids = sentence_ids(lens, sentences, special=special)
     if empty := [k for k, tokens in enumerate(ids) if not tokens]:
@@ -33,15 +39,23 @@ def sentence_states(
 def sentence_ids(lens: Lens, sentences: Sequence[str], *, special: bool = True) -> list[list[int]]:
     """The tokens of each sentence, cut to the context; a sentence may come out empty."""
     tokenizer = lens.require_tokenizer()
-    return [tokenizer.encode(sentence, add_special_tokens=special)[: lens.context_length] for sentence in sentences]
+    return [
+        tokenizer.encode(sentence, add_special_tokens=special)[: lens.context_length]
+        for sentence in sentences
+    ]
 
 
 def mean_states(
-    lens: Lens, ids: Sequence[Sequence[int]], sites: Sequence[str], *, batch: int = 64,
+    lens: Lens,
+    ids: Sequence[Sequence[int]],
+    sites: Sequence[str],
+    *,
+    batch: int = 64,
     pooling: Pooling | Callable[[torch.Tensor], torch.Tensor] = "mean",
-) -> dict[str, Floats]:  # fmt: skip
-    """The mean over its tokens of each text's states (or the first or last one, or another `pooling` of states [B, T, width]), by
-    site, float64 [n, width]; texts are lists of token ids."""
+) -> dict[str, Floats]:
+    """The mean over its tokens of each text's states (or the first or last one, or another
+    `pooling` of states [B, T, width]), by site, float64 [n, width]; texts are lists of token ids.
+    """
     groups: dict[int, list[int]] = {}
     for k, tokens in enumerate(ids):
         groups.setdefault(len(tokens), []).append(k)
@@ -63,7 +77,9 @@ def mean_states(
 
 
 def encode(lens: Lens, head: SentenceHead, sentences: Sequence[str]) -> Floats:
-    """The vectors that a sentence encoder is shipped for, float64 [n, width]: those of sentence-transformers' `encode`."""
+    """The vectors that a sentence encoder is shipped for, float64 [n, width]: those of
+    sentence-transformers' `encode`.
+    """
     cut = {} if head.length is None else {"truncation": True, "max_length": head.length}
     ids = [lens.require_tokenizer().encode(sentence, **cut) for sentence in sentences]
     site = lens.default_sites[-1]
@@ -71,13 +87,15 @@ def encode(lens: Lens, head: SentenceHead, sentences: Sequence[str]) -> Floats:
 
 
 def aligned(one: Floats, other: Floats, *, blocks: int = 16) -> Cells:
-    """Alignment of the pairs of rows [n, d] against that of all mismatched pairs, with 95 % intervals.
+    """Alignment of the pairs of rows [n, d] against that of all mismatched pairs, with 95 %
+    intervals.
 
-    `alignment` E‖x̂ − ŷ‖² of the pairs, in [0, 4]; `unrelated`, the null: the same over all n(n − 1) shuffled pairs, each
-    text with every partner but its own, exact (a narrow cone makes everything look aligned); `relative`, their ratio: 0
-    for perfect pairs, 1 for pairs no nearer than chance. Intervals from blocks of pairs left out.
-    From Σx̂, Σŷ and Σx̂·ŷ of each block: ‖x̂ − ŷ‖² = 2 − 2x̂·ŷ, and Σ_{i≠j} x̂_i·ŷ_j = Σx̂·Σŷ − Σx̂·ŷ. Cost O(nd). Pairs with
-    a zero vector are left out; None below two pairs.
+    `alignment` E‖x̂ − ŷ‖² of the pairs, in [0, 4]; `unrelated`, the null: the same over all n(n −
+    1) shuffled pairs, each text with every partner but its own, exact (a narrow cone makes
+    everything look aligned); `relative`, their ratio: 0 for perfect pairs, 1 for pairs no nearer
+    than chance. Intervals from blocks of pairs left out. From Σx̂, Σŷ and Σx̂·ŷ of each block: ‖x̂
+    − ŷ‖² = 2 − 2x̂·ŷ, and Σ_{i≠j} x̂_i·ŷ_j = Σx̂·Σŷ − Σx̂·ŷ. Cost O(nd). Pairs with a zero vector
+    are left out; None below two pairs.
 
     >>> x = np.eye(4); found = aligned(x, x)
     >>> found["alignment"], found["unrelated"], found["relative"]
@@ -85,7 +103,9 @@ def aligned(one: Floats, other: Floats, *, blocks: int = 16) -> Cells:
     """
     lengths = [np.linalg.norm(rows, axis=1) for rows in (one, other)]
     kept = (lengths[0] > 0) & (lengths[1] > 0)
-    x, y = (rows[kept] / length[kept, None] for rows, length in zip((one, other), lengths, strict=True))
+    x, y = (
+        rows[kept] / length[kept, None] for rows, length in zip((one, other), lengths, strict=True)
+    )
     parts = [part for part in np.array_split(np.arange(len(x)), blocks) if len(part)]
     sums = [(float(len(p)), x[p].sum(0), y[p].sum(0), float((x[p] * y[p]).sum())) for p in parts]
     return from_pair_sums((float(len(x)), x.sum(0), y.sum(0), float((x * y).sum())), sums)
@@ -103,36 +123,72 @@ def from_pair_sums(total: PairSums, parts: Sequence[PairSums]) -> Cells:
             return dict.fromkeys(("alignment", "unrelated", "relative"))
         near = max(0.0, 2 - 2 * own / n)
         far = max(0.0, 2 - 2 * (float(x @ y) - own) / (n * (n - 1)))
-        return {"alignment": near, "unrelated": far, "relative": near / far if far > 1e-12 else None}
+        return {
+            "alignment": near,
+            "unrelated": far,
+            "relative": near / far if far > 1e-12 else None,
+        }
 
     whole = values(*total)
-    others = [values(*(every - mine for every, mine in zip(total, part, strict=True))) for part in parts]
+    others = [
+        values(*(every - mine for every, mine in zip(total, part, strict=True))) for part in parts
+    ]
     bounds = {"alignment": (0.0, 4.0), "unrelated": (0.0, 4.0), "relative": (0.0, None)}
-    return {**whole} | with_intervals(whole, others, [part[0] for part in parts], bounds, running=False)
+    return {**whole} | with_intervals(
+        whole, others, [part[0] for part in parts], bounds, running=False
+    )
 
 
 class AlignmentProbe(Probe):
     """Pairs of texts that mean the same."""
 
     words = ProbeWords(
-        name="alignment", title="Alignment of pairs", group="alignment",
-        sentence="Do texts that mean the same lie together? Mean states of pairs: synonyms (the shipped list), or "
-        "the files of --pairs: translations, paraphrases. Beside them all mismatched pairs: in a narrow cone everything is near.",
+        name="alignment",
+        title="Alignment of pairs",
+        group="alignment",
+        sentence="Do texts that mean the same lie together? Mean states of pairs: synonyms (the "
+        "shipped list), or "
+        "the files of --pairs: translations, paraphrases. Beside them all mismatched pairs: in a "
+        "narrow cone everything is near.",
         literature="Wang and Isola 2020, arXiv:2005.10242",
-        position="A text's first token counts in its mean, as it does in use.", docs="sphere.md",
-        function="headscan.measures.pairs.aligned", picture="pairs", order=6, fields={
+        position="A text's first token counts in its mean, as it does in use.",
+        docs="sphere.md",
+        function="headscan.measures.pairs.aligned",
+        picture="pairs",
+        order=6,
+        fields={
             "set": Field("pairs", "Which pairs."),
-            "pairs": Field("number", "Pairs, at most the first 1,000; those with a text that gives no tokens are left out.",
-                range=(0, None), unit="pairs", interval="a count"),
-            "alignment": Field("alignment", "Mean squared distance of the unit vectors of a pair; 0 is the same direction.",
-                "E‖x̂ − ŷ‖²", range=(0, 4), undefined="no two pairs"),
-            "unrelated": Field("shuffled", "The null: the same over all mismatched pairs, exact.", "E_{i≠j}‖x̂_i − ŷ_j‖²",
-                range=(0, 4), undefined="no two pairs"),
-            "relative": Field("alignment over shuffled",
-                "Their ratio: 0 for perfect pairs, 1 for pairs no nearer than chance.", range=(0, None),
-                undefined="no two pairs, or all texts in one direction", plotted=True),
+            "pairs": Field(
+                "number",
+                "Pairs, at most the first 1,000; those with a text that gives no tokens are left "
+                "out.",
+                range=(0, None),
+                unit="pairs",
+                interval="a count",
+            ),
+            "alignment": Field(
+                "alignment",
+                "Mean squared distance of the unit vectors of a pair; 0 is the same direction.",
+                "E‖x̂ − ŷ‖²",
+                range=(0, 4),
+                undefined="no two pairs",
+            ),
+            "unrelated": Field(
+                "shuffled",
+                "The null: the same over all mismatched pairs, exact.",
+                "E_{i≠j}‖x̂_i − ŷ_j‖²",
+                range=(0, 4),
+                undefined="no two pairs",
+            ),
+            "relative": Field(
+                "alignment over shuffled",
+                "Their ratio: 0 for perfect pairs, 1 for pairs no nearer than chance.",
+                range=(0, None),
+                undefined="no two pairs, or all texts in one direction",
+                plotted=True,
+            ),
         },
-    )  # fmt: skip
+    )
     PAIRS = 1000
 
     def cost(self, setup: ProbeSetup) -> Cost:
@@ -147,15 +203,24 @@ class AlignmentProbe(Probe):
         for pairs in (pairs.first(self.PAIRS) for pairs in setup.pairs):
             texts = [*pairs.one, *pairs.other]
             ids = dict(zip(texts, sentence_ids(setup.lens, texts), strict=True))
-            kept = [k for k, (a, b) in enumerate(zip(pairs.one, pairs.other, strict=True)) if ids[a] and ids[b]]
+            kept = [
+                k
+                for k, (a, b) in enumerate(zip(pairs.one, pairs.other, strict=True))
+                if ids[a] and ids[b]
+            ]
             new = list(dict.fromkeys(text for text in texts if ids[text] and text not in states))
             if new:
                 means = mean_states(setup.lens, [ids[text] for text in new], sites)
-                states |= {text: {site: means[site][k] for site in sites} for k, text in enumerate(new)}
+                states |= {
+                    text: {site: means[site][k] for site in sites} for k, text in enumerate(new)
+                }
             for site in sites:
                 row: Cells = {"site": site, "set": pairs.name, "pairs": len(kept)}
                 if len(kept) > 1:
-                    one, other = (np.stack([states[side[k]][site] for k in kept]) for side in (pairs.one, pairs.other))
+                    one, other = (
+                        np.stack([states[side[k]][site] for k in kept])
+                        for side in (pairs.one, pairs.other)
+                    )
                     row |= aligned(one, other)
                 rows.append(dict.fromkeys(self.fields) | row)
         return rows

@@ -1,7 +1,9 @@
-"""What a probe is: a family of numbers that needs more than a cloud's sums, with all that a reader must know beside it.
+"""What a probe is: a family of numbers that needs more than a cloud's sums, with all that a reader
+must know beside it.
 
-A measure is a function of one site's `Cloud`. A probe may keep accumulators of its own in the pass, look at the sampled
-vectors, the embedding tables or the text's counts, or run the model again; it gives rows for one table of the result.
+A measure is a function of one site's `Cloud`. A probe may keep accumulators of its own in the pass,
+look at the sampled vectors, the embedding tables or the text's counts, or run the model again; it
+gives rows for one table of the result.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -29,7 +31,9 @@ from headscan.text import PairSet
 
 @dataclass(frozen=True)
 class Cost:
-    """What a probe will take, beside the pass itself: floating-point operations and bytes held at once."""
+    """What a probe will take, beside the pass itself: floating-point operations and bytes held at
+    once.
+    """
 
     operations: float
     bytes: float
@@ -46,13 +50,16 @@ class Cost:
 @cache
 def speed() -> float:
     """Floating-point operations a second of this machine, as probes were seen to get them."""
-    # Elementwise work, softmax and float64 run slower than the product alone: a third of it is what probes were seen to get.
+    # Elementwise work, softmax and float64 run slower than the product alone: a third of it is what
+    # probes were seen to get.
     return operations_a_second() / 3
 
 
 @dataclass
 class ProbeSetup:
-    """What a probe may look at before the pass: the source, the sites of the scan, the text's expected length in tokens."""
+    """What a probe may look at before the pass: the source, the sites of the scan, the text's
+    expected length in tokens.
+    """
 
     source: VectorSource
     sites: tuple[str, ...]
@@ -65,8 +72,9 @@ class ProbeSetup:
 
     @cached_property
     def counts(self) -> npt.NDArray[np.int64] | None:
-        """How often each token id [V] stands in the text, before the pass: it is read once more, without the model. None
-        where no ids are known."""
+        """How often each token id [V] stands in the text, before the pass: it is read once more,
+        without the model. None where no ids are known.
+        """
         if not self.source.vocabulary:
             return None
         counts = np.zeros(self.source.vocabulary, dtype=np.int64)
@@ -102,7 +110,9 @@ class ProbeSetup:
 
 @dataclass(frozen=True)
 class Clouds(Mapping[str, Cloud]):
-    """The finished clouds of all positions, by site in the order of depth; each is made when it is asked for, and let go."""
+    """The finished clouds of all positions, by site in the order of depth; each is made when it is
+    asked for, and let go.
+    """
 
     statistics: Mapping[str, SiteStatistics]
     sites: tuple[str, ...]
@@ -119,7 +129,9 @@ class Clouds(Mapping[str, Cloud]):
 
 @dataclass
 class ProbeData:
-    """What a probe may look at after the pass: the clouds by site, the accumulators of its own, sample, counts, ids."""
+    """What a probe may look at after the pass: the clouds by site, the accumulators of its own,
+    sample, counts, ids.
+    """
 
     clouds: Mapping[str, Cloud]
     own: dict[str, Accumulator]
@@ -127,7 +139,9 @@ class ProbeData:
     counts: npt.NDArray[np.int64]
     windows: Tensor  # ids of the first windows [w, T]
     statistics: dict[str, SiteStatistics] = field(default_factory=dict)
-    count_parts: list[npt.NDArray[np.int64]] = field(default_factory=list)  # `counts` by blocks of windows
+    count_parts: list[npt.NDArray[np.int64]] = field(
+        default_factory=list
+    )  # `counts` by blocks of windows
     blocks: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     first: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 
@@ -144,7 +158,8 @@ def tables(setup: ProbeSetup) -> dict[str, Floats]:
 
 
 class Probe:
-    """Subclass it with `words`, in a file of headscan/measures or of a plug-in, and it is registered.
+    """Subclass it with `words`, in a file of headscan/measures or of a plug-in, and it is
+    registered.
 
     >>> PROBES["rogue"].words.title
     'Rogue dimensions'
@@ -182,7 +197,9 @@ class Probe:
         """What it keeps in the pass, by site, or by "SITE|PART" where that is several."""
         return {}
 
-    def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
+    def update(
+        self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
+    ) -> None:
         """Add a batch of a site to the accumulator of this key; by default of a tally."""
         assert isinstance(accumulator, BlockedTally)
         accumulator.update(batch)
@@ -195,11 +212,15 @@ class Probe:
         """One of the `passing` sites passes: called before any `update` of that site."""
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        """The rows of the result. A value that is not defined is None; the row's `notes` then get the field's reason."""
+        """The rows of the result. A value that is not defined is None; the row's `notes` then get
+        the field's reason.
+        """
         raise NotImplementedError
 
     def noted(self, row: Cells) -> Cells:
-        """The row with `notes` that give the reason of every undefined value, and of every number without an interval."""
+        """The row with `notes` that give the reason of every undefined value, and of every number
+        without an interval.
+        """
         given = row.get("notes")
         notes = list(given) if isinstance(given, list) else []
         bare: dict[str, list[str]] = {}
@@ -207,11 +228,17 @@ class Probe:
             if (field := self.fields.get(name.removesuffix(WITHOUT_FIRST))) is None:
                 continue
             if value is None:
-                notes.append(f"{name} is not defined: {field.undefined or 'nothing to compute it from'}")
+                notes.append(
+                    f"{name} is not defined: {field.undefined or 'nothing to compute it from'}"
+                )
             elif isinstance(value, int | float) and row.get(f"{name}_interval") is None:
-                bare.setdefault(field.interval or "three blocks of text are needed", []).append(name)
+                bare.setdefault(field.interval or "three blocks of text are needed", []).append(
+                    name
+                )
         if row.get("null") != "gaussian":
-            notes += [f"no interval of {', '.join(names)}: {reason}" for reason, names in bare.items()]
+            notes += [
+                f"no interval of {', '.join(names)}: {reason}" for reason, names in bare.items()
+            ]
         return row | {"notes": notes}
 
 
@@ -231,10 +258,16 @@ def suffixed(row: Mapping[str, Cell]) -> Cells:
     }
 
 
-def tally_row(tally: BlockedTally, function: Callable[[Tally], dict[str, float | None]], fields: Mapping[str, Field]) -> Cells:
-    """The numbers of a tally by `function`, each with its interval from the blocks of windows left out. Where the tally has
-    sums without position 0, NAME_without_first and its interval come too."""
-    parts, whole = tally.parts(), tally.total()
+def tally_row(
+    tally: BlockedTally,
+    function: Callable[[Tally], dict[str, float | None]],
+    fields: Mapping[str, Field],
+) -> Cells:
+    """The numbers of a tally by `function`, each with its interval from the blocks of windows left
+    out. Where the tally has sums without position 0, NAME_without_first and its interval come too.
+    """
+    parts = tally.parts()
+    whole = tally.total()
     variants = [("", whole, parts)]
     if any(name.endswith(REST) for name in whole.sums):
         variants.append((WITHOUT_FIRST, whole.view(REST), [part.view(REST) for part in parts]))
@@ -249,14 +282,19 @@ def tally_row(tally: BlockedTally, function: Callable[[Tally], dict[str, float |
 
 
 def over_blocks(
-    name: str, groups: npt.NDArray[np.int64], sizes: npt.NDArray[Any], bounds: tuple[float, float],
+    name: str,
+    groups: npt.NDArray[np.int64],
+    sizes: npt.NDArray[Any],
+    bounds: tuple[float, float],
     value: Callable[[npt.NDArray[np.bool_]], float | None],
-) -> Cells:  # fmt: skip
-    """NAME of groups 2·block + (at position 0) of rows, `value` of some of them, with its interval over the blocks; and without
-    position 0."""
+) -> Cells:
+    """NAME of groups 2·block + (at position 0) of rows, `value` of some of them, with its interval
+    over the blocks; and without position 0.
+    """
     cells: Cells = {}
     for suffix, part in (("", groups >= 0), (WITHOUT_FIRST, groups % 2 == 0)):
-        owners, whole = np.unique(groups[part] // 2), value(part)
+        owners = np.unique(groups[part] // 2)
+        whole = value(part)
         others = [value(part & (groups // 2 != owner)) for owner in owners]
         counts = [float(sizes[part & (groups // 2 == owner)].sum()) for owner in owners]
         cells[f"{name}{suffix}"] = whole
@@ -264,23 +302,31 @@ def over_blocks(
     return cells
 
 
-def sampled_rows(data: ProbeData, fields: Mapping[str, Field], measure: Callable[[Floats], Cells], points: int) -> list[Cells]:
-    """One row a site of what `measure` says of at most `points` sampled vectors [n, d], and a last one of Gaussian noise.
-    Intervals come from leaving the vectors of one block of the text out after another, so `measure` runs once a block more."""
+def sampled_rows(
+    data: ProbeData, fields: Mapping[str, Field], measure: Callable[[Floats], Cells], points: int
+) -> list[Cells]:
+    """One row a site of what `measure` says of at most `points` sampled vectors [n, d], and a last
+    one of Gaussian noise. Intervals come from leaving the vectors of one block of the text out
+    after another, so `measure` runs once a block more.
+    """
     rows: list[Cells] = []
     shape = (0, 0)
     for site in data.clouds:
         states = data.sample.get(site)
         row: Cells = {"site": site} | dict.fromkeys(fields)
         if states is not None:
-            x, blocks = states[:points].double().numpy(), data.blocks[: min(points, len(states))]
+            x = states[:points].double().numpy()
+            blocks = data.blocks[: min(points, len(states))]
             row |= measure(x)
             shape = max(shape, x.shape)
             names, counts = np.unique(blocks, return_counts=True)
-            parts, sizes = [measure(x[blocks != one]) for one in names], [float(count) for count in counts]
+            parts = [measure(x[blocks != one]) for one in names]
+            sizes = [float(count) for count in counts]
             for name, field in fields.items():
                 others = [_number(part[name]) for part in parts]
-                row[f"{name}_interval"] = jackknife(_number(row[name]), others, sizes, bounds=field.range)
+                row[f"{name}_interval"] = jackknife(
+                    _number(row[name]), others, sizes, bounds=field.range
+                )
         rows.append(row)
     if shape[0]:
         noise = np.random.default_rng(list(shape)).standard_normal(shape)

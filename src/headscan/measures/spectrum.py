@@ -10,12 +10,16 @@ from headscan.statistics.uncertainty import Bounds, Floats
 
 
 def share_gradient(moments: Moments, slope: Floats, shares: Floats) -> Floats:
-    """∂/∂λ of a function of the shares pᵢ = λᵢ/Σλ whose derivative by pᵢ is `slope` [d]: (slope − p·slope)/Σλ."""
+    """∂/∂λ of a function of the shares pᵢ = λᵢ/Σλ whose derivative by pᵢ is `slope` [d]: (slope −
+    p·slope)/Σλ.
+    """
     return (slope - float(shares @ slope)) / moments.trace
 
 
 def amplitude_entropy(moments: Moments) -> tuple[float, Floats] | None:
-    """The entropy S of p = σ/Σσ, σ = √λ, and ∂S/∂λ = (−log p − S)/(2σΣσ) [d]; None where a σ is zero."""
+    """The entropy S of p = σ/Σσ, σ = √λ, and ∂S/∂λ = (−log p − S)/(2σΣσ) [d]; None where a σ is
+    zero.
+    """
     values = np.sqrt(np.maximum(moments.energies, 0))
     if not values.sum() > 0 or not values.min() > 0:
         return None
@@ -36,10 +40,11 @@ def share_ends(count: int, width: int) -> Bounds:
 
 
 def singular_values(points: Vectors) -> Floats:
-    """σ of the uncentred data matrix divided by √n, largest first [d]: the root mean square along each direction.
+    """σ of the uncentred data matrix divided by √n, largest first [d]: the root mean square along
+    each direction.
 
-    They are the roots of the eigenvalues of the second moment, so values below √`Cloud.rounding` (about 1e-8 of the
-    largest, or of the deviation where the mean is far away) are rounding.
+    They are the roots of the eigenvalues of the second moment, so values below √`Cloud.rounding`
+    (about 1e-8 of the largest, or of the deviation where the mean is far away) are rounding.
 
     >>> singular_values([[2, 0], [0, 1], [2, 0], [0, 1]]).round(4).tolist()
     [1.4142, 0.7071]
@@ -54,7 +59,9 @@ def shares_of(cloud: Cloud) -> Floats | None:
 
 
 def amplitudes(cloud: Cloud) -> Floats | None:
-    """σᵢ/Σσ of the uncentred data, largest first [d]; what is below rounding (`Cloud.rounding`) is zero."""
+    """σᵢ/Σσ of the uncentred data, largest first [d]; what is below rounding (`Cloud.rounding`) is
+    zero.
+    """
     if not cloud.count or not cloud.energies[0] > 0:
         return None
     values = np.sqrt(np.where(cloud.energies > cloud.rounding, cloud.energies, 0.0))
@@ -85,14 +92,24 @@ def _effective_rank_gradient(at: Moments) -> Gradient | None:
 @measure(
     Term(
         "Effective rank",
-        sentence="How many directions carry the cloud's energy (uncentred): exponential of the entropy of their shares.",
-        formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ²/Σσ²", range=(1.0, None), unit="dimensions",
-        source="Roy and Vetterli 2007 (with energies σ² in place of σ)", undefined="no vectors, or all of them zero",
+        sentence="How many directions carry the cloud's energy (uncentred): exponential of the "
+        "entropy of their shares.",
+        formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ²/Σσ²",
+        range=(1.0, None),
+        unit="dimensions",
+        source="Roy and Vetterli 2007 (with energies σ² in place of σ)",
+        undefined="no vectors, or all of them zero",
         column="eff.\nrank",
     ),
-    group="spectra", spectral=True, cost="O(d³) after one pass of O(nd²)", multiple=True, order=5, docs="spectra.md",
-    gradient=_effective_rank_gradient, ends=rank_ends,
-)  # fmt: skip
+    group="spectra",
+    spectral=True,
+    cost="O(d³) after one pass of O(nd²)",
+    multiple=True,
+    order=5,
+    docs="spectra.md",
+    gradient=_effective_rank_gradient,
+    ends=rank_ends,
+)
 def effective_rank(cloud: Cloud) -> float | None:
     """Entropy-based rank of the uncentred second moment; in [1, min(n, d)].
 
@@ -105,7 +122,8 @@ def effective_rank(cloud: Cloud) -> float | None:
 
 def _participation_ratio_gradient(at: Moments) -> Gradient | None:
     """2T/Q − 2T²/Q²·C by the covariance C, T = tr C, Q = ‖C‖²."""
-    trace, square = at.centred_trace, at.centred_square
+    trace = at.centred_trace
+    square = at.centred_square
     if not trace > 0 or not square > 0:
         return None
     slope = 2 * trace / square - 2 * trace**2 / square**2 * at.energies
@@ -114,19 +132,30 @@ def _participation_ratio_gradient(at: Moments) -> Gradient | None:
 
 @measure(
     Term(
-        "Participation ratio", sentence="How many directions carry the cloud's variance around its mean (centred).",
-        formula="tr(C)² / ‖C‖²_F", range=(1.0, None), unit="dimensions",
+        "Participation ratio",
+        sentence="How many directions carry the cloud's variance around its mean (centred).",
+        formula="tr(C)² / ‖C‖²_F",
+        range=(1.0, None),
+        unit="dimensions",
         source="Gao et al. 2017, A theory of multineuronal dimensionality",
-        undefined="fewer than two different vectors", column="part.\nratio",
+        undefined="fewer than two different vectors",
+        column="part.\nratio",
     ),
-    group="spectra", spectral=True, cost="O(d²) after one pass of O(nd²)", multiple=True, order=6, docs="spectra.md",
-    gradient=_participation_ratio_gradient, ends=rank_ends,
-)  # fmt: skip
+    group="spectra",
+    spectral=True,
+    cost="O(d²) after one pass of O(nd²)",
+    multiple=True,
+    order=6,
+    docs="spectra.md",
+    gradient=_participation_ratio_gradient,
+    ends=rank_ends,
+)
 def participation_ratio(cloud: Cloud) -> float | None:
-    """(Σλ)²/Σλ² of the centred covariance, without its eigenvalues: tr(C)²/‖C‖²_F; in [1, min(n − 1, d)].
+    """(Σλ)²/Σλ² of the centred covariance, without its eigenvalues: tr(C)²/‖C‖²_F; in [1, min(n −
+    1, d)].
 
-    A covariance that is zero to rounding (all vectors equal) has no ratio: a deviation below 1e-13 of the mean is the
-    rounding of the vectors themselves.
+    A covariance that is zero to rounding (all vectors equal) has no ratio: a deviation below 1e-13
+    of the mean is the rounding of the vectors themselves.
 
     >>> round(participation_ratio(Cloud.of_rows([[1, 0], [-1, 0], [0, 1], [0, -1]])), 6)
     2.0
@@ -150,19 +179,29 @@ def _isoscore_gradient(at: Moments) -> Gradient | None:
 @measure(
     Term(
         "IsoScore",
-        sentence="Share of dimensions used evenly around the mean: 1 for a round cloud, 0 for a line (centred).",
-        formula="(PR − 1) / (d − 1)", range=(0.0, 1.0),
+        sentence="Share of dimensions used evenly around the mean: 1 for a round cloud, 0 for a "
+        "line (centred).",
+        formula="(PR − 1) / (d − 1)",
+        range=(0.0, 1.0),
         source="Rudman et al. 2022, arXiv:2108.07344; equal to its six steps, by algebra",
-        undefined="fewer than two different vectors, or one dimension", column="iso-\nscore",
+        undefined="fewer than two different vectors, or one dimension",
+        column="iso-\nscore",
     ),
-    group="spectra", spectral=True, cost="O(d²) after one pass of O(nd²)", multiple=True, order=7, docs="spectra.md",
+    group="spectra",
+    spectral=True,
+    cost="O(d²) after one pass of O(nd²)",
+    multiple=True,
+    order=7,
+    docs="spectra.md",
     gradient=_isoscore_gradient,
-)  # fmt: skip
+)
 def isoscore(cloud: Cloud) -> float | None:
-    """IsoScore by the trace identity, exact: its six published steps reduce to (PR − 1)/(d − 1); in [0, 1].
+    """IsoScore by the trace identity, exact: its six published steps reduce to (PR − 1)/(d − 1); in
+    [0, 1].
 
-    With λ̂ = √d·λ/‖λ‖ and δ² = ‖λ̂ − 1‖²/(2(d − √d)) = (d − √d·Σλ/‖λ‖)/(d − √d), step 6's (d − δ²(d − √d))² is
-    d·(Σλ)²/‖λ‖² = d·PR, and ((d·PR) − d)/(d(d − 1)) = (PR − 1)/(d − 1). No principal components are needed.
+    With λ̂ = √d·λ/‖λ‖ and δ² = ‖λ̂ − 1‖²/(2(d − √d)) = (d − √d·Σλ/‖λ‖)/(d − √d), step 6's (d − δ²(d
+    − √d))² is d·(Σλ)²/‖λ‖² = d·PR, and ((d·PR) − d)/(d(d − 1)) = (PR − 1)/(d − 1). No principal
+    components are needed.
 
     >>> isoscore(Cloud.of_rows([[1.0], [2.0]])) is None
     True

@@ -12,7 +12,14 @@ from torch.nn.functional import normalize
 from headscan.measures.dimension import find_neighbours
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.pairs import from_pair_sums
-from headscan.measures.probe import Probe, ProbeData, ProbeSetup, over_blocks, sampled_rows, tally_row
+from headscan.measures.probe import (
+    Probe,
+    ProbeData,
+    ProbeSetup,
+    over_blocks,
+    sampled_rows,
+    tally_row,
+)
 from headscan.statistics import Accumulator, FollowTally, SiteBatch, Tally
 from headscan.statistics.uncertainty import Cells, number
 
@@ -21,11 +28,13 @@ NO_NEXT = "the site's width is not the embedding's, or no token has a successor"
 
 
 def uniformity(rows: npt.ArrayLike, *, t: float = 2.0, block_bytes: int = 2**26) -> float | None:
-    """log of the mean over all ordered pairs of distinct rows of exp(−t‖x − y‖²), rows scaled to length 1; exact.
+    """log of the mean over all ordered pairs of distinct rows of exp(−t‖x − y‖²), rows scaled to
+    length 1; exact.
 
-    In [floor, 0]: 0 when all directions are one, near `uniformity_floor(d, t)` when they fill the sphere (a little below
-    it for few rows, since the floor is an expectation). Rows of norm zero are left out; None for fewer than two others.
-    Computed as −2t + log mean exp(2t·cos), in blocks: cost O(n²d), memory O(block).
+    In [floor, 0]: 0 when all directions are one, near `uniformity_floor(d, t)` when they fill the
+    sphere (a little below it for few rows, since the floor is an expectation). Rows of norm zero
+    are left out; None for fewer than two others. Computed as −2t + log mean exp(2t·cos), in blocks:
+    cost O(n²d), memory O(block).
 
     >>> round(uniformity([[1.0, 0.0], [-2.0, 0.0]]), 6)      # squared distance 4, t = 2
     -8.0
@@ -36,7 +45,8 @@ def uniformity(rows: npt.ArrayLike, *, t: float = 2.0, block_bytes: int = 2**26)
     n = len(u)
     if n < 2:
         return None
-    step, total = max(1, block_bytes // (8 * n)), -math.inf
+    step = max(1, block_bytes // (8 * n))
+    total = -math.inf
     for start in range(0, n, step):
         cosines = u[start : start + step] @ u.T
         cosines[torch.arange(len(cosines)), start + torch.arange(len(cosines))] = -torch.inf
@@ -44,12 +54,16 @@ def uniformity(rows: npt.ArrayLike, *, t: float = 2.0, block_bytes: int = 2**26)
     return min(0.0, total - math.log(n * (n - 1)) - 2 * t)
 
 
-def uniformity_by_block(rows: npt.ArrayLike, blocks: npt.ArrayLike, first: npt.ArrayLike, *, t: float = 2.0) -> Cells:
-    """`uniformity` of a sample [n, d] with its 95 % interval over blocks of text, with and without position 0.
+def uniformity_by_block(
+    rows: npt.ArrayLike, blocks: npt.ArrayLike, first: npt.ArrayLike, *, t: float = 2.0
+) -> Cells:
+    """`uniformity` of a sample [n, d] with its 95 % interval over blocks of text, with and without
+    position 0.
 
-    `blocks` [n] says which block a row is from, `first` [n] whether it stood at position 0. exp(−t‖x − y‖²) is added up
-    for each pair of groups once; what remains without a block, or without position 0, is a sum of some of these. Keys
-    `uniformity`, `uniformity_interval`, and both with `_without_first`. Cost O(n²d), half the products of `uniformity`.
+    `blocks` [n] says which block a row is from, `first` [n] whether it stood at position 0.
+    exp(−t‖x − y‖²) is added up for each pair of groups once; what remains without a block, or
+    without position 0, is a sum of some of these. Keys `uniformity`, `uniformity_interval`, and
+    both with `_without_first`. Cost O(n²d), half the products of `uniformity`.
 
     >>> rows = np.random.default_rng(0).standard_normal((60, 3))
     >>> found = uniformity_by_block(rows, np.arange(60) % 4, np.arange(60) < 5)
@@ -58,13 +72,15 @@ def uniformity_by_block(rows: npt.ArrayLike, blocks: npt.ArrayLike, first: npt.A
     >>> round(found["uniformity_without_first"], 9) == round(uniformity(rows[5:]), 9)
     True
     """
-    x, first = np.asarray(rows, dtype=np.float64), np.asarray(first, dtype=bool)
+    x = np.asarray(rows, dtype=np.float64)
+    first = np.asarray(first, dtype=bool)
     lengths = np.linalg.norm(x, axis=1)
     kept = lengths > 0
     groups, inverse = np.unique(2 * np.asarray(blocks)[kept] + first[kept], return_inverse=True)
     u = x[kept] / lengths[kept, None]
     members = [torch.from_numpy(u[inverse == g]) for g in range(len(groups))]
-    logs, sizes = np.full((len(groups), len(groups)), -np.inf), np.array([len(rows) for rows in members], dtype=float)
+    logs = np.full((len(groups), len(groups)), -np.inf)
+    sizes = np.array([len(rows) for rows in members], dtype=float)
     for a, one in enumerate(members):
         for b in range(a, len(members)):
             cosines = one @ members[b].T
@@ -85,13 +101,14 @@ def uniformity_by_block(rows: npt.ArrayLike, blocks: npt.ArrayLike, first: npt.A
 def uniformity_floor(width: int, *, t: float = 2.0) -> float:
     """What `uniformity` tends to for directions uniform on the sphere: −2t + log ₀F₁(; d/2; t²).
 
-    E exp(2t·cos θ) of a uniform direction is Γ(ν + 1)·I_ν(2t)/tᵛ with ν = d/2 − 1, which is ₀F₁(; d/2; t²). One
-    dimension has two directions only: ₀F₁(; 1/2; t²) = cosh 2t, as it must be.
+    E exp(2t·cos θ) of a uniform direction is Γ(ν + 1)·I_ν(2t)/tᵛ with ν = d/2 − 1, which is ₀F₁(;
+    d/2; t²). One dimension has two directions only: ₀F₁(; 1/2; t²) = cosh 2t, as it must be.
 
     >>> round(uniformity_floor(768), 4), round(uniformity_floor(1), 4) == round(math.log(math.cosh(4)) - 4, 4)
     (-3.9896, True)
     """
-    nu, value = width / 2 - 1, float(hyp0f1(width / 2, t * t))
+    nu = width / 2 - 1
+    value = float(hyp0f1(width / 2, t * t))
     if not math.isfinite(value):  # large t: through the scaled Bessel function
         return float(np.log(ive(nu, 2 * t)) + math.lgamma(nu + 1) - nu * math.log(t))
     return math.log(value) - 2 * t
@@ -101,28 +118,67 @@ class SphereProbe(Probe):
     """Alignment and uniformity."""
 
     words = ProbeWords(
-        name="sphere", title="Alignment and uniformity", group="alignment",
-        sentence="How evenly do directions fill the unit sphere (on the sample), and how near is a state to the "
+        name="sphere",
+        title="Alignment and uniformity",
+        group="alignment",
+        sentence="How evenly do directions fill the unit sphere (on the sample), and how near is "
+        "a state to the "
         "embedding of the token that follows (on all tokens; beside it mismatched pairs)?",
         literature="Wang and Isola 2020, arXiv:2005.10242",
-        position="Both numbers also without position 0 of each window.", docs="sphere.md",
-        function="headscan.measures.sphere.uniformity", sample=2000, order=5, fields={
-            "uniformity": Field("uniformity",
-                "log of the mean of exp(−2‖x − y‖²) over all pairs of sampled directions: 0 for a needle.",
-                "log E exp(−t‖x − y‖²), t = 2", range=(-8, 0), unit="nats",
-                undefined="fewer than two vectors that are not zero", first=True, plotted=True),
-            "uniformity_floor": Field("its floor", "The same for directions spread evenly over the sphere.",
-                "−2t + log ₀F₁(; d/2; t²)", range=(-8, 0), unit="nats", interval="known in closed form"),
-            "next_alignment": Field("alignment to next",
-                "Mean squared distance of a state's direction from that of the next token's input embedding; 2 is unrelated.",
-                "E‖ĥ − ê_next‖²", range=(0, 4), undefined=NO_NEXT, first=True, plotted=True),
-            "next_unrelated": Field("its null",
-                "The same over all mismatched pairs: each state with the next token of every other one.",
-                "E_{i≠j}‖ĥ_i − ê_j‖²", range=(0, 4), undefined=NO_NEXT, first=True),
-            "next_relative": Field("alignment over null", "Their ratio: 1 is no nearer than chance.", range=(0, None),
-                undefined=NO_NEXT, first=True, plotted=True),
+        position="Both numbers also without position 0 of each window.",
+        docs="sphere.md",
+        function="headscan.measures.sphere.uniformity",
+        sample=2000,
+        order=5,
+        fields={
+            "uniformity": Field(
+                "uniformity",
+                "log of the mean of exp(−2‖x − y‖²) over all pairs of sampled directions: 0 for "
+                "a needle.",
+                "log E exp(−t‖x − y‖²), t = 2",
+                range=(-8, 0),
+                unit="nats",
+                undefined="fewer than two vectors that are not zero",
+                first=True,
+                plotted=True,
+            ),
+            "uniformity_floor": Field(
+                "its floor",
+                "The same for directions spread evenly over the sphere.",
+                "−2t + log ₀F₁(; d/2; t²)",
+                range=(-8, 0),
+                unit="nats",
+                interval="known in closed form",
+            ),
+            "next_alignment": Field(
+                "alignment to next",
+                "Mean squared distance of a state's direction from that of the next token's "
+                "input embedding; 2 is unrelated.",
+                "E‖ĥ − ê_next‖²",
+                range=(0, 4),
+                undefined=NO_NEXT,
+                first=True,
+                plotted=True,
+            ),
+            "next_unrelated": Field(
+                "its null",
+                "The same over all mismatched pairs: each state with the next token of every "
+                "other one.",
+                "E_{i≠j}‖ĥ_i − ê_j‖²",
+                range=(0, 4),
+                undefined=NO_NEXT,
+                first=True,
+            ),
+            "next_relative": Field(
+                "alignment over null",
+                "Their ratio: 1 is no nearer than chance.",
+                range=(0, None),
+                undefined=NO_NEXT,
+                first=True,
+                plotted=True,
+            ),
         },
-    )  # fmt: skip
+    )
 
     def _table(self, setup: ProbeSetup, site: str) -> Tensor | None:
         table = setup.lens.input_embeddings
@@ -132,7 +188,9 @@ class SphereProbe(Probe):
         sites = [site for site in setup.sites if self._table(setup, site) is not None]
         return {site: FollowTally(setup.lens.width(site), setup.device) for site in sites}
 
-    def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
+    def update(
+        self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
+    ) -> None:
         assert isinstance(accumulator, FollowTally)
         table = self._table(setup, batch.site)
         if accumulator.table is None and table is not None:
@@ -142,7 +200,11 @@ class SphereProbe(Probe):
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows: list[Cells] = []
         for site, cloud in data.clouds.items():
-            row: Cells = {"site": site, "uniformity": None, "uniformity_floor": uniformity_floor(cloud.width)}
+            row: Cells = {
+                "site": site,
+                "uniformity": None,
+                "uniformity_floor": uniformity_floor(cloud.width),
+            }
             if site in data.sample:
                 row |= uniformity_by_block(data.sample[site].numpy(), data.blocks, data.first)
             tally = data.own.get(site)
@@ -164,11 +226,13 @@ NEIGHBOURS = 10
 
 
 def hubness(rows: npt.ArrayLike, k: int = NEIGHBOURS) -> Cells:
-    """Of N, how often each direction is among the k nearest others of all [n, d] (by angle): its skewness, the Robin Hood index
-    ½Σ|N − k|/(nk), and the share of points that are nobody's neighbour.
+    """Of N, how often each direction is among the k nearest others of all [n, d] (by angle): its
+    skewness, the Robin Hood index ½Σ|N − k|/(nk), and the share of points that are nobody's
+    neighbour.
 
-    Radovanović et al. 2010; Feldbauer and Flexer 2019. Where neighbours are drawn at random N is binomial: skewness 1/√k, and
-    e^−k are nobody's. Vectors of length zero are left out; None where no more than k + 1 are left. Cost O(n²d).
+    Radovanović et al. 2010; Feldbauer and Flexer 2019. Where neighbours are drawn at random N is
+    binomial: skewness 1/√k, and e^−k are nobody's. Vectors of length zero are left out; None where
+    no more than k + 1 are left. Cost O(n²d).
 
     >>> found = hubness(np.random.default_rng(0).standard_normal((400, 2)))
     >>> -0.7 < found["hub_skewness"] < 0.3, found["antihubs"]       # on a circle: as many neighbours for each
@@ -179,14 +243,17 @@ def hubness(rows: npt.ArrayLike, k: int = NEIGHBOURS) -> Cells:
     x = x[lengths > 0] / lengths[lengths > 0, None]
     if len(x) <= k + 1:
         return dict.fromkeys(("hub_skewness", "robin_hood", "antihubs", "largest_hub"))
-    counts = np.bincount(find_neighbours(x, k)[1].numpy().ravel(), minlength=len(x)).astype(np.float64)
+    counts = np.bincount(find_neighbours(x, k)[1].numpy().ravel(), minlength=len(x)).astype(
+        np.float64
+    )
     apart = counts - k
     deviation = float(np.sqrt((apart**2).mean()))
     return {
         "hub_skewness": float((apart**3).mean()) / deviation**3 if deviation > 0 else 0.0,
         "robin_hood": float(np.abs(apart).sum()) / (2 * len(x) * k),
-        "antihubs": float((counts == 0).mean()), "largest_hub": float(counts.max()) / k,
-    }  # fmt: skip
+        "antihubs": float((counts == 0).mean()),
+        "largest_hub": float(counts.max()) / k,
+    }
 
 
 POINTS = 1000
@@ -197,22 +264,51 @@ class HubnessProbe(Probe):
 
     needs = "vectors"
     words = ProbeWords(
-        name="hubness", title="Hubness", group="alignment",
-        sentence=f"Are some vectors among the {NEIGHBOURS} nearest neighbours of very many others, and others of none? On "
+        name="hubness",
+        title="Hubness",
+        group="alignment",
+        sentence=f"Are some vectors among the {NEIGHBOURS} nearest neighbours of very many "
+        "others, and others of none? On "
         f"at most {POINTS} sampled directions; beside it Gaussian ones, as many and as wide.",
         literature="Radovanović et al. 2010; Feldbauer and Flexer 2019",
-        position="Position 0 is among the sampled.", docs="shapes.md", function="headscan.measures.sphere.hubness", sample=2000,
-        order=6, fields={
-            "hub_skewness": Field("hub skewness", "Skewness of how often a point is a neighbour; 1/√k by chance.",
-                "E(N − k)³/sd³", undefined=UNDER_12, plotted=True),
-            "robin_hood": Field("Robin Hood", "Share of neighbourships that had to move for all points to have as many.",
-                "Σ|N − k|/2nk", range=(0, 1), undefined=UNDER_12, plotted=True),
-            "antihubs": Field("nobody's neighbour", "Share of points in no list of neighbours.", "P(N = 0)", range=(0, 1),
-                undefined=UNDER_12, plotted=True),
-            "largest_hub": Field("largest hub", "How often the most frequent neighbour is one, over k.", "max N/k",
-                range=(0, None), undefined=UNDER_12),
+        position="Position 0 is among the sampled.",
+        docs="shapes.md",
+        function="headscan.measures.sphere.hubness",
+        sample=2000,
+        order=6,
+        fields={
+            "hub_skewness": Field(
+                "hub skewness",
+                "Skewness of how often a point is a neighbour; 1/√k by chance.",
+                "E(N − k)³/sd³",
+                undefined=UNDER_12,
+                plotted=True,
+            ),
+            "robin_hood": Field(
+                "Robin Hood",
+                "Share of neighbourships that had to move for all points to have as many.",
+                "Σ|N − k|/2nk",
+                range=(0, 1),
+                undefined=UNDER_12,
+                plotted=True,
+            ),
+            "antihubs": Field(
+                "nobody's neighbour",
+                "Share of points in no list of neighbours.",
+                "P(N = 0)",
+                range=(0, 1),
+                undefined=UNDER_12,
+                plotted=True,
+            ),
+            "largest_hub": Field(
+                "largest hub",
+                "How often the most frequent neighbour is one, over k.",
+                "max N/k",
+                range=(0, None),
+                undefined=UNDER_12,
+            ),
         },
-    )  # fmt: skip
+    )
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         return sampled_rows(data, self.fields, hubness, POINTS)

@@ -1,7 +1,9 @@
-"""What the states of a residual stream are sums of: a plan from the model's structure, and one batch followed along it.
+"""What the states of a residual stream are sums of: a plan from the model's structure, and one
+batch followed along it.
 
-With the factor of each norm on the stream held still (`headscan.model.branches`), the state of a token at a site is a sum:
-the embedding and every branch so far, each carried through the norms between, and the norms' own biases.
+With the factor of each norm on the stream held still (`headscan.model.branches`), the state of a
+token at a site is a sum: the embedding and every branch so far, each carried through the norms
+between, and the norms' own biases.
 """
 
 from collections.abc import Mapping, Sequence
@@ -30,10 +32,13 @@ class Plan:
     """One stack's stream as far as the deepest site that is asked for.
 
     Attributes:
-        sources: what is added up, by site: the embedding, branches, or whole blocks of which no more is known.
+        sources: what is added up, by site: the embedding, branches, or whole blocks of which no
+            more is known.
         born: how many factors had passed when each source was added.
-        factors: the norms on the stream, in order; None for a plain factor (RWKV halves its stream).
-        steps: for each site where the stream is seen anew, what is done before: a source to add, or the number of a factor.
+        factors: the norms on the stream, in order; None for a plain factor (RWKV halves its
+            stream).
+        steps: for each site where the stream is seen anew, what is done before: a source to add, or
+            the number of a factor.
         places: the sites on the stream.
         copied: sources whose tensors the model goes on to change.
     """
@@ -48,20 +53,32 @@ class Plan:
 
     @classmethod
     def of(cls, lens: Lens, stack: Stack, sites: Sequence[str]) -> Self | None:
-        """The plan as far as the deepest of `sites`; None where none of them is on this stack's stream."""
+        """The plan as far as the deepest of `sites`; None where none of them is on this stack's
+        stream.
+        """
         prefix, start = stack.prefix, f"{stack.prefix}embedding"
-        stream = [start, *(f"{prefix}block.{index}" for index in range(stack.depth)), f"{prefix}final_norm"]
+        stream = [
+            start,
+            *(f"{prefix}block.{index}" for index in range(stack.depth)),
+            f"{prefix}final_norm",
+        ]
         wanted = [number for number, site in enumerate(stream) if site in sites]
         if not wanted:
             return None
-        sources, born, factors = [start], [0], list[Norm | None]()
+        sources = [start]
+        born = [0]
+        factors = list[Norm | None]()
         steps: dict[str, tuple[str | int, ...]] = {}
         places = {start: StreamPlace(1, 0)}
         for number, site in enumerate(stream[1 : wanted[-1] + 1]):
             made: tuple[str | nn.Module, ...] | None = (stack.taps[site].module,)
             if number < stack.depth:
                 made = stack.steps[number]
-            norms = {id(one): Norm.of(one, lens.width(site)) for one in made or () if isinstance(one, nn.Module)}
+            norms = {
+                id(one): Norm.of(one, lens.width(site))
+                for one in made or ()
+                if isinstance(one, nn.Module)
+            }
             done: list[str | int] = []
             if made is None or None in norms.values():
                 made = (site,)  # the whole block is one source
@@ -90,28 +107,37 @@ class Plan:
         return tuple(self.places)[-1]
 
     def carried(self, site: str, sources: Tensor, constants: Tensor) -> tuple[Tensor, Tensor]:
-        """Weighted sums of sources [..., sources, d] and of norms' biases [..., factors] as vectors at `site`, both
-        [..., n, d]: each goes through the norms that come after it."""
+        """Weighted sums of sources [..., sources, d] and of norms' biases [..., factors] as vectors
+        at `site`, both [..., n, d]: each goes through the norms that come after it.
+        """
         place = self.places[site]
         none = sources.new_zeros(*constants.shape[:-1], 0, sources.shape[-1])
-        terms, biases = none, none
+        terms = none
+        biases = none
         for number in range(place.factors + 1):
             here = [k for k in range(place.sources) if self.born[k] == number]
             terms = torch.cat([terms, sources[..., here, :]], dim=-2)
             if number == place.factors:
                 break
             if (norm := self.factors[number]) is not None:
-                terms, biases = norm.linear(terms), norm.linear(biases)
-            bias = torch.zeros(sources.shape[-1], dtype=torch.float64) if norm is None else norm.bias
-            biases = torch.cat([biases, constants[..., number, None, None] * bias.to(sources.device)], dim=-2)
+                terms = norm.linear(terms)
+                biases = norm.linear(biases)
+            bias = (
+                torch.zeros(sources.shape[-1], dtype=torch.float64) if norm is None else norm.bias
+            )
+            biases = torch.cat(
+                [biases, constants[..., number, None, None] * bias.to(sources.device)], dim=-2
+            )
         return terms, biases
 
 
 @dataclass(eq=False)
 class Followed:
-    """One batch on its way along a stream: the sources as they come, the factors, and the sites that keep sums.
+    """One batch on its way along a stream: the sources as they come, the factors, and the sites
+    that keep sums.
 
-    Memory: the sources of one batch in the model's own precision, tokens·sources·d numbers, until the deepest site.
+    Memory: the sources of one batch in the model's own precision, tokens·sources·d numbers, until
+        the deepest site.
     """
 
     plan: Plan
@@ -124,13 +150,16 @@ class Followed:
 
     def see(self, batch: SiteBatch) -> None:
         """A site was passed."""
-        site, states = batch.site, batch.states
+        site = batch.site
+        states = batch.states
         states = states.clone() if site in self.plan.copied else states
         if site not in self.plan.places:
             self.held[site] = states
             return
         if site == self.plan.sources[0]:
-            self.held, self.factors, self.kept = {site: states}, [], []
+            self.held = {site: states}
+            self.factors = []
+            self.kept = []
         else:
             assert self.stream is not None
             self._step(self.stream, self.plan.steps[site], site, states)
@@ -144,10 +173,13 @@ class Followed:
                 if any(isinstance(later, int) or later == site for later in steps[number + 1 :]):
                     x = x + self.held[step]
                 continue
-            norm, last = self.plan.factors[step], number + 1 == len(steps)
+            norm = self.plan.factors[step]
+            last = number + 1 == len(steps)
             if norm is None:
                 squares = x.double().square().sum(-1)
-                self.factors.append(torch.where(squares > 0, (states.double() * x.double()).sum(-1) / squares, 0.0))
+                self.factors.append(
+                    torch.where(squares > 0, (states.double() * x.double()).sum(-1) / squares, 0.0)
+                )
                 continue
             y = states if last else norm.module.forward(x)
             self.factors.append(norm.factors(x.to(self.device), y.to(self.device)))
@@ -160,25 +192,42 @@ class Followed:
 
     def settle(self) -> None:
         """Add what was followed to the sums that are kept."""
-        weights: list[list[Tensor]] = []  # by site: of what was added before the first factor, the second, ... the last
+        weights: list[
+            list[Tensor]
+        ] = []  # by site: of what was added before the first factor, the second, ... the last
         for site, sums, weight in self.kept:
             own = [weight]
             for number in range(self.plan.places[site].factors - 1, -1, -1):
                 own.insert(0, own[0] * self.factors[number])
             weights.append(own)
             for tally, rows in sums.runs(self.windows):
-                tally["constants"] += torch.stack([one[rows].sum() for one in own[1:]]) if own[1:] else 0.0
+                tally["constants"] += (
+                    torch.stack([one[rows].sum() for one in own[1:]]) if own[1:] else 0.0
+                )
         for source, (name, born) in enumerate(zip(self.plan.sources, self.plan.born, strict=True)):
-            using = [k for k, (site, _, _) in enumerate(self.kept) if self.plan.places[site].sources > source]
+            using = [
+                k
+                for k, (site, _, _) in enumerate(self.kept)
+                if self.plan.places[site].sources > source
+            ]
             if not using:
                 continue
-            states, every = self.held[name].to(self.device), torch.stack([weights[k][born] for k in using])
+            states = self.held[name].to(self.device)
+            every = torch.stack([weights[k][born] for k in using])
             runs = [list(self.kept[k][1].runs(self.windows)) for k in using]
             for number, (_, rows) in enumerate(runs[0]):
-                totals = torch.zeros(len(using), states.shape[-1], dtype=torch.float64, device=self.device)
-                flat, weighted = states[rows].flatten(0, 1), every[:, rows].flatten(1)
-                for part, some in zip(flat.split(near(flat)), weighted.split(near(flat), dim=1), strict=True):
+                totals = torch.zeros(
+                    len(using), states.shape[-1], dtype=torch.float64, device=self.device
+                )
+                flat = states[rows].flatten(0, 1)
+                weighted = every[:, rows].flatten(1)
+                for part, some in zip(
+                    flat.split(near(flat)), weighted.split(near(flat), dim=1), strict=True
+                ):
                     totals.addmm_(some, part.double())
                 for run, one in zip(runs, totals, strict=True):
                     run[number][0]["sources"][source] += one
-        self.stream, self.held, self.factors, self.kept = None, {}, [], []
+        self.stream = None
+        self.held = {}
+        self.factors = []
+        self.kept = []

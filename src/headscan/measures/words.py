@@ -1,5 +1,7 @@
-"""How contextual are the vectors? Similarity within and between contexts, of one word with itself, of a text with its
-words; all less the baseline that anisotropy alone would give (Ethayarajh 2019, arXiv:1909.00512)."""
+"""How contextual are the vectors? Similarity within and between contexts, of one word with itself,
+of a text with its words; all less the baseline that anisotropy alone would give (Ethayarajh 2019,
+arXiv:1909.00512).
+"""
 
 import numpy as np
 
@@ -15,28 +17,35 @@ OCCURRENCES = 5
 
 
 def contexts(tally: Tally) -> dict[str, float | None]:
-    """Cosines within a window, between windows, and of tokens to their window's mean; exact, from five sums.
+    """Cosines within a window, between windows, and of tokens to their window's mean; exact, from
+    five sums.
 
-    With s_w = Σû over window w and n_w its directions: within = (Σ‖s_w‖² − N)/(Σn_w² − N), over ordered pairs of distinct
-    tokens of one window; between = (‖Σs_w‖² − Σ‖s_w‖²)/(N² − Σn_w²); both in [−1, 1]. The baseline is `between`: what
-    two tokens share that no context explains. Intra-sentence similarity is the mean over windows of the mean cosine of a
-    token to its window's mean vector, in [0, 1] for windows whose tokens all have directions.
+    With s_w = Σû over window w and n_w its directions: within = (Σ‖s_w‖² − N)/(Σn_w² − N), over
+    ordered pairs of distinct tokens of one window; between = (‖Σs_w‖² − Σ‖s_w‖²)/(N² − Σn_w²); both
+    in [−1, 1]. The baseline is `between`: what two tokens share that no context explains.
+    Intra-sentence similarity is the mean over windows of the mean cosine of a token to its window's
+    mean vector, in [0, 1] for windows whose tokens all have directions.
     """
     tokens, squares, own = (float(tally[name]) for name in ("tokens", "square_tokens", "own"))
-    windows, total = float(tally["windows"]), tally["unit"]
-    pairs, across = squares - tokens, tokens**2 - squares
+    windows = float(tally["windows"])
+    total = tally["unit"]
+    pairs = squares - tokens
+    across = tokens**2 - squares
     within = (own - tokens) / pairs if pairs > 0 else None
     between = (float(total @ total) - own) / across if across > 0.5 else None
     intra = float(tally["intra"]) / windows if windows > 0 else None
     return {
-        "within_cosine": within, "between_cosine": between,
-        "within_adjusted": None if within is None or between is None else within - between, "intra_similarity": intra,
+        "within_cosine": within,
+        "between_cosine": between,
+        "within_adjusted": None if within is None or between is None else within - between,
+        "intra_similarity": intra,
         "intra_adjusted": None if intra is None or between is None else intra - between,
-    }  # fmt: skip
+    }
 
 
 def self_similarity(sums: ClassSums, *, least: int = OCCURRENCES) -> tuple[Floats, Floats]:
-    """Labels and mean pairwise cosine of each class with at least `least` directions: (‖Σû‖² − n)/(n(n − 1)), exact.
+    """Labels and mean pairwise cosine of each class with at least `least` directions: (‖Σû‖² −
+    n)/(n(n − 1)), exact.
 
     In [−1/(n − 1), 1]. With classes = token ids, the self-similarity of a word over its contexts.
 
@@ -54,13 +63,18 @@ def self_similarity(sums: ClassSums, *, least: int = OCCURRENCES) -> tuple[Float
 
 
 def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) -> Cells:
-    """Mean self-similarity over words (each word counts once), the same less the baseline, and how many words that is. The
-    interval is normal, words taken as the sample; it does not cover the choice of the text."""
+    """Mean self-similarity over words (each word counts once), the same less the baseline, and how
+    many words that is. The interval is normal, words taken as the sample; it does not cover the
+    choice of the text.
+    """
     labels, values = self_similarity(sums, least=least)
     cells: Cells = {
-        "self_similarity": None, "self_similarity_interval": None, "self_adjusted": None,
-        "self_adjusted_interval": None, "words": len(labels),
-    }  # fmt: skip
+        "self_similarity": None,
+        "self_similarity_interval": None,
+        "self_adjusted": None,
+        "self_adjusted_interval": None,
+        "words": len(labels),
+    }
     if not len(values):
         return cells
     mean = float(values.mean())
@@ -68,45 +82,62 @@ def words(sums: ClassSums, baseline: float | None, *, least: int = OCCURRENCES) 
         reach = normal_reach(values)
         cells["self_similarity_interval"] = list(bounded(mean - reach, mean + reach, (-1.0, 1.0)))
         if baseline is not None:
-            # The baseline is a mean over nearly all pairs of tokens: its own error is far below that of some hundred words.
+            # The baseline is a mean over nearly all pairs of tokens: its own error is far below
+            # that of some hundred words.
             cells["self_adjusted_interval"] = [mean - baseline - reach, mean - baseline + reach]
-    return cells | {"self_similarity": mean, "self_adjusted": None if baseline is None else mean - baseline}
+    return cells | {
+        "self_similarity": mean,
+        "self_adjusted": None if baseline is None else mean - baseline,
+    }
 
 
-def maximum_explainable_variance(rows: Floats, labels: Floats, *, least: int = OCCURRENCES) -> Cells:
-    """MEV: the share of a word's occurrences' energy along their one best direction, averaged over words, and adjusted.
+def maximum_explainable_variance(
+    rows: Floats, labels: Floats, *, least: int = OCCURRENCES
+) -> Cells:
+    """MEV: the share of a word's occurrences' energy along their one best direction, averaged over
+    words, and adjusted.
 
-    Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n occurrences, less the mean of the same for n vectors
-    drawn without regard to the word (the rows cut into consecutive lots of n, which are in hash order and so random).
-    Intervals are normal, words taken as the sample. The published code centres for words and not for its baseline, so the two
-    could not be compared. In [1/n, 1]. Cost O(Σ n_w²·d) through the n_w x n_w Gram matrices.
+    Uncentred for words and for the baseline alike: σ₁²/Σσ² of a word's n occurrences, less the mean
+    of the same for n vectors drawn without regard to the word (the rows cut into consecutive lots
+    of n, which are in hash order and so random). Intervals are normal, words taken as the sample.
+    The published code centres for words and not for its baseline, so the two could not be compared.
+    In [1/n, 1]. Cost O(Σ n_w²·d) through the n_w x n_w Gram matrices.
 
     >>> x = np.random.default_rng(0).standard_normal((40, 6)); x[:20] = x[0]
     >>> found = maximum_explainable_variance(x, np.array([0] * 20 + list(range(1, 21))))
     >>> found["mev"], found["mev_words"]
     (1.0, 1)
     """
-    rows, labels = np.asarray(rows, dtype=np.float64), np.asarray(labels)
+    rows = np.asarray(rows, dtype=np.float64)
+    labels = np.asarray(labels)
     own, counts = np.unique(labels, return_counts=True)
     kept = counts >= max(least, 2)
     by_chance = {}
     for count in np.unique(counts[kept]):
-        lots = (_top_share(rows[k * count : (k + 1) * count]) for k in range(min(8, len(rows) // count)))
+        lots = (
+            _top_share(rows[k * count : (k + 1) * count]) for k in range(min(8, len(rows) // count))
+        )
         known = [lot for lot in lots if lot is not None]
         by_chance[count] = float(np.mean(known)) if known else None
-    values, baselines = [], []
+    values = []
+    baselines = []
     for label, count in zip(own[kept], counts[kept], strict=True):
-        share, baseline = _top_share(rows[labels == label]), by_chance[count]
+        share = _top_share(rows[labels == label])
+        baseline = by_chance[count]
         if share is not None and baseline is not None:
             values.append(share)
             baselines.append(baseline)
     cells: Cells = dict.fromkeys(("mev", "mev_interval", "mev_adjusted", "mev_adjusted_interval"))
-    for name, numbers in (("mev", np.array(values)), ("mev_adjusted", np.array(values) - np.array(baselines))):
+    for name, numbers in (
+        ("mev", np.array(values)),
+        ("mev_adjusted", np.array(values) - np.array(baselines)),
+    ):
         if len(numbers):
             mean = float(numbers.mean())
             cells[name] = mean
         if len(numbers) > 1:
-            reach, low = normal_reach(numbers), 0.0 if name == "mev" else -1.0
+            reach = normal_reach(numbers)
+            low = 0.0 if name == "mev" else -1.0
             cells[f"{name}_interval"] = list(bounded(mean - reach, mean + reach, (low, 1.0)))
     return cells | {"mev_words": len(values)}
 
@@ -122,39 +153,111 @@ class WordsProbe(Probe):
 
     needs = "tokens"
     words = ProbeWords(
-        name="words", title="Words in context", group="words",
-        sentence="How contextual are the vectors? Similarity within and between windows and of a word with itself, "
+        name="words",
+        title="Words in context",
+        group="words",
+        sentence="How contextual are the vectors? Similarity within and between windows and of a "
+        "word with itself, "
         "less what any two tokens share.",
         literature="Ethayarajh 2019, arXiv:1909.00512",
-        position="Every number also without position 0 of each window.", docs="words.md",
-        function="headscan.measures.words.contexts", sample=2000, order=3, fields={
-            "within_cosine": Field("within a window", "Mean cosine of two tokens of one window.", "(Σ‖s_w‖² − N)/(Σn_w² − N)",
-                range=(-1, 1), undefined="fewer than two vectors that are not zero", first=True),
-            "between_cosine": Field("between windows", "Mean cosine of two tokens of different windows: the baseline.",
-                "(‖Σs_w‖² − Σ‖s_w‖²)/(N² − Σn_w²)", range=(-1, 1), undefined=ONE_WINDOW, first=True),
-            "within_adjusted": Field("within, adjusted", "Within less between: what a shared context adds.", range=(-2, 2),
-                undefined=ONE_WINDOW, first=True, plotted=True),
-            "intra_similarity": Field("intra-sentence similarity", "Mean cosine of a token to the mean vector of its window.",
-                "mean cos(s̄, h_i)", range=(0, 1), undefined="fewer than two vectors that are not zero", first=True),
-            "intra_adjusted": Field("intra, adjusted", "The same less the baseline.", range=(-1, 2), undefined=ONE_WINDOW,
-                first=True, plotted=True),
-            "self_similarity": Field("self-similarity",
-                "Mean cosine of two occurrences of the same token, averaged over tokens with at least 5.",
-                "(‖Σû‖² − n)/(n(n − 1))", range=(-1, 1), undefined="no token occurs 5 times", first=True),
-            "self_adjusted": Field("self-similarity, adjusted",
-                "The same less the baseline: how much of the word survives its context.", range=(-2, 2),
-                undefined="no token occurs 5 times, or fewer than two windows", first=True, plotted=True),
-            "words": Field("words", "Token types with at least 5 occurrences (at most 8,192 types are followed).",
-                range=(0, None), unit="types", interval="a count", first=True),
-            "mev": Field("MEV",
-                "Maximum explainable variance: a word's energy along its one best direction, on the sample (uncentred).",
-                "σ₁²/Σσ²", range=(0, 1), undefined="no token occurs 5 times in the sample", first=True),
-            "mev_adjusted": Field("MEV, adjusted", "The same less that of as many vectors drawn without regard to the word.",
-                range=(-1, 1), undefined="no token occurs 5 times in the sample", first=True, plotted=True),
-            "mev_words": Field("words in MEV", "Token types it is averaged over.", range=(0, None), unit="types",
-                interval="a count", first=True),
+        position="Every number also without position 0 of each window.",
+        docs="words.md",
+        function="headscan.measures.words.contexts",
+        sample=2000,
+        order=3,
+        fields={
+            "within_cosine": Field(
+                "within a window",
+                "Mean cosine of two tokens of one window.",
+                "(Σ‖s_w‖² − N)/(Σn_w² − N)",
+                range=(-1, 1),
+                undefined="fewer than two vectors that are not zero",
+                first=True,
+            ),
+            "between_cosine": Field(
+                "between windows",
+                "Mean cosine of two tokens of different windows: the baseline.",
+                "(‖Σs_w‖² − Σ‖s_w‖²)/(N² − Σn_w²)",
+                range=(-1, 1),
+                undefined=ONE_WINDOW,
+                first=True,
+            ),
+            "within_adjusted": Field(
+                "within, adjusted",
+                "Within less between: what a shared context adds.",
+                range=(-2, 2),
+                undefined=ONE_WINDOW,
+                first=True,
+                plotted=True,
+            ),
+            "intra_similarity": Field(
+                "intra-sentence similarity",
+                "Mean cosine of a token to the mean vector of its window.",
+                "mean cos(s̄, h_i)",
+                range=(0, 1),
+                undefined="fewer than two vectors that are not zero",
+                first=True,
+            ),
+            "intra_adjusted": Field(
+                "intra, adjusted",
+                "The same less the baseline.",
+                range=(-1, 2),
+                undefined=ONE_WINDOW,
+                first=True,
+                plotted=True,
+            ),
+            "self_similarity": Field(
+                "self-similarity",
+                "Mean cosine of two occurrences of the same token, averaged over tokens with at "
+                "least 5.",
+                "(‖Σû‖² − n)/(n(n − 1))",
+                range=(-1, 1),
+                undefined="no token occurs 5 times",
+                first=True,
+            ),
+            "self_adjusted": Field(
+                "self-similarity, adjusted",
+                "The same less the baseline: how much of the word survives its context.",
+                range=(-2, 2),
+                undefined="no token occurs 5 times, or fewer than two windows",
+                first=True,
+                plotted=True,
+            ),
+            "words": Field(
+                "words",
+                "Token types with at least 5 occurrences (at most 8,192 types are followed).",
+                range=(0, None),
+                unit="types",
+                interval="a count",
+                first=True,
+            ),
+            "mev": Field(
+                "MEV",
+                "Maximum explainable variance: a word's energy along its one best direction, on "
+                "the sample (uncentred).",
+                "σ₁²/Σσ²",
+                range=(0, 1),
+                undefined="no token occurs 5 times in the sample",
+                first=True,
+            ),
+            "mev_adjusted": Field(
+                "MEV, adjusted",
+                "The same less that of as many vectors drawn without regard to the word.",
+                range=(-1, 1),
+                undefined="no token occurs 5 times in the sample",
+                first=True,
+                plotted=True,
+            ),
+            "mev_words": Field(
+                "words in MEV",
+                "Token types it is averaged over.",
+                range=(0, None),
+                unit="types",
+                interval="a count",
+                first=True,
+            ),
         },
-    )  # fmt: skip
+    )
 
     def cost(self, setup: ProbeSetup) -> Cost:
         types = min(8192, setup.source.vocabulary)
@@ -169,7 +272,9 @@ class WordsProbe(Probe):
                 accumulators[f"{site}|{part}"] = ClassSums(width, limit=8192, device=setup.device)
         return accumulators
 
-    def update(self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch) -> None:
+    def update(
+        self, setup: ProbeSetup, key: str, accumulator: Accumulator, batch: SiteBatch
+    ) -> None:
         if isinstance(accumulator, ContextTally):
             accumulator.update(batch)
             return
@@ -178,28 +283,40 @@ class WordsProbe(Probe):
         part = slice(None) if key.endswith("|types") else slice(0, batch.lead)
         flat = (-1, accumulator.width)
         accumulator.add(
-            batch.ids[:, part].reshape(-1), batch.norms[:, part].reshape(-1), batch.rows[:, part].reshape(flat),
+            batch.ids[:, part].reshape(-1),
+            batch.norms[:, part].reshape(-1),
+            batch.rows[:, part].reshape(flat),
             batch.unit[:, part].reshape(flat),
-        )  # fmt: skip
+        )
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows = []
         for site in data.clouds:
-            tally, types, first = data.own[site], data.own[f"{site}|types"], data.own[f"{site}|first"]
+            tally = data.own[site]
+            types = data.own[f"{site}|types"]
+            first = data.own[f"{site}|first"]
             assert isinstance(tally, ContextTally)
             assert isinstance(types, ClassSums)
             assert isinstance(first, ClassSums)
             row: Cells = {"site": site, **tally_row(tally, contexts, self.fields)}
             row |= words(types, number(row["between_cosine"]))
-            row |= suffixed(words(types.without(first), number(row[f"between_cosine{WITHOUT_FIRST}"])))
+            row |= suffixed(
+                words(types.without(first), number(row[f"between_cosine{WITHOUT_FIRST}"]))
+            )
             states = data.sample.get(site)
             for suffix, kept in (("", None), (WITHOUT_FIRST, ~data.first)):
                 if states is None:
-                    row |= {f"mev{suffix}": None, f"mev_adjusted{suffix}": None, f"mev_words{suffix}": 0}
+                    row |= {
+                        f"mev{suffix}": None,
+                        f"mev_adjusted{suffix}": None,
+                        f"mev_words{suffix}": 0,
+                    }
                     continue
-                x, ids = states.numpy(), data.sample["id"].numpy()
+                x = states.numpy()
+                ids = data.sample["id"].numpy()
                 if kept is not None:
-                    x, ids = x[kept], ids[kept]
+                    x = x[kept]
+                    ids = ids[kept]
                 variance = maximum_explainable_variance(x, ids)
                 row |= suffixed(variance) if suffix else variance
             rows.append(row)

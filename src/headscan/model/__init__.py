@@ -1,6 +1,8 @@
-"""Models: loading, the `Lens` that names and records their sites, slices of it, the embedded specimens.
+"""Models: loading, the `Lens` that names and records their sites, slices of it, the embedded
+specimens.
 
-Its names are loaded when first asked for, so that `headscan.model.settings` can be read without torch.
+Its names are loaded when first asked for, so that `headscan.model.settings` can be read without
+torch.
 
 >>> from headscan.model import Lens
 >>> from transformers import GPT2Config, GPT2LMHeadModel

@@ -25,24 +25,40 @@ IdsLike = Tensor | npt.NDArray[np.integer[Any]] | Sequence[int] | Sequence[Seque
 
 
 def context_length(model: Any) -> int | None:
-    """The longest input the model was made for, in tokens; None where it sets no limit (BLOOM, T5, Mamba)."""
-    config = model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    """The longest input the model was made for, in tokens; None where it sets no limit (BLOOM, T5,
+    Mamba).
+    """
+    config = (
+        model.config.get_text_config() if hasattr(model.config, "get_text_config") else model.config
+    )
     length = getattr(config, "max_position_embeddings", None)
     if not isinstance(length, int) or length <= 0:
         return None
     for name, module in model.named_modules():
-        # RoBERTa and its kin number positions from padding_idx + 1 on, so that many rows of the table serve no token.
-        if name.endswith("position_embeddings") and isinstance(module, nn.Embedding) and module.padding_idx is not None:
+        # RoBERTa and its kin number positions from padding_idx + 1 on, so that many rows of the
+        # table serve no token.
+        if (
+            name.endswith("position_embeddings")
+            and isinstance(module, nn.Embedding)
+            and module.padding_idx is not None
+        ):
             return module.num_embeddings - module.padding_idx - 1
     return length
 
 
-def probe_inputs(model: Any, context: int | None, seed: int) -> tuple[dict[str, Any], tuple[int, int]]:
+def probe_inputs(
+    model: Any, context: int | None, seed: int
+) -> tuple[dict[str, Any], tuple[int, int]]:
     table = embedding_table(model)
-    rows, length = PROBE_SHAPE[0], min(PROBE_SHAPE[1], context or PROBE_SHAPE[1])
-    ids = torch.randint(0, table.shape[0], (rows, length), generator=torch.Generator().manual_seed(seed))
+    rows = PROBE_SHAPE[0]
+    length = min(PROBE_SHAPE[1], context or PROBE_SHAPE[1])
+    ids = torch.randint(
+        0, table.shape[0], (rows, length), generator=torch.Generator().manual_seed(seed)
+    )
     named = (getattr(model.config, f"{name}_token_id", None) for name in ("pad", "bos", "eos"))
-    each = (token for one in named for token in (one if isinstance(one, list) else [one]))  # Llama 3 ends a text by several
+    each = (
+        token for one in named for token in (one if isinstance(one, list) else [one])
+    )  # Llama 3 ends a text by several
     special = {token for token in each if isinstance(token, int)}
     plain = next((i for i in range(table.shape[0]) if i not in special), 0)
     for token in special:
@@ -67,11 +83,16 @@ class ModelInputs:
         return embedding_table(self.model).device
 
     def forward(
-        self, input_ids: IdsLike | None, inputs_embeds: Float[Tensor, "B T e"] | None, attention_mask: IdsLike | None,
-        decoder_input_ids: IdsLike | None, sites: Sequence[str],
-    ) -> dict[str, Any]:  # fmt: skip
-        """The arguments of the model's forward pass, checked. Raises BadInput: neither or both of ids and embeddings, ids out
-        of the vocabulary, input longer than the context."""
+        self,
+        input_ids: IdsLike | None,
+        inputs_embeds: Float[Tensor, "B T e"] | None,
+        attention_mask: IdsLike | None,
+        decoder_input_ids: IdsLike | None,
+        sites: Sequence[str],
+    ) -> dict[str, Any]:
+        """The arguments of the model's forward pass, checked. Raises BadInput: neither or both of
+        ids and embeddings, ids out of the vocabulary, input longer than the context.
+        """
         if (input_ids is None) == (inputs_embeds is None):
             raise BadInput("Give either input_ids or inputs_embeds, not both and not neither.")
         inputs: dict[str, Any] = _without_cache(self.model)
@@ -81,7 +102,9 @@ class ModelInputs:
         else:
             assert inputs_embeds is not None
             if inputs_embeds.ndim != 3:
-                raise BadInput(f"inputs_embeds must have the shape [B, T, e], not {list(inputs_embeds.shape)}.")
+                raise BadInput(
+                    f"inputs_embeds must have the shape [B, T, e], not {list(inputs_embeds.shape)}."
+                )
             inputs["inputs_embeds"] = inputs_embeds.to(self.device)
             shape = inputs_embeds.shape[:2]
             self._check_length(shape[1], "input")
@@ -90,32 +113,48 @@ class ModelInputs:
         if getattr(self.model.config, "is_encoder_decoder", False):
             inputs |= self._decoder(decoder_input_ids, inputs, shape, sites)
         elif decoder_input_ids is not None:
-            raise BadInput(f"The model '{self.name}' has no decoder beside its encoder, so it takes no decoder_input_ids.")
+            raise BadInput(
+                f"The model '{self.name}' has no decoder beside its encoder, so it takes no "
+                "decoder_input_ids."
+            )
         return inputs
 
     def ids(self, given: IdsLike, what: str = "input") -> Int[Tensor, "B T"]:
-        """Token ids as int64 [B, T] on the model's device. Raises BadInput: prompts of unequal lengths, no whole numbers, ids
-        out of the vocabulary, more than the context."""
+        """Token ids as int64 [B, T] on the model's device. Raises BadInput: prompts of unequal
+        lengths, no whole numbers, ids out of the vocabulary, more than the context.
+        """
         try:
             ids = torch.as_tensor(np.asarray(given) if isinstance(given, (list, tuple)) else given)
         except (ValueError, TypeError, RuntimeError) as error:
-            raise BadInput(f"The {what} must be whole-number token ids, every prompt of the same length.") from error
+            raise BadInput(
+                f"The {what} must be whole-number token ids, every prompt of the same length."
+            ) from error
         whole = not (ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool)
         if ids.ndim != 2 or ids.numel() == 0 or not whole:
-            raise BadInput(f"The {what} must be whole-number token ids of shape [B, T], not {list(ids.shape)} {ids.dtype}.")
+            raise BadInput(
+                f"The {what} must be whole-number token ids of shape [B, T], not "
+                f"{list(ids.shape)} {ids.dtype}."
+            )
         self._check_length(ids.shape[1], what)
         low, high = (int(value) for value in torch.aminmax(ids))
         size = embedding_table(self.model).shape[0]
         if low < 0 or high >= size:
             raise BadInput(
-                f"Token id {low if low < 0 else high} of the {what} is not in the vocabulary of '{self.name}' (0 to {size - 1})."
+                f"Token id {low if low < 0 else high} of the {what} is not in the vocabulary of "
+                f"'{self.name}' (0 to {size - 1})."
             )
         return ids.to(self.device, torch.int64)
 
     def _decoder(
-        self, given: IdsLike | None, inputs: dict[str, Any], shape: Sequence[int], sites: Sequence[str]
+        self,
+        given: IdsLike | None,
+        inputs: dict[str, Any],
+        shape: Sequence[int],
+        sites: Sequence[str],
     ) -> dict[str, Tensor]:
-        """What the decoder is given; by default the encoder's input behind the start token, without its last."""
+        """What the decoder is given; by default the encoder's input behind the start token, without
+        its last.
+        """
         if given is not None:
             return {"decoder_input_ids": self.ids(given, "decoder input")}
         begin = torch.full((shape[0], 1), self.decoder_start, dtype=torch.int64, device=self.device)
@@ -125,13 +164,19 @@ class ModelInputs:
             return {"decoder_input_ids": begin}
         module = self.model.get_input_embeddings()
         if self.model.get_decoder().get_input_embeddings().weight is not module.weight:
-            raise BadInput("With inputs_embeds, the sites of a decoder need decoder_input_ids as well.")
+            raise BadInput(
+                "With inputs_embeds, the sites of a decoder need decoder_input_ids as well."
+            )
         embeds = inputs["inputs_embeds"]
-        return {"decoder_inputs_embeds": torch.cat([module(begin).to(embeds), embeds[:, :-1]], dim=1)}
+        return {
+            "decoder_inputs_embeds": torch.cat([module(begin).to(embeds), embeds[:, :-1]], dim=1)
+        }
 
     @property
     def decoder_start(self) -> int:
-        """The token that the decoder of an encoder-decoder begins with; 0 where the model names none."""
+        """The token that the decoder of an encoder-decoder begins with; 0 where the model names
+        none.
+        """
         for config in (self.model.config, getattr(self.model, "generation_config", None)):
             for name in ("decoder_start_token_id", "bos_token_id", "pad_token_id"):
                 if isinstance(token := getattr(config, name, None), int):
@@ -140,29 +185,42 @@ class ModelInputs:
 
     def _check_length(self, length: int, what: str) -> None:
         if self.context is not None and length > self.context:
-            raise BadInput(f"The {what} has {length} tokens, but '{self.name}' takes at most {self.context}.")
+            raise BadInput(
+                f"The {what} has {length} tokens, but '{self.name}' takes at most {self.context}."
+            )
 
 
 def _without_cache(model: Any) -> dict[str, Any]:
-    return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
+    return (
+        {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
+    )
 
 
 # ---- From token vectors to the one vector of a sentence, as declared in the files that sentence-transformers writes
 
 SENTENCE = "sentence"
-"""The site of the vector that a sentence encoder is shipped for; sentence-transformers calls it its sentence embedding."""
+"""The site of the vector that a sentence encoder is shipped for; sentence-transformers calls it its
+sentence embedding.
+"""
 Pooling = Literal["mean", "first", "last"]
 POOLINGS: dict[str, Callable[[Tensor], Tensor]] = {
-    "cls": lambda states: states[:, 0], "max": lambda states: states.amax(1), "mean": lambda states: states.mean(1),
-    "mean_sqrt_len_tokens": lambda states: states.sum(1) / states.shape[1] ** 0.5, "lasttoken": lambda states: states[:, -1],
-}  # fmt: skip
-"""What sentence-transformers pools by, of states [B, T, d] without padding; several are put side by side in this order."""
+    "cls": lambda states: states[:, 0],
+    "max": lambda states: states.amax(1),
+    "mean": lambda states: states.mean(1),
+    "mean_sqrt_len_tokens": lambda states: states.sum(1) / states.shape[1] ** 0.5,
+    "lasttoken": lambda states: states[:, -1],
+}
+"""What sentence-transformers pools by, of states [B, T, d] without padding; several are put side by
+side in this order.
+"""
 _NAMES: dict[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class SentenceHead:
-    """Last hidden states [B, T, d] of B texts without padding to their sentence vectors [B, width], as `encode` makes them."""
+    """Last hidden states [B, T, d] of B texts without padding to their sentence vectors [B, width],
+    as `encode` makes them.
+    """
 
     pooling: tuple[str, ...]
     steps: tuple[Callable[[Tensor], Tensor], ...]  # dense layers and normalisation, in their order
@@ -179,7 +237,12 @@ class SentenceHead:
 def _declared(source: str | Path | None, file: str) -> Any:
     try:
         return json.loads((Path(source or "") / file).read_text())
-    except (OSError, ValueError, RecursionError, MemoryError):  # a sparse file may say that it is larger than the memory
+    except (
+        OSError,
+        ValueError,
+        RecursionError,
+        MemoryError,
+    ):  # a sparse file may say that it is larger than the memory
         return None
 
 
@@ -188,14 +251,18 @@ def _modes(options: Any) -> tuple[str, ...]:
     if not isinstance(options, dict):
         return ()
     named = options.get("pooling_mode")
-    old = {name: f"pooling_mode_{name}{'' if 'token' in name else '_tokens'}" for name in (*POOLINGS, "weightedmean")}
+    old = {
+        name: f"pooling_mode_{name}{'' if 'token' in name else '_tokens'}"
+        for name in (*POOLINGS, "weightedmean")
+    }
     old |= {"cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens"}
     chosen = [name for name, flag in old.items() if options.get(flag)]
     return (named,) if isinstance(named, str) else tuple(named or chosen)
 
 
 def declared_pooling(source: str | Path | None) -> Pooling | None:
-    """The pooling that a model's folder declares (`1_Pooling/config.json`); None where it declares none, or another one.
+    """The pooling that a model's folder declares (`1_Pooling/config.json`); None where it declares
+    none, or another one.
 
     >>> declared_pooling("no/such/folder") is None
     True
@@ -204,25 +271,40 @@ def declared_pooling(source: str | Path | None) -> Pooling | None:
     return _NAMES.get(modes[0]) if len(modes) == 1 else None
 
 
-def sentence_head(folder: str | Path | None, name: str, width: int, context: int | None) -> SentenceHead | None:
-    """What the folder of a sentence encoder (`modules.json`) says of its sentence vectors; None of any other model.
+def sentence_head(
+    folder: str | Path | None, name: str, width: int, context: int | None
+) -> SentenceHead | None:
+    """What the folder of a sentence encoder (`modules.json`) says of its sentence vectors; None of
+    any other model.
 
     Raises BadInput where it declares what is not made here: `encode` would give another vector.
 
     >>> sentence_head("no/such/folder", "none", 8, None) is None
     True
     """
-    modules, steps, pooling = _declared(folder, "modules.json"), list[Callable[[Tensor], Tensor]](), tuple[str, ...]()
+    modules = _declared(folder, "modules.json")
+    steps = list[Callable[[Tensor], Tensor]]()
+    pooling = tuple[str, ...]()
     if folder is None or modules is None:
         return None
     try:
-        places = [(str(module["type"]).rpartition(".")[2], Path(folder) / str(module["path"])) for module in modules]
+        places = [
+            (str(module["type"]).rpartition(".")[2], Path(folder) / str(module["path"]))
+            for module in modules
+        ]
     except (TypeError, KeyError):
-        raise BadInput(f"The file '{folder}/modules.json' names no modules of sentence-transformers.") from None
+        raise BadInput(
+            f"The file '{folder}/modules.json' names no modules of sentence-transformers."
+        ) from None
     for kind, place in places:
         options = _declared(place, "config.json")
-        if kind in ("Pooling", "Dense") and (leads_out(Path(folder), place) or not isinstance(options, dict)):
-            raise BadInput(f"The folder '{place}', which modules.json names, has no config.json inside the model's folder.")
+        if kind in ("Pooling", "Dense") and (
+            leads_out(Path(folder), place) or not isinstance(options, dict)
+        ):
+            raise BadInput(
+                f"The folder '{place}', which modules.json names, has no config.json inside the "
+                "model's folder."
+            )
         if kind == "Pooling":
             pooling = _modes(options) or ("mean",)
             width *= len(pooling)
@@ -238,19 +320,31 @@ def sentence_head(folder: str | Path | None, name: str, width: int, context: int
     reading = _declared(folder, "sentence_bert_config.json") or {}
     if reading.get("do_lower_case"):
         raise _unmade(name, "writes its texts in small letters first")
-    if prompt := (_declared(folder, "config_sentence_transformers.json") or {}).get("default_prompt_name"):
+    if prompt := (_declared(folder, "config_sentence_transformers.json") or {}).get(
+        "default_prompt_name"
+    ):
         raise _unmade(name, f"puts the prompt '{prompt}' before its texts")
     lengths = [length for length in (reading.get("max_seq_length"), context) if length]
-    return SentenceHead(pooling, tuple(steps), width, min(lengths, default=None)) if pooling else None
+    return (
+        SentenceHead(pooling, tuple(steps), width, min(lengths, default=None)) if pooling else None
+    )
 
 
 def _dense(name: str, place: Path, options: Any) -> Callable[[Tensor], Tensor]:
-    activation = getattr(nn, str(options.get("activation_function") or "Tanh").rpartition(".")[2], None)
+    activation = getattr(
+        nn, str(options.get("activation_function") or "Tanh").rpartition(".")[2], None
+    )
     weights = place / "model.safetensors"
     if options.get("use_residual") or not isinstance(activation, type) or not weights.is_file():
-        raise _unmade(name, f"has a dense layer, {place.name}, of another kind than activation(linear) in safetensors")
+        raise _unmade(
+            name,
+            f"has a dense layer, {place.name}, of another kind than activation(linear) in "
+            "safetensors",
+        )
     held = load_file(weights)
-    weight, bias, act = held["linear.weight"], held.get("linear.bias"), activation()
+    weight = held["linear.weight"]
+    bias = held.get("linear.bias")
+    act = activation()
 
     def dense(pooled: Tensor) -> Tensor:
         moved = weight.to(pooled), None if bias is None else bias.to(pooled)
@@ -261,12 +355,15 @@ def _dense(name: str, place: Path, options: Any) -> Callable[[Tensor], Tensor]:
 
 def _unmade(name: str, what: str) -> BadInput:
     return BadInput(
-        f"The sentence encoder '{name}' {what}, which headscan does not do: to look at its tokens alone, copy its folder "
+        f"The sentence encoder '{name}' {what}, which headscan does not do: to look at its "
+        "tokens alone, copy its folder "
         "without modules.json."
     )
 
 
-def pooled(states: Float[Tensor, "B T d"], pooling: Pooling, mask: Int[Tensor, "B T"] | None = None) -> Float[Tensor, "B d"]:
+def pooled(
+    states: Float[Tensor, "B T d"], pooling: Pooling, mask: Int[Tensor, "B T"] | None = None
+) -> Float[Tensor, "B d"]:
     """One vector a row: the mean of its tokens' vectors, that of the first token, or of the last.
 
     `mask` is 1 where a token is, 0 behind the row's end; without it rows are full.

@@ -20,24 +20,28 @@ from headscan.text.prompts import Limits
 
 
 class Lens(Memo):
-    """A language model whose inner representations can be read by name, the same names in every family.
+    """A language model whose inner representations can be read by name, the same names in every
+    family.
 
     Site names, in the order of depth:
 
         embedding             what the first block is given: [B, T, d]
-        block.I.attention     what block I's attention adds to the residual stream (see `headscan.model.branches`)
-        block.I.mlp           what its feed-forward part adds
-        block.I.mixer         what a mixer that is not attention adds (Mamba, RWKV)
-        block.I               what block I returns; the last one is *before* the final norm
-        final_norm            the final norm's output, in models that have one: transformers' `hidden_states[-1]`
-        head                  the logits: [B, T, vocabulary]
+        block.I.attention     what block I's attention adds to the residual stream (see
+        `headscan.model.branches`) block.I.mlp           what its feed-forward part adds
+        block.I.mixer         what a mixer that is not attention adds (Mamba, RWKV) block.I
+        what block I returns; the last one is *before* the final norm final_norm            the
+        final norm's output, in models that have one: transformers' `hidden_states[-1]` head
+        the logits: [B, T, vocabulary]
 
-    In an encoder-decoder all but `head` begin with `encoder.` or `decoder.`. A model has the sites that a tiny probing
-    pass finds in it when the Lens is made, no others; every one is tried once before the Lens is handed out.
+    In an encoder-decoder all but `head` begin with `encoder.` or `decoder.`. A model has the sites
+    that a tiny probing pass finds in it when the Lens is made, no others; every one is tried once
+    before the Lens is handed out.
 
-    The model is one of transformers, on any device and in any precision. It is left as it is: no hook stays on it.
+    The model is one of transformers, on any device and in any precision. It is left as it is: no
+    hook stays on it.
 
-    Raises BadInput: the model has no weights, takes other input than tokens, or shows no chain of blocks.
+    Raises BadInput: the model has no weights, takes other input than tokens, or shows no chain of
+    blocks.
 
     Cost: two forward passes of 2 x 7 tokens when it is made.
 
@@ -59,38 +63,56 @@ class Lens(Memo):
         self.tokenizer = tokenizer
         self.name = name  # in tables and messages
         self.origin = Origin()
-        self.context_length = context_length(model)  # the longest input in tokens, None where the model sets no limit
+        self.context_length = context_length(
+            model
+        )  # the longest input in tokens, None where the model sets no limit
         self.stacks: tuple[Stack, ...]
         self._taps: dict[str, Tap]
         self.stacks, self._taps = find_sites(model, self.context_length)
         # What a reader of this model's numbers must know, as sentences.
         self.notes: list[str] = [note for stack in self.stacks for note in stack.notes]
-        self.sites: tuple[str, ...] = tuple(self._taps)  # in the order in which the model passes them
-        self.depth: int = sum(stack.depth for stack in self.stacks)  # blocks; of both stacks in an encoder-decoder
+        self.sites: tuple[str, ...] = tuple(
+            self._taps
+        )  # in the order in which the model passes them
+        self.depth: int = sum(
+            stack.depth for stack in self.stacks
+        )  # blocks; of both stacks in an encoder-decoder
 
     @classmethod
     def load(
-        cls, model: str | os.PathLike[str], *, tokenizer: TokenizerLike | None = None,
+        cls,
+        model: str | os.PathLike[str],
+        *,
+        tokenizer: TokenizerLike | None = None,
         dtype: Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"] = "auto",
-        device: str | Mapping[str, str | int] = "auto", trust_remote_code: bool = False, random_init: int | None = None,
-    ) -> "Lens":  # fmt: skip
+        device: str | Mapping[str, str | int] = "auto",
+        trust_remote_code: bool = False,
+        random_init: int | None = None,
+    ) -> "Lens":
         """Load a causal LM, masked LM, encoder or encoder-decoder, in evaluation mode.
 
-        `model` is the name of an embedded specimen, a local folder or a .gguf file, or a Hugging Face id (looked up in
-        that order), also as ID@REVISION. `random_init`: build the model from its configuration with fresh weights drawn
-        from this seed, without reading a weight file. The other options are the fields of `headscan.model.settings.Loading`.
+        `model` is the name of an embedded specimen, a local folder or a .gguf file, or a Hugging
+        Face id (looked up in that order), also as ID@REVISION. `random_init`: build the model from
+        its configuration with fresh weights drawn from this seed, without reading a weight file.
+        The other options are the fields of `headscan.model.settings.Loading`.
 
-        Raises BadInput: nothing there, no or damaged safetensors, only pickle weights, a configuration that describes no model
-        or one larger than memory, weights that do not fit it, an unknown or absent device, dtype or quantisation. All but what
-        only the weights show is checked before they are read.
+        Raises BadInput: nothing there, no or damaged safetensors, only pickle weights, a
+        configuration that describes no model or one larger than memory, weights that do not fit it,
+        an unknown or absent device, dtype or quantisation. All but what only the weights show is
+        checked before they are read.
 
-        Weights are read from safetensors, or unpacked from a .gguf file (which needs `headscan[gguf]`). Weights that
-        the configuration has but the file lacks are refused, except a pooler's, which feeds no site. Where those of the
-        head alone are missing, the model without its head is loaded, and a note says so; another names weights in the
-        file that the model does not use.
+        Weights are read from safetensors, or unpacked from a .gguf file (which needs
+        `headscan[gguf]`). Weights that the configuration has but the file lacks are refused, except
+        a pooler's, which feeds no site. Where those of the head alone are missing, the model
+        without its head is loaded, and a note says so; another names weights in the file that the
+        model does not use.
         """
         settings = Building(
-            tokenizer=tokenizer, dtype=dtype, device=device, trust_remote_code=trust_remote_code, random_init=random_init
+            tokenizer=tokenizer,
+            dtype=dtype,
+            device=device,
+            trust_remote_code=trust_remote_code,
+            random_init=random_init,
         )
         return cls.of(prepare(model, settings))
 
@@ -112,15 +134,19 @@ class Lens(Memo):
         return self.match(["embedding", "block.*", *norm])
 
     def match(self, glob: str | Iterable[str]) -> tuple[str, ...]:
-        """The sites that a glob matches, in the order of depth; see `headscan.model.sites.match_sites` for the rules. Raises
-        BadInput: a glob matches nothing; the message lists the sites there are."""
+        """The sites that a glob matches, in the order of depth; see
+        `headscan.model.sites.match_sites` for the rules. Raises BadInput: a glob matches nothing;
+        the message lists the sites there are.
+        """
         return match_sites(glob, self.sites, self.name)
 
     def width(self, site: str) -> int:
         return self.tap(site).width
 
     def tap(self, site: str) -> Tap:
-        """Where a site is read: the module and whether at its input or output. BadInput for a site there is none of."""
+        """Where a site is read: the module and whether at its input or output. BadInput for a site
+        there is none of.
+        """
         if site not in self._taps:
             self.match(site)
         return self._taps[site]
@@ -128,42 +154,54 @@ class Lens(Memo):
     # ---- running
 
     def run(
-        self, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
-        attention_mask: IdsLike | None = None, decoder_input_ids: IdsLike | None = None, sites: str | Iterable[str],
-        each: Callable[[str, Tensor], Any] | None = None, grad: bool = False,
-    ) -> dict[str, Float[Tensor, "B T width"]]:  # fmt: skip
+        self,
+        input_ids: IdsLike | None = None,
+        *,
+        inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        attention_mask: IdsLike | None = None,
+        decoder_input_ids: IdsLike | None = None,
+        sites: str | Iterable[str],
+        each: Callable[[str, Tensor], Any] | None = None,
+        grad: bool = False,
+    ) -> dict[str, Float[Tensor, "B T width"]]:
         """Run the model as far as the deepest of `sites` and give back what passed them.
 
-        Later layers are not computed. The model runs in evaluation mode (and is put back into its own mode), without
-        cache, with its own masks and positions. No hook is left behind.
+        Later layers are not computed. The model runs in evaluation mode (and is put back into its
+        own mode), without cache, with its own masks and positions. No hook is left behind.
 
         Args:
-            input_ids: token ids [B, T], as a tensor, an array or nested lists; or `inputs_embeds`, embeddings in their
-                place, as the embedding table would give them.
+            input_ids: token ids [B, T], as a tensor, an array or nested lists; or `inputs_embeds`,
+                embeddings in their place, as the embedding table would give them.
             attention_mask: 1 for tokens, 0 for padding; None if there is no padding.
-            decoder_input_ids: [B, T'] for an encoder-decoder; by default `input_ids` shifted right by one, as in
-                training with the input as the target.
+            decoder_input_ids: [B, T'] for an encoder-decoder; by default `input_ids` shifted right
+                by one, as in training with the input as the target.
             sites: names or globs, as for `match`.
-            each: called as `each(site, tensor)` the moment a site is passed; nothing is kept then, so memory stays
-                that of the forward pass. The tensor is the live one: copy it before keeping or changing it.
+            each: called as `each(site, tensor)` the moment a site is passed; nothing is kept then,
+                so memory stays that of the forward pass. The tensor is the live one: copy it before
+                keeping or changing it.
             grad: whether to record gradients (through `inputs_embeds`, for example).
 
         Returns:
             {site: tensor [B, T, width]} in the order of depth; empty if `each` is given.
 
-        Raises BadInput: ids outside the vocabulary, longer input than the context, a glob that matches nothing.
+        Raises BadInput: ids outside the vocabulary, longer input than the context, a glob that
+        matches nothing.
         """
         chosen = self.match(sites)
-        inputs = self.inputs.forward(input_ids, inputs_embeds, attention_mask, decoder_input_ids, chosen)
+        inputs = self.inputs.forward(
+            input_ids, inputs_embeds, attention_mask, decoder_input_ids, chosen
+        )
         tensors = record(self.model, [self._taps[site] for site in chosen], inputs, each, grad=grad)
         return {} if each else {site: tensors[site] for site in chosen}
 
     def watch(self, sites: str | Iterable[str], each: Callable[[str, Tensor], Any]) -> Recorder:
-        """A context in which `each(site, tensor)` is called in every forward pass of the model, whoever runs it.
+        """A context in which `each(site, tensor)` is called in every forward pass of the model,
+        whoever runs it.
 
-        For training loops, generation, evaluation: the model's mode, gradients and cache are those of the caller. The
-        tensor is the live one; copy it before keeping or changing it. Under activation checkpointing parts of a block
-        run once more in the backward pass, and sites there can be passed again: leave the context before `backward`.
+        For training loops, generation, evaluation: the model's mode, gradients and cache are those
+        of the caller. The tensor is the live one; copy it before keeping or changing it. Under
+        activation checkpointing parts of a block run once more in the backward pass, and sites
+        there can be passed again: leave the context before `backward`.
 
         >>> from transformers import GPT2Config, GPT2LMHeadModel
         >>> lens = Lens(GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)))
@@ -181,10 +219,14 @@ class Lens(Memo):
 
     @cached_property
     def sentence(self) -> SentenceHead | None:
-        """Of a sentence encoder, what makes a text's vector of the states at the last default site; None of other models."""
+        """Of a sentence encoder, what makes a text's vector of the states at the last default site;
+        None of other models.
+        """
         files = self.origin.files.get("config.json")
         folder = self.origin.source if files is None else files.parent
-        return sentence_head(folder, self.name, self.width(self.default_sites[-1]), self.context_length)
+        return sentence_head(
+            folder, self.name, self.width(self.default_sites[-1]), self.context_length
+        )
 
     @property
     def inputs(self) -> ModelInputs:
@@ -216,18 +258,24 @@ class Lens(Memo):
         return require_tokenizer(self.tokenizer, self.name)
 
     def random_init(self, seed: int, *, first_block: bool = False) -> "Lens":
-        """The same architecture with fresh random weights: the random-weight control of a trained model.
+        """The same architecture with fresh random weights: the random-weight control of a trained
+        model.
 
-        It has the same device and precision, and the family's own initialisation; the global random state is not touched.
-        With `first_block` only one block is built (but in families whose first weights depend on the depth).
+        It has the same device and precision, and the family's own initialisation; the global random
+        state is not touched. With `first_block` only one block is built (but in families whose
+        first weights depend on the depth).
         """
         return self.twin(seed, first_block=first_block)()
 
     def twin(self, seed: int, *, first_block: bool = False) -> "Callable[[], Lens]":
-        """A function that makes `random_init(seed)`. It holds none of this model's weights, so that the model and its
-        random-weight control need not be in memory at once."""
-        blank, tokenizer, source = Blank.of(self.model), self.tokenizer, self.origin.source
-        name, sentence = f"{self.name} (random weights, seed {seed})", self.sentence
+        """A function that makes `random_init(seed)`. It holds none of this model's weights, so that
+        the model and its random-weight control need not be in memory at once.
+        """
+        blank = Blank.of(self.model)
+        tokenizer = self.tokenizer
+        source = self.origin.source
+        name = f"{self.name} (random weights, seed {seed})"
+        sentence = self.sentence
         blank = blank.first_block() if first_block else blank
 
         def made() -> Lens:
@@ -239,29 +287,48 @@ class Lens(Memo):
         return made
 
     def provenance(self) -> ModelRecord:
-        """What this model is and where it came from, for the protocol of a result; `sha256` is empty for a model that
-        was built, not loaded. The first call reads the files once."""
+        """What this model is and where it came from, for the protocol of a result; `sha256` is
+        empty for a model that was built, not loaded. The first call reads the files once.
+        """
         model = self.model
-        counted = model.num_parameters() if hasattr(model, "num_parameters") else sum(p.numel() for p in model.parameters())
+        counted = (
+            model.num_parameters()
+            if hasattr(model, "num_parameters")
+            else sum(p.numel() for p in model.parameters())
+        )
         return ModelRecord(
-            name=self.name, source=self.origin.source, revision=self.origin.revision, model_class=type(model).__name__,
-            architecture=getattr(model.config, "model_type", None), parameters=int(counted),
+            name=self.name,
+            source=self.origin.source,
+            revision=self.origin.revision,
+            model_class=type(model).__name__,
+            architecture=getattr(model.config, "model_type", None),
+            parameters=int(counted),
             dtype=str(getattr(model, "dtype", self.input_embeddings.dtype)).removeprefix("torch."),
-            device=str(self.device), depth=self.depth, width=self.width(self.default_sites[0]),
-            vocabulary=self.vocabulary_size, context=self.context_length, quantize=self.origin.quantize,
-            random_init=self.origin.random_init, notes=list(self.notes),
+            device=str(self.device),
+            depth=self.depth,
+            width=self.width(self.default_sites[0]),
+            vocabulary=self.vocabulary_size,
+            context=self.context_length,
+            quantize=self.origin.quantize,
+            random_init=self.origin.random_init,
+            notes=list(self.notes),
             sha256=dict(self.once("sha256", self.origin.sha256)),
-        )  # fmt: skip
+        )
 
     def identity(self) -> Json:
-        """The hashes of the files that it was read from; of a model that was built, one of what it is made of. Asked once."""
+        """The hashes of the files that it was read from; of a model that was built, one of what it
+        is made of. Asked once.
+        """
         return self.once("identity", lambda: model_identity(self.model, self.provenance().sha256))
 
     def identify(self, run: Run) -> None:
         """Say that a run rests on this model: on its files, on its device and its precision."""
         record = self.provenance()
         run.identify(f"the model {self.name}", self.identity())
-        run.identify(f"the device and precision of {self.name}", f"{record.device}, {record.quantize or record.dtype}")
+        run.identify(
+            f"the device and precision of {self.name}",
+            f"{record.device}, {record.quantize or record.dtype}",
+        )
 
     def __repr__(self) -> str:
         return (
@@ -273,14 +340,17 @@ class Lens(Memo):
 # ---- What verbs take as models
 
 ModelLike = str | os.PathLike[str] | Lens | nn.Module
-"""A specimen's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of transformers or of sentence-transformers."""
+"""A specimen's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of transformers or
+of sentence-transformers.
+"""
 ModelsLike = ModelLike | Sequence[ModelLike]
 
 
 def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:
     """The models as Lenses, each loaded when its turn comes; a live model is left as it is.
 
-    Raises BadInput: none was given, or one of them cannot be loaded. That is said at once, before any weights are read.
+    Raises BadInput: none was given, or one of them cannot be loaded. That is said at once, before
+    any weights are read.
 
     >>> from transformers import GPT2Config, GPT2Model
     >>> live = GPT2Model(GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2))
@@ -306,11 +376,15 @@ def prepare_model(given: ModelLike, settings: Loading) -> Preparation | Lens:
     if isinstance(given, Lens):
         return given
     if not isinstance(given, nn.Module):
-        raise BadInput(f"A model is a name, a folder, a Lens or a live model, not a {type(given).__name__}.")
-    network, tokenizer = given, load_tokenizer(settings.tokenizer)
+        raise BadInput(
+            f"A model is a name, a folder, a Lens or a live model, not a {type(given).__name__}."
+        )
+    network = given
+    tokenizer = load_tokenizer(settings.tokenizer)
     # A SentenceTransformer wraps a model of transformers and keeps its tokenizer.
     inner = getattr(next(given.children(), None), "auto_model", None)
     if isinstance(inner, nn.Module):
-        network, tokenizer = inner, tokenizer or getattr(given, "tokenizer", None)
+        network = inner
+        tokenizer = tokenizer or getattr(given, "tokenizer", None)
     name = getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
     return Lens(network, tokenizer, name=str(name))

@@ -1,4 +1,6 @@
-"""The sites of a model, found by what one tiny forward pass does, and the hooks that read them and leave nothing behind."""
+"""The sites of a model, found by what one tiny forward pass does, and the hooks that read them and
+leave nothing behind.
+"""
 
 import itertools
 from collections import Counter, defaultdict
@@ -17,7 +19,11 @@ from headscan.model.sites import Call, Tap, Trace, first_tensor, input_tensor, t
 from headscan.run import BadInput
 
 DEPTHS = ("num_hidden_layers", "num_layers", "n_layer", "n_layers")
-DEPTHS_OF = {"encoder.": ("encoder_layers",), "decoder.": ("decoder_layers", "num_decoder_layers"), "": ()}
+DEPTHS_OF = {
+    "encoder.": ("encoder_layers",),
+    "decoder.": ("decoder_layers", "num_decoder_layers"),
+    "": (),
+}
 
 
 @dataclass(eq=False, repr=False)
@@ -26,12 +32,16 @@ class Stack:
 
     prefix: str  # "" or, in encoder-decoders, "encoder." and "decoder."
     module: nn.Module  # the module whose forward pass runs the blocks
-    blocks: tuple[nn.Module, ...]  # in the order in which they run (the same one several times where weights are shared)
+    blocks: tuple[
+        nn.Module, ...
+    ]  # in the order in which they run (the same one several times where weights are shared)
     taps: dict[str, Tap]  # by site, in the order of depth
-    plain: tuple[bool, ...]  # for each block, whether its output is its input plus its branches, nothing else
+    plain: tuple[
+        bool, ...
+    ]  # for each block, whether its output is its input plus its branches, nothing else
     notes: list[str]  # what a reader of its numbers must know
-    # For each block, what becomes of its input, in order: the site of a branch that is added, or the norm that acts on the
-    # sum. None where that is not known.
+    # For each block, what becomes of its input, in order: the site of a branch that is added, or
+    # the norm that acts on the sum. None where that is not known.
     steps: tuple[tuple[str | nn.Module, ...] | None, ...]
 
     @property
@@ -39,7 +49,10 @@ class Stack:
         return len(self.blocks)
 
     def __repr__(self) -> str:
-        return f"Stack({self.prefix!r}: {self.depth} blocks of {type(self.blocks[0]).__name__}, {len(self.taps)} sites)"
+        return (
+            f"Stack({self.prefix!r}: {self.depth} blocks of {type(self.blocks[0]).__name__}, "
+            f"{len(self.taps)} sites)"
+        )
 
 
 def stack_modules(model: Any) -> dict[str, nn.Module]:
@@ -56,10 +69,13 @@ def stack_modules(model: Any) -> dict[str, nn.Module]:
 
 
 def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -> Stack:
-    """One tower with its sites, read from the trace; BadInput where no chain of blocks is to be seen."""
+    """One tower with its sites, read from the trace; BadInput where no chain of blocks is to be
+    seen.
+    """
     if not (runs := _block_calls(module, prefix, trace)):
         raise BadInput(
-            f"{type(model).__name__} has no list of blocks that run one after another, each on the output of the one "
+            f"{type(model).__name__} has no list of blocks that run one after another, each on "
+            "the output of the one "
             "before, so headscan cannot name its sites."
         )
     taps: dict[str, Tap] = {}
@@ -68,12 +84,25 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
     notes: list[str] = []
     norm = _final_norm(module, runs, trace)
 
-    def put(name: str, call: Call, where: Literal["input", "output"], values: Tensor, block: nn.Module | None = None) -> None:
+    def put(
+        name: str,
+        call: Call,
+        where: Literal["input", "output"],
+        values: Tensor,
+        block: nn.Module | None = None,
+    ) -> None:
         same = [other for other in trace.calls if other.module is call.module]
         taps[prefix + name] = Tap(
-            site=prefix + name, module=call.module, path=call.path, where=where, width=values.shape[-1], clock=module,
-            call=same.index(call), calls=len(same), shape_from=block if call.flat and where == "output" else None,
-        )  # fmt: skip
+            site=prefix + name,
+            module=call.module,
+            path=call.path,
+            where=where,
+            width=values.shape[-1],
+            clock=module,
+            call=same.index(call),
+            calls=len(same),
+            shape_from=block if call.flat and where == "output" else None,
+        )
 
     put("embedding", runs[0], "input", runs[0].inputs[0])
     for index, run in enumerate(runs):
@@ -88,26 +117,37 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
             put(f"block.{index}.{name}", branch.call, "output", branch.call.output, run.module)
             names[branch.call] = f"{prefix}block.{index}.{name}"
         steps.append(
-            None if made is None
-            else tuple(names[step.call] if isinstance(step, Branch) else step.module for step in made)
-        )  # fmt: skip
+            None
+            if made is None
+            else tuple(
+                names[step.call] if isinstance(step, Branch) else step.module for step in made
+            )
+        )
         after = runs[index + 1] if index + 1 < len(runs) else norm
         assert run.output is not None
         if after is None or torch.equal(after.inputs[0].to(run.output.device), run.output):
             put(f"block.{index}", run, "output", run.output)
         else:
-            # RWKV halves the stream between some blocks; its own hidden states are those that the next block gets.
+            # RWKV halves the stream between some blocks; its own hidden states are those that the
+            # next block gets.
             put(f"block.{index}", after, "input", after.inputs[0])
             factor = _factor(run.output, after.inputs[0])
             notes.append(
-                f"The stream is {f'multiplied by {factor:g}' if factor else 'changed'} after {prefix}block.{index}; the site "
-                "is what the next part of the model gets, which is also the model's own hidden state."
+                f"The stream is {f'multiplied by {factor:g}' if factor else 'changed'} after "
+                f"{prefix}block.{index}; the site "
+                "is what the next part of the model gets, which is also the model's own hidden "
+                "state."
             )
     if norm is not None and norm.output is not None:
         put("final_norm", norm, "output", norm.output)
     if (own := len({id(run.module) for run in runs})) < len(runs):
-        notes.append(f"{len(runs)} blocks share the weights of {own}: a site of one block is a pass through the same module.")
-    return Stack(prefix, module, tuple(run.module for run in runs), taps, tuple(plain), notes, tuple(steps))
+        notes.append(
+            f"{len(runs)} blocks share the weights of {own}: a site of one block is a pass "
+            "through the same module."
+        )
+    return Stack(
+        prefix, module, tuple(run.module for run in runs), taps, tuple(plain), notes, tuple(steps)
+    )
 
 
 def find_head(model: nn.Module, trace: Trace) -> Tap | None:
@@ -119,9 +159,15 @@ def find_head(model: nn.Module, trace: Trace) -> Tap | None:
 
 
 def _block_calls(stack: nn.Module, prefix: str, trace: Trace) -> list[Call]:
-    """The calls of the blocks, in order: of all module lists that form a chain, the one of the config's depth."""
+    """The calls of the blocks, in order: of all module lists that form a chain, the one of the
+    config's depth.
+    """
     config = getattr(stack, "config", None)
-    depths = {value for name in DEPTHS_OF[prefix] + DEPTHS if isinstance(value := getattr(config, name, None), int)}
+    depths = {
+        value
+        for name in DEPTHS_OF[prefix] + DEPTHS
+        if isinstance(value := getattr(config, name, None), int)
+    }
     chains: list[list[Call]] = []
     for part in stack.modules():
         if isinstance(part, nn.ModuleList):
@@ -137,17 +183,29 @@ def _is_chain(runs: list[Call]) -> bool:
         return False
     if any(run.output.shape != run.inputs[0].shape for run in runs if run.output is not None):
         return False
-    return all(first.end < second.begin and _factor(first.output, second.inputs[0]) for first, second in itertools.pairwise(runs))
+    return all(
+        first.end < second.begin and _factor(first.output, second.inputs[0])
+        for first, second in itertools.pairwise(runs)
+    )
 
 
 def _final_norm(stack: nn.Module, runs: list[Call], trace: Trace) -> Call | None:
     """The first norm after the last block that is given that block's output, inside the stack."""
     inside = {id(module) for module in stack.modules()}
     for call in trace.calls:
-        if call.begin < runs[-1].end or id(call.module) not in inside or not call.inputs or call.output is None:
+        if (
+            call.begin < runs[-1].end
+            or id(call.module) not in inside
+            or not call.inputs
+            or call.output is None
+        ):
             continue
         is_norm = "norm" in call.name or call.path.rpartition(".")[2].startswith("ln")
-        if is_norm and call.output.shape == call.inputs[0].shape and _factor(runs[-1].output, call.inputs[0]):
+        if (
+            is_norm
+            and call.output.shape == call.inputs[0].shape
+            and _factor(runs[-1].output, call.inputs[0])
+        ):
             return call
     return None
 
@@ -156,30 +214,40 @@ def _factor(before: Tensor | None, after: Tensor) -> float | None:
     """c if after = c * before, else None."""
     if before is None or before.shape != after.shape:
         return None
-    a, b = before.to("cpu", torch.float64), after.to("cpu", torch.float64)
+    a = before.to("cpu", torch.float64)
+    b = after.to("cpu", torch.float64)
     energy = float((a * a).sum())
     if energy == 0 or not bool(torch.isfinite(a).all()):
         return None
     factor = float((a * b).sum()) / energy
     loose = 4 * max(torch.finfo(before.dtype).eps, torch.finfo(after.dtype).eps)
-    return factor if factor and bool((b - factor * a).abs().max() <= loose * abs(factor) * a.abs().max()) else None
+    return (
+        factor
+        if factor and bool((b - factor * a).abs().max() <= loose * abs(factor) * a.abs().max())
+        else None
+    )
 
 
 # ---- Hooks that read sites while the model runs, and that leave nothing behind.
 
 
 class Stop(BaseException):
-    """Raised in a hook when the deepest site has been read; no `except Exception` inside a model may swallow it."""
+    """Raised in a hook when the deepest site has been read; no `except Exception` inside a model
+    may swallow it.
+    """
 
 
 class Recorder:
     """A context in which `each(site, tensor)` is called whenever the model passes one of the taps.
 
-    The tensor is the live one, with its gradient where gradients are on: copy it before keeping or changing it.
-    With `stop`, a forward pass is cut off by raising `Stop` once every tap has been passed.
+    The tensor is the live one, with its gradient where gradients are on: copy it before keeping or
+    changing it. With `stop`, a forward pass is cut off by raising `Stop` once every tap has been
+    passed.
     """
 
-    def __init__(self, taps: Sequence[Tap], each: Callable[[str, Tensor], Any], *, stop: bool = False) -> None:
+    def __init__(
+        self, taps: Sequence[Tap], each: Callable[[str, Tensor], Any], *, stop: bool = False
+    ) -> None:
         self.taps = tuple(taps)
         self.each = each
         self.stop = stop
@@ -197,27 +265,37 @@ class Recorder:
         for tap in self.taps:
             by_module[tap.module].append(tap)
         with self._hooks:  # are removed where one of them cannot be set
-            # Clocks come first: on a module that is both a clock and a tap, the count must be reset before it is read.
+            # Clocks come first: on a module that is both a clock and a tap, the count must be reset
+            # before it is read.
             self._wind_clocks()
             for module, taps in by_module.items():
                 self._hook(module, taps)
             self._hooks = self._hooks.pop_all()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         self._hooks.close()
         self._counts.clear()
         self._shape.clear()
 
     def _wind_clocks(self) -> None:
-        """Count the calls of shared modules and note the batch's shape afresh in every pass of the stack."""
+        """Count the calls of shared modules and note the batch's shape afresh in every pass of the
+        stack.
+        """
         counted: dict[nn.Module, list[nn.Module]] = defaultdict(list)
         for tap in self.taps:
             if tap.calls > 1:
                 counted[tap.clock].append(tap.module)
         for clock, modules in counted.items():
 
-            def reset(_: nn.Module, __: tuple[Any, ...], modules: list[nn.Module] = modules) -> None:
+            def reset(
+                _: nn.Module, __: tuple[Any, ...], modules: list[nn.Module] = modules
+            ) -> None:
                 for module in modules:
                     self._counts[module] = 0
 
@@ -235,7 +313,8 @@ class Recorder:
         inputs = {tap.call: tap for tap in taps if tap.where == "input"}
         outputs = {tap.call: tap for tap in taps if tap.where == "output"}
         counted = taps[0].calls > 1
-        # The count of a shared module goes up when a call ends, so that its input and output hooks agree on it.
+        # The count of a shared module goes up when a call ends, so that its input and output hooks
+        # agree on it.
         if inputs:
 
             def before(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -266,24 +345,38 @@ class Recorder:
 
 
 def record(
-    model: nn.Module, taps: Sequence[Tap], inputs: dict[str, Any], each: Callable[[str, Tensor], Any] | None = None, *,
+    model: nn.Module,
+    taps: Sequence[Tap],
+    inputs: dict[str, Any],
+    each: Callable[[str, Tensor], Any] | None = None,
+    *,
     grad: bool = False,
-) -> dict[str, Tensor]:  # fmt: skip
-    """Run the model in evaluation mode as far as the deepest tap; the tensors by site, or none where `each` takes them."""
+) -> dict[str, Tensor]:
+    """Run the model in evaluation mode as far as the deepest tap; the tensors by site, or none
+    where `each` takes them.
+    """
     tensors: dict[str, Tensor] = {}
     overwritten = {tap.site for tap in taps if tap.overwritten}
 
     def keep(site: str, tensor: Tensor) -> None:
         tensors[site] = tensor.clone() if site in overwritten else tensor
 
-    with suppress(Stop), torch.set_grad_enabled(grad), evaluating(model), Recorder(taps, each or keep, stop=True):
+    with (
+        suppress(Stop),
+        torch.set_grad_enabled(grad),
+        evaluating(model),
+        Recorder(taps, each or keep, stop=True),
+    ):
         model(**inputs)
     return tensors
 
 
-def _verified(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int], taps: list[Tap]) -> dict[str, Tap]:
-    """The taps by name, in the order in which one pass reads them; RuntimeError where one is not read once, as promised. Taps
-    whose tensor the model changes afterwards are marked `overwritten`."""
+def _verified(
+    model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int], taps: list[Tap]
+) -> dict[str, Tap]:
+    """The taps by name, in the order in which one pass reads them; RuntimeError where one is not
+    read once, as promised. Taps whose tensor the model changes afterwards are marked `overwritten`.
+    """
     live: dict[str, Tensor] = {}
     copies: dict[str, Tensor] = {}
 
@@ -300,9 +393,14 @@ def _verified(model: nn.Module, inputs: dict[str, Any], shape: tuple[int, int], 
         if site not in live:
             raise RuntimeError(f"The site {site} ({tap.place}) did not fire in a forward pass.")
         if tuple(live[site].shape) != (*shape, tap.width):
-            raise RuntimeError(f"The site {site} has shape {tuple(live[site].shape)}, not {(*shape, tap.width)}.")
+            raise RuntimeError(
+                f"The site {site} has shape {tuple(live[site].shape)}, not {(*shape, tap.width)}."
+            )
     return {
-        site: replace(by_name[site], overwritten=not torch.equal(live[site].nan_to_num(), copies[site].nan_to_num()))
+        site: replace(
+            by_name[site],
+            overwritten=not torch.equal(live[site].nan_to_num(), copies[site].nan_to_num()),
+        )
         for site in live
     }
 
@@ -321,9 +419,11 @@ def evaluating(model: nn.Module) -> Iterator[None]:
 
 
 def find_sites(model: Any, context: int | None) -> tuple[tuple[Stack, ...], dict[str, Tap]]:
-    """The towers of a model and the taps of all its sites, in the order in which the model passes them.
+    """The towers of a model and the taps of all its sites, in the order in which the model passes
+    them.
 
-    One traced pass finds the sites; another checks that each is read once, with the shape it promises.
+    One traced pass finds the sites; another checks that each is read once, with the shape it
+    promises.
 
     Raises BadInput: it cannot be run on token ids alone, or shows no chain of blocks.
     """
@@ -331,12 +431,23 @@ def find_sites(model: Any, context: int | None) -> tuple[tuple[Stack, ...], dict
     with evaluating(model):
         try:
             trace = trace_calls(model, inputs, shape)
-        except (TypeError, ValueError, RuntimeError, LookupError, AttributeError, AssertionError) as error:
+        except (
+            TypeError,
+            ValueError,
+            RuntimeError,
+            LookupError,
+            AttributeError,
+            AssertionError,
+        ) as error:
             text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise BadInput(
-                f"A trial run of {type(model).__name__} on nothing but token ids failed ({text}), so headscan cannot read it."
+                f"A trial run of {type(model).__name__} on nothing but token ids failed "
+                f"({text}), so headscan cannot read it."
             ) from error
-        stacks = tuple(find_stack(model, prefix, module, trace) for prefix, module in stack_modules(model).items())
+        stacks = tuple(
+            find_stack(model, prefix, module, trace)
+            for prefix, module in stack_modules(model).items()
+        )
         head = find_head(model, trace)
         taps = [tap for stack in stacks for tap in stack.taps.values()] + ([head] if head else [])
         inputs, shape = probe_inputs(model, context, seed=1)

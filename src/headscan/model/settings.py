@@ -26,31 +26,52 @@ class TokenizerObject(Protocol):
 
 
 TokenizerLike = str | os.PathLike[str] | TokenizerObject
-"""A folder, a .gguf file, a Hugging Face id, the name of a specimen, "bytes" for UTF-8 bytes, or a tokenizer itself."""
+"""A folder, a .gguf file, a Hugging Face id, the name of a specimen, "bytes" for UTF-8 bytes, or a
+tokenizer itself.
+"""
 
 
 # ---- The options of verbs that load a model; `Loading` has them all.
 
 TokenizerName = Annotated[
-    TokenizerLike | None, Option("Id or folder of a tokenizer that is not the model's own, or 'bytes'.", metavar="ID")
+    TokenizerLike | None,
+    Option("Id or folder of a tokenizer that is not the model's own, or 'bytes'.", metavar="ID"),
 ]
-Dtype = Annotated[Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"], Option(
-    "Weights and activations; auto is as the weights were saved (float32 for a .gguf file of few bits); 8bit and 4bit "
-    "round the weights (need headscan[quantize])."
-)]  # fmt: skip
-Device = Annotated[str | Mapping[str, str | int], Option(
-    "auto, cpu, cuda, cuda:N, mps, or balanced, which spreads the model over all devices; in Python also a device_map "
-    "of transformers.", identity=False
-)]  # fmt: skip
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"],
+    Option(
+        "Weights and activations; auto is as the weights were saved (float32 for a .gguf file of "
+        "few bits); 8bit and 4bit "
+        "round the weights (need headscan[quantize])."
+    ),
+]
+Device = Annotated[
+    str | Mapping[str, str | int],
+    Option(
+        "auto, cpu, cuda, cuda:N, mps, or balanced, which spreads the model over all devices; in "
+        "Python also a device_map "
+        "of transformers.",
+        identity=False,
+    ),
+]
 TRUST = "HEADSCAN_TRUST_REMOTE_CODE"
 """The environment variable that allows code which comes with a model to run, where it is 1."""
 Sites = Annotated[
-    str | None, Option("Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, final norm.")
+    str | None,
+    Option(
+        "Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, "
+        "final norm."
+    ),
 ]
-Revisions = Annotated[str | Sequence[str] | None, Option(
-    "Checkpoints of the one SOURCE, comma-separated, a model each: revisions of a Hugging Face id, in their order, or globs of "
-    "folders in a folder, such as 'checkpoint-*', in the order of their steps.", metavar="A,B,...",
-)]  # fmt: skip
+Revisions = Annotated[
+    str | Sequence[str] | None,
+    Option(
+        "Checkpoints of the one SOURCE, comma-separated, a model each: revisions of a Hugging "
+        "Face id, in their order, or globs of "
+        "folders in a folder, such as 'checkpoint-*', in the order of their steps.",
+        metavar="A,B,...",
+    ),
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +101,9 @@ class Loading(Settings):
     @property
     def device_map(self) -> str | Mapping[str, str | int] | None:
         """What transformers is told where the model is spread over several devices."""
-        return self.device if self.device == "balanced" or not isinstance(self.device, str) else None
+        return (
+            self.device if self.device == "balanced" or not isinstance(self.device, str) else None
+        )
 
     @property
     def place(self) -> str:
@@ -108,8 +131,13 @@ class Loading(Settings):
 class Building(Loading):
     """What `Lens.load` takes: loading, or building with fresh weights."""
 
-    random_init: Annotated[int | None, Option("Seed of fresh random weights; no weight file is read.", low=0, python=True)] = None
-    trust_remote_code: Annotated[bool, Option("Run code that comes with the model.", python=True)] = False
+    random_init: Annotated[
+        int | None,
+        Option("Seed of fresh random weights; no weight file is read.", low=0, python=True),
+    ] = None
+    trust_remote_code: Annotated[
+        bool, Option("Run code that comes with the model.", python=True)
+    ] = False
 
     @property
     def trusted(self) -> bool:
@@ -117,7 +145,10 @@ class Building(Loading):
 
     def check(self) -> None:
         if self.quantize is not None and self.random_init is not None:
-            raise BadInput("Fresh random weights cannot be quantised: give either random_init or a dtype of 8bit or 4bit.")
+            raise BadInput(
+                "Fresh random weights cannot be quantised: give either random_init or a dtype of "
+                "8bit or 4bit."
+            )
         super().check()
 
 
@@ -125,18 +156,27 @@ class Building(Loading):
 
 
 def model_identity(model: nn.Module | None, files: Mapping[str, str]) -> Json:
-    """The hashes of the files that a model was read from; without files, one of its configuration and of each of its tensors."""
+    """The hashes of the files that a model was read from; without files, one of its configuration
+    and of each of its tensors.
+    """
     if files:
         return dict(files)
     tensors = () if model is None else model.state_dict().items()
     named = [(name, tensor) for name, tensor in tensors if isinstance(tensor, torch.Tensor)]
-    held = ((name, one, one.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data) for name, one in named)
-    rows = [(name, str(one.dtype), list(one.shape), hashlib.sha256(data).hexdigest()) for name, one, data in held]
+    held = (
+        (name, one, one.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        for name, one in named
+    )
+    rows = [
+        (name, str(one.dtype), list(one.shape), hashlib.sha256(data).hexdigest())
+        for name, one, data in held
+    ]
     return _hash([str(getattr(model, "config", "")), *rows])
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
-    """A hash of a tokenizer's rules where it has a `backend_tokenizer`, else of its class and vocabulary.
+    """A hash of a tokenizer's rules where it has a `backend_tokenizer`, else of its class and
+    vocabulary.
 
     >>> from headscan.model import ByteTokenizer
     >>> tokenizer_identity(ByteTokenizer()) == tokenizer_identity(ByteTokenizer())
@@ -150,8 +190,12 @@ def tokenizer_identity(tokenizer: Any) -> str:
 
 
 def special_tokens(tokenizer: Any) -> Json:
-    """The ids of the tokens that join and pad documents, which two tokenizers of the same rules need not share."""
-    return {name: getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "bos", "pad", "unk")}
+    """The ids of the tokens that join and pad documents, which two tokenizers of the same rules
+    need not share.
+    """
+    return {
+        name: getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "bos", "pad", "unk")
+    }
 
 
 def _hash(value: object) -> str:
@@ -160,23 +204,32 @@ def _hash(value: object) -> str:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where the weights of a Lens came from; all fields are empty for a model that was built, not loaded."""
+    """Where the weights of a Lens came from; all fields are empty for a model that was built, not
+    loaded.
+    """
 
     source: str | None = None  # what the user named
     revision: str | None = None  # the resolved commit where known, else the revision asked for
-    files: Mapping[str, Path] = field(default_factory=dict)  # those that it was read from, by their names in its folder
+    files: Mapping[str, Path] = field(
+        default_factory=dict
+    )  # those that it was read from, by their names in its folder
     quantize: str | None = None
     random_init: int | None = None
 
     def sha256(self) -> dict[str, str]:
         """{file name: hex digest} of the files. Reads files that changed since the last call whole."""
         stats = {name: (path, path.stat()) for name, path in self.files.items()}
-        return {name: _sha256(path, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns) for name, (path, at) in stats.items()}
+        return {
+            name: _sha256(path, at.st_ino, at.st_size, at.st_mtime_ns, at.st_ctime_ns)
+            for name, (path, at) in stats.items()
+        }
 
 
 @cache
 def _sha256(path: Path, *_: int) -> str:
-    """Kept within a process by inode, size and the times of the last change; the last, ctime, no program can set back."""
+    """Kept within a process by inode, size and the times of the last change; the last, ctime, no
+    program can set back.
+    """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -187,8 +240,12 @@ def _sha256(path: Path, *_: int) -> str:
 def check_device(name: str) -> None:
     """Raise BadInput for a device that is unknown or absent from this machine."""
     kind, _, number = name.partition(":")
-    if kind not in ("auto", "cpu", "cuda", "mps") or (number and (kind != "cuda" or not number.isdigit())):
-        raise BadInput(f"There is no device '{name}'; choose auto, cpu, cuda, cuda:N, mps or balanced.")
+    if kind not in ("auto", "cpu", "cuda", "mps") or (
+        number and (kind != "cuda" or not number.isdigit())
+    ):
+        raise BadInput(
+            f"There is no device '{name}'; choose auto, cpu, cuda, cuda:N, mps or balanced."
+        )
     asked = f"The device '{name}' was asked for, but "
     if kind == "cuda" and not torch.cuda.is_available():
         raise BadInput(f"{asked}PyTorch finds no CUDA device on this machine.")
@@ -209,15 +266,22 @@ def choose_device(name: str) -> torch.device:
 
 def memory_of(device: torch.device) -> int:
     """The memory of a device in bytes; of the CPU, what this process may use of it."""
-    return int(torch.cuda.get_device_properties(device).total_memory) if device.type == "cuda" else memory()[0]
+    return (
+        int(torch.cuda.get_device_properties(device).total_memory)
+        if device.type == "cuda"
+        else memory()[0]
+    )
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Inside, transformers logs errors only and draws no progress bars; its settings are restored afterwards."""
+    """Inside, transformers logs errors only and draws no progress bars; its settings are restored
+    afterwards.
+    """
     from transformers.utils import logging
 
-    level, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    level = logging.get_verbosity()
+    bars = logging.is_progress_bar_enabled()
     try:  # the bar of the .gguf reader heeds none of transformers' settings
         gguf: Any = import_module("transformers.modeling_gguf_pytorch_utils")
     except ImportError:

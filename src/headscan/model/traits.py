@@ -1,4 +1,6 @@
-"""What a model is, found by trying it: each question asked once a model, with one criterion for everybody."""
+"""What a model is, found by trying it: each question asked once a model, with one criterion for
+everybody.
+"""
 
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
@@ -37,7 +39,9 @@ class Memo:
 
 
 class OutputLayer(NamedTuple):
-    """The last layer of a model with logits: the module, its weight [V, e] and its bias [V] or None, both live."""
+    """The last layer of a model with logits: the module, its weight [V, e] and its bias [V] or
+    None, both live.
+    """
 
     module: nn.Module
     weight: Float[Tensor, "V e"]
@@ -45,15 +49,20 @@ class OutputLayer(NamedTuple):
 
 
 def embedding_table(model: Any) -> Float[Tensor, "V e"]:
-    """The weight of the model's input embeddings; BadInput if it takes no tokens, or was built without weights."""
+    """The weight of the model's input embeddings; BadInput if it takes no tokens, or was built
+    without weights.
+    """
     try:
         table: Tensor = model.get_input_embeddings().weight
     except (AttributeError, NotImplementedError) as error:
         raise BadInput(
-            f"{type(model).__name__} has no table of token embeddings, so it is no language model that headscan can read."
+            f"{type(model).__name__} has no table of token embeddings, so it is no language "
+            "model that headscan can read."
         ) from error
     if table.is_meta:
-        raise BadInput(f"{type(model).__name__} was built without weights (it is on the 'meta' device).")
+        raise BadInput(
+            f"{type(model).__name__} was built without weights (it is on the 'meta' device)."
+        )
     return table
 
 
@@ -98,7 +107,8 @@ class Readable(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Traits:
-    """What one model is: `Lens.traits`. Each trait is found by a forward pass of a few tokens when first asked for.
+    """What one model is: `Lens.traits`. Each trait is found by a forward pass of a few tokens when
+    first asked for.
 
     >>> from headscan.model import Lens
     >>> from transformers import GPT2Config, GPT2LMHeadModel
@@ -129,7 +139,9 @@ class Traits:
 
     @cached_property
     def causal(self) -> bool:
-        """Whether no output depends on a later token: tried at the deepest site, not read from a configuration."""
+        """Whether no output depends on a later token: tried at the deepest site, not read from a
+        configuration.
+        """
         if self.encoder_decoder:
             return False
         ids = random_ids(self.lens, 3)
@@ -140,8 +152,10 @@ class Traits:
 
     @cached_property
     def linear_head(self) -> LinearHead | None:
-        """The head, if the logits are a linear map of the states at the last site of the stack; else None. BERT's head
-        transforms the states first, some models scale or cap their logits: those have none."""
+        """The head, if the logits are a linear map of the states at the last site of the stack;
+        else None. BERT's head transforms the states first, some models scale or cap their logits:
+        those have none.
+        """
         head = output_layer(self.lens.model)
         site = self.lens.default_sites[-1]
         if head is None or "head" not in self.lens.sites or not head.weight.is_floating_point():
@@ -149,10 +163,17 @@ class Traits:
         states = self.lens.run(random_ids(self.lens, 1), sites=[site, "head"])
         if head.weight.shape[1] != states[site].shape[-1]:
             return None
-        linear = LinearHead(site, head.weight.detach(), None if head.bias is None else head.bias.detach())
-        own, made = states["head"].float(), linear.logits(states[site]).float()
+        linear = LinearHead(
+            site, head.weight.detach(), None if head.bias is None else head.bias.detach()
+        )
+        own = states["head"].float()
+        made = linear.logits(states[site]).float()
         bound = SAME.get(head.weight.dtype, 1e-2)
-        return linear if own.shape == made.shape and (own - made).abs().max() <= bound * own.abs().max() else None
+        return (
+            linear
+            if own.shape == made.shape and (own - made).abs().max() <= bound * own.abs().max()
+            else None
+        )
 
     @property
     def quantised(self) -> bool:
@@ -165,21 +186,31 @@ class Traits:
             kind = "causal model without a head" if self.causal else "pooled encoder"
         else:
             kind = f"{'causal' if self.causal else 'masked'} language model"
-        head = f" with a linear head at {self.linear_head.site}" if self.linear_head is not None else ""
+        head = (
+            f" with a linear head at {self.linear_head.site}"
+            if self.linear_head is not None
+            else ""
+        )
         return f"Traits({kind}{head})"
 
 
 def random_ids(lens: Readable, rows: int, length: int = LENGTH) -> Int[Tensor, "rows T"]:
     """Random token ids of the vocabulary, the same in every call, at most as long as the context."""
     generator = torch.Generator().manual_seed(0)
-    return torch.randint(0, lens.vocabulary_size, (rows, min(length, lens.context_length or length)), generator=generator)
+    return torch.randint(
+        0,
+        lens.vocabulary_size,
+        (rows, min(length, lens.context_length or length)),
+        generator=generator,
+    )
 
 
 def blind_to_the_last(states: Float[Tensor, "3 T w"]) -> bool:
     """Whether outputs before the last position do not depend on the last token.
 
-    The states are of two equal rows and of one that differs from them in its last token, run as one batch. The third
-    may differ from the first by 1e-6 of its norm, or by four times the rounding difference of the two equal rows.
+    The states are of two equal rows and of one that differs from them in its last token, run as one
+    batch. The third may differ from the first by 1e-6 of its norm, or by four times the rounding
+    difference of the two equal rows.
 
     >>> states = torch.zeros(3, 2, 1)
     >>> states[2, 1] = 1

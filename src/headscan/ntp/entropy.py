@@ -25,14 +25,16 @@ def cross_entropy(logits: npt.NDArray[np.floating[Any]], labels: SoftLabels) -> 
     logits = np.asarray(logits, dtype=np.float64)
     supports = labels.supports
     weight = labels.counts / labels.total
-    return float(labels.prior @ logsumexp(logits, axis=1) - weight @ logits[supports.rows, supports.indices])
+    return float(
+        labels.prior @ logsumexp(logits, axis=1) - weight @ logits[supports.rows, supports.indices]
+    )
 
 
 def unseen_mass(labels: SoftLabels) -> float:
     """Good and Turing's estimate of the mass of successors not yet seen, over all pairs, in [0, 1].
 
-    The probability that the next occurrence of a context brings a token outside its support is about (successors seen
-    once)/n. It says how far the supports themselves are from settled.
+    The probability that the next occurrence of a context brings a token outside its support is
+    about (successors seen once)/n. It says how far the supports themselves are from settled.
 
     >>> unseen_mass(SoftLabels.of([[1, 3, 0], [0, 2, 2]]))
     0.125
@@ -61,16 +63,23 @@ def describe(labels: SoftLabels) -> DataNumbers:
     >>> describe(SoftLabels.of([[2, 2, 0], [0, 0, 4]])).single_successor_share
     0.5
     """
-    sizes, distinct = labels.supports.sizes, labels.supports.unique()[0].contexts
+    sizes = labels.supports.sizes
+    distinct = labels.supports.unique()[0].contexts
     return DataNumbers(
-        tokens=round(labels.total), vocabulary=labels.vocabulary, contexts=labels.contexts, supports=distinct,
-        contexts_per_support=labels.contexts / distinct, entropy_bound=labels.entropy(),
-        single_successor_share=float((sizes == 1).mean()), support_size_mean=float(sizes.mean()),
+        tokens=round(labels.total),
+        vocabulary=labels.vocabulary,
+        contexts=labels.contexts,
+        supports=distinct,
+        contexts_per_support=labels.contexts / distinct,
+        entropy_bound=labels.entropy(),
+        single_successor_share=float((sizes == 1).mean()),
+        support_size_mean=float(sizes.mean()),
         unseen_mass=unseen_mass(labels),
-    )  # fmt: skip
+    )
 
 
-# The Gram of the words is compared at up to this many tokens: beyond, its eigenvectors would cost more than the count.
+# The Gram of the words is compared at up to this many tokens: beyond, its eigenvectors would cost
+# more than the count.
 _GRAM_TOKENS = 2048
 
 
@@ -78,7 +87,8 @@ _GRAM_TOKENS = 2048
 class ThresholdNumbers:
     """The data's numbers when successors seen fewer than `threshold` times do not count.
 
-    `word_gram_cosine` compares the predicted Gram of the words with the one at the first threshold, in [0, 1].
+    `word_gram_cosine` compares the predicted Gram of the words with the one at the first threshold,
+    in [0, 1].
     """
 
     threshold: float
@@ -90,10 +100,13 @@ class ThresholdNumbers:
     word_gram_cosine: float | None
 
 
-def threshold_sweep(labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 5, 10)) -> list[ThresholdNumbers]:
+def threshold_sweep(
+    labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 5, 10)
+) -> list[ThresholdNumbers]:
     """The data's numbers at each threshold τ, as far as any successor is left.
 
-    Where `word_gram_cosine` falls fast, the geometry hangs on tokens seen once, and a larger text would predict another.
+    Where `word_gram_cosine` falls fast, the geometry hangs on tokens seen once, and a larger text
+    would predict another.
 
     >>> [row.contexts for row in threshold_sweep(SoftLabels.of([[3, 1, 0], [0, 1, 1]]), (1, 2))]
     [2, 1]
@@ -111,10 +124,17 @@ def threshold_sweep(labels: SoftLabels, thresholds: Sequence[float] = (1, 2, 3, 
                 words = support_spectrum(kept.supports).factors()[0]
                 first = words if first is None else first
                 cosine = gram_cosine(first, words)
-        rows.append(ThresholdNumbers(
-            threshold, kept.contexts, kept.supports.unique()[0].contexts, kept.total / labels.total, kept.entropy(),
-            float(kept.supports.sizes.mean()), cosine,
-        ))  # fmt: skip
+        rows.append(
+            ThresholdNumbers(
+                threshold,
+                kept.contexts,
+                kept.supports.unique()[0].contexts,
+                kept.total / labels.total,
+                kept.entropy(),
+                float(kept.supports.sizes.mean()),
+                cosine,
+            )
+        )
     return rows
 
 
@@ -129,11 +149,14 @@ class BootstrapSpread:
     supports_error: float
 
 
-def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0) -> BootstrapSpread:
-    """Spread over documents: groups of documents are drawn with replacement, and everything is counted again.
+def bootstrap(
+    groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0
+) -> BootstrapSpread:
+    """Spread over documents: groups of documents are drawn with replacement, and everything is
+    counted again.
 
-    `groups` are count matrices [m, V] over the same contexts, one a group. The entropy of a resample is biased low (it
-    repeats documents), so only its spread is given, no interval.
+    `groups` are count matrices [m, V] over the same contexts, one a group. The entropy of a
+    resample is biased low (it repeats documents), so only its spread is given, no interval.
     """
     if len(groups) < 2:
         raise BadInput("A bootstrap needs at least two groups of documents.")
@@ -146,5 +169,7 @@ def bootstrap(groups: Sequence[sp.csr_matrix], *, draws: int = 50, seed: int = 0
         drawn.eliminate_zeros()
         labels = SoftLabels.of(drawn[np.flatnonzero(np.diff(drawn.indptr))])
         records.append((labels.entropy(), labels.contexts, labels.supports.unique()[0].contexts))
-    entropy, contexts, supports = np.std(np.array(records, dtype=np.float64), axis=0, ddof=1).tolist()
+    entropy, contexts, supports = np.std(
+        np.array(records, dtype=np.float64), axis=0, ddof=1
+    ).tolist()
     return BootstrapSpread(len(groups), draws, entropy, contexts, supports)

@@ -15,16 +15,22 @@ from headscan.run import BadInput
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 SupportsLike: TypeAlias = npt.NDArray[Any] | Any
-"""What `Supports.of` reads: `Supports`, `SoftLabels`, a matrix [contexts, vocabulary] (numpy, scipy, torch), lists of ids."""
+"""What `Supports.of` reads: `Supports`, `SoftLabels`, a matrix [contexts, vocabulary] (numpy,
+scipy, torch), lists of ids.
+"""
 CountsLike: TypeAlias = npt.NDArray[Any] | Any
-"""What `SoftLabels.of` reads: labels, or a matrix of counts [contexts, vocabulary], sparse or dense."""
+"""What `SoftLabels.of` reads: labels, or a matrix of counts [contexts, vocabulary], sparse or
+dense.
+"""
 
 
 @dataclass(frozen=True, eq=False)
 class Supports:
-    """The support matrix S in {0, 1}^(contexts x vocabulary) as CSR index arrays (rows sorted, no repeats).
+    """The support matrix S in {0, 1}^(contexts x vocabulary) as CSR index arrays (rows sorted, no
+    repeats).
 
-    `indptr` is int64 [m + 1], `indices` is int32 [nnz]; row j holds the tokens seen after context j. `Supports.of` makes them.
+    `indptr` is int64 [m + 1], `indices` is int32 [nnz]; row j holds the tokens seen after context
+    j. `Supports.of` makes them.
 
     >>> S = Supports.of([[0, 1], [2], [0, 1]], vocabulary=4)
     >>> S.contexts, S.vocabulary, S.sizes.tolist()
@@ -41,37 +47,53 @@ class Supports:
     def of(cls, supports: SupportsLike, vocabulary: int | None = None) -> Supports:
         """Read supports from what the caller has.
 
-        `supports` is a `Supports`, anything with an attribute `.supports`, a sparse or dense matrix [contexts, vocabulary]
-        (non-zero means "in the support"), or a sequence of token-id sequences, which needs `vocabulary`. Raises `BadInput` for
-        an empty matrix, an empty support, or a token id outside the vocabulary.
+        `supports` is a `Supports`, anything with an attribute `.supports`, a sparse or dense matrix
+        [contexts, vocabulary] (non-zero means "in the support"), or a sequence of token-id
+        sequences, which needs `vocabulary`. Raises `BadInput` for an empty matrix, an empty
+        support, or a token id outside the vocabulary.
         """
         held = getattr(supports, "supports", supports)
         if isinstance(held, cls):
             return held
         if sp.issparse(supports) or len(getattr(supports, "shape", ())) == 2:
-            matrix = sp.csr_matrix(supports if sp.issparse(supports) else np.asarray(supports) != 0, copy=True)
+            matrix = sp.csr_matrix(
+                supports if sp.issparse(supports) else np.asarray(supports) != 0, copy=True
+            )
             matrix.sum_duplicates()
             matrix.eliminate_zeros()
             return cls._checked(matrix.indptr, matrix.indices, matrix.shape[1])
         if not isinstance(supports, Sequence):
-            raise BadInput("Supports must be a matrix [contexts, vocabulary] or a list of lists of token ids.")
+            raise BadInput(
+                "Supports must be a matrix [contexts, vocabulary] or a list of lists of token ids."
+            )
         if vocabulary is None:
             raise BadInput("Supports given as lists of token ids need the size of the vocabulary.")
         rows = [np.unique(np.asarray(row, dtype=np.int64)) for row in supports]
-        return cls._checked(np.cumsum([0, *map(len, rows)]), np.concatenate([np.zeros(0, dtype=np.int64), *rows]), vocabulary)
+        return cls._checked(
+            np.cumsum([0, *map(len, rows)]),
+            np.concatenate([np.zeros(0, dtype=np.int64), *rows]),
+            vocabulary,
+        )
 
     @classmethod
-    def _checked(cls, indptr: npt.NDArray[Any], indices: npt.NDArray[Any], vocabulary: int) -> Supports:
+    def _checked(
+        cls, indptr: npt.NDArray[Any], indices: npt.NDArray[Any], vocabulary: int
+    ) -> Supports:
         if vocabulary < 1:
             raise BadInput("The vocabulary is empty.")
         if len(indptr) < 2:
             raise BadInput("There are no contexts.")
         empty = np.flatnonzero(np.diff(indptr) == 0)
         if len(empty):
-            raise BadInput(f"Context {empty[0]} has an empty support: every context needs at least one next token.")
+            raise BadInput(
+                f"Context {empty[0]} has an empty support: every context needs at least one next "
+                "token."
+            )
         if len(indices) and (indices.min() < 0 or indices.max() >= vocabulary):
             raise BadInput(f"A support holds a token id outside the vocabulary of {vocabulary}.")
-        return cls(np.asarray(indptr, dtype=np.int64), np.asarray(indices, dtype=np.int32), int(vocabulary))
+        return cls(
+            np.asarray(indptr, dtype=np.int64), np.asarray(indices, dtype=np.int32), int(vocabulary)
+        )
 
     @property
     def contexts(self) -> int:
@@ -90,7 +112,9 @@ class Supports:
     def matrix(self, dtype: Any = np.float64) -> sp.csr_matrix:
         """S as a scipy CSR matrix of ones [m, V]."""
         shape = (self.contexts, self.vocabulary)
-        return sp.csr_matrix((np.ones(len(self.indices), dtype=dtype), self.indices, self.indptr), shape=shape)
+        return sp.csr_matrix(
+            (np.ones(len(self.indices), dtype=dtype), self.indices, self.indptr), shape=shape
+        )
 
     def dense(self) -> npt.NDArray[np.bool_]:
         dense = np.zeros((self.contexts, self.vocabulary), dtype=bool)
@@ -98,15 +122,20 @@ class Supports:
         return dense
 
     def centred(self) -> Floats:
-        """The centred support matrix S~ = S (I - 11ᵀ/V), dense float64 [m, V]: row j is s_j - k_j/V."""
+        """The centred support matrix S~ = S (I - 11ᵀ/V), dense float64 [m, V]: row j is s_j -
+        k_j/V.
+        """
         return self.dense() - (self.sizes / self.vocabulary)[:, None]
 
     def take(self, rows: Ints) -> Supports:
         matrix = self.matrix(np.int8)[rows]
-        return Supports(matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), self.vocabulary)
+        return Supports(
+            matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), self.vocabulary
+        )
 
     def unique(self) -> tuple[Supports, Ints, Ints]:
-        """Distinct supports, `inverse` int64 [m] (row of each context among them) and multiplicities int64 [u].
+        """Distinct supports, `inverse` int64 [m] (row of each context among them) and
+        multiplicities int64 [u].
 
         Exact (bytes are compared, not hashes); O(nnz log m).
 
@@ -118,16 +147,19 @@ class Supports:
         return self.take(first), inverse, np.bincount(inverse, minlength=len(first))
 
     def equal_tokens(self) -> tuple[Ints, Ints]:
-        """Tokens that stand in exactly the same supports: one representative a class int64 [c], class of each [V]. All tokens
-        that never follow any context form one such class."""
+        """Tokens that stand in exactly the same supports: one representative a class int64 [c],
+        class of each [V]. All tokens that never follow any context form one such class.
+        """
         columns = self.matrix(np.int8).tocsc()
         columns.sort_indices()
         return group_equal_rows(columns.indptr, columns.indices)
 
 
 def group_equal_rows(indptr: Ints, indices: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
-    """Group equal rows of a CSR pattern: (first row of each class [c], class of each row [rows]), both int64. Rows of equal
-    length are compared as byte strings, one length after another, so no hash can collide."""
+    """Group equal rows of a CSR pattern: (first row of each class [c], class of each row [rows]),
+    both int64. Rows of equal length are compared as byte strings, one length after another, so no
+    hash can collide.
+    """
     sizes = np.diff(indptr)
     values = np.ascontiguousarray(indices, dtype=np.int32)
     first: list[Ints] = []
@@ -135,10 +167,15 @@ def group_equal_rows(indptr: Ints, indices: npt.NDArray[np.int32]) -> tuple[Ints
     classes = 0
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
-        here, of_row = np.zeros(1, dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
+        here = np.zeros(1, dtype=np.int64)
+        of_row = np.zeros(len(rows), dtype=np.int64)
         if size:
             block = values[np.asarray(indptr)[rows][:, None] + np.arange(size)]
-            keys = block[:, 0] if size == 1 else block.view(np.dtype((np.void, block.dtype.itemsize * size))).ravel()
+            keys = (
+                block[:, 0]
+                if size == 1
+                else block.view(np.dtype((np.void, block.dtype.itemsize * size))).ravel()
+            )
             _, here, of_row = np.unique(keys, return_index=True, return_inverse=True)
         first.append(rows[here])
         inverse[rows] = classes + of_row
@@ -148,10 +185,12 @@ def group_equal_rows(indptr: Ints, indices: npt.NDArray[np.int32]) -> tuple[Ints
 
 @dataclass(frozen=True, eq=False)
 class SoftLabels:
-    """How often each token followed each context: CSR [contexts, vocabulary] of positive counts (or masses).
+    """How often each token followed each context: CSR [contexts, vocabulary] of positive counts (or
+    masses).
 
-    From it come the prior π_j = n_j / n, the soft label p_jz = n_jz / n_j and the support S_j = {z : n_jz > 0}.
-    (The published text defines p with 1/n in place of 1/(n π_j); with that p would not sum to one.)
+    From it come the prior π_j = n_j / n, the soft label p_jz = n_jz / n_j and the support S_j = {z
+    : n_jz > 0}. (The published text defines p with 1/n in place of 1/(n π_j); with that p would not
+    sum to one.)
 
     >>> labels = SoftLabels.of([[3, 1, 0], [0, 0, 4]])
     >>> labels.prior.tolist(), labels.probability.tolist()
@@ -165,7 +204,9 @@ class SoftLabels:
 
     @classmethod
     def of(cls, counts: CountsLike) -> SoftLabels:
-        """From a `SoftLabels`, or a sparse or dense matrix of counts [contexts, vocabulary]. Rows may not be empty."""
+        """From a `SoftLabels`, or a sparse or dense matrix of counts [contexts, vocabulary]. Rows
+        may not be empty.
+        """
         if isinstance(counts, cls):
             return counts
         matrix = sp.csr_matrix(counts, dtype=np.float64, copy=True)  # what follows works in place
@@ -185,7 +226,11 @@ class SoftLabels:
         probability = np.asarray(probability, dtype=np.float64)
         if not np.allclose(probability.sum(1), 1.0, atol=1e-9):
             raise BadInput("Every row of the soft labels must sum to one.")
-        prior = np.full(len(probability), 1.0 / len(probability)) if prior is None else np.asarray(prior)
+        prior = (
+            np.full(len(probability), 1.0 / len(probability))
+            if prior is None
+            else np.asarray(prior)
+        )
         return cls.of(probability * prior[:, None])
 
     @property
@@ -218,7 +263,10 @@ class SoftLabels:
 
     def matrix(self) -> sp.csr_matrix:
         """The counts as scipy CSR [m, V]."""
-        return sp.csr_matrix((self.counts, self.supports.indices, self.supports.indptr), shape=(self.contexts, self.vocabulary))
+        return sp.csr_matrix(
+            (self.counts, self.supports.indices, self.supports.indptr),
+            shape=(self.contexts, self.vocabulary),
+        )
 
     def dense(self) -> Floats:
         dense = np.zeros((self.contexts, self.vocabulary))
@@ -226,8 +274,10 @@ class SoftLabels:
         return dense
 
     def entropy(self) -> float:
-        """H = -Σ_j π_j Σ_z p_jz log p_jz in nats: the lower bound of the cross-entropy of any model of this order. No finite
-        logits reach it unless every support is the whole vocabulary. Range [0, log V]. O(nnz)."""
+        """H = -Σ_j π_j Σ_z p_jz log p_jz in nats: the lower bound of the cross-entropy of any model
+        of this order. No finite logits reach it unless every support is the whole vocabulary. Range
+        [0, log V]. O(nnz).
+        """
         weight = self.counts / self.total
         return float(-(weight * np.log(self.probability)).sum()) + 0.0
 
@@ -236,7 +286,9 @@ class SoftLabels:
         return SoftLabels.of(self.matrix()[rows])
 
     def at_least(self, threshold: float) -> SoftLabels:
-        """Drop successors seen fewer than `threshold` times, and contexts left with none; `BadInput` if nothing is left."""
+        """Drop successors seen fewer than `threshold` times, and contexts left with none;
+        `BadInput` if nothing is left.
+        """
         matrix = self.matrix().copy()  # eliminating zeros works in place, and these arrays are ours
         matrix.data = np.where(matrix.data >= threshold, matrix.data, 0.0)
         matrix.eliminate_zeros()

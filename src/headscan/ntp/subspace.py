@@ -1,8 +1,9 @@
-"""The in-support subspace F, its projection, and the sparse finite part of the logits, all in O(nnz).
+"""The in-support subspace F, its projection, and the sparse finite part of the logits, all in
+O(nnz).
 
-F = span{(e_z - e_z') ẽ_jᵀ : z, z' in S_j} holds the differences of logits inside supports; its orthogonal complement
-holds the logits that are constant on each support. Training fixes the part in F (to log-odds) and lets the part in F⊥
-grow.
+F = span{(e_z - e_z') ẽ_jᵀ : z, z' in S_j} holds the differences of logits inside supports; its
+orthogonal complement holds the logits that are constant on each support. Training fixes the part in
+F (to log-odds) and lets the part in F⊥ grow.
 """
 
 import time
@@ -22,8 +23,8 @@ from headscan.ntp.labels import Floats, Ints, SoftLabels, Supports
 def in_support(logits: npt.NDArray[np.floating[Any]], supports: Supports) -> Floats:
     """P_F(L) on the stored entries, float64 [nnz]: L[j, z] - mean of L[j, ·] over S_j.
 
-    `logits` is dense [m, V] or already the values on the support [nnz]. Outside the support P_F(L) is zero. This equals
-    the published E_jᵀ(E_jE_jᵀ)⁻¹E_j ℓ_j without an inverse; O(nnz).
+    `logits` is dense [m, V] or already the values on the support [nnz]. Outside the support P_F(L)
+    is zero. This equals the published E_jᵀ(E_jE_jᵀ)⁻¹E_j ℓ_j without an inverse; O(nnz).
 
     >>> in_support(np.array([[3.0, 1.0, 9.0]]), Supports.of([[0, 1]], vocabulary=3)).tolist()
     [1.0, -1.0]
@@ -34,8 +35,11 @@ def in_support(logits: npt.NDArray[np.floating[Any]], supports: Supports) -> Flo
     return values - np.repeat(means, supports.sizes)
 
 
-def out_of_support(logits: npt.NDArray[np.floating[Any]], supports: Supports, *, centre: bool = True) -> Floats:
-    """P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean, a free shift, is removed too.
+def out_of_support(
+    logits: npt.NDArray[np.floating[Any]], supports: Supports, *, centre: bool = True
+) -> Floats:
+    """P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean, a free shift, is
+    removed too.
 
     >>> out_of_support(np.array([[3.0, 1.0, -4.0]]), Supports.of([[0, 1]], vocabulary=3)).tolist()
     [[2.0, 2.0, -4.0]]
@@ -48,8 +52,8 @@ def out_of_support(logits: npt.NDArray[np.floating[Any]], supports: Supports, *,
 def sparse_component(labels: SoftLabels) -> Floats:
     """L^in on the stored entries, float64 [nnz]: log p_jz - mean of log p_j over S_j.
 
-    The one matrix of F with L[j, z] - L[j, z'] = log(p_jz / p_jz'); the logits of a trained model converge to it inside
-    the supports (Theorem 2 of arXiv:2408.15417). O(nnz).
+    The one matrix of F with L[j, z] - L[j, z'] = log(p_jz / p_jz'); the logits of a trained model
+    converge to it inside the supports (Theorem 2 of arXiv:2408.15417). O(nnz).
 
     >>> sparse_component(SoftLabels.of([[2, 1, 0], [0, 0, 5]])).round(4).tolist()
     [0.3466, -0.3466, 0.0]
@@ -62,21 +66,29 @@ _BLOCK_ENTRIES = 1 << 16
 
 
 class MarginSet:
-    """The convex set of scaled logits Z[j, t] = s_j q_t L[j, t] where L is equal on S_j and at least 1 lower off it.
+    """The convex set of scaled logits Z[j, t] = s_j q_t L[j, t] where L is equal on S_j and at
+    least 1 lower off it.
 
-    `inside` bool [u, c] marks the support of each row; `scale` s float64 [u] is the square root of the row's weight,
-    `token_scale` q [c] that of the column's (how many equal tokens it stands for). The level of each row is kept
-    between calls, so that a sequence of nearby projections costs about two Newton sweeps each.
+    `inside` bool [u, c] marks the support of each row; `scale` s float64 [u] is the square root of
+    the row's weight, `token_scale` q [c] that of the column's (how many equal tokens it stands
+    for). The level of each row is kept between calls, so that a sequence of nearby projections
+    costs about two Newton sweeps each.
     """
 
     def __init__(self, inside: Tensor, scale: Tensor, token_scale: Tensor) -> None:
-        self.inside, self.scale, self.q = inside, scale, token_scale
+        self.inside = inside
+        self.scale = scale
+        self.q = token_scale
         self.plain = bool((token_scale == 1).all())
         self.mass = token_scale**2
         self.inside_mass = inside.to(torch.float64) @ self.mass
-        self.level = scale * (1 - self.inside_mass / self.mass.sum())  # the level of S~, where the solver starts
+        self.level = scale * (
+            1 - self.inside_mass / self.mass.sum()
+        )  # the level of S~, where the solver starts
         columns = inside.shape[1]
-        self.block = max(1, _BLOCK_ENTRIES // columns) if inside.device.type == "cpu" else len(inside)
+        self.block = (
+            max(1, _BLOCK_ENTRIES // columns) if inside.device.type == "cpu" else len(inside)
+        )
 
     def centred_supports(self) -> Tensor:
         """S~ scaled: the feasible point that meets every margin with equality, float64 [u, c]."""
@@ -84,8 +96,10 @@ class MarginSet:
         return torch.where(self.inside, level, level - 1) * self.scale[:, None] * self.q
 
     def update(self, X: Tensor, Z: Tensor, U: Tensor, relax: float) -> None:
-        """One ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y and U = Y - Z. Afterwards U is >=
-        0 off the support and orthogonal to q in every row, up to rounding: so -ρU is feasible for the dual."""
+        """One ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y and U =
+        Y - Z. Afterwards U is >= 0 off the support and orthogonal to q in every row, up to
+        rounding: so -ρU is feasible for the dual.
+        """
         for start in range(0, len(Z), self.block):
             rows = slice(start, start + self.block)
             Y = torch.lerp(Z[rows], X[rows], relax).add_(U[rows])
@@ -96,15 +110,18 @@ class MarginSet:
     def project(self, Y: Tensor, rows: slice = slice(None)) -> Tensor:
         """The nearest point of the set to the rows Y; warm-started at the rows' last levels.
 
-        The level C of a row solves  Σ_S q(qC - y) = Σ_off q max(0, y - q(C - s)).  The left side minus the right is
-        increasing, concave and piecewise linear in C, so Newton's steps land left of the root after the first one,
-        climb monotonically, and end exactly, after as many steps as the active set changes.
+        The level C of a row solves  Σ_S q(qC - y) = Σ_off q max(0, y - q(C - s)).  The left side
+        minus the right is increasing, concave and piecewise linear in C, so Newton's steps land
+        left of the root after the first one, climb monotonically, and end exactly, after as many
+        steps as the active set changes.
         """
-        inside, s = self.inside[rows], self.scale[rows][:, None]
+        inside = self.inside[rows]
+        s = self.scale[rows][:, None]
         y = Y if self.plain else Y / self.q
         inner = torch.where(inside, y, 0.0) @ self.mass
         shifted = (y + s).masked_fill_(inside, -torch.inf)
-        K, C = self.inside_mass[rows], self.level[rows]
+        K = self.inside_mass[rows]
+        C = self.level[rows]
         for _ in range(100):
             excess = shifted - C[:, None]
             above = (excess > 0).to(torch.float64) @ self.mass
@@ -118,7 +135,9 @@ class MarginSet:
         return projected if self.plain else projected * self.q
 
     def dual_value(self, U: Tensor, penalty: float) -> float:
-        """⟨-ρU, S~⟩ = Σ_off ρ U s q, summed off the support alone (every term is >= 0: nothing cancels)."""
+        """⟨-ρU, S~⟩ = Σ_off ρ U s q, summed off the support alone (every term is >= 0: nothing
+        cancels).
+        """
         outside = torch.where(self.inside, 0.0, U).clamp_min_(0) @ self.q
         return penalty * float(outside @ self.scale)
 
@@ -127,9 +146,10 @@ class MarginSet:
 class TokenClasses:
     """Tokens grouped by the supports they stand in.
 
-    A matrix whose columns are equal for equal tokens is kept as one column a class, times `root` [c], the square root of how
-    many tokens the class has: norms, singular values and Gram matrices of contexts are then those of the whole matrix.
-    `first` int64 [c] is a token of each class, `of` int64 [V] the class of each token.
+    A matrix whose columns are equal for equal tokens is kept as one column a class, times `root`
+    [c], the square root of how many tokens the class has: norms, singular values and Gram matrices
+    of contexts are then those of the whole matrix. `first` int64 [c] is a token of each class, `of`
+    int64 [V] the class of each token.
 
     >>> classes = TokenClasses.of_supports(Supports.of([[0, 1], [0, 1, 2]], vocabulary=5))
     >>> classes.of.tolist(), classes.root.round(3).tolist()
@@ -162,11 +182,12 @@ def thread_limit(threads: int) -> Iterator[None]:
 
 
 def tune_threads(rows: int, columns: int, device: torch.device) -> int:
-    """How many threads pay for a [rows, columns] problem: one when the kernels are small, or when the machine is busy.
+    """How many threads pay for a [rows, columns] problem: one when the kernels are small, or when
+    the machine is busy.
 
-    Threads that wait for each other by spinning make products of side <= 500 slower, up to fifty times on a busy
-    machine (measured), so only work above about 2·10⁸ multiplications a product is shared out, and only where an
-    eigendecomposition is seen to gain by it.
+    Threads that wait for each other by spinning make products of side <= 500 slower, up to fifty
+    times on a busy machine (measured), so only work above about 2·10⁸ multiplications a product is
+    shared out, and only where an eigendecomposition is seen to gain by it.
     """
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1:
@@ -190,15 +211,17 @@ def _gram(matrix: Tensor) -> Tensor:
 
 
 def singular_values(matrix: Tensor, *, exact: bool = False) -> Tensor:
-    """Singular values, descending, [min(u, c)]: through the Gram (fast for tall matrices; a value below 1e-8 of the largest
-    drowns in rounding), or by a true SVD with `exact`."""
+    """Singular values, descending, [min(u, c)]: through the Gram (fast for tall matrices; a value
+    below 1e-8 of the largest drowns in rounding), or by a true SVD with `exact`.
+    """
     values: Tensor = torch.linalg.svdvals(matrix) if exact else torch.linalg.eigvalsh(_gram(matrix))
     return values if exact else values.clamp_min(0).sqrt().flip(0)
 
 
 def shrink(matrix: Tensor, threshold: float) -> tuple[Tensor, int]:
-    """The proximal map of threshold·‖·‖_* (every singular value is lowered by it, and cut at zero), and its rank. Cost O(u c
-    min(u, c)): one Gram, one eigendecomposition, one or two products."""
+    """The proximal map of threshold·‖·‖_* (every singular value is lowered by it, and cut at zero),
+    and its rank. Cost O(u c min(u, c)): one Gram, one eigendecomposition, one or two products.
+    """
     tall = matrix.shape[0] >= matrix.shape[1]
     values, vectors = torch.linalg.eigh(_gram(matrix))
     sigma = values.clamp_min(0).sqrt()
@@ -216,8 +239,8 @@ def shrink(matrix: Tensor, threshold: float) -> tuple[Tensor, int]:
 def thin_svd(matrix: Floats) -> tuple[Floats, Floats, Floats]:
     """U [u, k], σ [k] descending and V [c, k] of matrix = U diag(σ) Vᵀ with σ > 0, k <= min(u, c).
 
-    Up to 1e6 entries a true SVD; beyond, through the Gram of the small side, several times faster: there, a σ below 1e-7
-    of the largest is left out, since rounding has it.
+    Up to 1e6 entries a true SVD; beyond, through the Gram of the small side, several times faster:
+    there, a σ below 1e-7 of the largest is left out, since rounding has it.
     """
     if matrix.size <= 1e6:
         left, sigma, right = np.linalg.svd(matrix, full_matrices=False)
@@ -228,7 +251,8 @@ def thin_svd(matrix: Floats) -> tuple[Floats, Floats, Floats]:
         values, vectors = torch.linalg.eigh(_gram(there))
         sigma = values.clamp_min(0).sqrt().flip(0)
         kept = int((sigma > 1e-7 * sigma[0]).sum())
-        sigma, basis = sigma[:kept], vectors.flip(1)[:, :kept]
+        sigma = sigma[:kept]
+        basis = vectors.flip(1)[:, :kept]
         other = (there @ basis if tall else there.T @ basis) / sigma
     left, right = (other, basis) if tall else (basis, other)
     return left.numpy(), sigma.numpy(), right.numpy()

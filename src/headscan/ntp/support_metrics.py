@@ -1,8 +1,9 @@
 """Support-aware collapse metrics SC1 to SC6: does a model have the geometry that its data predict?
 
-Neural-collapse metrics take the next token for the class. Next-token prediction has no such classes: a context is
-followed by many tokens, and what collapses is the set of contexts that share a support, once projected on F⊥.
-Everything here runs over blocks of contexts, so memory stays at block x V.
+Neural-collapse metrics take the next token for the class. Next-token prediction has no such
+classes: a context is followed by many tokens, and what collapses is the set of contexts that share
+a support, once projected on F⊥. Everything here runs over blocks of contexts, so memory stays at
+block x V.
 """
 
 from dataclasses import dataclass
@@ -24,7 +25,9 @@ _BLOCK_ENTRIES = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class Embeddings:
-    """A model's words W [V, d] and contexts H [m, d]; its logits are H Wᵀ + bias, with bias [V] or none."""
+    """A model's words W [V, d] and contexts H [m, d]; its logits are H Wᵀ + bias, with bias [V] or
+    none.
+    """
 
     words: npt.NDArray[np.floating[Any]]
     contexts: npt.NDArray[np.floating[Any]]
@@ -32,13 +35,18 @@ class Embeddings:
 
     def logits(self, rows: slice | Ints = slice(None)) -> Floats:
         """Logits of some contexts, float64 [rows, V]."""
-        logits: Floats = np.asarray(self.contexts[rows], dtype=np.float64) @ np.asarray(self.words, dtype=np.float64).T
+        logits: Floats = (
+            np.asarray(self.contexts[rows], dtype=np.float64)
+            @ np.asarray(self.words, dtype=np.float64).T
+        )
         return logits if self.bias is None else logits + self.bias
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How tight classes of contexts are: `cdnv` (0 = collapsed), cosines within a class (mean and least) and between."""
+    """How tight classes of contexts are: `cdnv` (0 = collapsed), cosines within a class (mean and
+    least) and between.
+    """
 
     cdnv: float | None
     same_cosine: float
@@ -48,8 +56,10 @@ class Spread:
 
 
 def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0) -> Spread | None:
-    """`cdnv` (see `headscan.statistics.classes`) and cosines of rows X [n, d] for classes int [n]; None without a pair. Only
-    classes of two rows or more count, at most `largest` of them, drawn with `seed`."""
+    """`cdnv` (see `headscan.statistics.classes`) and cosines of rows X [n, d] for classes int [n];
+    None without a pair. Only classes of two rows or more count, at most `largest` of them, drawn
+    with `seed`.
+    """
     counts = np.bincount(classes)
     chosen = np.flatnonzero(counts >= 2)
     if len(chosen) < 2:
@@ -59,9 +69,11 @@ def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0
     place = np.full(len(counts), -1)
     place[chosen] = np.arange(len(chosen))
     rows = np.flatnonzero(place[classes] >= 0)
-    X, group = np.asarray(X[rows], dtype=np.float64), place[classes[rows]]
+    X = np.asarray(X[rows], dtype=np.float64)
+    group = place[classes[rows]]
     order = np.argsort(group, kind="stable")
-    X, group = X[order], group[order]
+    X = X[order]
+    group = group[order]
     starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
     size = np.diff(np.append(starts, len(group)))
     mean = np.add.reduceat(X, starts) / size[:, None]
@@ -77,14 +89,18 @@ def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0
     pairs = len(group) ** 2 - float((size**2).sum())
     return Spread(
         cdnv=pair_sums(torch.from_numpy(mean), torch.from_numpy(variance)).of().cdnv,
-        same_cosine=float(np.average(within, weights=size)), least_cosine=least,
-        other_cosine=(everything - float((total**2).sum())) / pairs, classes=len(chosen),
-    )  # fmt: skip
+        same_cosine=float(np.average(within, weights=size)),
+        least_cosine=least,
+        other_cosine=(everything - float((total**2).sum())) / pairs,
+        classes=len(chosen),
+    )
 
 
 @dataclass(frozen=True)
 class SubspaceCollapse:
-    """SC1: how tight contexts of equal support lie, before and after projection on F⊥; None without two such classes."""
+    """SC1: how tight contexts of equal support lie, before and after projection on F⊥; None without
+    two such classes.
+    """
 
     before: Spread | None
     after: Spread | None
@@ -95,14 +111,16 @@ class SupportMetrics:
     """How far a model is from the geometry that its data predict.
 
     Attributes:
-        contexts: contexts compared; prediction: "ntp-svm" or "proxy", whichever they were compared with.
+        contexts: contexts compared; prediction: "ntp-svm" or "proxy", whichever they were compared
+            with.
         SC1: subspace collapse (on a sample of contexts, for m V memory's sake).
         SC2_words, SC2_contexts: cosine of the Gram matrices with the predicted ones.
         SC3: ‖P_F(L) - L^in‖ / ‖L^in‖, 0 at the limit (None where every support is a single token).
         SC4: share of contexts whose k_j largest logits are exactly S_j.
         SC5: mean margin min over S_j - max off S_j; None where every support is full.
         SC6: CE - H in nats a token; outside_mass: the probability put outside the supports.
-        direction: cosine of P_⊥(L), centred, with L^mm; growth: its length along L^mm over ‖L^mm‖ (R).
+        direction: cosine of P_⊥(L), centred, with L^mm; growth: its length along L^mm over ‖L^mm‖
+            (R).
     """
 
     contexts: int
@@ -119,12 +137,16 @@ class SupportMetrics:
     growth: float | None
 
 
-def collapse(embeddings: Embeddings, prediction: Prediction, *, rows: Ints | None = None) -> SubspaceCollapse:
-    """SC1, subspace collapse: how tight contexts with equal supports lie, before and after projection on F⊥.
+def collapse(
+    embeddings: Embeddings, prediction: Prediction, *, rows: Ints | None = None
+) -> SubspaceCollapse:
+    """SC1, subspace collapse: how tight contexts with equal supports lie, before and after
+    projection on F⊥.
 
-    Before: the context embeddings themselves. After: P_⊥ of their logits, where the part that soft labels keep apart
-    (log-odds inside the support) is taken out. Both are centred over the contexts: what they all share (the tokens that
-    never follow anything) would make every cosine one. `rows` limits it to a sample of contexts.
+    Before: the context embeddings themselves. After: P_⊥ of their logits, where the part that soft
+    labels keep apart (log-odds inside the support) is taken out. Both are centred over the
+    contexts: what they all share (the tokens that never follow anything) would make every cosine
+    one. `rows` limits it to a sample of contexts.
     """
     supports = prediction.labels.supports
     rows = np.arange(supports.contexts) if rows is None else rows
@@ -138,20 +160,29 @@ class _Logits:
     """Sums over blocks of logits: what SC3 to SC6, the direction and its growth are made of."""
 
     def __init__(self, prediction: Prediction) -> None:
-        self.prediction, self.labels = prediction, prediction.labels
-        self.logp, self.prior = np.log(self.labels.probability), self.labels.prior
+        self.prediction = prediction
+        self.labels = prediction.labels
+        self.logp = np.log(self.labels.probability)
+        self.prior = self.labels.prior
         m = self.labels.contexts
-        self.margins, self.exact_top = np.full(m, np.nan), np.zeros(m, dtype=bool)
-        self.inner = self.norm = self.predicted_norm = self.excess = self.outside = self.distance = 0.0
+        self.margins = np.full(m, np.nan)
+        self.exact_top = np.zeros(m, dtype=bool)
+        self.inner = self.norm = self.predicted_norm = self.excess = self.outside = (
+            self.distance
+        ) = 0.0
 
     def add(self, rows: slice, L: Floats) -> None:
         supports = self.labels.supports
         part = supports.take(np.arange(rows.start, rows.stop))
         entries = slice(supports.indptr[rows.start], supports.indptr[rows.stop])
         values = L[part.rows, part.indices]
-        self.distance += float(((in_support(values, part) - self.prediction.sparse[entries]) ** 2).sum())
+        self.distance += float(
+            ((in_support(values, part) - self.prediction.sparse[entries]) ** 2).sum()
+        )
         logq = values - np.repeat(logsumexp(L, axis=1), part.sizes)
-        self.excess += float((self.labels.counts[entries] / self.labels.total) @ (self.logp[entries] - logq))
+        self.excess += float(
+            (self.labels.counts[entries] / self.labels.total) @ (self.logp[entries] - logq)
+        )
         inside_mass = np.add.reduceat(np.exp(logq), part.indptr[:-1])
         self.outside += float(self.prior[rows] @ (1 - inside_mass))
         lowest = np.minimum.reduceat(values, part.indptr[:-1])
@@ -160,36 +191,58 @@ class _Logits:
         highest = masked.max(1)
         self.margins[rows] = np.where(np.isfinite(highest), lowest - highest, np.nan)
         self.exact_top[rows] = ~(self.margins[rows] <= 0)
-        rest, target = out_of_support(L, part), self.prediction.low_rank(rows)
+        rest = out_of_support(L, part)
+        target = self.prediction.low_rank(rows)
         self.inner += float((rest * target).sum())
         self.norm += float((rest**2).sum())
         self.predicted_norm += float((target**2).sum())
 
 
-def support_metrics(embeddings: Embeddings, prediction: Prediction, *, sample: int = 4096, seed: int = 0) -> SupportMetrics:
-    """All of SC1 to SC6 and the alignments with the prediction; SC1 on at most `sample` contexts drawn with `seed`. Cost O(m V
-    d), memory one block of logits. Raises `BadInput` where embeddings and data do not fit."""
+def support_metrics(
+    embeddings: Embeddings, prediction: Prediction, *, sample: int = 4096, seed: int = 0
+) -> SupportMetrics:
+    """All of SC1 to SC6 and the alignments with the prediction; SC1 on at most `sample` contexts
+    drawn with `seed`. Cost O(m V d), memory one block of logits. Raises `BadInput` where embeddings
+    and data do not fit.
+    """
     labels = prediction.labels
-    V, m = labels.vocabulary, labels.contexts
+    V = labels.vocabulary
+    m = labels.contexts
     if np.shape(embeddings.words)[0] != V or len(embeddings.contexts) != m:
-        raise BadInput(f"The model has {len(embeddings.words)} words and {len(embeddings.contexts)} contexts; the data {V}, {m}.")
+        raise BadInput(
+            f"The model has {len(embeddings.words)} words and {len(embeddings.contexts)} "
+            f"contexts; the data {V}, {m}."
+        )
     sums = _Logits(prediction)
     block = max(1, _BLOCK_ENTRIES // V)
     for start in range(0, m, block):
         rows = slice(start, min(start + block, m))
         sums.add(rows, embeddings.logits(rows))
-    drawn = np.arange(m) if m <= sample else np.sort(np.random.default_rng(seed).choice(m, sample, replace=False))
+    drawn = (
+        np.arange(m)
+        if m <= sample
+        else np.sort(np.random.default_rng(seed).choice(m, sample, replace=False))
+    )
     words = np.asarray(embeddings.words, dtype=np.float64)
-    words = words - words.mean(0)  # a common shift of all words changes no probability; minimisers have none
+    words = words - words.mean(
+        0
+    )  # a common shift of all words changes no probability; minimisers have none
     sparse_norm = float(np.linalg.norm(prediction.sparse))
     both = sums.norm > 0 and sums.predicted_norm > 0
     margins = sums.margins[np.isfinite(sums.margins)]  # a full support has none
     return SupportMetrics(
-        contexts=m, prediction="ntp-svm" if prediction.exact else "proxy",
-        SC1=collapse(embeddings, prediction, rows=drawn), SC2_words=gram_cosine(words, prediction.words),
-        SC2_contexts=gram_cosine(np.asarray(embeddings.contexts, dtype=np.float64), prediction.contexts),
-        SC3=sums.distance**0.5 / sparse_norm if sparse_norm > 1e-12 else None, SC4=float(sums.exact_top.mean()),
-        SC5=float(margins.mean()) if len(margins) else None, SC6=sums.excess, outside_mass=sums.outside,
+        contexts=m,
+        prediction="ntp-svm" if prediction.exact else "proxy",
+        SC1=collapse(embeddings, prediction, rows=drawn),
+        SC2_words=gram_cosine(words, prediction.words),
+        SC2_contexts=gram_cosine(
+            np.asarray(embeddings.contexts, dtype=np.float64), prediction.contexts
+        ),
+        SC3=sums.distance**0.5 / sparse_norm if sparse_norm > 1e-12 else None,
+        SC4=float(sums.exact_top.mean()),
+        SC5=float(margins.mean()) if len(margins) else None,
+        SC6=sums.excess,
+        outside_mass=sums.outside,
         direction=sums.inner / (sums.norm * sums.predicted_norm) ** 0.5 if both else None,
         growth=sums.inner / sums.predicted_norm if sums.predicted_norm > 0 else None,
-    )  # fmt: skip
+    )

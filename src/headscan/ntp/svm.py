@@ -1,15 +1,18 @@
-"""The NTP-SVM: the smallest logits, in nuclear norm, that are equal inside each support and lower by one outside it.
+"""The NTP-SVM: the smallest logits, in nuclear norm, that are equal inside each support and lower
+by one outside it.
 
     min ‖L‖_*   subject to   L[j, z] = L[j, z']       for z, z' in S_j
                              L[j, z] - L[j, v] >= 1   for z in S_j, v outside S_j
 
-Its solution L^mm is the direction in which next-token prediction makes the logits grow (arXiv:2408.15417, Theorem 1).
+Its solution L^mm is the direction in which next-token prediction makes the logits grow
+(arXiv:2408.15417, Theorem 1).
 
-Method. Contexts with equal supports may share one row (average them: the nuclear norm does not grow), and so may tokens
-that stand in the same supports, with weights √multiplicity. On what is left, ADMM alternates singular-value shrinkage
-with an exact projection on the margins (see `margins`). Each iterate carries a certificate: Z is feasible, and -ρU,
-scaled to spectral norm one, is feasible for the dual  max ⟨A, S~⟩  s.t.  A1 = 0, A <= 0 off the supports, ‖A‖₂ <= 1.
-So the gap reported is a proof, not a stopping rule. Cost of an iteration: O(u c min(u, c)).
+Method. Contexts with equal supports may share one row (average them: the nuclear norm does not
+grow), and so may tokens that stand in the same supports, with weights √multiplicity. On what is
+left, ADMM alternates singular-value shrinkage with an exact projection on the margins (see
+`margins`). Each iterate carries a certificate: Z is feasible, and -ρU, scaled to spectral norm one,
+is feasible for the dual  max ⟨A, S~⟩  s.t.  A1 = 0, A <= 0 off the supports, ‖A‖₂ <= 1. So the gap
+reported is a proof, not a stopping rule. Cost of an iteration: O(u c min(u, c)).
 """
 
 import time
@@ -21,7 +24,15 @@ import numpy.typing as npt
 import torch
 
 from headscan.ntp.labels import Floats, Ints, Supports, SupportsLike
-from headscan.ntp.subspace import MarginSet, TokenClasses, shrink, singular_values, thin_svd, thread_limit, tune_threads
+from headscan.ntp.subspace import (
+    MarginSet,
+    TokenClasses,
+    shrink,
+    singular_values,
+    thin_svd,
+    thread_limit,
+    tune_threads,
+)
 from headscan.run import BadInput
 
 _RELAX = 1.7
@@ -42,7 +53,9 @@ class SvmStep:
 
 @dataclass(frozen=True)
 class SvmCost:
-    """What a solve costs: rows and columns that are left after merging, bytes, multiplications an iteration."""
+    """What a solve costs: rows and columns that are left after merging, bytes, multiplications an
+    iteration.
+    """
 
     rows: float
     columns: float
@@ -54,9 +67,10 @@ class SvmCost:
 class SvmSolution:
     """The solution of the NTP-SVM with the proof of its quality.
 
-    `primal` >= optimum >= `dual` in the units of ‖L‖_* (weighted, if weights were given); `gap` = (primal -
-    dual)/primal. `inverse` int64 [m] says which distinct support each context has. `merged_logits` and `merged_dual` [u, c]
-    have one column a class of equal tokens, times √(its tokens); the latter is to be multiplied by -`penalty`.
+    `primal` >= optimum >= `dual` in the units of ‖L‖_* (weighted, if weights were given); `gap` =
+    (primal - dual)/primal. `inverse` int64 [m] says which distinct support each context has.
+    `merged_logits` and `merged_dual` [u, c] have one column a class of equal tokens, times √(its
+    tokens); the latter is to be multiplied by -`penalty`.
     """
 
     distinct: Supports
@@ -81,17 +95,22 @@ class SvmSolution:
 
     @property
     def distinct_dual(self) -> Floats:
-        """The dual solution, float64 [u, V], up to scale: rows sum to 0 and are <= 0 off the supports. Made anew, too."""
+        """The dual solution, float64 [u, V], up to scale: rows sum to 0 and are <= 0 off the
+        supports. Made anew, too.
+        """
         return (self.merged_dual * (-self.penalty / self.classes.root))[:, self.classes.of]
 
     @property
     def logits(self) -> Floats:
-        """L^mm for every context, float64 [m, V]; rows sum to zero. Made anew at each call: 8 m V bytes."""
+        """L^mm for every context, float64 [m, V]; rows sum to zero. Made anew at each call: 8 m V
+        bytes.
+        """
         return self.distinct_logits[self.inverse]
 
     def factors(self) -> tuple[Floats, Floats]:
-        """W [V, r] and H [m, r] with L^mm = H Wᵀ, W = VΣ^½ and H = UΣ^½: the words and contexts training ends with. They are
-        unique up to a rotation of the r axes."""
+        """W [V, r] and H [m, r] with L^mm = H Wᵀ, W = VΣ^½ and H = UΣ^½: the words and contexts
+        training ends with. They are unique up to a rotation of the r axes.
+        """
         merged, contexts = self.merged_factors()
         return self.classes.tokens(merged), contexts
 
@@ -105,34 +124,44 @@ class SvmSolution:
 
 
 def estimate_cost(supports: SupportsLike) -> SvmCost:
-    """What `svm` would cost, without starting it: rows, columns, bytes, multiplications an iteration.
+    """What `svm` would cost, without starting it: rows, columns, bytes, multiplications an
+    iteration.
 
-    Seconds are left to the caller, who knows the machine: divide by its float64 multiplications a second (about
-    1.5e10 on one core) and multiply by 30 to 300 iterations.
+    Seconds are left to the caller, who knows the machine: divide by its float64 multiplications a
+    second (about 1.5e10 on one core) and multiply by 30 to 300 iterations.
 
     >>> cost = estimate_cost(np.array([[1, 1, 0, 0], [0, 0, 1, 0], [1, 1, 0, 0]]))
     >>> cost.rows, cost.columns
     (2.0, 3.0)
     """
     distinct, _, _ = Supports.of(supports).unique()
-    rows, columns = distinct.contexts, len(distinct.equal_tokens()[0])
+    rows = distinct.contexts
+    columns = len(distinct.equal_tokens()[0])
     small = min(rows, columns)
     work = 2.0 * rows * columns * small + 10.0 * small**3 + 40.0 * rows * columns
     return SvmCost(float(rows), float(columns), 34.0 * rows * columns, work)
 
 
 def svm(
-    supports: SupportsLike, weights: npt.ArrayLike | None = None, gap: float = 1e-6, *, vocabulary: int | None = None,
-    max_iterations: int = 5000, max_seconds: float = float("inf"), device: str = "cpu",
+    supports: SupportsLike,
+    weights: npt.ArrayLike | None = None,
+    gap: float = 1e-6,
+    *,
+    vocabulary: int | None = None,
+    max_iterations: int = 5000,
+    max_seconds: float = float("inf"),
+    device: str = "cpu",
     progress: Callable[[SvmStep], None] | None = None,
-) -> SvmSolution:  # fmt: skip
+) -> SvmSolution:
     """Solve the NTP-SVM to a certified relative gap.
 
-    `supports`: anything `Supports.of` reads, [contexts, vocabulary]. `weights` float [m] > 0 asks for the smallest
-    ‖diag(√weights) L‖_* instead (the shape of training depends on supports alone, so the default is one for each context;
-    repeated supports count each time they occur). `gap` is relative to the primal value. `progress` is called with an `SvmStep`
-    at every check. Stops at `max_iterations` or `max_seconds` with `converged` False and the gap reached, which is valid all the
-    same. Raises `BadInput` when every support covers the whole vocabulary (the solution would be zero).
+    `supports`: anything `Supports.of` reads, [contexts, vocabulary]. `weights` float [m] > 0 asks
+    for the smallest ‖diag(√weights) L‖_* instead (the shape of training depends on supports alone,
+    so the default is one for each context; repeated supports count each time they occur). `gap` is
+    relative to the primal value. `progress` is called with an `SvmStep` at every check. Stops at
+    `max_iterations` or `max_seconds` with `converged` False and the gap reached, which is valid all
+    the same. Raises `BadInput` when every support covers the whole vocabulary (the solution would
+    be zero).
 
     >>> solution = svm([[0, 1], [2], [0, 1]], vocabulary=4)
     >>> solution.gap <= 1e-6 and solution.dual <= solution.primal
@@ -150,51 +179,83 @@ def svm(
     weights = np.ones(S.contexts) if weights is None else np.asarray(weights, dtype=np.float64)
     if weights.shape != (S.contexts,) or not (np.isfinite(weights).all() and (weights > 0).all()):
         raise BadInput("Weights must be one positive finite number for each context.")
-    weight = np.asarray(np.bincount(inverse, weights=weights, minlength=distinct.contexts), dtype=np.float64)
+    weight = np.asarray(
+        np.bincount(inverse, weights=weights, minlength=distinct.contexts), dtype=np.float64
+    )
     place = torch.device(device)
     classes = TokenClasses.of_supports(distinct)
-    with thread_limit(tune_threads(distinct.contexts, len(classes.first), place)), torch.inference_mode():
+    with (
+        thread_limit(tune_threads(distinct.contexts, len(classes.first), place)),
+        torch.inference_mode(),
+    ):
         solver = _Solver(distinct, weight, classes, place)
-        return solver.run(inverse, gap=gap, iterations=max_iterations, seconds=max_seconds, progress=progress)
+        return solver.run(
+            inverse, gap=gap, iterations=max_iterations, seconds=max_seconds, progress=progress
+        )
 
 
 class _Solver:
     """One solve: rows are distinct supports [u], columns classes of equal tokens [c]."""
 
-    def __init__(self, distinct: Supports, weight: Floats, classes: TokenClasses, device: torch.device) -> None:
-        self.distinct, self.weight, self.classes = distinct, weight, classes
-        inside = torch.from_numpy(np.asarray(distinct.matrix(bool)[:, classes.first].todense(), dtype=bool)).to(device)
-        self.set = MarginSet(inside, torch.from_numpy(np.sqrt(weight)).to(device), torch.from_numpy(classes.root).to(device))
+    def __init__(
+        self, distinct: Supports, weight: Floats, classes: TokenClasses, device: torch.device
+    ) -> None:
+        self.distinct = distinct
+        self.weight = weight
+        self.classes = classes
+        inside = torch.from_numpy(
+            np.asarray(distinct.matrix(bool)[:, classes.first].todense(), dtype=bool)
+        ).to(device)
+        self.set = MarginSet(
+            inside,
+            torch.from_numpy(np.sqrt(weight)).to(device),
+            torch.from_numpy(classes.root).to(device),
+        )
         self.q_unit = self.set.q / torch.linalg.vector_norm(self.set.q)
 
     def run(
-        self, inverse: Ints, *, gap: float, iterations: int, seconds: float, progress: Callable[[SvmStep], None] | None
+        self,
+        inverse: Ints,
+        *,
+        gap: float,
+        iterations: int,
+        seconds: float,
+        progress: Callable[[SvmStep], None] | None,
     ) -> SvmSolution:
         started = time.perf_counter()
         Z = self.set.centred_supports()
         sigma = singular_values(Z)
-        # The step that suits: one over the median of the larger half of the singular values of S~. Four times more or
-        # less costs two to four times the iterations; adapting it on the way did worse than leaving it (measured).
+        # The step that suits: one over the median of the larger half of the singular values of S~.
+        # Four times more or less costs two to four times the iterations; adapting it on the way did
+        # worse than leaving it (measured).
         penalty = 1.0 / max(float(sigma[: max(1, (len(sigma) + 1) // 2)].median()), 1e-12)
         U = torch.zeros_like(Z)
-        # The Gram cannot tell a singular value of 1e-8 of the largest from zero, so the primal value it gives is off by
-        # about that much a null direction: small problems and small gaps deserve the true SVD.
+        # The Gram cannot tell a singular value of 1e-8 of the largest from zero, so the primal
+        # value it gives is off by about that much a null direction: small problems and small gaps
+        # deserve the true SVD.
         exact = gap < 1e-7 or Z.numel() <= 20_000
-        best, dual, kept = np.inf, -np.inf, Z
-        step, reached, took = 0, np.inf, 0.0
+        best = np.inf
+        dual = -np.inf
+        kept = Z
+        step = 0
+        reached = np.inf
+        took = 0.0
         for step in range(1, iterations + 1):
             began = time.perf_counter()
             self.set.update(shrink(Z - U, 1.0 / penalty)[0], Z, U, _RELAX)
             took = max(took, time.perf_counter() - began)
-            # A check takes about as long as an iteration: the last one is made while there is time for it.
+            # A check takes about as long as an iteration: the last one is made while there is time
+            # for it.
             late = time.perf_counter() - started + 2 * took > seconds
             if step % 10 and step != 5 and step != iterations and not late:
                 continue
-            # The free shift of every row (its part along q) is taken out, which can only lower the norm.
+            # The free shift of every row (its part along q) is taken out, which can only lower the
+            # norm.
             centred = Z - torch.outer(Z @ self.q_unit, self.q_unit)
             value = float(singular_values(centred, exact=exact).sum())
             if value < best:
-                best, kept = value, centred
+                best = value
+                kept = centred
             spectral = float(singular_values(U)[0])
             dual = max(dual, self.set.dual_value(U, penalty) / max(1.0, penalty * spectral))
             reached = (best - dual) / best
@@ -204,19 +265,30 @@ class _Solver:
                 break
         sigma = singular_values(kept, exact=kept.numel() < 1e6)
         return SvmSolution(
-            distinct=self.distinct, inverse=inverse, weights=self.weight, classes=self.classes,
-            merged_logits=(kept / self.set.scale[:, None]).cpu().numpy(), merged_dual=U.cpu().numpy(), primal=best,
-            dual=dual, gap=max(reached, 0.0), rank=int((sigma > _RANK_TOLERANCE * sigma[0]).sum()), iterations=step,
-            converged=bool(reached <= gap), seconds=time.perf_counter() - started, penalty=penalty,
-        )  # fmt: skip
+            distinct=self.distinct,
+            inverse=inverse,
+            weights=self.weight,
+            classes=self.classes,
+            merged_logits=(kept / self.set.scale[:, None]).cpu().numpy(),
+            merged_dual=U.cpu().numpy(),
+            primal=best,
+            dual=dual,
+            gap=max(reached, 0.0),
+            rank=int((sigma > _RANK_TOLERANCE * sigma[0]).sum()),
+            iterations=step,
+            converged=bool(reached <= gap),
+            seconds=time.perf_counter() - started,
+            penalty=penalty,
+        )
 
 
 @dataclass(frozen=True)
 class CentredCertificate:
-    """Whether S~ solves the NTP-SVM. `decisive` says that the test also proves the contrary when it fails.
+    """Whether S~ solves the NTP-SVM. `decisive` says that the test also proves the contrary when it
+    fails.
 
-    `violating_share` is the share of off-support entries where UVᵀ is positive, `worst` the largest of them;
-    `nuclear_norm` is ‖S~‖_*, an upper bound of ‖L^mm‖_*.
+    `violating_share` is the share of off-support entries where UVᵀ is positive, `worst` the largest
+    of them; `nuclear_norm` is ‖S~‖_*, an upper bound of ‖L^mm‖_*.
     """
 
     optimal: bool
@@ -228,13 +300,14 @@ class CentredCertificate:
 
 
 def certificate(supports: SupportsLike, *, tolerance: float = 1e-9) -> CentredCertificate:
-    """Test S~ = S(I - 11ᵀ/V): with S~ = UΣVᵀ, S~ is optimal if UVᵀ is nowhere positive off the supports
-    (Prop. 3 asks for strictly negative, which also makes the solution unique).
+    """Test S~ = S(I - 11ᵀ/V): with S~ = UΣVᵀ, S~ is optimal if UVᵀ is nowhere positive off the
+    supports (Prop. 3 asks for strictly negative, which also makes the solution unique).
 
-    Where the rank of S~, after equal rows and equal columns are merged, is as high as centring allows, UVᵀ is the only
-    candidate for the dual solution, so that a positive entry proves S~ not optimal (`decisive`). On real text it has
-    never been optimal, yet within 0.001 % to 16 % in nuclear norm; random supports mostly pass, and are too easy a
-    test. Cost: one SVD of [distinct supports, distinct tokens].
+    Where the rank of S~, after equal rows and equal columns are merged, is as high as centring
+    allows, UVᵀ is the only candidate for the dual solution, so that a positive entry proves S~ not
+    optimal (`decisive`). On real text it has never been optimal, yet within 0.001 % to 16 % in
+    nuclear norm; random supports mostly pass, and are too easy a test. Cost: one SVD of [distinct
+    supports, distinct tokens].
 
     >>> certificate(np.eye(3)).optimal
     True
@@ -244,7 +317,9 @@ def certificate(supports: SupportsLike, *, tolerance: float = 1e-9) -> CentredCe
     classes = TokenClasses.of_supports(distinct)
     inside = np.asarray(distinct.matrix(np.float64)[:, classes.first].todense())
     q = classes.root
-    centred = (inside - (distinct.sizes / S.vocabulary)[:, None]) * np.sqrt(multiplicity)[:, None] * q
+    centred = (
+        (inside - (distinct.sizes / S.vocabulary)[:, None]) * np.sqrt(multiplicity)[:, None] * q
+    )
     left, sigma, right = thin_svd(centred)
     rank = int((sigma > tolerance * max(float(sigma[0]), 1e-300)).sum())
     off = (left[:, :rank] @ right[:, :rank].T)[inside == 0]
@@ -253,7 +328,9 @@ def certificate(supports: SupportsLike, *, tolerance: float = 1e-9) -> CentredCe
     violating = off > tolerance
     return CentredCertificate(
         optimal=bool(len(off) == 0 or off.max() <= tolerance),
-        decisive=rank == min(len(inside), len(classes.first) - 1), worst=float(off.max()) if len(off) else 0.0,
-        violating_share=float(counts[violating].sum() / counts.sum()) if len(off) else 0.0, rank=rank,
+        decisive=rank == min(len(inside), len(classes.first) - 1),
+        worst=float(off.max()) if len(off) else 0.0,
+        violating_share=float(counts[violating].sum() / counts.sum()) if len(off) else 0.0,
+        rank=rank,
         nuclear_norm=float(sigma.sum()),
-    )  # fmt: skip
+    )

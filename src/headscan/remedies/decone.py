@@ -1,8 +1,9 @@
 """The cone that a bias can take away without changing a logit.
 
-Where linear layers alone read a norm's output x, adding −μ to it and Wμ to their biases changes nothing that follows:
-W(x − μ) + (b + Wμ) = Wx + b. With μ the mean of x, the cone is gone there, as at the head's input of every model. The residual
-stream, which norms and additions read, has no such freedom (but along the vector of ones where layer norms alone read it).
+Where linear layers alone read a norm's output x, adding −μ to it and Wμ to their biases changes
+nothing that follows: W(x − μ) + (b + Wμ) = Wx + b. With μ the mean of x, the cone is gone there, as
+at the head's input of every model. The residual stream, which norms and additions read, has no such
+freedom (but along the vector of ones where layer norms alone read it).
 """
 
 import copy
@@ -21,31 +22,39 @@ from headscan.run import BadInput
 from headscan.text import TextLike, Windows
 
 M = TypeVar("M", bound=ModelLike)
-# Difference of logits, relative to the largest, up to which they count as the same; 5e-2 in half precision.
+# Difference of logits, relative to the largest, up to which they count as the same; 5e-2 in half
+# precision.
 SAME = {torch.float64: 1e-9, torch.float32: 1e-4}
 
 
 def decone(
-    model: M, text: TextLike | Int[Tensor, "n T"] = "stories", *, tokenizer: TokenizerLike | None = None,
-    max_tokens: int = 8192, context: int = 128,
-) -> M | Lens:  # fmt: skip
+    model: M,
+    text: TextLike | Int[Tensor, "n T"] = "stories",
+    *,
+    tokenizer: TokenizerLike | None = None,
+    max_tokens: int = 8192,
+    context: int = 128,
+) -> M | Lens:
     """A copy of the model with the same logits, to rounding, and with no cone at the head's input.
 
-    The mean of what the head reads goes out of the norm before it (into the norm's bias, or a layer that subtracts it) and
-    into a bias of the head, which a head without one gets. Weights are shared with the model, tied ones stay tied; the model
-    is left as it is.
+    The mean of what the head reads goes out of the norm before it (into the norm's bias, or a layer
+    that subtracts it) and into a bias of the head, which a head without one gets. Weights are
+    shared with the model, tied ones stay tied; the model is left as it is.
 
     Args:
         model: a name, a folder, a Lens, or a live model of transformers, with a head.
-        text: what the mean is taken over; or token ids [n, T]. On another text the logits are the same, the mean is near 0.
+        text: what the mean is taken over; or token ids [n, T]. On another text the logits are the
+            same, the mean is near 0.
         tokenizer: for a live model that brings none.
         max_tokens, context: how many tokens of the text, in windows of how many.
 
     Returns:
-        A Lens for a name, a folder or a Lens; for a live model another one. `save_pretrained` writes weights that the
-        family's own class cannot use, for it has no place for the biases: decone after loading.
+        A Lens for a name, a folder or a Lens; for a live model another one. `save_pretrained`
+        writes weights that the family's own class cannot use, for it has no place for the biases:
+        decone after loading.
 
-    Raises BadInput: the model has no head, its weights are quantised, or there is no tokenizer for a text.
+    Raises BadInput: the model has no head, its weights are quantised, or there is no tokenizer for
+    a text.
 
     Cost: one forward pass of the text, and two of 64 tokens.
 
@@ -61,10 +70,14 @@ def decone(
     if head is None or "head" not in lens.sites:
         raise BadInput(f"{lens.name} has no head, so there are no logits to keep.")
     if lens.traits.quantised or not head.weight.is_floating_point():
-        raise BadInput(f"The head of {lens.name} is quantised: a bias beside it would not keep its logits.")
+        raise BadInput(
+            f"The head of {lens.name} is quantised: a bias beside it would not keep its logits."
+        )
     ids = text if isinstance(text, Tensor) else _ids(lens, text, max_tokens, context)
     shared = {id(tensor): tensor for tensor in (*lens.model.parameters(), *lens.model.buffers())}
-    recentred = Lens(copy.deepcopy(lens.model, shared), lens.tokenizer, name=f"{lens.name}, deconed")
+    recentred = Lens(
+        copy.deepcopy(lens.model, shared), lens.tokenizer, name=f"{lens.name}, deconed"
+    )
     layer = cast(nn.Linear, output_layer(recentred.model).module)  # type: ignore[union-attr]
     mean = _mean_input(recentred, layer, ids)
     if not _move_final_norm(recentred, layer, mean, ids[:1, :64]):
@@ -77,18 +90,22 @@ class Moved(nn.Module):
 
     def __init__(self, layer: nn.Module, by: Float[Tensor, " d"]) -> None:
         super().__init__()
-        self.layer, self.by = layer, nn.Parameter(by, requires_grad=False)
+        self.layer = layer
+        self.by = nn.Parameter(by, requires_grad=False)
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.add(self.layer(x), self.by)
 
 
 class CentredHead(nn.Linear):
-    """A head that takes the mean out of its input itself, where no norm stands directly before it: W(x − μ) + (b + Wμ)."""
+    """A head that takes the mean out of its input itself, where no norm stands directly before it:
+    W(x − μ) + (b + Wμ).
+    """
 
     def __init__(self, head: nn.Linear, mean: Float[Tensor, " d"]) -> None:
         super().__init__(head.weight.shape[1], head.weight.shape[0], device="meta")
-        self.weight, self.bias = head.weight, _bias_with_mean(head, mean)
+        self.weight = head.weight
+        self.bias = _bias_with_mean(head, mean)
         self.mean: Tensor
         self.register_buffer("mean", mean.to(head.weight))
 
@@ -126,12 +143,15 @@ def _mean_input(lens: Lens, head: nn.Module, ids: Tensor) -> Tensor:
 
 
 def _move_final_norm(lens: Lens, head: nn.Linear, mean: Tensor, ids: Tensor) -> bool:
-    """Move the mean from the final norm into the head's bias; all is put back, and False, where a logit changes."""
+    """Move the mean from the final norm into the head's bias; all is put back, and False, where a
+    logit changes.
+    """
     site = next((site for site in reversed(lens.sites) if site.endswith("final_norm")), None)
     if site is None:
         return False
     wanted = lens.run(ids, sites="head")["head"]
-    norm, bias = lens.tap(site).module, head.bias
+    norm = lens.tap(site).module
+    bias = head.bias
     own = norm.bias if isinstance(norm, nn.LayerNorm) else None
     moved: nn.Module = norm
     head.bias = _bias_with_mean(head, mean)
@@ -139,10 +159,15 @@ def _move_final_norm(lens: Lens, head: nn.Linear, mean: Tensor, ids: Tensor) -> 
         moved = Moved(norm, -mean.to(head.weight))
         _replace(lens.model, norm, moved)
     else:
-        norm.bias = nn.Parameter((own.detach().double() - mean.to(own.device)).to(own.dtype), requires_grad=False)
+        norm.bias = nn.Parameter(
+            (own.detach().double() - mean.to(own.device)).to(own.dtype), requires_grad=False
+        )
     try:
         logits = lens.run(ids, sites="head")["head"]
-        if bool((logits - wanted).abs().max() <= SAME.get(logits.dtype, 5e-2) * float(wanted.abs().max())):
+        if bool(
+            (logits - wanted).abs().max()
+            <= SAME.get(logits.dtype, 5e-2) * float(wanted.abs().max())
+        ):
             return True
     except (AttributeError, RuntimeError, TypeError):
         pass  # the model looks into the norm that was put into another layer

@@ -1,4 +1,6 @@
-"""Remedies after the fact: maps that make a cloud rounder, fitted in one pass over it, applied to any vectors."""
+"""Remedies after the fact: maps that make a cloud rounder, fitted in one pass over it, applied to
+any vectors.
+"""
 
 import json
 import os
@@ -19,7 +21,8 @@ from headscan.statistics.uncertainty import Floats
 
 @dataclass(frozen=True, repr=False)
 class Remedy:
-    """A fitted map of vectors [n, d] to [n, k], x ↦ (x − shift)·matrix + offset, by the method `name`.
+    """A fitted map of vectors [n, d] to [n, k], x ↦ (x − shift)·matrix + offset, by the method
+    `name`.
 
     shift [d], matrix [d, k]; a map that was read has an offset [k].
 
@@ -42,13 +45,17 @@ class Remedy:
     @property
     def bias(self) -> Floats:
         """What stands behind the product x·matrix, [k]."""
-        return np.asarray(-(self.shift @ self.matrix) + (0.0 if self.offset is None else self.offset))
+        return np.asarray(
+            -(self.shift @ self.matrix) + (0.0 if self.offset is None else self.offset)
+        )
 
     def __call__(self, rows: npt.ArrayLike) -> Floats:
         rows = np.asarray(rows, dtype=np.float64)
         width = rows.shape[-1] if rows.ndim else 0
         if rows.ndim == 0 or width != self.widths[0]:
-            raise BadInput(f"The remedy '{self.name}' was fitted at width {self.widths[0]}, not {width}.")
+            raise BadInput(
+                f"The remedy '{self.name}' was fitted at width {self.widths[0]}, not {width}."
+            )
         mapped: Floats = (rows - self.shift) @ self.matrix
         return mapped if self.offset is None else mapped + self.offset
 
@@ -56,14 +63,18 @@ class Remedy:
         return f"Remedy({self.name}: {self.widths[0]} to {self.widths[1]} dimensions)"
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write config.json and model.safetensors (float32) into a folder, as sentence-transformers' `Dense` module.
-        `Remedy.load(folder)` reads them, and so does `sentence_transformers.models.Dense.load(folder)`."""
+        """Write config.json and model.safetensors (float32) into a folder, as
+        sentence-transformers' `Dense` module. `Remedy.load(folder)` reads them, and so does
+        `sentence_transformers.models.Dense.load(folder)`.
+        """
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         config = {
-            "in_features": self.widths[0], "out_features": self.widths[1], "bias": True,
+            "in_features": self.widths[0],
+            "out_features": self.widths[1],
+            "bias": True,
             "activation_function": "torch.nn.modules.linear.Identity",
-        }  # fmt: skip
+        }
         (path / "config.json").write_text(json.dumps(config, indent=1))
         weight = np.ascontiguousarray(self.matrix.T, dtype=np.float32)
         tensors = {"linear.weight": weight, "linear.bias": self.bias.astype(np.float32)}
@@ -85,7 +96,9 @@ class Remedy:
 
 
 class RemedyMethod(ABC):
-    """A way to make a cloud rounder: a frozen dataclass, in a file of headscan/remedies or of a plug-in."""
+    """A way to make a cloud rounder: a frozen dataclass, in a file of headscan/remedies or of a
+    plug-in.
+    """
 
     @abstractmethod
     def fit(self, cloud: Cloud) -> Remedy | None:
@@ -110,9 +123,12 @@ ROUNDING = 1e-10
 
 
 def _components(cloud: Cloud) -> tuple[Floats, Floats]:
-    """The covariance's eigenvalues, largest first, and its eigenvectors as columns, without those that are rounding."""
+    """The covariance's eigenvalues, largest first, and its eigenvectors as columns, without those
+    that are rounding.
+    """
     values, vectors = np.linalg.eigh(cloud.covariance)
-    values, vectors = np.clip(values[::-1], 0, None), vectors[:, ::-1]
+    values = np.clip(values[::-1], 0, None)
+    vectors = vectors[:, ::-1]
     kept = int((values > ROUNDING * values[0]).sum())
     return values[:kept], vectors[:, :kept]
 
@@ -121,17 +137,23 @@ def _components(cloud: Cloud) -> tuple[Floats, Floats]:
 class AllButTheTop(RemedyMethod, Settings):
     """Centre, then take the top principal components out (Mu and Viswanath 2018)."""
 
-    remove: Annotated[int | None, Option("Components to take out. Default: a hundredth of all.", low=0)] = None
+    remove: Annotated[
+        int | None, Option("Components to take out. Default: a hundredth of all.", low=0)
+    ] = None
 
     def fit(self, cloud: Cloud) -> Remedy:
         width = cloud.width
-        top = _components(cloud)[1][:, : max(1, width // 100) if self.remove is None else self.remove]
+        top = _components(cloud)[1][
+            :, : max(1, width // 100) if self.remove is None else self.remove
+        ]
         return Remedy("all-but-the-top", cloud.mean, np.eye(width) - top @ top.T)
 
 
 @REMEDIES.register("centre")
 class Centre(RemedyMethod, Settings):
-    """x − μ: takes the drift away (Biś et al. 2021). The average cosine of the centred cloud is near 0."""
+    """x − μ: takes the drift away (Biś et al. 2021). The average cosine of the centred cloud is
+    near 0.
+    """
 
     def fit(self, cloud: Cloud) -> Remedy:
         return Remedy("centre", cloud.mean, np.eye(cloud.width))
@@ -139,7 +161,9 @@ class Centre(RemedyMethod, Settings):
 
 @REMEDIES.register("standardise")
 class Standardise(RemedyMethod, Settings):
-    """(x − μ)/σ of each dimension by itself (Timkey and van Schijndel 2021); constant dimensions become zero."""
+    """(x − μ)/σ of each dimension by itself (Timkey and van Schijndel 2021); constant dimensions
+    become zero.
+    """
 
     def fit(self, cloud: Cloud) -> Remedy:
         deviation = np.sqrt(np.clip(np.diag(cloud.covariance), 0, None))
@@ -152,9 +176,9 @@ class Standardise(RemedyMethod, Settings):
 class Whiten(RemedyMethod, Settings):
     """(x − μ)·V·diag(λ)^−½ of the largest principal components (Su et al. 2021, arXiv:2103.15316).
 
-    Components below 1e-10 of the largest variance are rounding, and are dropped rather than blown up; the map's output
-    has as many dimensions as remain. The covariance of the fitted cloud becomes the identity. Cosines are those of ZCA,
-    which turns the result back by a rotation.
+    Components below 1e-10 of the largest variance are rounding, and are dropped rather than blown
+    up; the map's output has as many dimensions as remain. The covariance of the fitted cloud
+    becomes the identity. Cosines are those of ZCA, which turns the result back by a rotation.
     """
 
     keep: Annotated[int | None, Option("Components to keep. Default: all.", low=1)] = None
@@ -167,17 +191,22 @@ class Whiten(RemedyMethod, Settings):
 
 @REMEDIES.register("whiten-shrunk")
 class WhitenShrunk(RemedyMethod, Settings):
-    """ZCA whitening of (1 − s)C + s·(tr C/d)·I: few vectors do not blow up directions they know little of (the shrinkage
-    of Ledoit and Wolf 2004, s given; the ε of soft-ZCA, Diera et al. 2024)."""
+    """ZCA whitening of (1 − s)C + s·(tr C/d)·I: few vectors do not blow up directions they know
+    little of (the shrinkage of Ledoit and Wolf 2004, s given; the ε of soft-ZCA, Diera et al.
+    2024).
+    """
 
     shrinkage: Annotated[float, Option("s, 0 to 1.", above=0, high=1)] = 0.1
 
     def fit(self, cloud: Cloud) -> Remedy | None:
-        covariance, width = cloud.covariance, cloud.width
+        covariance = cloud.covariance
+        width = cloud.width
         ball = float(np.trace(covariance)) / width
         if not ball > 0:  # all vectors are one
             return None
-        values, vectors = np.linalg.eigh((1 - self.shrinkage) * covariance + self.shrinkage * ball * np.eye(width))
+        values, vectors = np.linalg.eigh(
+            (1 - self.shrinkage) * covariance + self.shrinkage * ball * np.eye(width)
+        )
         return Remedy("whiten-shrunk", cloud.mean, (vectors / np.sqrt(values)) @ vectors.T)
 
 
@@ -189,4 +218,6 @@ class WhitenSoftly(RemedyMethod, Settings):
 
     def fit(self, cloud: Cloud) -> Remedy:
         values, vectors = _components(cloud)
-        return Remedy("whiten-softly", cloud.mean, (vectors * values ** (-self.power / 2)) @ vectors.T)
+        return Remedy(
+            "whiten-softly", cloud.mean, (vectors * values ** (-self.power / 2)) @ vectors.T
+        )

@@ -29,9 +29,10 @@ class ExportedRemedy:
 class RemedyResult(Result):
     """Remedies judged on what they were not fitted on.
 
-    A row is of a remedy and set of pairs, `none` first: `remedy`, `pairs` (the set), `queries`, `items`, `recall_at_1`,
-    `recall_at_10`, `recall_at_1_gain` (over none, paired by query), `hubness` (skewness), `average_cosine`, `spearman`
-    (where people scored pairs), each with NAME_interval, and `interval`, that of recall_at_1.
+    A row is of a remedy and set of pairs, `none` first: `remedy`, `pairs` (the set), `queries`,
+    `items`, `recall_at_1`, `recall_at_10`, `recall_at_1_gain` (over none, paired by query),
+    `hubness` (skewness), `average_cosine`, `spearman` (where people scored pairs), each with
+    NAME_interval, and `interval`, that of recall_at_1.
     """
 
     kind: ClassVar[str] = "remedy"
@@ -40,7 +41,9 @@ class RemedyResult(Result):
     width: int  # of them
     fitted: int  # how many were fitted on
     held_out: int  # how many were judged by
-    level: float  # of the intervals of gains: wide enough for all remedies and sets at once to be 95 %
+    level: (
+        float  # of the intervals of gains: wide enough for all remedies and sets at once to be 95 %
+    )
     about: dict[str, str] = field(default_factory=dict)  # a sentence on each remedy
     drift: list[Drift] = field(default_factory=list)  # from this version to the one of `against`
     exported: list[ExportedRemedy] = field(default_factory=list)  # what was written
@@ -79,13 +82,21 @@ class RemedySettings(Loading, Reading):
         super().check()
         if self.export not in ("best", "none", *self.methods()):
             tried = ", ".join(self.methods())
-            raise BadInput(f"--export must be best, none or one of the remedies tried ({tried}), not {self.export!r}.")
+            raise BadInput(
+                f"--export must be best, none or one of the remedies tried ({tried}), not "
+                f"{self.export!r}."
+            )
         if unknown := set(self.written()) - set(FORMATS):
             raise BadInput(f"--formats must be among {', '.join(FORMATS)}, not {min(unknown)!r}.")
         read_pair_files(self.pairs)
 
     def methods(self) -> dict[str, RemedyMethod]:
-        return {name: one for one in REMEDIES.build_each(self.remedies) for name, kind in REMEDIES.items() if type(one) is kind}
+        return {
+            name: one
+            for one in REMEDIES.build_each(self.remedies)
+            for name, kind in REMEDIES.items()
+            if type(one) is kind
+        }
 
     def written(self) -> list[str]:
         return names_in(self.formats)

@@ -1,4 +1,6 @@
-"""The judge of a remedy: do texts find their partners among all others? By exact neighbours, on pairs nothing was fitted on."""
+"""The judge of a remedy: do texts find their partners among all others? By exact neighbours, on
+pairs nothing was fitted on.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,14 +28,17 @@ class HeldOutPairs:
     answers: Ids  # row of its partner [m]
     items: Ids  # the rows that are searched, ascending [N]; all answers are among them
     groups: Ids  # pairs of one number err together [m]
-    scored: Floats | None = None  # two rows and how alike people call them [s, 3], None where nobody did
+    scored: Floats | None = (
+        None  # two rows and how alike people call them [s, 3], None where nobody did
+    )
 
 
 def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
     """Of each query the rank of its partner among all items by cosine [m], 1 the first.
 
-    Not in the way are the query itself and its other partners. Items that are as near as the partner count as nearer, so a map
-    that throws everything onto one point has the last rank, not the first. Exact: all cosines in float64, in blocks. O(mNd).
+    Not in the way are the query itself and its other partners. Items that are as near as the
+    partner count as nearer, so a map that throws everything onto one point has the last rank, not
+    the first. Exact: all cosines in float64, in blocks. O(mNd).
 
     >>> pairs = HeldOutPairs("x", np.array([0, 1]), np.array([2, 3]), np.array([2, 3]), np.arange(2))
     >>> ranks(np.array([[1.0, 0.1], [0.0, 1.0], [1.0, 0.0], [1.0, 0.2]]), pairs).tolist()
@@ -51,7 +56,9 @@ def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
     for first in range(0, len(rank), block):
         asked = pairs.queries[first : first + block]
         cosines = unit[asked] @ items.T
-        own = cosines[torch.arange(len(asked)), torch.from_numpy(place[pairs.answers[first : first + block]])]
+        own = cosines[
+            torch.arange(len(asked)), torch.from_numpy(place[pairs.answers[first : first + block]])
+        ]
         for row, query in enumerate(asked.tolist()):
             cosines[row, [item for item in partners[query] if item >= 0]] = -torch.inf
         rank[first : first + block] = 1 + (cosines >= own[:, None]).sum(1).numpy()
@@ -65,7 +72,9 @@ def directions(vectors: Floats) -> Floats:
 
 
 def paired_cosines(one: Floats, other: Floats) -> Floats:
-    """The cosine of each row [n, d] with the same row of the other matrix [n]; 0 where one of the two has length 0."""
+    """The cosine of each row [n, d] with the same row of the other matrix [n]; 0 where one of the
+    two has length 0.
+    """
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return np.asarray((one * other).sum(1) / np.where(lengths > 0, lengths, 1.0))
 
@@ -73,15 +82,22 @@ def paired_cosines(one: Floats, other: Floats) -> Floats:
 def share(hits: npt.NDArray[np.bool_], groups: Ids) -> tuple[float, Interval]:
     """A share of pairs and its 95 % interval: the wider of that by groups and Wilson's."""
     value = float(hits.mean())
-    by_groups = clustered(lambda taken: float(hits[taken].mean()), len(hits), groups=groups.tolist(), bounds=(0.0, 1.0))
+    by_groups = clustered(
+        lambda taken: float(hits[taken].mean()),
+        len(hits),
+        groups=groups.tolist(),
+        bounds=(0.0, 1.0),
+    )
     return value, _hull(wilson(int(hits.sum()), len(hits)), by_groups)
 
 
-def gain(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], groups: Ids, *, level: float) -> tuple[float, Interval]:
+def gain(
+    before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], groups: Ids, *, level: float
+) -> tuple[float, Interval]:
     """By how much a share rose, paired by query, and an interval of this level.
 
-    The wider of two: Student's, by groups; and the exact one of a sign test (Clopper and Pearson) of the queries that changed,
-    which Student's falls short of where they are few.
+    The wider of two: Student's, by groups; and the exact one of a sign test (Clopper and Pearson)
+    of the queries that changed, which Student's falls short of where they are few.
 
     >>> won = np.array([True] * 4 + [False] * 96)
     >>> value, (low, high) = gain(np.zeros(100, bool), won, np.arange(100), level=0.95)
@@ -91,9 +107,12 @@ def gain(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], groups: Id
     True
     """
     change = after.astype(np.float64) - before
-    value, many = float(change.mean()), len(change)
-    better, worse = int((change > 0).sum()), int((change < 0).sum())
-    moved, tail = better + worse, (1 - level) / 2
+    value = float(change.mean())
+    many = len(change)
+    better = int((change > 0).sum())
+    worse = int((change < 0).sum())
+    moved = better + worse
+    tail = (1 - level) / 2
     if not moved:
         reach = 1 - tail ** (1 / many)
         return 0.0, (-reach, reach)
@@ -103,7 +122,9 @@ def gain(before: npt.NDArray[np.bool_], after: npt.NDArray[np.bool_], groups: Id
     own = np.unique(groups, return_inverse=True)[1]
     deviations = np.bincount(own, weights=change - value).astype(np.float64)
     error = StandardError.of_items(deviations, np.bincount(own).astype(np.float64))
-    student = None if error is None else list(error.interval(value, level=level, bounds=(-1.0, 1.0)))
+    student = (
+        None if error is None else list(error.interval(value, level=level, bounds=(-1.0, 1.0)))
+    )
     return value, _hull(exact, student)
 
 
@@ -116,21 +137,29 @@ Measured = tuple[float | None, Interval | None]
 
 
 def with_interval(
-    statistic: Callable[[Ids], float | None], many: int, bounds: Bounds = (None, None), groups: Ids | None = None
+    statistic: Callable[[Ids], float | None],
+    many: int,
+    bounds: Bounds = (None, None),
+    groups: Ids | None = None,
 ) -> Measured:
     """A number of so many items and its 95 % interval; see `clustered`."""
-    ends = clustered(statistic, many, groups=None if groups is None else groups.tolist(), bounds=bounds)
+    ends = clustered(
+        statistic, many, groups=None if groups is None else groups.tolist(), bounds=bounds
+    )
     return statistic(np.arange(many)), None if ends is None else (ends[0], ends[1])
 
 
 def hub_skewness(vectors: Floats) -> Measured:
-    """How unevenly vectors are among the ten nearest of the others by angle, lists of neighbours taken as they are; None of
-    eleven vectors or fewer. See `headscan.measures.sphere.hubness`."""
+    """How unevenly vectors are among the ten nearest of the others by angle, lists of neighbours
+    taken as they are; None of eleven vectors or fewer. See `headscan.measures.sphere.hubness`.
+    """
     unit = directions(vectors)
     unit = unit[np.abs(unit).sum(1) > 0]
     if len(unit) <= NEIGHBOURS + 1:
         return None, None
-    counts = np.bincount(find_neighbours(unit, NEIGHBOURS)[1].numpy().ravel(), minlength=len(unit)).astype(np.float64)
+    counts = np.bincount(
+        find_neighbours(unit, NEIGHBOURS)[1].numpy().ravel(), minlength=len(unit)
+    ).astype(np.float64)
 
     def skewness(taken: Ids) -> float:
         apart = counts[taken] - counts[taken].mean()
@@ -147,7 +176,11 @@ def average_cosine_of(vectors: Floats) -> Measured:
 
     def cosine(taken: Ids) -> float | None:
         many = len(taken)
-        return float((np.square(unit[taken].sum(0)).sum() - many) / (many * (many - 1))) if many > 1 else None
+        return (
+            float((np.square(unit[taken].sum(0)).sum() - many) / (many * (many - 1)))
+            if many > 1
+            else None
+        )
 
     return with_interval(cosine, len(unit), (-1.0, 1.0))
 
@@ -157,7 +190,9 @@ def average_cosine_of(vectors: Floats) -> Measured:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """One way in which two versions differ: a number with its 95 % interval by rows, and what it says."""
+    """One way in which two versions differ: a number with its 95 % interval by rows, and what it
+    says.
+    """
 
     quantity: str
     value: float | None
@@ -166,20 +201,27 @@ class Drift:
 
 
 def drift(old: Floats, new: Floats, groups: npt.NDArray[np.int64] | None = None) -> list[Drift]:
-    """What changed between two versions [n, d] and [n, d'] of the same rows; rows of one group err together.
+    """What changed between two versions [n, d] and [n, d'] of the same rows; rows of one group err
+    together.
 
-    Two versions that are equal have `same_direction`, `neighbours_kept` and `found_again` 1 and `mean_moved` 0. Cost O(n²d).
+    Two versions that are equal have `same_direction`, `neighbours_kept` and `found_again` 1 and
+    `mean_moved` 0. Cost O(n²d).
 
     >>> x = np.random.default_rng(0).standard_normal((50, 4))
     >>> {one.quantity: round(one.value, 6) for one in drift(x, 2 * x)}["neighbours_kept"]
     1.0
     """
-    many, alike = len(old), old.shape[1] == new.shape[1]
+    many = len(old)
+    alike = old.shape[1] == new.shape[1]
     apart = new - old if alike else None
     rows: list[Drift] = []
 
-    def add(quantity: str, statistic: Callable[[Ids], float | None] | None, bounds: Bounds, text: str) -> None:
-        value, interval = (None, None) if statistic is None else with_interval(statistic, many, bounds, groups)
+    def add(
+        quantity: str, statistic: Callable[[Ids], float | None] | None, bounds: Bounds, text: str
+    ) -> None:
+        value, interval = (
+            (None, None) if statistic is None else with_interval(statistic, many, bounds, groups)
+        )
         rows.append(Drift(quantity=quantity, value=value, interval=interval, sentence=text))
 
     def mean_of(values: Floats) -> Callable[[Ids], float]:
@@ -198,11 +240,21 @@ def drift(old: Floats, new: Floats, groups: npt.NDArray[np.int64] | None = None)
     if k >= 1:
         lists = [find_neighbours(directions(vectors), k)[1].numpy() for vectors in (old, new)]
         kept = np.array([len(np.intersect1d(a, b)) / k for a, b in zip(*lists, strict=True)])
-        add("neighbours_kept", mean_of(kept), (0.0, 1.0), f"Share of a row's {k} nearest rows that still are.")
+        add(
+            "neighbours_kept",
+            mean_of(kept),
+            (0.0, 1.0),
+            f"Share of a row's {k} nearest rows that still are.",
+        )
     again = None
     if alike:
         own = np.arange(many)
         whole = HeldOutPairs("versions", own, many + own, many + own, own)
         again = mean_of((ranks(np.concatenate([new, old]), whole) == 1).astype(np.float64))
-    add("found_again", again, (0.0, 1.0), "Share of new vectors that find their own row first in the old column.")
+    add(
+        "found_again",
+        again,
+        (0.0, 1.0),
+        "Share of new vectors that find their own row first in the old column.",
+    )
     return rows

@@ -12,26 +12,52 @@ import numpy as np
 from headscan.model.inputs import Pooling
 from headscan.model.lens import ModelLike
 from headscan.model.settings import Device, Dtype, TokenizerName
-from headscan.remedies.judge import RemedyData, best_of, data_of_model, data_of_store, findings, judged, rows_of
+from headscan.remedies.judge import (
+    RemedyData,
+    best_of,
+    data_of_model,
+    data_of_store,
+    findings,
+    judged,
+    rows_of,
+)
 from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
 from headscan.remedies.result import ExportedRemedy, RemedyResult, RemedySettings
 from headscan.remedies.retrieval import drift
-from headscan.run import BadInput, Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed, running, verb
+from headscan.run import (
+    BadInput,
+    Baseline,
+    CommandLine,
+    Ignore,
+    Option,
+    Out,
+    Progressing,
+    Resume,
+    Seed,
+    running,
+    verb,
+)
 from headscan.states import SourceLike, VectorSource, stored_source
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
 
 DENSE = "sentence_transformers.models.Dense"
 
 
-def check_exports(formats: Sequence[str], source: VectorSource | None, folder: str | os.PathLike[str] | None) -> None:
+def check_exports(
+    formats: Sequence[str], source: VectorSource | None, folder: str | os.PathLike[str] | None
+) -> None:
     """BadInput where a format does not go with what is cured."""
     if "column" in formats and source is None:
         raise BadInput("--formats column rewrites stored vectors: a model has none.")
     if "model" in formats and not (Path(folder or "") / "modules.json").is_file():
-        raise BadInput("--formats model is for a folder of sentence-transformers: there is no modules.json.")
+        raise BadInput(
+            "--formats model is for a folder of sentence-transformers: there is no modules.json."
+        )
 
 
-def exported(remedy: Remedy, formats: Sequence[str], folder: Path, data: RemedyData) -> list[ExportedRemedy]:
+def exported(
+    remedy: Remedy, formats: Sequence[str], folder: Path, data: RemedyData
+) -> list[ExportedRemedy]:
     """Write a remedy in each format into a folder; what was written."""
     made = list[ExportedRemedy]()
     for form in formats:
@@ -47,16 +73,20 @@ def exported(remedy: Remedy, formats: Sequence[str], folder: Path, data: RemedyD
 
 
 def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
-    """Copy a saved sentence-transformers model to `out` with a remedy as one more module; a last Normalize is repeated behind it.
+    """Copy a saved sentence-transformers model to `out` with a remedy as one more module; a last
+    Normalize is repeated behind it.
 
-    `SentenceTransformer(out)` then gives remedied embeddings, with no code of headscan's. Raises BadInput where `model` has no
-    modules.json.
+    `SentenceTransformer(out)` then gives remedied embeddings, with no code of headscan's. Raises
+    BadInput where `model` has no modules.json.
     """
-    source, target = Path(model), Path(out)
+    source = Path(model)
+    target = Path(out)
     try:
         modules = json.loads((source / "modules.json").read_text())
     except (OSError, ValueError):
-        raise BadInput(f"{source} is no saved sentence-transformers model: it has no modules.json.") from None
+        raise BadInput(
+            f"{source} is no saved sentence-transformers model: it has no modules.json."
+        ) from None
     shutil.copytree(source, target, dirs_exist_ok=True)
     index = len(modules)
     name = f"{index}_Dense"
@@ -69,14 +99,17 @@ def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathL
 
 
 def rewrite_column(remedy: Remedy, source: VectorSource, site: str, folder: Path) -> Path:
-    """All vectors of a store, remedied, float32, row by row in its order; memory is that of a batch. A single Parquet file
-    keeps its other columns; anything else becomes an .npy [n, k]."""
+    """All vectors of a store, remedied, float32, row by row in its order; memory is that of a
+    batch. A single Parquet file keeps its other columns; anything else becomes an .npy [n, k].
+    """
     where = Path(str(getattr(source, "where", "") or ""))
     if where.suffix == ".parquet" and where.is_file():
         return _rewrite_parquet(remedy, where, site, folder / "column.parquet")
     path = folder / "column.npy"
     assert source.tokens is not None
-    out: Any = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=(source.tokens, remedy.widths[1]))
+    out: Any = np.lib.format.open_memmap(
+        path, mode="w+", dtype=np.float32, shape=(source.tokens, remedy.widths[1])
+    )
     for _, rows, first in rows_of(source, site):
         out[first : first + len(rows)] = remedy(rows.numpy())
     out.flush()
@@ -97,10 +130,17 @@ def _rewrite_parquet(remedy: Remedy, given: Path, site: str, path: Path) -> Path
         for batch in file.iter_batches(batch_size=4096):
             column = batch.column(place)
             if not pa.types.is_primitive(column.type.value_type):
-                raise BadInput(f"{given}, column {site} holds windows: only a column of one vector a row is rewritten.")
-            rows = np.asarray(column.flatten().to_numpy(zero_copy_only=False), dtype=np.float64).reshape(len(batch), -1)
+                raise BadInput(
+                    f"{given}, column {site} holds windows: only a column of one vector a row is "
+                    "rewritten."
+                )
+            rows = np.asarray(
+                column.flatten().to_numpy(zero_copy_only=False), dtype=np.float64
+            ).reshape(len(batch), -1)
             columns = list(batch.columns)
-            columns[place] = pa.FixedSizeListArray.from_arrays(pa.array(remedy(rows).astype(np.float32).ravel()), type=kind)
+            columns[place] = pa.FixedSizeListArray.from_arrays(
+                pa.array(remedy(rows).astype(np.float32).ravel()), type=kind
+            )
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     return path
 
@@ -113,51 +153,96 @@ LEVEL = 0.95
 
 @verb("remedy")
 def remedy(
-    source: SourceLike, text: Annotated[TextLike | None, TEXT] = None, *,
-    pairs: Annotated[Sequence[str | os.PathLike[str]], Option(
-        "Of a model: a file of pairs of texts that mean the same, by which it is judged (again for more): .tsv of two "
-        "columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE.", metavar="FILE", repeat=True,
-    )] = (),
-    partners: Annotated[Any, Option(
-        "Of stored vectors: more of them; row k belongs with row k, and is to find it.", metavar="SOURCE"
-    )] = None,
-    against: Annotated[Any, Option(
-        "Another version: the same rows, or texts, by another model. How far it drifted.", metavar="SOURCE"
-    )] = None,
-    remedies: Annotated[str | RemedyMethod | Sequence[RemedyMethod], Option(
-        "Remedies that are tried: names, comma-separated, or all.", choices=REMEDIES
-    )] = "all",
-    site: Annotated[str | None, Option("Site. Default: a model's last; the only one of stored vectors.")] = None,
-    pooling: Annotated[Pooling | None, Option(
-        "Pooling of tokens' vectors into a text's. Default: as the model's folder says, else mean."
-    )] = None,
-    held_out: Annotated[int, Option("Stored vectors held out for judging, not for fitting.", low=16)] = 5000,
-    export: Annotated[str, Option(
-        "Which remedy is written: its name, best (the one that improves recall@1 most, for certain) or none."
-    )] = "best",
-    formats: Annotated[str, Option(
-        "Formats: dense (safetensors; sentence-transformers' module), column (stored vectors, "
-        "rewritten), model (a copy of the sentence-transformers folder with the remedy in it)."
-    )] = "dense",
-    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
-    ignore: Ignore = None, baseline: Baseline = None,
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
-) -> RemedyResult:  # fmt: skip
-    """Try remedies on a sentence encoder, or on a column of embeddings: which of them make texts find their partners?
+    source: SourceLike,
+    text: Annotated[TextLike | None, TEXT] = None,
+    *,
+    pairs: Annotated[
+        Sequence[str | os.PathLike[str]],
+        Option(
+            "Of a model: a file of pairs of texts that mean the same, by which it is judged "
+            "(again for more): .tsv of two "
+            "columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE.",
+            metavar="FILE",
+            repeat=True,
+        ),
+    ] = (),
+    partners: Annotated[
+        Any,
+        Option(
+            "Of stored vectors: more of them; row k belongs with row k, and is to find it.",
+            metavar="SOURCE",
+        ),
+    ] = None,
+    against: Annotated[
+        Any,
+        Option(
+            "Another version: the same rows, or texts, by another model. How far it drifted.",
+            metavar="SOURCE",
+        ),
+    ] = None,
+    remedies: Annotated[
+        str | RemedyMethod | Sequence[RemedyMethod],
+        Option("Remedies that are tried: names, comma-separated, or all.", choices=REMEDIES),
+    ] = "all",
+    site: Annotated[
+        str | None, Option("Site. Default: a model's last; the only one of stored vectors.")
+    ] = None,
+    pooling: Annotated[
+        Pooling | None,
+        Option(
+            "Pooling of tokens' vectors into a text's. Default: as the model's folder says, else "
+            "mean."
+        ),
+    ] = None,
+    held_out: Annotated[
+        int, Option("Stored vectors held out for judging, not for fitting.", low=16)
+    ] = 5000,
+    export: Annotated[
+        str,
+        Option(
+            "Which remedy is written: its name, best (the one that improves recall@1 most, for "
+            "certain) or none."
+        ),
+    ] = "best",
+    formats: Annotated[
+        str,
+        Option(
+            "Formats: dense (safetensors; sentence-transformers' module), column (stored vectors, "
+            "rewritten), model (a copy of the sentence-transformers folder with the remedy in it)."
+        ),
+    ] = "dense",
+    documents: Documents = "whole",
+    field: FieldName = "text",
+    max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    ignore: Ignore = None,
+    baseline: Baseline = None,
+    out: Out = None,
+    resume: Resume = False,
+    seed: Seed = 0,
+    progress: Progressing = None,
+    command: CommandLine = None,
+) -> RemedyResult:
+    """Try remedies on a sentence encoder, or on a column of embeddings: which of them make texts
+    find their partners?
 
     Args:
-        source: a model, with `pairs` of texts that mean the same; or stored vectors, as `headscan.scan` takes them, with
-            `partners` (vectors of the same number, row k to find row k) where recall is to be known.
-        text: what a model's remedies are fitted on, a vector a document (see `documents`). Default: half of the pairs' texts.
-        Further options: see `headscan remedy --help`.
+        source: a model, with `pairs` of texts that mean the same; or stored vectors, as
+            `headscan.scan` takes them, with `partners` (vectors of the same number, row k to find
+            row k) where recall is to be known.
+        text: what a model's remedies are fitted on, a vector a document (see `documents`). Default:
+        half of the pairs' texts. Further options: see `headscan remedy --help`.
 
     Returns:
         A `RemedyResult`: a row a remedy and set of pairs. Nothing is fitted on what judges.
 
-    Raises BadInput for neither pairs nor vectors, stores that do not go together, values that are not finite, unknown names.
+    Raises BadInput for neither pairs nor vectors, stores that do not go together, values that are
+    not finite, unknown names.
 
-    Cost: one pass over the vectors (or one forward pass a text), O(d³) a remedy, O(m·N·d) for the exact neighbours of m queries.
+    Cost: one pass over the vectors (or one forward pass a text), O(d³) a remedy, O(m·N·d) for the
+        exact neighbours of m queries.
 
     >>> import numpy as np
     >>> from headscan import remedy
@@ -171,34 +256,67 @@ def remedy(
     asked, run = running()
     settings = asked.chosen(RemedySettings)
     methods = settings.methods()
-    stored = stored_source(source, context=128, max_tokens=settings.max_tokens, field=settings.field)
+    stored = stored_source(
+        source, context=128, max_tokens=settings.max_tokens, field=settings.field
+    )
     if stored is None and settings.partners is not None:
-        raise BadInput("--partners are stored vectors, for stored vectors: a model takes --pairs FILE.")
+        raise BadInput(
+            "--partners are stored vectors, for stored vectors: a model takes --pairs FILE."
+        )
     model = cast(ModelLike, source)
-    data = data_of_model(model, settings, run) if stored is None else data_of_store(stored, settings, run)
+    data = (
+        data_of_model(model, settings, run)
+        if stored is None
+        else data_of_store(stored, settings, run)
+    )
     wanted = settings.written()
     check_exports(wanted, stored, data.folder)
-    fitted = {name: remedy for name, method in methods.items() if (remedy := method.fit(data.cloud)) is not None}
+    fitted = {
+        name: remedy
+        for name, method in methods.items()
+        if (remedy := method.fit(data.cloud)) is not None
+    }
     gains = max(1, len(fitted) * len(data.sets))
     level = 1 - (1 - LEVEL) / gains
-    rows = judged(data, fitted, level=level, progress=lambda done, of: run.progress("judge", done, of, "remedies"))
-    held_out, best, written = len(data.groups), settings.export, list[ExportedRemedy]()
+    rows = judged(
+        data,
+        fitted,
+        level=level,
+        progress=lambda done, of: run.progress("judge", done, of, "remedies"),
+    )
+    held_out = len(data.groups)
+    best = settings.export
+    written = list[ExportedRemedy]()
     best = best_of(rows) or "none" if best == "best" else best
     if run.folder is not None and best != "none":
         if best not in fitted:
             raise BadInput(f"The remedy '{best}' cannot be fitted to these vectors.")
         written = exported(fitted[best], wanted, run.folder, data)
     return RemedyResult(
-        protocol=run.protocol(text=data.text, device=data.record.device, dtype=data.record.dtype, notes=[
-            *data.notes,
-            "Neighbours are exact, by cosine; a query is not its own neighbour; items as near as the partner count as nearer.",
-            f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that all {gains} hold at once.",
-        ]),
-        models=[data.record], rows=rows, site=data.site, width=data.vectors.shape[1], fitted=data.cloud.count,
-        held_out=held_out, level=level, about={name: _about(methods[name]) for name in fitted},
-        drift=[] if data.other is None else drift(data.vectors[:held_out], data.other, data.groups), exported=written,
+        protocol=run.protocol(
+            text=data.text,
+            device=data.record.device,
+            dtype=data.record.dtype,
+            notes=[
+                *data.notes,
+                "Neighbours are exact, by cosine; a query is not its own neighbour; items as "
+                "near as the partner count as nearer.",
+                f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that "
+                f"all {gains} hold at once.",
+            ],
+        ),
+        models=[data.record],
+        rows=rows,
+        site=data.site,
+        width=data.vectors.shape[1],
+        fitted=data.cloud.count,
+        held_out=held_out,
+        level=level,
+        about={name: _about(methods[name]) for name in fitted},
+        drift=[] if data.other is None else drift(data.vectors[:held_out], data.other, data.groups),
+        exported=written,
         findings=findings(rows, data.name, data.site, data.cloud.count, data.vectors.shape[1]),
-    )  # fmt: skip
+    )
 
 
 def _about(method: object) -> str:

@@ -1,4 +1,6 @@
-"""A remedy as a transformer of scikit-learn, the only file that needs it: `pip install 'headscan[sklearn]'`."""
+"""A remedy as a transformer of scikit-learn, the only file that needs it: `pip install
+'headscan[sklearn]'`.
+"""
 
 import os
 from collections.abc import Mapping
@@ -16,15 +18,18 @@ from headscan.statistics.uncertainty import Floats
 
 
 class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
-    """Fit a remedy (by its name in `headscan.remedies.REMEDIES`, with its own parameters, as {"remove": 3}) to the rows of a
-    matrix, apply it to any rows: in pipelines, grid searches, `cross_val_score`. `remedy_` is the fitted map.
+    """Fit a remedy (by its name in `headscan.remedies.REMEDIES`, with its own parameters, as
+    {"remove": 3}) to the rows of a matrix, apply it to any rows: in pipelines, grid searches,
+    `cross_val_score`. `remedy_` is the fitted map.
 
     >>> rows = np.random.default_rng(0).standard_normal((200, 4)) + 5
     >>> float(np.abs(RemedyTransformer("centre").fit_transform(rows).mean(0)).max()) < 1e-12
     True
     """
 
-    def __init__(self, remedy: str = "all-but-the-top", parameters: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self, remedy: str = "all-but-the-top", parameters: Mapping[str, Any] | None = None
+    ) -> None:
         self.remedy = remedy
         self.parameters = parameters
 
@@ -32,7 +37,9 @@ class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         rows = validate_data(self, X, dtype=np.float64, ensure_min_samples=2)
         fitted = REMEDIES.build(self.remedy, self.parameters).fit(Cloud.of_rows(rows))
         if fitted is None:
-            raise BadInput(f"The remedy '{self.remedy}' cannot be fitted to these vectors: all are alike.")
+            raise BadInput(
+                f"The remedy '{self.remedy}' cannot be fitted to these vectors: all are alike."
+            )
         self.remedy_: Remedy = fitted
         return self
 
@@ -50,5 +57,6 @@ class RemedyTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseE
         """A fitted transformer of what `Remedy.save` or `headscan remedy` wrote."""
         loaded = Remedy.load(folder)
         transformer = cls(loaded.name)
-        transformer.remedy_, transformer.n_features_in_ = loaded, loaded.widths[0]
+        transformer.remedy_ = loaded
+        transformer.n_features_in_ = loaded.widths[0]
         return transformer

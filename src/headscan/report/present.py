@@ -1,4 +1,5 @@
-"""What the façade installs so that results show themselves: `result.page()`, `.plot()`, `.table()`, and in a notebook.
+"""What the façade installs so that results show themselves: `result.page()`, `.plot()`, `.table()`,
+and in a notebook.
 
 Light to import: the kit and what it draws with are imported when the first result is shown.
 """
@@ -27,7 +28,9 @@ def _page(result: Result) -> Page:
 
 
 class Report:
-    """Shows any result by the page and the sections that are registered for its kind (a `headscan.run.result.Presenter`)."""
+    """Shows any result by the page and the sections that are registered for its kind (a
+    `headscan.run.result.Presenter`).
+    """
 
     def page(self, result: Result) -> str:
         """The result as one self-contained HTML page of about 2 MB."""
@@ -36,7 +39,9 @@ class Report:
         return html(_page(result))
 
     def table(self, result: Result, *, whole: bool = False) -> RenderableType:
-        """The result for the terminal, with characters that the terminal can show; `whole` with all the page's tables."""
+        """The result for the terminal, with characters that the terminal can show; `whole` with all
+        the page's tables.
+        """
         from headscan.report.kit.terminal import terminal
 
         return terminal(_page(result), whole=whole)
@@ -52,7 +57,11 @@ class Report:
         from headscan.report.kit.parts import Table
         from headscan.report.kit.terminal import latex
 
-        tables = [part for part in _page(result).parts() if isinstance(part, Table) and part.where != "terminal"]
+        tables = [
+            part
+            for part in _page(result).parts()
+            if isinstance(part, Table) and part.where != "terminal"
+        ]
         if not tables:
             raise BadInput(f"A result of the verb '{result.kind}' has no table.")
         return "\n\n".join(map(latex, tables))
@@ -78,5 +87,8 @@ class Report:
         known = list(inspect.signature(draw).parameters) if callable(draw) else []
         for option in options:
             if option not in known:
-                raise BadInput(f"The figure {name!r} has no option {option!r}; it has: {', '.join(known) or 'none'}.")
+                raise BadInput(
+                    f"The figure {name!r} has no option {option!r}; it has: "
+                    f"{', '.join(known) or 'none'}."
+                )
         return draw(**options) if callable(draw) else draw

@@ -1,9 +1,13 @@
-"""What every verb shares: settings, the run with its folder, identity, progress and stored parts, results, registries.
+"""What every verb shares: settings, the run with its folder, identity, progress and stored parts,
+results, registries.
 
 - `Option`: what may be asked for, said once in a parameter's type, for Python and the command line
-- `verb`: a function whose parameters are the options of a command; `running` gives it its arguments and its `Run`
-- `Settings`: a frozen dataclass whose fields are options: the parameters of a method or an objective
-- `Run`: the folder (locked), identity, progress, stored parts and protocol of a run that may be interrupted
+- `verb`: a function whose parameters are the options of a command; `running` gives it its arguments
+  and its `Run`
+- `Settings`: a frozen dataclass whose fields are options: the parameters of a method or an
+  objective
+- `Run`: the folder (locked), identity, progress, stored parts and protocol of a run that may be
+  interrupted
 - `Result`, `Row`, `Protocol`, `Finding`, `ModelRecord`, `TextRecord`: what comes out
 - `Term`, `terms_of`: the words of a number, said once in its type
 - `Registry`: named things, plug-ins included
@@ -17,7 +21,17 @@ from headscan.run.files import FolderLock, check_writable, uninterrupted, write_
 from headscan.run.parts import Part, Parts
 from headscan.run.registry import Named, Registry
 from headscan.run.result import DataFrame, Presenter, Result, dataframe, present_with, read_document
-from headscan.run.rows import Cell, Finding, Interval, Json, ModelRecord, Protocol, Row, TextRecord, plain
+from headscan.run.rows import (
+    Cell,
+    Finding,
+    Interval,
+    Json,
+    ModelRecord,
+    Protocol,
+    Row,
+    TextRecord,
+    plain,
+)
 from headscan.run.run import Run, fingerprint
 from headscan.run.settings import (
     Baseline,
@@ -39,10 +53,54 @@ from headscan.run.verbs import VERBS, Given, estimates, running, verb
 from headscan.run.vocabulary import Term, terms_of
 
 __all__ = [
-    "VERBS", "BadInput", "Baseline", "Cell", "CommandLine", "DataFrame", "Finding", "FolderLock", "Given", "Ignore",
-    "Interval", "Json", "ModelRecord", "Named", "Option", "OptionField", "Out", "Part", "Parts", "Presenter", "Progress",
-    "Progressing", "Protocol", "Registry", "Result", "Resume", "Row", "Run", "Seed", "Settings", "Term", "TextRecord",
-    "check_writable", "dataframe", "disk_is_full", "estimates", "exhausted", "fingerprint", "halving", "names_in",
-    "no_progress", "options_of", "plain", "present_with", "read_document", "running", "terms_of", "uninterrupted", "verb",
+    "VERBS",
+    "BadInput",
+    "Baseline",
+    "Cell",
+    "CommandLine",
+    "DataFrame",
+    "Finding",
+    "FolderLock",
+    "Given",
+    "Ignore",
+    "Interval",
+    "Json",
+    "ModelRecord",
+    "Named",
+    "Option",
+    "OptionField",
+    "Out",
+    "Part",
+    "Parts",
+    "Presenter",
+    "Progress",
+    "Progressing",
+    "Protocol",
+    "Registry",
+    "Result",
+    "Resume",
+    "Row",
+    "Run",
+    "Seed",
+    "Settings",
+    "Term",
+    "TextRecord",
+    "check_writable",
+    "dataframe",
+    "disk_is_full",
+    "estimates",
+    "exhausted",
+    "fingerprint",
+    "halving",
+    "names_in",
+    "no_progress",
+    "options_of",
+    "plain",
+    "present_with",
+    "read_document",
+    "running",
+    "terms_of",
+    "uninterrupted",
+    "verb",
     "write_atomic",
-]  # fmt: skip
+]

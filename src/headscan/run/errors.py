@@ -9,10 +9,11 @@ from typing import Any
 
 
 class BadInput(ValueError):
-    """What the user gave cannot be used. The message is one clear sentence that says what and how to mend it.
+    """What the user gave cannot be used. The message is one clear sentence that says what and how
+    to mend it.
 
-    The command line prints the message alone on standard error and exits with status 2; every other exception is a
-    fault of headscan's own (status 1).
+    The command line prints the message alone on standard error and exits with status 2; every other
+    exception is a fault of headscan's own (status 1).
 
     >>> str(BadInput("The text is empty."))
     'The text is empty.'
@@ -27,7 +28,9 @@ def disk_is_full(error: BaseException) -> bool:
     >>> disk_is_full(OSError(28, "No space left on device")), disk_is_full(OSError(2, "No such file"))
     (True, False)
     """
-    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
+    return getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(
+        error
+    )
 
 
 def nearest(word: str, names: Iterable[str]) -> str:
@@ -48,15 +51,21 @@ def exhausted(error: BaseException) -> bool:
     """
     said = str(error).lower()
     named = type(error).__name__ in ("OutOfMemoryError", "MemoryError")
-    return named or (isinstance(error, RuntimeError) and ("can't allocate memory" in said or "out of memory" in said))
+    return named or (
+        isinstance(error, RuntimeError)
+        and ("can't allocate memory" in said or "out of memory" in said)
+    )
 
 
-def halving(count: int, work: Callable[[int, int], None], *, least: str, size: int | None = None) -> int:
-    """Do `work(begin, end)` over all of range(count), in pieces half as large each time memory runs out.
+def halving(
+    count: int, work: Callable[[int, int], None], *, least: str, size: int | None = None
+) -> int:
+    """Do `work(begin, end)` over all of range(count), in pieces half as large each time memory runs
+    out.
 
-    `work` does one piece, or raises; a piece that ran out of memory is asked for again, smaller. `least` is the sentence of the
-    BadInput where one at a time is still too much, `size` that of the first pieces (all at once by default). Returns the size of
-    the pieces that fitted.
+    `work` does one piece, or raises; a piece that ran out of memory is asked for again, smaller.
+    `least` is the sentence of the BadInput where one at a time is still too much, `size` that of
+    the first pieces (all at once by default). Returns the size of the pieces that fitted.
 
     >>> done = []
     >>> def work(begin, end):
@@ -66,7 +75,8 @@ def halving(count: int, work: Callable[[int, int], None], *, least: str, size: i
     >>> halving(5, work, least="Use a shorter prompt."), done
     (2, [(0, 2), (2, 4), (4, 5)])
     """
-    size, begin = max(1, size or count), 0
+    size = max(1, size or count)
+    begin = 0
     while begin < count:
         try:
             work(begin, min(begin + size, count))
@@ -82,10 +92,11 @@ def halving(count: int, work: Callable[[int, int], None], *, least: str, size: i
 
 
 def renamed(module: str, name: str, table: Mapping[str, str]) -> Any:
-    """What a module's old name stands for, with a DeprecationWarning; for the module's `__getattr__`.
+    """What a module's old name stands for, with a DeprecationWarning; for the module's
+    `__getattr__`.
 
-    `table` gives for an old name its new home: "package" where the name stayed, or "package:new_name".
-    Raises AttributeError for a name that is not in it.
+    `table` gives for an old name its new home: "package" where the name stayed, or
+    "package:new_name". Raises AttributeError for a name that is not in it.
 
     >>> import warnings
     >>> with warnings.catch_warnings(record=True) as caught:
@@ -96,6 +107,8 @@ def renamed(module: str, name: str, table: Mapping[str, str]) -> Any:
     if name not in table:
         raise AttributeError(f"module {module!r} has no attribute {name!r}")
     home, _, new = table[name].partition(":")
-    message = f"{module}.{name} is now {home}.{new or name}; the old name goes with the next version."
+    message = (
+        f"{module}.{name} is now {home}.{new or name}; the old name goes with the next version."
+    )
     warnings.warn(message, DeprecationWarning, stacklevel=3)
     return getattr(import_module(home), new or name)

@@ -1,4 +1,6 @@
-"""Folders of results: files that nobody finds half of, one run a folder, and steps that no Ctrl-C cuts in two."""
+"""Folders of results: files that nobody finds half of, one run a folder, and steps that no Ctrl-C
+cuts in two.
+"""
 
 import errno
 import json
@@ -17,22 +19,27 @@ from typing import IO, Any
 
 from headscan.run.errors import BadInput
 
-ASIDE, LOCK = ".unfinished", ".lock"
+ASIDE = ".unfinished"
+LOCK = ".lock"
 
 
 def leads_out(folder: Path, file: Path) -> bool:
-    """Whether a file named in a folder lies outside of it, by its name or by a link; the Hugging Face cache's own links do not.
+    """Whether a file named in a folder lies outside of it, by its name or by a link; the Hugging
+    Face cache's own links do not.
 
     >>> leads_out(Path("/a"), Path("/a/../b")), leads_out(Path("/a"), Path("/a/b/c"))
     (True, False)
     """
-    home, real = folder.resolve(), file.resolve()
+    home = folder.resolve()
+    real = file.resolve()
     caches = (place.parent / "blobs" for place in home.parents if place.name == "snapshots")
     return not (real.is_relative_to(home) or any(map(real.is_relative_to, caches)))
 
 
 def read_at_most(path: Path, most: int = 1 << 28) -> bytes:
-    """The bytes of a file; OSError where there are more than `most`, as a device has, whatever size it says."""
+    """The bytes of a file; OSError where there are more than `most`, as a device has, whatever size
+    it says.
+    """
     with path.open("rb") as file:
         content = file.read(most + 1)
     if len(content) > most:
@@ -59,8 +66,10 @@ def check_writable(folder: str | os.PathLike[str]) -> Path:
 
 
 def write_atomic(path: Path, data: bytes | str) -> None:
-    """Write a file aside, flush it to the disk and rename it: whoever looks sees the old file or the whole new one. The folder
-    is flushed too, so that after a power cut the name leads to one of the two. Cost: two fsyncs."""
+    """Write a file aside, flush it to the disk and rename it: whoever looks sees the old file or
+    the whole new one. The folder is flushed too, so that after a power cut the name leads to one of
+    the two. Cost: two fsyncs.
+    """
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=ASIDE)
     try:
         with os.fdopen(handle, "wb") as file:
@@ -77,7 +86,9 @@ def write_atomic(path: Path, data: bytes | str) -> None:
 
 
 def clear_aside(folder: Path) -> None:
-    """Remove what writers that were killed had written aside; only for whoever holds the folder's lock."""
+    """Remove what writers that were killed had written aside; only for whoever holds the folder's
+    lock.
+    """
     for path in folder.glob(f".*{ASIDE}"):
         path.unlink(missing_ok=True)
 
@@ -93,10 +104,12 @@ def flush_folder(folder: Path) -> None:
 
 
 class FolderLock:
-    """Holds a folder for one process. The system lets go of it when the process ends, also by SIGKILL.
+    """Holds a folder for one process. The system lets go of it when the process ends, also by
+    SIGKILL.
 
-    Raises BadInput where somebody else holds it, and says who: command, process, machine, since when. Where the file
-    system has no locks (some network mounts), it says so by `held = False` and holds nothing.
+    Raises BadInput where somebody else holds it, and says who: command, process, machine, since
+    when. Where the file system has no locks (some network mounts), it says so by `held = False` and
+    holds nothing.
 
     >>> import tempfile
     >>> folder = Path(tempfile.mkdtemp())
@@ -109,7 +122,8 @@ class FolderLock:
     """
 
     def __init__(self, folder: Path, command: str | None) -> None:
-        self.path, self.command = folder / LOCK, command
+        self.path = folder / LOCK
+        self.command = command
         self.held = False
         self._file: IO[str] | None = None
 
@@ -120,10 +134,20 @@ class FolderLock:
         except ImportError:  # Windows
             return
         try:  # no link is followed, and a pipe does not wait
-            handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)
+            handle = os.open(
+                self.path,
+                os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK,
+                0o666,
+            )
         except OSError as error:
-            raise BadInput(f"{self.path} is no file that could be locked: {error.strerror}.") from None
-        file = os.fdopen(handle, "r+", encoding="utf-8") if stat.S_ISREG(os.fstat(handle).st_mode) else None
+            raise BadInput(
+                f"{self.path} is no file that could be locked: {error.strerror}."
+            ) from None
+        file = (
+            os.fdopen(handle, "r+", encoding="utf-8")
+            if stat.S_ISREG(os.fstat(handle).st_mode)
+            else None
+        )
         if file is None:
             os.close(handle)
             raise BadInput(f"{self.path} is no file that could be locked.")
@@ -133,16 +157,28 @@ class FolderLock:
             file.seek(0)
             used = f"in use by {_holder(file.read())}"
             file.close()
-            raise BadInput(f"The folder {self.path.parent} is {used}: wait for it, or name another with --out.") from None
+            raise BadInput(
+                f"The folder {self.path.parent} is {used}: wait for it, or name another with --out."
+            ) from None
         except OSError:
             file.close()
             return
         file.seek(0)
         file.truncate()
         now = time.strftime("%Y-%m-%d %H:%M:%S %Z")
-        file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": now, "command": self.command}))
+        file.write(
+            json.dumps(
+                {
+                    "pid": os.getpid(),
+                    "host": socket.gethostname(),
+                    "since": now,
+                    "command": self.command,
+                }
+            )
+        )
         file.flush()
-        self._file, self.held = file, True
+        self._file = file
+        self.held = True
 
     def release(self) -> None:
         """Let go; the file goes too, while the lock is still held, so that it is nobody else's."""
@@ -150,7 +186,8 @@ class FolderLock:
             with suppress(OSError):
                 self.path.unlink()
             self._file.close()
-            self._file, self.held = None, False
+            self._file = None
+            self.held = False
 
     def __enter__(self) -> "FolderLock":
         self.take()
@@ -171,11 +208,12 @@ def _holder(text: str) -> str:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Let a Ctrl-C (or a SIGTERM that the program handles) wait until the block has ended; a second one does not wait.
+    """Let a Ctrl-C (or a SIGTERM that the program handles) wait until the block has ended; a second
+    one does not wait.
 
-    KeyboardInterrupt is raised at the end of the block. Without this, an interruption could fall between two sites of a
-    batch, and the stored state of the scan would hold the batch for some sites only. Signals reach the main thread
-    alone; elsewhere nothing needs to be done.
+    KeyboardInterrupt is raised at the end of the block. Without this, an interruption could fall
+    between two sites of a batch, and the stored state of the scan would hold the batch for some
+    sites only. Signals reach the main thread alone; elsewhere nothing needs to be done.
 
     >>> try:
     ...     with uninterrupted():

@@ -9,8 +9,14 @@ _limits = [1 << 62]
 
 
 def memory() -> tuple[int, int]:
-    """Bytes of memory that this process may use at all (its container's, if less than the machine's), and those still free."""
-    page, pages = (os.sysconf(f"SC_{name}") for name in ("PAGE_SIZE", "PHYS_PAGES")) if hasattr(os, "sysconf") else (1, 1 << 62)
+    """Bytes of memory that this process may use at all (its container's, if less than the
+    machine's), and those still free.
+    """
+    page, pages = (
+        (os.sysconf(f"SC_{name}") for name in ("PAGE_SIZE", "PHYS_PAGES"))
+        if hasattr(os, "sysconf")
+        else (1, 1 << 62)
+    )
     total = page * pages
     for file in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
         with suppress(OSError, ValueError):
@@ -23,7 +29,9 @@ def memory() -> tuple[int, int]:
 
 
 def unpackable() -> int:
-    """Bytes to which a file may be unpacked: half of the memory that is free, or what `within` allows if that is less."""
+    """Bytes to which a file may be unpacked: half of the memory that is free, or what `within`
+    allows if that is less.
+    """
     return min(memory()[1] // 2, _limits[-1])
 
 

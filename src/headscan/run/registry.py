@@ -1,4 +1,6 @@
-"""One registration, visible everywhere: a table of named things that finds its items by itself and takes plug-ins."""
+"""One registration, visible everywhere: a table of named things that finds its items by itself and
+takes plug-ins.
+"""
 
 import importlib
 import pkgutil
@@ -15,9 +17,13 @@ from headscan.run.settings import PARAMETERS, OptionField, check_value, from_tex
 
 T = TypeVar("T")
 R = TypeVar("R")
-SEPARATOR = re.compile(r",(?![^,:]*=)")  # a comma between items: what follows it is no parameter KEY=VALUE
+SEPARATOR = re.compile(
+    r",(?![^,:]*=)"
+)  # a comma between items: what follows it is no parameter KEY=VALUE
 PLUGINS = "headscan.plugins"
-"""The group of entry points by which an installed package brings items: each names a module, whose import registers them."""
+"""The group of entry points by which an installed package brings items: each names a module, whose
+import registers them.
+"""
 
 
 @cache
@@ -26,7 +32,9 @@ def _load_plugins() -> None:
         try:
             entry.load()
         except Exception as error:
-            raise BadInput(f"The plug-in {entry.name!r} ({entry.value}) cannot be loaded: {error}") from error
+            raise BadInput(
+                f"The plug-in {entry.name!r} ({entry.value}) cannot be loaded: {error}"
+            ) from error
 
 
 class Named:
@@ -38,12 +46,13 @@ class Named:
 class Registry(Mapping[str, T], Generic[T]):
     """Named items of one kind, in the order in which they were registered.
 
-    Items are classes (frozen dataclasses whose `Option` fields are their parameters) or functions' records. Their modules
-    are imported when the registry is first looked at, then the plug-ins.
+    Items are classes (frozen dataclasses whose `Option` fields are their parameters) or functions'
+    records. Their modules are imported when the registry is first looked at, then the plug-ins.
 
     Args:
         kind: what an item is called in sentences: "measure", "attribution method".
-        homes: modules that register items, and packages all of whose modules do; none where items register themselves.
+        homes: modules that register items, and packages all of whose modules do; none where items
+            register themselves.
 
     >>> shapes: Registry[str] = Registry("shape")
     >>> _ = shapes.add("cone", "a cone")
@@ -55,7 +64,8 @@ class Registry(Mapping[str, T], Generic[T]):
     """
 
     def __init__(self, kind: str, *homes: str) -> None:
-        self.kind, self.homes = kind, homes
+        self.kind = kind
+        self.homes = homes
         self._items: dict[str, T] = {}
         self._loaded = False
 
@@ -65,7 +75,9 @@ class Registry(Mapping[str, T], Generic[T]):
         self._loaded = True
         for home in self.homes:
             module = importlib.import_module(home)
-            for name in sorted(found.name for found in pkgutil.iter_modules(getattr(module, "__path__", ()))):
+            for name in sorted(
+                found.name for found in pkgutil.iter_modules(getattr(module, "__path__", ()))
+            ):
                 importlib.import_module(f"{home}.{name}")
         _load_plugins()
         # The order is that of the modules, whoever imported one of them first; plug-ins come last.
@@ -73,19 +85,25 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def _place(self, item: object) -> tuple[int, str]:
         module = getattr(item, "__module__", type(item).__module__)
-        ranks = [rank for rank, home in enumerate(self.homes) if f"{module}.".startswith(f"{home}.")]
+        ranks = [
+            rank for rank, home in enumerate(self.homes) if f"{module}.".startswith(f"{home}.")
+        ]
         return (ranks[0], module) if ranks else (len(self.homes), "")
 
     def add(self, name: str, item: T) -> T:
         """Register an item; BadInput where the name is taken by another."""
         taken = self._items.get(name)
         if taken is not None and _home(taken) != _home(item):
-            raise BadInput(f"There are two {self.kind}s named {name!r}: {_home(taken)} and {_home(item)}.")
+            raise BadInput(
+                f"There are two {self.kind}s named {name!r}: {_home(taken)} and {_home(item)}."
+            )
         self._items[name] = item
         if isinstance(item, type):
             if issubclass(item, Named) and "name" not in vars(item):
                 item.name = name
-            if hasattr(item, "__dataclass_transform__") and "__dataclass_params__" not in vars(item):
+            if hasattr(item, "__dataclass_transform__") and "__dataclass_params__" not in vars(
+                item
+            ):
                 dataclass(frozen=True, kw_only=True)(item)  # in place
             PARAMETERS.add(item)
         return item
@@ -98,10 +116,14 @@ class Registry(Mapping[str, T], Generic[T]):
     def __getitem__(self, name: str) -> T:
         self._load()
         if isinstance(name, list | tuple):  # several, where a field takes one
-            raise BadInput(f"Only one {self.kind} can be chosen; there are: {', '.join(self._items)}.")
+            raise BadInput(
+                f"Only one {self.kind} can be chosen; there are: {', '.join(self._items)}."
+            )
         if name not in self._items:
             near = nearest(str(name), self._items)
-            raise BadInput(f"There is no {self.kind} {name!r}; there are: {', '.join(self._items)}.{near}")
+            raise BadInput(
+                f"There is no {self.kind} {name!r}; there are: {', '.join(self._items)}.{near}"
+            )
         return self._items[name]
 
     def __iter__(self) -> Iterator[str]:
@@ -121,7 +143,9 @@ class Registry(Mapping[str, T], Generic[T]):
         return list(self)
 
     def match(self, globs: str) -> list[str]:
-        """The names that any of the comma-separated globs matches, in order; BadInput where one matches nothing."""
+        """The names that any of the comma-separated globs matches, in order; BadInput where one
+        matches nothing.
+        """
         found: set[str] = set()
         for glob in (part.strip() for part in globs.split(",")):
             hits = [name for name in self if fnmatchcase(name, glob)]
@@ -131,37 +155,62 @@ class Registry(Mapping[str, T], Generic[T]):
         return [name for name in self if name in found]
 
     def build(self, spec: str, given: Mapping[str, Any] | None = None) -> Any:
-        """The item that a text asks for, NAME or NAME:KEY=VALUE,..., made with these parameters and those in `given`. Raises
-        BadInput for a parameter that this item does not have, or a value that it cannot be."""
-        item: Any = self[spec] if not isinstance(spec, str) else self[spec.partition(":")[0].strip()]
+        """The item that a text asks for, NAME or NAME:KEY=VALUE,..., made with these parameters and
+        those in `given`. Raises BadInput for a parameter that this item does not have, or a value
+        that it cannot be.
+        """
+        item: Any = (
+            self[spec] if not isinstance(spec, str) else self[spec.partition(":")[0].strip()]
+        )
         return item(**self._parameters_of(spec, given))
 
     def _parameters_of(self, spec: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
         name, _, words = spec.partition(":")
         name = name.strip()
-        item, parameters = self[name], dict(given or {})
+        item = self[name]
+        parameters = dict(given or {})
         for word in filter(None, (part.strip() for part in words.split(","))):
             key, equals, value = word.partition("=")
             if not equals:
-                raise BadInput(f"Parameters of the {self.kind} {name} are written {name}:KEY=VALUE,..., not {word!r}.")
+                raise BadInput(
+                    f"Parameters of the {self.kind} {name} are written {name}:KEY=VALUE,..., not "
+                    f"{word!r}."
+                )
             parameters[key.strip().replace("-", "_")] = value.strip()
         fields = {field.name: field for field in options_of(item)} if isinstance(item, type) else {}
         for key, value in parameters.items():
             if key not in fields:
-                users = [user for user, own in self.parameters().items() if key in {field.name for field in own}]
-                known = f"belongs to {', '.join(sorted(users))}" if users else f"has {', '.join(fields) or 'none'}"
-                raise BadInput(f"{key} is not a parameter of the {self.kind} {name}; it {known}.{nearest(key, fields)}")
+                users = [
+                    user
+                    for user, own in self.parameters().items()
+                    if key in {field.name for field in own}
+                ]
+                known = (
+                    f"belongs to {', '.join(sorted(users))}"
+                    if users
+                    else f"has {', '.join(fields) or 'none'}"
+                )
+                raise BadInput(
+                    f"{key} is not a parameter of the {self.kind} {name}; it "
+                    f"{known}.{nearest(key, fields)}"
+                )
             parameters[key] = from_text(fields[key], value) if isinstance(value, str) else value
             check_value(fields[key], parameters[key])
         return parameters
 
     def name_of(self, made: object) -> str:
-        """The name of the item of which something was made; that of its class where it is not registered."""
-        return next((name for name, item in self.items() if item is type(made)), type(made).__name__)
+        """The name of the item of which something was made; that of its class where it is not
+        registered.
+        """
+        return next(
+            (name for name, item in self.items() if item is type(made)), type(made).__name__
+        )
 
     def specs(self, text: str) -> list[str]:
-        """The items that a text names, with their parameters: NAME or NAME:KEY=VALUE,..., commas between them; "all" is each.
-        Raises BadInput for a name, parameter or value that cannot be, and for commas alone."""
+        """The items that a text names, with their parameters: NAME or NAME:KEY=VALUE,..., commas
+        between them; "all" is each. Raises BadInput for a name, parameter or value that cannot be,
+        and for commas alone.
+        """
         found = [part.strip() for part in SEPARATOR.split(text) if part.strip()]
         if text and not found:
             raise BadInput(f"{text!r} names no {self.kind}; there are: {', '.join(self)}.")
@@ -171,18 +220,24 @@ class Registry(Mapping[str, T], Generic[T]):
         return found
 
     def build_each(self, given: Any) -> list[Any]:
-        """Several items: a text (see `specs`), an item that is made, or a list of both. Of one named twice the last stands."""
+        """Several items: a text (see `specs`), an item that is made, or a list of both. Of one
+        named twice the last stands.
+        """
         made: dict[str, Any] = {}
         for one in given if isinstance(given, list | tuple) else [given]:
             if isinstance(one, str):
-                made |= {spec.partition(":")[0].strip(): self.build(spec) for spec in self.specs(one)}
+                made |= {
+                    spec.partition(":")[0].strip(): self.build(spec) for spec in self.specs(one)
+                }
             else:
                 made[str(getattr(one, "name", len(made)))] = one
         return list(made.values())
 
     def parameters(self) -> dict[str, list[OptionField]]:
         """The parameters of each item that has any."""
-        found = {name: list(options_of(item)) for name, item in self.items() if isinstance(item, type)}
+        found = {
+            name: list(options_of(item)) for name, item in self.items() if isinstance(item, type)
+        }
         return {name: fields for name, fields in found.items() if fields}
 
 

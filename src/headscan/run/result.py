@@ -1,4 +1,6 @@
-"""A result is a number, a table, a picture and a page: what every verb returns, and how it is kept on disk."""
+"""A result is a number, a table, a picture and a page: what every verb returns, and how it is kept
+on disk.
+"""
 
 from __future__ import annotations
 
@@ -24,21 +26,27 @@ if TYPE_CHECKING:
 
     Arrays: TypeAlias = dict[str, np.ndarray[Any, Any]]
 else:
-    Arrays, DataFrame = dict, "pandas.DataFrame"  # in words: pandas is slow to import
+    # in words: pandas is slow to import
+    Arrays = dict
+    DataFrame = "pandas.DataFrame"
 
 SCHEMA = 2
 """The version of result.json's schema; 0.1 wrote none."""
 
 
 def dataframe(rows: Any, columns: Sequence[str] | None = None) -> DataFrame:
-    """Rows (or columns by name) as a pandas table; pandas is loaded only where a table is asked for."""
+    """Rows (or columns by name) as a pandas table; pandas is loaded only where a table is asked
+    for.
+    """
     import pandas as pd
 
     return pd.DataFrame(rows, columns=None if columns is None else list(columns))
 
 
 class Presenter(Interface):
-    """What shows results (each a `Result`, which stands on this); the façade installs one with `present_with`."""
+    """What shows results (each a `Result`, which stands on this); the façade installs one with
+    `present_with`.
+    """
 
     def page(self, result: Any) -> str:
         """The result as one self-contained HTML page."""
@@ -87,7 +95,8 @@ class _NotJson:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """What a verb found. Subclasses are frozen dataclasses with typed fields and a `kind`; JSON is made of the fields.
+    """What a verb found. Subclasses are frozen dataclasses with typed fields and a `kind`; JSON is
+    made of the fields.
 
     Attributes:
         protocol: how it was made.
@@ -111,7 +120,12 @@ class Result:
         """What result.json holds, as plain data: `kind`, `headscan` and `schema`, then the fields."""
         own = plain(self)
         assert isinstance(own, dict)
-        return {"kind": self.kind, "headscan": self.protocol.versions.get("headscan"), "schema": SCHEMA, **own}
+        return {
+            "kind": self.kind,
+            "headscan": self.protocol.versions.get("headscan"),
+            "schema": SCHEMA,
+            **own,
+        }
 
     def frame(self) -> DataFrame:
         """The result as a pandas table, one row an entry."""
@@ -127,23 +141,33 @@ class Result:
         return PagePath(self)
 
     def table(self, *, whole: bool = False) -> RenderableType:
-        """The result as a `rich` table for the terminal; `whole` with all the page's tables and findings."""
+        """The result as a `rich` table for the terminal; `whole` with all the page's tables and
+        findings.
+        """
         return presenter().table(self, whole=whole)
 
-    def save_figures(self, folder: str | os.PathLike[str], formats: Sequence[str] = ("svg", "pdf")) -> list[Path]:
-        """Write the page's figures into a folder, one file a figure and format (svg, pdf, png); the paths. Raises BadInput
-        where the folder cannot be written, kaleido (`headscan[figures]`) or a Chrome is missing, or there is no figure."""
+    def save_figures(
+        self, folder: str | os.PathLike[str], formats: Sequence[str] = ("svg", "pdf")
+    ) -> list[Path]:
+        """Write the page's figures into a folder, one file a figure and format (svg, pdf, png); the
+        paths. Raises BadInput where the folder cannot be written, kaleido (`headscan[figures]`) or
+        a Chrome is missing, or there is no figure.
+        """
         return presenter().figures(self, check_writable(folder), formats)
 
     def to_latex(self) -> str:
-        """The page's tables as LaTeX (booktabs), intervals behind their numbers; tables are parted by empty lines."""
+        """The page's tables as LaTeX (booktabs), intervals behind their numbers; tables are parted
+        by empty lines.
+        """
         return presenter().latex(self)
 
     def _repr_html_(self) -> str:
         return presenter().snippet(self)
 
     def __repr__(self) -> str:
-        said = [f"  {f'{one.code} {one.name}'.strip()}: {one.sentence}" for one in self.findings[:3]]
+        said = [
+            f"  {f'{one.code} {one.name}'.strip()}: {one.sentence}" for one in self.findings[:3]
+        ]
         names = ", ".join(model.name for model in self.models)
         head = f"{type(self).__name__}({names})" if names else f"{type(self).__name__}()"
         return "\n".join([head, *said, "  .frame() .plot() .page .save(folder)"])
@@ -153,8 +177,9 @@ class Result:
         return json.dumps(self.document, ensure_ascii=False, indent=1, allow_nan=False)
 
     def save(self, folder: str | os.PathLike[str]) -> Path:
-        """Write arrays.safetensors, report.html and, last, result.json into a folder; each whole or not at all. Raises
-        BadInput where the folder cannot be written."""
+        """Write arrays.safetensors, report.html and, last, result.json into a folder; each whole or
+        not at all. Raises BadInput where the folder cannot be written.
+        """
         from numpy import ascontiguousarray
         from safetensors.numpy import save
 
@@ -162,7 +187,10 @@ class Result:
         page = self.page()
         arrays = path / "arrays.safetensors"
         if self.arrays:
-            write_atomic(arrays, save({name: ascontiguousarray(array) for name, array in self.arrays.items()}))
+            write_atomic(
+                arrays,
+                save({name: ascontiguousarray(array) for name, array in self.arrays.items()}),
+            )
         else:
             arrays.unlink(missing_ok=True)
         write_atomic(path / "report.html", page)
@@ -172,16 +200,24 @@ class Result:
 
     @classmethod
     def of_document(cls, document: dict[str, Any], arrays: Arrays | None = None) -> Self:
-        """The result that a result.json describes; BadInput, with the place, where it is not one of this kind."""
+        """The result that a result.json describes; BadInput, with the place, where it is not one of
+        this kind.
+        """
         from pydantic import TypeAdapter, ValidationError
 
-        fields = {key: value for key, value in document.items() if key not in ("kind", "headscan", "schema")}
+        fields = {
+            key: value
+            for key, value in document.items()
+            if key not in ("kind", "headscan", "schema")
+        }
         try:
             made = TypeAdapter(cls).validate_python(fields | {"arrays": {}})
         except ValidationError as error:
             first = error.errors()[0]
             place = ".".join(str(part) for part in first["loc"])
-            raise BadInput(f"This is no result of the verb '{cls.kind}': {place}: {first['msg']}.") from None
+            raise BadInput(
+                f"This is no result of the verb '{cls.kind}': {place}: {first['msg']}."
+            ) from None
         object.__setattr__(made, "arrays", dict(arrays or {}))
         return made
 
@@ -197,7 +233,12 @@ class Result:
             "headscan": {"type": "string", "description": "The version that wrote it."},
             "schema": {"const": SCHEMA},
         } | made["properties"]
-        made["required"] = ["kind", "headscan", "schema", *(n for n in made.get("required", []) if n != "arrays")]
+        made["required"] = [
+            "kind",
+            "headscan",
+            "schema",
+            *(n for n in made.get("required", []) if n != "arrays"),
+        ]
         return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
 
     @classmethod
@@ -205,16 +246,20 @@ class Result:
         """The result that `save` wrote."""
         document, arrays = read_document(folder)
         if document["kind"] != cls.kind:
-            raise BadInput(f"{folder} holds a result of the verb '{document['kind']}', not '{cls.kind}'.")
+            raise BadInput(
+                f"{folder} holds a result of the verb '{document['kind']}', not '{cls.kind}'."
+            )
         made = cls.of_document(document, arrays)
         vars(made)["_folder"] = Path(folder)
         return made
 
 
 class PagePath(os.PathLike[str]):
-    """Where a result's page is: in the folder that it was saved in or loaded from, else, once asked for, in a temporary one.
+    """Where a result's page is: in the folder that it was saved in or loaded from, else, once asked
+    for, in a temporary one.
 
-    It has what a `pathlib.Path` has (`open(result.page)`, `result.page.as_uri()`); called, it gives the HTML.
+    It has what a `pathlib.Path` has (`open(result.page)`, `result.page.as_uri()`); called, it gives
+    the HTML.
     """
 
     def __init__(self, result: Result) -> None:
@@ -244,7 +289,9 @@ class PagePath(os.PathLike[str]):
 
 
 def read_document(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Arrays]:
-    """A saved result's plain data and arrays; BadInput where there is none, or one of another schema."""
+    """A saved result's plain data and arrays; BadInput where there is none, or one of another
+    schema.
+    """
     from safetensors.numpy import load_file
 
     path = Path(folder)
@@ -260,8 +307,10 @@ def read_document(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Array
     if document.get("schema") != SCHEMA:
         wrote = document.get("headscan") or "another program"
         raise BadInput(
-            f"{folder} holds a result ({kind}) that headscan {wrote} wrote in an older form (schema "
-            f"{document.get('schema', 1)}, this version reads {SCHEMA}): run the command in its protocol again."
+            f"{folder} holds a result ({kind}) that headscan {wrote} wrote in an older form "
+            "(schema "
+            f"{document.get('schema', 1)}, this version reads {SCHEMA}): run the command in its "
+            "protocol again."
         )
     arrays = path / "arrays.safetensors"
     try:

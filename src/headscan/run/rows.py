@@ -23,9 +23,11 @@ Cell: TypeAlias = "bool | int | float | str | list[Any] | dict[str, Any] | None"
 
 
 def plain(value: object) -> Json:
-    """The value as JSON can say it: dataclasses as objects, arrays as lists, NaN and infinities as null.
+    """The value as JSON can say it: dataclasses as objects, arrays as lists, NaN and infinities as
+    null.
 
-    Fields of a dataclass that begin with an underscore, or whose metadata says `json=False`, are left out.
+    Fields of a dataclass that begin with an underscore, or whose metadata says `json=False`, are
+    left out.
 
     >>> plain({"a": (1, float("nan"))})
     {'a': [1, None]}
@@ -62,7 +64,9 @@ class Row(Mapping[str, Cell]):
     __slots__ = ("_cells",)
 
     def __init__(self, cells: Mapping[str, object] | None = None, /, **more: object) -> None:
-        self._cells: dict[str, Cell] = {str(name): plain(value) for name, value in {**(cells or {}), **more}.items()}
+        self._cells: dict[str, Cell] = {
+            str(name): plain(value) for name, value in {**(cells or {}), **more}.items()
+        }
 
     def __getitem__(self, name: str) -> Cell:
         return self._cells[name]
@@ -94,14 +98,22 @@ class Row(Mapping[str, Cell]):
     def interval(self, name: str) -> Interval | None:
         """The 95 % interval of a number, None where it has none."""
         value = self._cells.get(f"{name}_interval")
-        if isinstance(value, list) and len(value) == 2 and all(isinstance(end, int | float) for end in value):
+        if (
+            isinstance(value, list)
+            and len(value) == 2
+            and all(isinstance(end, int | float) for end in value)
+        ):
             return float(value[0]), float(value[1])
         return None
 
     def numbers(self, name: str) -> list[float]:
         """The finite numbers of a list; [] where there is none."""
         value = self._cells.get(name)
-        return [one for one in value if isinstance(one, int | float)] if isinstance(value, list) else []
+        return (
+            [one for one in value if isinstance(one, int | float)]
+            if isinstance(value, list)
+            else []
+        )
 
     def text(self, name: str) -> str:
         """A word or sentence; "" where there is none."""
@@ -126,7 +138,9 @@ class Row(Mapping[str, Cell]):
     def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_after_validator_function(cls, core_schema.dict_schema(core_schema.str_schema()))
+        return core_schema.no_info_after_validator_function(
+            cls, core_schema.dict_schema(core_schema.str_schema())
+        )
 
 
 # ---- What every result says of how it was made: protocol, models, text, findings.
@@ -136,10 +150,11 @@ class Row(Mapping[str, Cell]):
 class TextRecord:
     """A text by its content.
 
-    `sha256` is over the characters that were read (documents parted by the byte 0xFF), None where nothing was read again
-    after a resume; `tokens` counts those that entered the statistics, `unknown` how many of
-    them are the tokenizer's unknown token, `dropped` those at the end that filled no window. `alone`: each window is a
-    document, or a part of a long one, with special tokens, as sentence encoders read.
+    `sha256` is over the characters that were read (documents parted by the byte 0xFF), None where
+    nothing was read again after a resume; `tokens` counts those that entered the statistics,
+    `unknown` how many of them are the tokenizer's unknown token, `dropped` those at the end that
+    filled no window. `alone`: each window is a document, or a part of a long one, with special
+    tokens, as sentence encoders read.
     """
 
     source: str
@@ -162,11 +177,14 @@ class TextRecord:
         """
         if not self.tokens or not self.windows:
             return None
-        return f"{self.tokens:,} tokens in {self.apart or f'windows of {self.tokens // self.windows}'}"
+        return (
+            f"{self.tokens:,} tokens in {self.apart or f'windows of {self.tokens // self.windows}'}"
+        )
 
     @property
     def apart(self) -> str | None:
-        """How many texts, or pieces of longer ones, were read each by itself; None of windows of one length.
+        """How many texts, or pieces of longer ones, were read each by itself; None of windows of
+        one length.
 
         >>> TextRecord(source="x", tokens=1920, windows=5, documents=1, alone=True).apart
         '5 pieces of 1 text, each read by itself'
@@ -174,7 +192,9 @@ class TextRecord:
         windows = self.windows or 0
         texts = min(self.documents or windows, windows)
         said = f"{texts:,} text{'s' * (texts != 1)}, each read by itself"
-        return (f"{windows:,} pieces of {said}" if texts < windows else said) if self.alone else None
+        return (
+            (f"{windows:,} pieces of {said}" if texts < windows else said) if self.alone else None
+        )
 
     @property
     def unknown_share(self) -> float:
@@ -186,7 +206,9 @@ class TextRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecord:
-    """What a model is and where it came from. `sha256` has the hex digest of each file that it was read from."""
+    """What a model is and where it came from. `sha256` has the hex digest of each file that it was
+    read from.
+    """
 
     name: str
     source: str | None = None
@@ -208,7 +230,8 @@ class ModelRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """What numbers say in words: a code, how telling it is, a sentence, where it was seen, and the number itself.
+    """What numbers say in words: a code, how telling it is, a sentence, where it was seen, and the
+    number itself.
 
     >>> found = Finding(code="CONE", level="notice", sentence="Tokens lean towards a common direction.")
     >>> found.code, found.name
@@ -223,7 +246,9 @@ class Finding:
     value: float | None = None
     read: str | None = None  # the text that it stands on: so many tokens, in windows of so many
     name: str = ""  # of the code, in capitals; a checkup's conditions have a title
-    passed: Literal["", "ignored", "known"] = ""  # it does not count: by --ignore, or because --baseline has it, too
+    passed: Literal["", "ignored", "known"] = (
+        ""  # it does not count: by --ignore, or because --baseline has it, too
+    )
 
     def __post_init__(self) -> None:
         if kind := NAMED.get(self.code):

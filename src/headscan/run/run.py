@@ -30,10 +30,12 @@ UNFINISHED = ".resume"
 
 
 class Run:
-    """The folder (checked, made and locked before any work), identity, progress, stored parts and protocol of one run.
+    """The folder (checked, made and locked before any work), identity, progress, stored parts and
+    protocol of one run.
 
-    A run may be interrupted at any moment. What it stored is found again with `resume`, if nothing changed on which it
-    rests: the settings, and whatever the verb names with `identify` (weights, tokenizer, text, by their content).
+    A run may be interrupted at any moment. What it stored is found again with `resume`, if nothing
+    changed on which it rests: the settings, and whatever the verb names with `identify` (weights,
+    tokenizer, text, by their content).
 
     Under `torchrun` every process has a Run of the same folder; process 0 locks and writes it.
 
@@ -48,23 +50,41 @@ class Run:
     """
 
     def __init__(
-        self, verb: str, *, out: str | os.PathLike[str] | None = None, resume: bool = False, seed: int = 0,
-        progress: Progress | None = None, command: str | None = None, options: Iterable[tuple[OptionField, Any]] = (),
-        subject: Json = None, continues: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        verb: str,
+        *,
+        out: str | os.PathLike[str] | None = None,
+        resume: bool = False,
+        seed: int = 0,
+        progress: Progress | None = None,
+        command: str | None = None,
+        options: Iterable[tuple[OptionField, Any]] = (),
+        subject: Json = None,
+        continues: bool = False,
+    ) -> None:
         if resume and out is None:
             raise BadInput("Only a run with an output folder (--out) can be resumed.")
-        self.verb, self.resume, self.seed, self.command, self.continues = verb, resume, seed, command, continues
-        self.rank, self.processes = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+        self.verb = verb
+        self.resume = resume
+        self.seed = seed
+        self.command = command
+        self.continues = continues
+        self.rank = int(os.environ.get("RANK", "0"))
+        self.processes = int(os.environ.get("WORLD_SIZE", "1"))
         self.progress = progress or no_progress
         self._options = list(options)
         self._made = out is not None and not os.path.exists(out)
         self.folder = None if out is None else check_writable(out)
-        self._before = set() if self.folder is None else {path.name for path in self.folder.iterdir()}
+        self._before = (
+            set() if self.folder is None else {path.name for path in self.folder.iterdir()}
+        )
         self._unfinished = None if self.folder is None else self.folder / UNFINISHED
-        self._lock = FolderLock(self.folder, command) if self.folder is not None and self.rank == 0 else None
+        self._lock = (
+            FolderLock(self.folder, command) if self.folder is not None and self.rank == 0 else None
+        )
         self.parts = Parts(self._unfinished, rank=self.rank)
-        self._started, self._clock = datetime.now(UTC), time.monotonic()
+        self._started = datetime.now(UTC)
+        self._clock = time.monotonic()
         own: dict[str, Json] = {"verb": verb, "processes": self.processes}
         own |= {f"the version of {name}": _version(name) for name in LIBRARIES}
         self._identity: dict[str, Json] = own | {"subject": subject}
@@ -99,11 +119,15 @@ class Run:
                     self.folder.rmdir()
 
     def refused(self) -> None:
-        """What was refused before anything was stored leaves nothing behind; a resume finds all else where it was."""
+        """What was refused before anything was stored leaves nothing behind; a resume finds all
+        else where it was.
+        """
         if self.folder is None or self._unfinished is None or self._lock is None or self.resume:
             return
         found = {path.name for path in self.folder.iterdir()} - {UNFINISHED, self._lock.path.name}
-        if found <= self._before and [path.name for path in self._unfinished.rglob("*") if path.is_file()] == [self._record.name]:
+        if found <= self._before and [
+            path.name for path in self._unfinished.rglob("*") if path.is_file()
+        ] == [self._record.name]:
             self.parts.clear()
 
     # ---- identity
@@ -126,7 +150,9 @@ class Run:
             if not isinstance(stored, dict) or not {"verb", "subject"} <= stored.keys():
                 raise ValueError("no identity")
         except (OSError, ValueError, RecursionError):
-            raise BadInput(f"There is nothing to resume in {self.folder}: no interrupted run.") from None
+            raise BadInput(
+                f"There is nothing to resume in {self.folder}: no interrupted run."
+            ) from None
         self.compare(stored)
         self._identity = stored | self._identity
 
@@ -135,7 +161,9 @@ class Run:
         return dict(self._identity)
 
     def compare(self, stored: Mapping[str, Json]) -> None:
-        """BadInput, which names what changed, where something was stored by a run that rested on anything else."""
+        """BadInput, which names what changed, where something was stored by a run that rested on
+        anything else.
+        """
         for name, value in self._identity.items():
             if name in stored and stored[name] != value:
                 self._refuse(name, stored[name], value)
@@ -143,16 +171,21 @@ class Run:
     def _refuse(self, what: str, was: Json, now: Json) -> None:
         if isinstance(was, dict) and isinstance(now, dict):
             what, was, now = next(
-                (f"{key} of {what}", was.get(key), now.get(key)) for key in was | now if was.get(key) != now.get(key)
+                (f"{key} of {what}", was.get(key), now.get(key))
+                for key in was | now
+                if was.get(key) != now.get(key)
             )
         raise BadInput(
-            f"The run in {self.folder} cannot be resumed: {what} was {_shown(was)} and is {_shown(now)} now. "
+            f"The run in {self.folder} cannot be resumed: {what} was {_shown(was)} and is "
+            f"{_shown(now)} now. "
             "Start afresh without --resume, or in another folder."
         )
 
     def identify(self, what: str, value: Json) -> None:
-        """Say that the run rests on this: the hash of a text, of weights, of a tokenizer ("the weights of gpt2"). Where a
-        resumed run has stored another value, this raises BadInput and names `what`."""
+        """Say that the run rests on this: the hash of a text, of weights, of a tokenizer ("the
+        weights of gpt2"). Where a resumed run has stored another value, this raises BadInput and
+        names `what`.
+        """
         if self._unfinished is None:
             return
         stored = self._identity.get(what)
@@ -166,10 +199,11 @@ class Run:
     # ---- units of work
 
     def unit(self, name: str, kind: type[T], make: Callable[[], T]) -> T:
-        """A finished piece of work: made now, or read back where an interrupted run had finished it.
+        """A finished piece of work: made now, or read back where an interrupted run had finished
+        it.
 
-        `kind` is its type (a dataclass, list, dict, number, ...), by which it is read back from JSON; numbers come back
-        bit for bit. NaN becomes None, so its fields must allow that.
+        `kind` is its type (a dataclass, list, dict, number, ...), by which it is read back from
+        JSON; numbers come back bit for bit. NaN becomes None, so its fields must allow that.
         """
         if self.folder is None:
             return make()
@@ -190,27 +224,48 @@ class Run:
             logging.getLogger("headscan").warning(sentence)
 
     def protocol(
-        self, *, text: TextRecord | None = None, device: str | None = None, dtype: str | None = None,
+        self,
+        *,
+        text: TextRecord | None = None,
+        device: str | None = None,
+        dtype: str | None = None,
         notes: list[str] | None = None,
-    ) -> Protocol:  # fmt: skip
+    ) -> Protocol:
         """How this run was made; `seconds` is completed when it ends."""
         torch = sys.modules.get("torch")
         settings = {
             field.name: plain(value)
             for field, value in self._options
-            if not field.option.python and not field.option.content and field.name not in ("out", "resume")
+            if not field.option.python
+            and not field.option.content
+            and field.name not in ("out", "resume")
         }
-        versions = {name: _version(name) for name in LIBRARIES} | {"python": platform.python_version()}
+        versions = {name: _version(name) for name in LIBRARIES} | {
+            "python": platform.python_version()
+        }
         return Protocol(
-            verb=self.verb, command=self.command, settings=settings, seed=self.seed, text=text,
-            device=device, dtype=dtype, threads=torch.get_num_threads() if torch is not None else None,
-            processes=self.processes, versions=versions, started=self._started.isoformat(timespec="seconds"),
+            verb=self.verb,
+            command=self.command,
+            settings=settings,
+            seed=self.seed,
+            text=text,
+            device=device,
+            dtype=dtype,
+            threads=torch.get_num_threads() if torch is not None else None,
+            processes=self.processes,
+            versions=versions,
+            started=self._started.isoformat(timespec="seconds"),
             notes=list(notes or ()),
-        )  # fmt: skip
+        )
 
     def finish(self, result: R) -> R:
-        """Complete the protocol, save the result where there is a folder, and forget what was stored for a resume."""
-        done = replace(result, protocol=replace(result.protocol, seconds=round(time.monotonic() - self._clock, 3)))
+        """Complete the protocol, save the result where there is a folder, and forget what was
+        stored for a resume.
+        """
+        done = replace(
+            result,
+            protocol=replace(result.protocol, seconds=round(time.monotonic() - self._clock, 3)),
+        )
         if self.folder is not None and self.rank == 0:
             done.save(self.folder)
             if not self.continues:
@@ -219,7 +274,9 @@ class Run:
 
 
 def fingerprint(record: ModelRecord) -> Json:
-    """What identifies a model: the hashes of its weight files, or of what is known of it where it has none."""
+    """What identifies a model: the hashes of its weight files, or of what is known of it where it
+    has none.
+    """
     return dict(record.sha256) or hashlib.sha256(repr(record).encode()).hexdigest()
 
 

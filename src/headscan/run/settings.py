@@ -37,15 +37,19 @@ class Option(_Rules):
 
     Args:
         help: one sentence, with the unit.
-        low, high: inclusive bounds of a number; above: an exclusive lower one. NaN and infinities are never taken.
-        choices: the names that may be given: a tuple of words, or a `Registry`, whose items may be given with parameters
-            of their own, NAME:KEY=VALUE,...
-        metavar, name: how the command line writes the value, and the option itself, where not by the field's name.
+        low, high: inclusive bounds of a number; above: an exclusive lower one. NaN and infinities
+            are never taken.
+        choices: the names that may be given: a tuple of words, or a `Registry`, whose items may be
+            given with parameters of their own, NAME:KEY=VALUE,...
+        metavar, name: how the command line writes the value, and the option itself, where not by
+            the field's name.
         python: not an option of the command line.
-        content: compared by its content when a run is resumed (the verb does that), not by this value.
+        content: compared by its content when a run is resumed (the verb does that), not by this
+            value.
         identity: whether a run that was interrupted with another value must not be resumed.
         repeat: the command line takes the option several times, and hands on a list of texts.
-        group: under which heading the help shows it: "What it examines", "How much", "How", "Where to", "Advanced".
+        group: under which heading the help shows it: "What it examines", "How much", "How", "Where
+            to", "Advanced".
     """
 
     help: str = ""
@@ -70,7 +74,11 @@ class OptionField:
     @property
     def flag(self) -> str:
         """How messages call it: --NAME, or the bare name of a parameter of a registered item."""
-        return self.name if self.parameter else "--" + (self.option.name or self.name).replace("_", "-")
+        return (
+            self.name
+            if self.parameter
+            else "--" + (self.option.name or self.name).replace("_", "-")
+        )
 
 
 PARAMETERS: set[object] = set()
@@ -78,7 +86,9 @@ PARAMETERS: set[object] = set()
 
 
 def options_of(settings: type) -> tuple[OptionField, ...]:
-    """The fields of a dataclass whose types are annotated with an `Option`, in order; those of parents come first."""
+    """The fields of a dataclass whose types are annotated with an `Option`, in order; those of
+    parents come first.
+    """
     return _options_of(settings) if dataclasses.is_dataclass(settings) else ()
 
 
@@ -93,7 +103,9 @@ def _options_of(settings: Any) -> tuple[OptionField, ...]:
         default = inspect.Parameter.empty if default is dataclasses.MISSING else default
         options.append(option_of(field.name, hints[field.name], default, not field.kw_only))
     own = settings in PARAMETERS
-    return tuple(dataclasses.replace(option, parameter=own) for option in options if option is not None)
+    return tuple(
+        dataclasses.replace(option, parameter=own) for option in options if option is not None
+    )
 
 
 def option_of(name: str, hint: Any, default: Any, positional: bool) -> OptionField | None:
@@ -109,12 +121,15 @@ def option_of(name: str, hint: Any, default: Any, positional: bool) -> OptionFie
 @typing.dataclass_transform(kw_only_default=True, frozen_default=True)
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What options a verb, a method or an objective takes. Every field is checked when an object is made.
+    """What options a verb, a method or an objective takes. Every field is checked when an object is
+    made.
 
-    A field of several numbers (`Sequence[float]`) may be written as one text with commas, as on the command line.
+    A field of several numbers (`Sequence[float]`) may be written as one text with commas, as on the
+    command line.
 
-    Subclasses are frozen dataclasses (what a `Registry` takes becomes one), whose fields are `Annotated[type, Option("...")] =
-    default`; they inherit from the settings that they share with others. `check` is for what concerns several fields.
+    Subclasses are frozen dataclasses (what a `Registry` takes becomes one), whose fields are
+    `Annotated[type, Option("...")] = default`; they inherit from the settings that they share with
+    others. `check` is for what concerns several fields.
 
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Windowing(Settings):
@@ -135,7 +150,9 @@ class Settings:
         """Raise BadInput where fields do not fit together."""
 
     def part(self, kind: "type[Settings]") -> dict[str, Any]:
-        """The fields of one of the classes that these settings inherit from, ready to be handed on as keywords."""
+        """The fields of one of the classes that these settings inherit from, ready to be handed on
+        as keywords.
+        """
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(kind)}
 
     def but(self, **changes: Any) -> typing.Self:
@@ -144,8 +161,11 @@ class Settings:
 
 
 def check_value(field: OptionField, value: object) -> None:
-    """Raise BadInput, naming the option, where a value is none of the choices or not within the bounds."""
-    option, flag = field.option, field.flag
+    """Raise BadInput, naming the option, where a value is none of the choices or not within the
+    bounds.
+    """
+    option = field.option
+    flag = field.flag
     if value is None:
         return
     for one in value if isinstance(value, list | tuple) else (value,):
@@ -166,14 +186,20 @@ def check_value(field: OptionField, value: object) -> None:
             if hasattr(registry, "specs") and registry.parameters():
                 registry.specs(one)
             if isinstance(option.choices, tuple) and one not in option.choices:
-                raise BadInput(f"{flag} must be one of {', '.join(map(str, option.choices))}, not {one!r}.")
+                raise BadInput(
+                    f"{flag} must be one of {', '.join(map(str, option.choices))}, not {one!r}."
+                )
 
 
 def _check_number(option: Option, flag: str, value: float) -> None:
     if not math.isfinite(value):
         raise BadInput(f"{flag} must be a finite number, not {value}.")
     most = 2**63 - 1 if option.high is None and isinstance(value, int) else option.high
-    for words, bound, beyond in ("at least", option.low, lt), ("at most", most, gt), ("greater than", option.above, le):
+    for words, bound, beyond in (
+        ("at least", option.low, lt),
+        ("at most", most, gt),
+        ("greater than", option.above, le),
+    ):
         if bound is not None and beyond(value, bound):
             raise BadInput(f"{flag} must be {words} {_written(bound)}, not {_written(value)}.")
 
@@ -193,12 +219,18 @@ def _members(kind: Any) -> Iterable[Any]:
 def _numbers_of(kind: Any) -> type[int] | type[float] | None:
     """int or float for a type that is a sequence of them, unless it takes texts as well."""
     members = list(_members(kind))
-    found = [typing.get_args(one)[0] for one in members if typing.get_origin(one) in (Sequence, list, tuple)]
+    found = [
+        typing.get_args(one)[0]
+        for one in members
+        if typing.get_origin(one) in (Sequence, list, tuple)
+    ]
     return found[0] if str not in members and found and found[0] in (int, float) else None
 
 
 def parsed(field: OptionField, value: Any) -> Any:
-    """The value; where several numbers may be given, they as a tuple, also of one number or a text with commas."""
+    """The value; where several numbers may be given, they as a tuple, also of one number or a text
+    with commas.
+    """
     kind = _numbers_of(field.type)
     if kind is None or not isinstance(value, str | int | float) or isinstance(value, bool):
         return value
@@ -212,13 +244,17 @@ def parsed(field: OptionField, value: Any) -> Any:
 
 
 def names_in(given: str | Iterable[str] | None) -> list[str]:
-    """The names in a text with commas between them, or in several such texts; what is empty is no name."""
+    """The names in a text with commas between them, or in several such texts; what is empty is no
+    name.
+    """
     texts = [given] if isinstance(given, str) else given or ()
     return [name.strip() for text in texts for name in text.split(",") if name.strip()]
 
 
 def from_text(field: OptionField, text: str) -> Any:
-    """The value of a parameter that is written as a text, by the parameter's type; BadInput where it cannot be."""
+    """The value of a parameter that is written as a text, by the parameter's type; BadInput where
+    it cannot be.
+    """
     kinds = [kind for kind in _members(field.type) if kind is not type(None)]
     if text.lower() == "none" and len(kinds) < len(list(_members(field.type))):
         return None
@@ -237,39 +273,74 @@ def from_text(field: OptionField, text: str) -> Any:
 
 
 def _literals(kind: Any) -> list[str]:
-    """The words of a type that is a Literal (or that and None); none where any other string would do."""
+    """The words of a type that is a Literal (or that and None); none where any other string would
+    do.
+    """
     members = list(_members(kind))
     if str in members:
         return []
-    return [str(word) for one in members if typing.get_origin(one) is Literal for word in typing.get_args(one)]
+    return [
+        str(word)
+        for one in members
+        if typing.get_origin(one) is Literal
+        for word in typing.get_args(one)
+    ]
 
 
 # ---- The options that every verb takes.
 
 Progress = Callable[[str, int, int | None, str], None]
-"""Called as work goes on with (stage, done, all or None where that is not known, unit such as "tokens").
+"""Called as work goes on with (stage, done, all or None where that is not known, unit such as
+"tokens").
 
-What stands behind " · " in the stage's name may change as the stage goes on."""
+What stands behind " · " in the stage's name may change as the stage goes on.
+"""
 
 
 def no_progress(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
     """Says nothing."""
 
 
-Out = Annotated[str | os.PathLike[str] | None, Option(
-    "Folder of the result; one with a finished result needs --overwrite. Default: under headscan-results/.", metavar="FOLDER",
-    identity=False,
-)]  # fmt: skip
-Resume = Annotated[bool, Option("Continue what was interrupted in --out; refused where anything changed.", identity=False)]
+Out = Annotated[
+    str | os.PathLike[str] | None,
+    Option(
+        "Folder of the result; one with a finished result needs --overwrite. Default: under "
+        "headscan-results/.",
+        metavar="FOLDER",
+        identity=False,
+    ),
+]
+Resume = Annotated[
+    bool,
+    Option(
+        "Continue what was interrupted in --out; refused where anything changed.", identity=False
+    ),
+]
 Seed = Annotated[int, Option("Random seed.", low=0, high=2**63 - 1)]
-Seed32 = Annotated[int, Option("Random seed.", low=0, high=2**32 - 1)]  # where it is handed to what takes no more
-Ignore = Annotated[str | Sequence[str] | None, Option(
-    "Findings that do not count, by code or name, comma-separated: 'HS101,SINK'.", metavar="CODES", identity=False,
-    group="Where to"
-)]  # fmt: skip
-Baseline = Annotated[str | os.PathLike[str] | None, Option(
-    "A saved result: findings that it has do not count, and a new alarm is exit status 3.", metavar="RESULT", identity=False,
-    group="Where to"
-)]  # fmt: skip
-Progressing = Annotated[Progress | None, Option("Called as work goes on.", python=True, identity=False)]
-CommandLine = Annotated[str | None, Option("The command line, for the protocol.", python=True, identity=False)]
+Seed32 = Annotated[
+    int, Option("Random seed.", low=0, high=2**32 - 1)
+]  # where it is handed to what takes no more
+Ignore = Annotated[
+    str | Sequence[str] | None,
+    Option(
+        "Findings that do not count, by code or name, comma-separated: 'HS101,SINK'.",
+        metavar="CODES",
+        identity=False,
+        group="Where to",
+    ),
+]
+Baseline = Annotated[
+    str | os.PathLike[str] | None,
+    Option(
+        "A saved result: findings that it has do not count, and a new alarm is exit status 3.",
+        metavar="RESULT",
+        identity=False,
+        group="Where to",
+    ),
+]
+Progressing = Annotated[
+    Progress | None, Option("Called as work goes on.", python=True, identity=False)
+]
+CommandLine = Annotated[
+    str | None, Option("The command line, for the protocol.", python=True, identity=False)
+]

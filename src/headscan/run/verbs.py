@@ -1,4 +1,6 @@
-"""The decorator under every verb: options checked, a run opened around the work, its result completed and saved."""
+"""The decorator under every verb: options checked, a run opened around the work, its result
+completed and saved.
+"""
 
 import errno
 import functools
@@ -25,18 +27,32 @@ R = TypeVar("R", bound=Result)
 
 
 class Given(dict[str, Any]):
-    """The arguments of a call of a verb by their names, defaults included, checked by their options."""
+    """The arguments of a call of a verb by their names, defaults included, checked by their
+    options.
+    """
 
     def chosen(self, kind: type[T]) -> T:
         """A dataclass (`Loading`, `Reading`) made of the arguments that are named like its fields."""
-        return kind(**{field.name: self[field.name] for field in fields(cast(Any, kind)) if field.name in self})
+        return kind(
+            **{
+                field.name: self[field.name]
+                for field in fields(cast(Any, kind))
+                if field.name in self
+            }
+        )
 
 
 class VerbRecord:
-    """What the command line needs of a verb: its name, its function, its options, and the function of its estimates."""
+    """What the command line needs of a verb: its name, its function, its options, and the function
+    of its estimates.
+    """
 
-    def __init__(self, name: str, function: Callable[..., Result], *, continues: bool = False) -> None:
-        self.name, self.function, self.continues = name, function, continues
+    def __init__(
+        self, name: str, function: Callable[..., Result], *, continues: bool = False
+    ) -> None:
+        self.name = name
+        self.function = function
+        self.continues = continues
         self.call: Callable[..., Result] = function
         self.estimate: Callable[..., Sequence[object]] | None = None
         try:
@@ -47,21 +63,34 @@ class VerbRecord:
         self._options = {
             key: option
             for key, one in plain.parameters.items()
-            if (option := option_of(key, hints.get(key), one.default, one.kind is not one.KEYWORD_ONLY)) is not None
+            if (
+                option := option_of(
+                    key, hints.get(key), one.default, one.kind is not one.KEYWORD_ONLY
+                )
+            )
+            is not None
         }
         self.subject = next((key for key in plain.parameters if key not in self._options), None)
         bare = [
-            one.replace(annotation=self._options[key].type if key in self._options else hints.get(key, one.annotation))
+            one.replace(
+                annotation=self._options[key].type
+                if key in self._options
+                else hints.get(key, one.annotation)
+            )
             for key, one in plain.parameters.items()
         ]
-        self.signature = inspect.Signature(bare, return_annotation=hints.get("return", plain.return_annotation))
+        self.signature = inspect.Signature(
+            bare, return_annotation=hints.get("return", plain.return_annotation)
+        )
 
     def options(self) -> tuple[OptionField, ...]:
         """The parameters that have an `Option`."""
         return tuple(self._options.values())
 
     def given(self, places: tuple[Any, ...], named: dict[str, Any]) -> Given:
-        """The arguments of a call; TypeError, which names the verb, for a wrong name, BadInput for a wrong value."""
+        """The arguments of a call; TypeError, which names the verb, for a wrong name, BadInput for
+        a wrong value.
+        """
         try:
             bound = self.signature.bind(*places, **named)
         except TypeError as error:
@@ -79,7 +108,11 @@ class VerbRecord:
 
     def run(self, given: Given) -> Run:
         """The run of a call: its folder, and the options by which a resume knows it."""
-        shared = {key: given[key] for key in ("out", "resume", "seed", "progress", "command") if key in given}
+        shared = {
+            key: given[key]
+            for key in ("out", "resume", "seed", "progress", "command")
+            if key in given
+        }
         options = [(option, given[key]) for key, option in self._options.items()]
         subject = _named(given[self.subject]) if self.subject is not None else None
         return Run(self.name, **shared, options=options, subject=subject, continues=self.continues)
@@ -120,11 +153,13 @@ def float32_in_full() -> Iterator[None]:
 
 
 def verb(name: str, *, continues: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function into a verb: its parameters with an `Option` are the options of `headscan NAME`, too.
+    """Decorate a function into a verb: its parameters with an `Option` are the options of `headscan
+    NAME`, too.
 
-    The options are checked; the folder `out` is checked, made and locked; then the function runs, in which `running()` gives
-    its arguments and its run; the protocol of its result is completed and it is saved. A full disk is bad input.
-    `continues`: a run that is over may be resumed, too (a training goes on for more steps).
+    The options are checked; the folder `out` is checked, made and locked; then the function runs,
+    in which `running()` gives its arguments and its run; the protocol of its result is completed
+    and it is saved. A full disk is bad input. `continues`: a run that is over may be resumed, too
+    (a training goes on for more steps).
     """
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -142,9 +177,13 @@ def verb(name: str, *, continues: bool = False) -> Callable[[Callable[P, R]], Ca
                     run.refused()
                     raise
                 except Exception as error:
-                    if getattr(error, "errno", None) == errno.ENAMETOOLONG:  # asked for what no file can be called
+                    if (
+                        getattr(error, "errno", None) == errno.ENAMETOOLONG
+                    ):  # asked for what no file can be called
                         run.refused()
-                        raise BadInput(f"There is no file or folder of so long a name: {str(error)[:80]}...") from None
+                        raise BadInput(
+                            f"There is no file or folder of so long a name: {str(error)[:80]}..."
+                        ) from None
                     if not disk_is_full(error):
                         raise
                     advice = "make room and continue with the same command and --resume"
@@ -161,7 +200,9 @@ def verb(name: str, *, continues: bool = False) -> Callable[[Callable[P, R]], Ca
 
 
 def estimates(of: Callable[P, Result]) -> Callable[[Callable[[Given], E]], Callable[P, E]]:
-    """Decorate `f(given)` into a function that takes what the verb `of` takes; the command line prints it for --dry-run."""
+    """Decorate `f(given)` into a function that takes what the verb `of` takes; the command line
+    prints it for --dry-run.
+    """
 
     def decorate(function: Callable[[Given], E]) -> Callable[P, E]:
         record: VerbRecord = of.verb  # type: ignore[attr-defined]

@@ -1,11 +1,14 @@
-"""What a number is, said once: its title, sentence, formula, unit, range and source, and how it is written.
+"""What a number is, said once: its title, sentence, formula, unit, range and source, and how it is
+written.
 
-A result's field carries its term in its type; pages, terminal, LaTeX, glossary, CSV and JSON schema take their words from it:
+A result's field carries its term in its type; pages, terminal, LaTeX, glossary, CSV and JSON schema
+take their words from it:
 
     @dataclass(frozen=True)
     class ChannelRow:
         site: str
-        bits: Annotated[float, Term("leak", "Bits a token that the channel gives away.", unit="bits", range=(0, None))]
+        bits: Annotated[float, Term("leak", "Bits a token that the channel gives away.",
+            unit="bits", range=(0, None))]
 
     terms_of(ChannelRow)["bits"].unit
 """
@@ -20,7 +23,9 @@ Bounds: TypeAlias = tuple[float | None, float | None]
 
 
 class _OnInstances:
-    """A method that pydantic finds on an annotation but not on the class, whose schema stays a dataclass's."""
+    """A method that pydantic finds on an annotation but not on the class, whose schema stays a
+    dataclass's.
+    """
 
     def __init__(self, method: Callable[..., Any]) -> None:
         self.method = method
@@ -33,7 +38,8 @@ class _OnInstances:
 
 @dataclass(frozen=True)
 class Term:
-    """The words of a number, a method, a verdict or anything else that a reader meets. Subclasses may add fields.
+    """The words of a number, a method, a verdict or anything else that a reader meets. Subclasses
+    may add fields.
 
     >>> Term("Average cosine", unit="°", range=(0, 90)).extent
     '0 to 90 °'
@@ -68,26 +74,38 @@ class Term:
         if self.range == (None, None):
             return self.unit
         ends = zip(self.range, ("−∞", "∞"), strict=True)
-        low, high = (end if bound is None else f"{bound:g}".replace("-", "−") for bound, end in ends)
+        low, high = (
+            end if bound is None else f"{bound:g}".replace("-", "−") for bound, end in ends
+        )
         return f"{low} to {high} {self.unit}".rstrip()
 
     def description(self) -> str:
         """Sentence, formula, and where it is undefined and published, in one text."""
         parts = (
-            self.sentence, self.formula and f"{self.formula}.", self.undefined and f"Undefined for {self.undefined}.",
-            self.interval and f"No interval: {self.interval}.", self.source and f"Source: {self.source}.",
-        )  # fmt: skip
+            self.sentence,
+            self.formula and f"{self.formula}.",
+            self.undefined and f"Undefined for {self.undefined}.",
+            self.interval and f"No interval: {self.interval}.",
+            self.source and f"Source: {self.source}.",
+        )
         return " ".join(part for part in parts if part)
 
     @_OnInstances
-    def __get_pydantic_json_schema__(self, core: Any, handler: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
-        own: dict[str, Any] = {"title": self.title, "description": self.description(), "unit": self.unit}
+    def __get_pydantic_json_schema__(
+        self, core: Any, handler: Callable[[Any], dict[str, Any]]
+    ) -> dict[str, Any]:
+        own: dict[str, Any] = {
+            "title": self.title,
+            "description": self.description(),
+            "unit": self.unit,
+        }
         own |= {"minimum": self.range[0], "maximum": self.range[1]}
         return handler(core) | {key: value for key, value in own.items() if value not in ("", None)}
 
 
 def terms_of(kind: type) -> dict[str, Term]:
-    """The term of each field of a dataclass by the field's name; a field without one is called by its name.
+    """The term of each field of a dataclass by the field's name; a field without one is called by
+    its name.
 
     >>> @dataclass
     ... class Row:
@@ -105,8 +123,11 @@ def terms_of(kind: type) -> dict[str, Term]:
 
 @cache
 def _terms_of(kind: Any) -> dict[str, Term]:
-    hints, terms = get_type_hints(kind, include_extras=True), dict[str, Term]()
+    hints = get_type_hints(kind, include_extras=True)
+    terms = dict[str, Term]()
     for name in (field.name for field in fields(kind)):
         extra = get_args(hints[name])[1:] if get_origin(hints[name]) is Annotated else ()
-        terms[name] = next((item for item in extra if isinstance(item, Term)), Term(name.replace("_", " ")))
+        terms[name] = next(
+            (item for item in extra if isinstance(item, Term)), Term(name.replace("_", " "))
+        )
     return terms

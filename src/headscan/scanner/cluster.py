@@ -1,7 +1,8 @@
-"""The pass over stored states on a Spark cluster: partial statistics by mapInArrow, merged along a tree.
+"""The pass over stored states on a Spark cluster: partial statistics by mapInArrow, merged along a
+tree.
 
-Each level of the tree merges `FAN` records of each key, so that no worker holds more than those of one site, and the sites
-are merged side by side.
+Each level of the tree merges `FAN` records of each key, so that no worker holds more than those of
+one site, and the sites are merged side by side.
 """
 
 import os
@@ -26,7 +27,8 @@ from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
 
 # ---- A piece of stored states on a worker of a cluster: its statistics as records, and records merged.
 #
-# A record is the statistics of one site (or the counts, the sample, a probe's) of one piece of the store.
+# A record is the statistics of one site (or the counts, the sample, a probe's) of one piece of the
+# store.
 
 REFUSED = "refused"
 LONGEST = 2**31 - 2**20  # bytes that a record of Spark can hold
@@ -37,8 +39,10 @@ Kinds: TypeAlias = dict[str, type[Accumulator]]
 
 @dataclass(frozen=True)
 class Shard:
-    """What a worker must know to take a piece of a store: where it is, the source's name and vocabulary (so that no worker reads
-    all token ids for it), sites and settings of the scan, the window at which it begins, and how many pieces there are."""
+    """What a worker must know to take a piece of a store: where it is, the source's name and
+    vocabulary (so that no worker reads all token ids for it), sites and settings of the scan, the
+    window at which it begins, and how many pieces there are.
+    """
 
     where: str
     name: str
@@ -52,35 +56,55 @@ class Shard:
         settings = self.settings
         vectors = read_states(self.where, None if settings.field == "text" else settings.field)
         if vectors is None:
-            raise BadInput(f"A worker of the cluster sees no states at {self.where}: it must be where all see it.")
+            raise BadInput(
+                f"A worker of the cluster sees no states at {self.where}: it must be where all "
+                "see it."
+            )
         vectors = replace(vectors, name=self.name, vocabulary=self.vocabulary or None)
         return StoredSource(
-            vectors, context=settings.context, batch=settings.batch, max_tokens=settings.max_tokens, where=self.where
+            vectors,
+            context=settings.context,
+            batch=settings.batch,
+            max_tokens=settings.max_tokens,
+            where=self.where,
         )
 
     def take(self, piece: int) -> Accumulation:
         """The pass over one piece: consecutive batches."""
-        source, settings = self.source(), self.settings
+        source = self.source()
+        settings = self.settings
         begin, end = bounds(source, self.first, piece, self.pieces)
-        runner = ProbeRunner(choose(settings.measures)[1], source, self.sites, settings, announce=lambda _: None)
+        runner = ProbeRunner(
+            choose(settings.measures)[1], source, self.sites, settings, announce=lambda _: None
+        )
         accumulated = empty_pass(source, self.sites, runner, settings)
         batches = takewhile(lambda batch: int(batch.indices[0]) < end, source.batches(start=begin))
-        watch, passing = runner.watch(accumulated), runner.passing()
-        accumulate(source, batches, accumulated, watch=watch, passing=passing, skip_first=settings.skip_first)
+        watch = runner.watch(accumulated)
+        passing = runner.passing()
+        accumulate(
+            source,
+            batches,
+            accumulated,
+            watch=watch,
+            passing=passing,
+            skip_first=settings.skip_first,
+        )
         return accumulated
 
 
 def bounds(source: StoredSource, first: int, piece: int, pieces: int) -> tuple[int, int]:
     """The first window of a piece, and that of the next; pieces begin with batches."""
     windows = source.whole + (1 if source.rest else 0)
-    start, many = first // source.batch, -(-windows // source.batch)
+    start = first // source.batch
+    many = -(-windows // source.batch)
     here, there = (start + (many - start) * number // pieces for number in (piece, piece + 1))
     return max(first, here * source.batch), windows if piece + 1 == pieces else there * source.batch
 
 
 def partial_sums(shard: Shard, given: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The records of the pieces whose numbers are given. What cannot be read is a record, too: a task that fails is tried
-    four times, and nobody would see why."""
+    """The records of the pieces whose numbers are given. What cannot be read is a record, too: a
+    task that fails is tried four times, and nobody would see why.
+    """
     torch.set_num_threads(1)  # a worker has as many tasks at once as cores
     for piece in (number for batch in given for number in batch.column(0).to_pylist()):
         try:
@@ -92,8 +116,11 @@ def partial_sums(shard: Shard, given: Iterable[pa.RecordBatch]) -> Iterator[pa.R
 def merge(kinds: Kinds, table: pa.Table) -> pa.Table:
     """The records of one key as one, merged in the order of their pieces."""
     rows = sorted(table.to_pylist(), key=lambda row: int(row["piece"]))
-    key, first = rows[0]["key"], rows[0]["piece"]
-    return pa.Table.from_batches([_record(key, first, _together(kinds, key, [row["state"] for row in rows]))])
+    key = rows[0]["key"]
+    first = rows[0]["piece"]
+    return pa.Table.from_batches(
+        [_record(key, first, _together(kinds, key, [row["state"] for row in rows]))]
+    )
 
 
 def whole(rows: Iterable[tuple[str, int, bytes]], empty: Accumulation) -> Accumulation:
@@ -123,12 +150,17 @@ def _records(piece: int, accumulated: Accumulation) -> Iterator[pa.RecordBatch]:
     for key in dict.fromkeys(name.partition("/")[0] for name in state):
         data = _saved({key: state[key]} if key in state else unprefixed(key, state))
         if len(data) > LONGEST:
-            raise BadInput(f"The statistics of {key} take {len(data) / 1e9:.1f} GB, and a record of Spark holds 2.")
+            raise BadInput(
+                f"The statistics of {key} take {len(data) / 1e9:.1f} GB, and a record of Spark "
+                "holds 2."
+            )
         yield _record(key, piece, data)
 
 
 def _record(key: str, piece: int, state: bytes) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({"key": [key], "piece": [piece], "state": [state]}, schema=RECORDS)
+    return pa.RecordBatch.from_pydict(
+        {"key": [key], "piece": [piece], "state": [state]}, schema=RECORDS
+    )
 
 
 def _saved(state: Mapping[str, Tensor]) -> bytes:
@@ -152,11 +184,18 @@ FAN = 4
 PIECES = 4  # pieces a core: what a lost worker had done is little, and none waits long for the last
 
 
-def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation, first: int,
-               settings: Scanning) -> Accumulation:  # fmt: skip
-    """The pass over a store from window `first` on, by workers of `settings.master`; `empty` is a pass that has seen nothing.
+def on_cluster(
+    source: StoredSource,
+    sites: tuple[str, ...],
+    empty: Accumulation,
+    first: int,
+    settings: Scanning,
+) -> Accumulation:
+    """The pass over a store from window `first` on, by workers of `settings.master`; `empty` is a
+    pass that has seen nothing.
 
-    What it says is what one process says, but for the order of additions. A worker that is lost costs what it had done.
+    What it says is what one process says, but for the order of additions. A worker that is lost
+    costs what it had done.
 
     Raises BadInput where Spark cannot be reached or gives up, or a worker cannot read the store.
     """
@@ -169,7 +208,11 @@ def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation
         context = session.sparkContext
         batches = -(-windows // source.batch) - first // source.batch
         pieces = max(1, min(PIECES * context.defaultParallelism, batches))
-        rows = tree(session, Shard(where, source.name, source.vocabulary, sites, own, first, pieces), kinds_of(empty)).collect()
+        rows = tree(
+            session,
+            Shard(where, source.name, source.vocabulary, sites, own, first, pieces),
+            kinds_of(empty),
+        ).collect()
     source.passed()
     return whole(((row["key"], row["piece"], bytes(row["state"])) for row in rows), empty)
 
@@ -177,10 +220,14 @@ def on_cluster(source: StoredSource, sites: tuple[str, ...], empty: Accumulation
 def tree(session: Any, shard: Shard, kinds: Kinds) -> Any:
     """The frame of records in which at most `FAN` pieces of each key are left."""
 
-    def merged(table: pa.Table) -> pa.Table:  # Spark looks at a function's arguments: a partial has none to it
+    def merged(
+        table: pa.Table,
+    ) -> pa.Table:  # Spark looks at a function's arguments: a partial has none to it
         return merge(kinds, table)
 
-    frame = session.range(0, shard.pieces, 1, shard.pieces).mapInArrow(partial(partial_sums, shard), SCHEMA)
+    frame = session.range(0, shard.pieces, 1, shard.pieces).mapInArrow(
+        partial(partial_sums, shard), SCHEMA
+    )
     size = 1
     while shard.pieces > FAN * size:
         size *= FAN

@@ -1,7 +1,8 @@
 """Differences between sites, models and checkpoints on the same text, with paired intervals.
 
-Two sites that read the same documents err together: each document's influences are subtracted before their spread is taken,
-so an interval of a difference is as wide as what the two do not share.
+Two sites that read the same documents err together: each document's influences are subtracted
+before their spread is taken, so an interval of a difference is as wide as what the two do not
+share.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,10 +20,11 @@ SAME_LENGTH = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """`measure` at `site_a` of `model_a` less that at `site_b` of `model_b`, with its 95 % interval.
+    """`measure` at `site_a` of `model_a` less that at `site_b` of `model_b`, with its 95 %
+    interval.
 
-    The interval is None where the two did not read the same documents, or one has none itself. Spectral measures of texts of
-    different lengths have no difference.
+    The interval is None where the two did not read the same documents, or one has none itself.
+    Spectral measures of texts of different lengths have no difference.
     """
 
     site_a: str
@@ -50,26 +52,35 @@ class Estimates:
 
 
 def differences(found: Sequence[Estimates], suffixes: Sequence[str]) -> list[Difference]:
-    """The differences of all measures between: neighbouring sites of a model, its last site and its first; each site and
-    the same of its random twin; each site and the same of the model before it, and of the last model and the first.
+    """The differences of all measures between: neighbouring sites of a model, its last site and its
+    first; each site and the same of its random twin; each site and the same of the model before it,
+    and of the last model and the first.
 
-    `suffixes` are the treatments' in the names of numbers: differences are of all tokens, and of the treatment that comes
-    last. All pairs of thirty sites would be 435 tables; any other pair can be made of the same influences by asking for the
-    two sites (`sites=`).
+    `suffixes` are the treatments' in the names of numbers: differences are of all tokens, and of
+    the treatment that comes last. All pairs of thirty sites would be 435 tables; any other pair can
+    be made of the same influences by asking for the two sites (`sites=`).
     """
     treatments = dict.fromkeys((0, len(suffixes) - 1))
     return [
-        made for a, b in _pairs(found) for group in treatments for j, measure in enumerate(a.errors.measures)
+        made
+        for a, b in _pairs(found)
+        for group in treatments
+        for j, measure in enumerate(a.errors.measures)
         for made in _difference(a, b, group, j, measure.name + suffixes[group])
-    ]  # fmt: skip
+    ]
 
 
 def _pairs(found: Sequence[Estimates]) -> Iterator[tuple[Estimates, Estimates]]:
-    models = [list(sites) for _, sites in groupby((one for one in found if not one.null), key=lambda one: one.model)]
+    models = [
+        list(sites)
+        for _, sites in groupby((one for one in found if not one.null), key=lambda one: one.model)
+    ]
     twins = {(one.model, one.site): one for one in found if one.null}
     for sites in models:
         yield from ((b, a) for a, b in _consecutive(sites))
-        yield from ((one, twins[one.model, one.site]) for one in sites if (one.model, one.site) in twins)
+        yield from (
+            (one, twins[one.model, one.site]) for one in sites if (one.model, one.site) in twins
+        )
     for earlier, later in _consecutive(models):
         same = {one.site: one for one in earlier}
         yield from ((one, same[one.site]) for one in later if one.site in same)
@@ -82,7 +93,8 @@ def _consecutive(items: Sequence[T]) -> list[tuple[T, T]]:
 
 
 def _difference(a: Estimates, b: Estimates, group: int, j: int, name: str) -> Iterator[Difference]:
-    one, other = number(a.cells.get(name)), number(b.cells.get(name))
+    one = number(a.cells.get(name))
+    other = number(b.cells.get(name))
     if one is None or other is None:
         return
     lengths = sorted(number(found.cells.get("tokens")) or 0.0 for found in (a, b))
@@ -93,6 +105,11 @@ def _difference(a: Estimates, b: Estimates, group: int, j: int, name: str) -> It
         ends = [found.errors.measures[j].range for found in (a, b)]
         interval = list(error.interval(one - other, bounds=difference_ends(*ends)))
     yield Difference(
-        site_a=a.site, site_b=b.site, model_a=a.name, model_b=b.name, measure=name, difference=one - other,
+        site_a=a.site,
+        site_b=b.site,
+        model_a=a.name,
+        model_b=b.name,
+        measure=name,
+        difference=one - other,
         interval=interval,
-    )  # fmt: skip
+    )

@@ -1,4 +1,6 @@
-"""The picture of a scan: its sampled tokens, where each site puts them, and which of them are nearest to each other there."""
+"""The picture of a scan: its sampled tokens, where each site puts them, and which of them are
+nearest to each other there.
+"""
 
 import numpy as np
 import numpy.typing as npt
@@ -11,27 +13,34 @@ from headscan.states import VectorSource
 from headscan.statistics import Cloud
 from headscan.statistics.reservoir import sinks
 
-NEAR, NEIGHBOURS = 2000, 10
+NEAR = 2000
+NEIGHBOURS = 10
 """Of how many sampled tokens the neighbours are kept, and how many of each."""
 
 
-def nearest(states: torch.Tensor, ids: torch.Tensor) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.float32]]:
+def nearest(
+    states: torch.Tensor, ids: torch.Tensor
+) -> tuple[npt.NDArray[np.int16], npt.NDArray[np.float32]]:
     """The nearest neighbours of each vector by cosine in all its dimensions, the nearest first.
 
     Args:
-        states: [k, d]; ids: [k], what each stands for. Of several with one id the nearest alone is a neighbour, so that ten
-            times the same word does not fill the list; a vector is never its own.
+        states: [k, d]; ids: [k], what each stands for. Of several with one id the nearest alone is
+            a neighbour, so that ten times the same word does not fill the list; a vector is never
+            its own.
 
     Returns:
-        Their rows [k, 10] and cosines [k, 10]; −1 and NaN where there are fewer, and of vectors that are zero or not finite.
-        Costs k² d multiplications: 20 ms of one core for 600 vectors of 768 dimensions.
+        Their rows [k, 10] and cosines [k, 10]; −1 and NaN where there are fewer, and of vectors
+        that are zero or not finite. Costs k² d multiplications: 20 ms of one core for 600 vectors
+        of 768 dimensions.
 
     >>> states = torch.tensor([[1.0, 0.0], [2.0, 0.1], [0.0, 1.0]])
     >>> nearest(states, torch.tensor([5, 5, 7]))[0][:, :2].tolist()
     [[1, 2], [0, 2], [1, -1]]
     """
-    count, kinds = len(states), np.unique(ids.numpy(), return_inverse=True)[1]
-    near, cosines = np.full((count, NEIGHBOURS), -1, np.int16), np.full((count, NEIGHBOURS), np.nan, np.float32)
+    count = len(states)
+    kinds = np.unique(ids.numpy(), return_inverse=True)[1]
+    near = np.full((count, NEIGHBOURS), -1, np.int16)
+    cosines = np.full((count, NEIGHBOURS), np.nan, np.float32)
     lengths = states.float().norm(dim=1, keepdim=True)
     known = (torch.isfinite(lengths) & (lengths > 0))[:, 0].numpy()
     if known.sum() < 2:
@@ -55,16 +64,21 @@ def nearest(states: torch.Tensor, ids: torch.Tensor) -> tuple[npt.NDArray[np.int
     return near, cosines
 
 
-def coordinates(model: str, site: str, cloud: Cloud, accumulated: Accumulation, size: int, *, words: bool) -> Arrays:
-    """Coordinates of the sampled tokens on the top three directions of the site's tokens that are no sinks, each turned so
-    that its mean is positive; those directions' shares of the energy; and which of the sampled are sinks among them."""
+def coordinates(
+    model: str, site: str, cloud: Cloud, accumulated: Accumulation, size: int, *, words: bool
+) -> Arrays:
+    """Coordinates of the sampled tokens on the top three directions of the site's tokens that are
+    no sinks, each turned so that its mean is positive; those directions' shares of the energy; and
+    which of the sampled are sinks among them.
+    """
     states = accumulated.sample.columns.get(f"state.{site}")
     if states is None or not cloud.count:
         return {}
     directions = cloud.strongest(3)
     directions = directions * np.where(cloud.mean @ directions < 0, -1.0, 1.0)
     total = cloud.energies.sum()
-    # The sample may be larger where measures are taken of it; its first tokens are a sample of the smaller size.
+    # The sample may be larger where measures are taken of it; its first tokens are a sample of the
+    # smaller size.
     shown = states[:size]
     ids = accumulated.sample.columns["id"][:size] if words else torch.arange(len(shown))
     near, cosines = nearest(shown[:NEAR], ids[:NEAR])
@@ -73,25 +87,40 @@ def coordinates(model: str, site: str, cloud: Cloud, accumulated: Accumulation, 
         f"picture_near_cosine/{model}/{site}": cosines,
         f"picture/{model}/{site}": (shown.double().numpy() @ directions).astype(np.float32),
         f"picture_share/{model}/{site}": cloud.energies[:3] / total if total > 0 else np.zeros(3),
-        f"picture_sink/{model}/{site}": sinks(shown[None])[0].numpy() if len(shown) else np.zeros(0, dtype=bool),
+        f"picture_sink/{model}/{site}": sinks(shown[None])[0].numpy()
+        if len(shown)
+        else np.zeros(0, dtype=bool),
     }
 
 
 def picture(source: VectorSource, accumulated: Accumulation, size: int) -> Picture:
-    """The sampled tokens with their neighbours, as people can read them; vectors without ids by their numbers."""
+    """The sampled tokens with their neighbours, as people can read them; vectors without ids by
+    their numbers.
+    """
     sample = accumulated.sample
     if not len(sample):
         return Picture()
     places = sample.places[:size].tolist()
     position = [place for _, place in places]
     if not source.vocabulary:
-        names, nothing = [f"vector {window * source.context + place:,}" for window, place in places], [""] * len(places)
+        names = [f"vector {window * source.context + place:,}" for window, place in places]
+        nothing = [""] * len(places)
         return Picture(names, nothing, nothing, [0] * len(places), [-1] * len(places), position)
-    ids, contexts = sample.columns["id"][:size].tolist(), sample.columns["context"][:size]
+    ids = sample.columns["id"][:size].tolist()
+    contexts = sample.columns["context"][:size]
     middle = contexts.shape[1] // 2
 
     def words(row: torch.Tensor) -> str:
         return "".join(source.words([i for i in row.tolist() if i >= 0]))
 
-    before, after = ([words(row) for row in side] for side in (contexts[:, :middle], contexts[:, middle + 1 :]))
-    return Picture(source.words(ids), before, after, [int(accumulated.counts.counts[i]) for i in ids], ids, position)
+    before, after = (
+        [words(row) for row in side] for side in (contexts[:, :middle], contexts[:, middle + 1 :])
+    )
+    return Picture(
+        source.words(ids),
+        before,
+        after,
+        [int(accumulated.counts.counts[i]) for i in ids],
+        ids,
+        position,
+    )

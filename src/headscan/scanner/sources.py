@@ -1,4 +1,6 @@
-"""The sources of a scan or a comparison: named and checked, all of them, before the first forward pass over the text."""
+"""The sources of a scan or a comparison: named and checked, all of them, before the first forward
+pass over the text.
+"""
 
 import gc
 import os
@@ -13,16 +15,25 @@ from headscan.model.settings import Loading, special_tokens, tokenizer_identity
 from headscan.model.sites import match_sites, possible_sites
 from headscan.run import BadInput, Run
 from headscan.scanner.settings import Scanning, SiteReading
-from headscan.states import ModelSource, SourceLike, SourcesLike, StoredSource, VectorSource, stored_source
+from headscan.states import (
+    ModelSource,
+    SourceLike,
+    SourcesLike,
+    StoredSource,
+    VectorSource,
+    stored_source,
+)
 from headscan.text.source import TextLike
 
 KEPT_BYTES = 2 * 2**30
-"""Weights of several models that are read at once; beyond, a model's are read when its turn comes."""
+"""Weights of several models that are read at once; beyond, a model's are read when its turn comes.
+"""
 
 
 @dataclass
 class Subject:
-    """One source: `name` in tables, the model as it was prepared or given, its Lens while it is in memory; or stored states.
+    """One source: `name` in tables, the model as it was prepared or given, its Lens while it is in
+    memory; or stored states.
 
     A live model goes by its own name where it is a Lens (`renamed` is False).
     """
@@ -39,7 +50,9 @@ class Subject:
         return not isinstance(self.ready, VectorSource) or self.ready.lens is not None
 
     def load(self) -> Lens:
-        """The Lens; its weights are read where they are not in memory, and must be those of a run that is resumed."""
+        """The Lens; its weights are read where they are not in memory, and must be those of a run
+        that is resumed.
+        """
         assert not isinstance(self.ready, VectorSource)
         if self.lens is None:
             self.lens = Lens.of(self.ready) if isinstance(self.ready, Preparation) else self.ready
@@ -57,14 +70,22 @@ class Subject:
 
     def source(self, text: TextLike | None, *, ends: bool = False) -> VectorSource:
         """The model reading the text, or the stored states; `ends`: say where tokens end."""
-        return self.ready if isinstance(self.ready, VectorSource) else self.reading(self.load(), text, ends=ends)
+        return (
+            self.ready
+            if isinstance(self.ready, VectorSource)
+            else self.reading(self.load(), text, ends=ends)
+        )
 
     def reading(self, lens: Lens, text: TextLike | None, *, ends: bool = False) -> ModelSource:
         settings = self.settings
         assert text is not None  # by `check_text_of`
-        return ModelSource(lens, text, settings, context=settings.context, batch=settings.batch, ends=ends)
+        return ModelSource(
+            lens, text, settings, context=settings.context, batch=settings.batch, ends=ends
+        )
 
-    def control(self, source: VectorSource, text: TextLike | None) -> Callable[[], VectorSource | None]:
+    def control(
+        self, source: VectorSource, text: TextLike | None
+    ) -> Callable[[], VectorSource | None]:
         """Makes the random-weight control; nothing of stored states."""
         if source.lens is None:
             return lambda: None
@@ -72,7 +93,11 @@ class Subject:
         return lambda: self.reading(make(), text)
 
     def sites(self, source: VectorSource) -> tuple[str, ...]:
-        return source.default_sites if self.settings.sites is None else source.match(self.settings.sites)
+        return (
+            source.default_sites
+            if self.settings.sites is None
+            else source.match(self.settings.sites)
+        )
 
     @property
     def bytes(self) -> float:
@@ -85,9 +110,10 @@ class Subject:
     def check(self, *, weights: bool) -> None:
         """See that the source can be read as asked; with `weights`, they are read for it.
 
-        Raises BadInput for a model without a tokenizer, a site that it has not, a context that it cannot read, and on
-        a resumed run for weights, a tokenizer or states that are not those of before. Without the weights, sites are held
-        against those that a model of so many blocks can have.
+        Raises BadInput for a model without a tokenizer, a site that it has not, a context that it
+        cannot read, and on a resumed run for weights, a tokenizer or states that are not those of
+        before. Without the weights, sites are held against those that a model of so many blocks can
+        have.
         """
         if isinstance(self.ready, VectorSource):
             self.sites(self.ready)
@@ -95,15 +121,22 @@ class Subject:
                 self.run.identify(f"the states of {self.name}", self.ready.identity())
             return
         ready = self.load() if weights else self.ready
-        name, wanted, context = self.name, self.settings.sites, self.settings.context
+        name = self.name
+        wanted = self.settings.sites
+        context = self.settings.context
         tokenizer = require_tokenizer(ready.tokenizer, name)
         if isinstance(ready, Lens):
-            self.sites(self.reading(ready, self.name))  # a source of its sites, whose text is not read
+            self.sites(
+                self.reading(ready, self.name)
+            )  # a source of its sites, whose text is not read
         elif wanted is not None:
             match_sites(wanted, possible_sites(ready.size.blocks), name)
         longest = ready.context_length
         if longest is not None and context > longest:
-            raise BadInput(f"{name} reads at most {longest} tokens at once, less than {context}: give --context {longest}.")
+            raise BadInput(
+                f"{name} reads at most {longest} tokens at once, less than {context}: give "
+                f"--context {longest}."
+            )
         if self.run.folder is not None:
             if isinstance(ready, Preparation) and (known := ready.identity()) is not None:
                 self.run.identify(f"the model {name}", known)
@@ -112,16 +145,20 @@ class Subject:
 
 
 def check_all(subjects: Sequence[Subject], text: TextLike | None) -> None:
-    """Check every subject. The weights of a single model stay in memory, of several as long as they are small; those of the
-    others are read when their turn comes, once.
+    """Check every subject. The weights of a single model stay in memory, of several as long as they
+    are small; those of the others are read when their turn comes, once.
 
-    Raises BadInput where a model has no text to read, or a text is given and only stored states are there, which read none.
+    Raises BadInput where a model has no text to read, or a text is given and only stored states are
+    there, which read none.
     """
     models = [subject.name for subject in subjects if subject.reads]
     if models and text is None:
         raise BadInput(f"Say which text {models[0]} is to read: --text TEXT.")
     if not models and text is not None:
-        raise BadInput(f"--text is not used: {subjects[0].name} holds stored states, which have read their text.")
+        raise BadInput(
+            f"--text is not used: {subjects[0].name} holds stored states, which have read their "
+            "text."
+        )
     held = 0.0
     for subject in subjects:
         held += subject.bytes
@@ -139,11 +176,16 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
     known = [name for name in names if name]
     if len(set(known)) < len(known):
         raise BadInput(f"A model is named twice: {', '.join(known)}.")
-    every, shorts = list[Subject](), list[str]()
-    for name, source in zip(names, sources, strict=True):  # configurations of all, before the weights of any are read
+    every = list[Subject]()
+    shorts = list[str]()
+    for name, source in zip(
+        names, sources, strict=True
+    ):  # configurations of all, before the weights of any are read
         ready = _ready(source, settings)
         shorts.append(ready.source.name if isinstance(ready, Preparation) else ready.name)
-        every.append(Subject(name or shorts[-1], ready, settings, run, renamed=not isinstance(source, Lens)))
+        every.append(
+            Subject(name or shorts[-1], ready, settings, run, renamed=not isinstance(source, Lens))
+        )
     for subject, short in zip(every, shorts, strict=True):  # folders of one name go by their paths
         subject.name = short if shorts.count(short) == 1 else subject.name
         if isinstance(subject.ready, VectorSource):
@@ -151,9 +193,15 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
             if settings.engine == "spark":
                 readable(subject.ready)
             if settings.skip_first >= subject.ready.context:
-                raise BadInput(f"--skip-first must leave at least one of the {subject.ready.context} vectors of a window.")
+                raise BadInput(
+                    f"--skip-first must leave at least one of the {subject.ready.context} "
+                    "vectors of a window."
+                )
         elif settings.engine == "spark":
-            raise BadInput(f"--engine spark reads stored states, and {subject.name} is a model: share its text by torchrun.")
+            raise BadInput(
+                f"--engine spark reads stored states, and {subject.name} is a model: share its "
+                "text by torchrun."
+            )
     check_all(every, settings.text)
     return every
 
@@ -161,18 +209,31 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
 def _ready(given: SourceLike, settings: Scanning) -> Preparation | Lens | VectorSource:
     """Stored states that are open, or a model whose weights wait to be read."""
     stored = stored_source(
-        given, context=settings.context, batch=settings.batch, max_tokens=settings.max_tokens, field=settings.field,
+        given,
+        context=settings.context,
+        batch=settings.batch,
+        max_tokens=settings.max_tokens,
+        field=settings.field,
         tokenizer=load_tokenizer(settings.tokenizer) if settings.text is None else None,
-    )  # fmt: skip
+    )
     return stored or prepare_model(cast(ModelLike, given), Loading(**settings.part(Loading)))
 
 
 def readable(source: VectorSource) -> StoredSource:
     """The source, if the workers of a cluster can open it."""
     if not isinstance(source, StoredSource) or source.where is None:
-        raise BadInput("--engine spark reads what its workers can open themselves: give a path that all see, or a URL.")
+        raise BadInput(
+            "--engine spark reads what its workers can open themselves: give a path that all "
+            "see, or a URL."
+        )
     return source
 
 
 def _name(model: SourceLike) -> str:
-    return model.name if isinstance(model, Lens) else os.fspath(model) if isinstance(model, str | os.PathLike) else ""
+    return (
+        model.name
+        if isinstance(model, Lens)
+        else os.fspath(model)
+        if isinstance(model, str | os.PathLike)
+        else ""
+    )

@@ -1,4 +1,6 @@
-"""Where stored states are: local paths, the URLs that fsspec reads, and what sites are called in other libraries."""
+"""Where stored states are: local paths, the URLs that fsspec reads, and what sites are called in
+other libraries.
+"""
 
 import json
 import os
@@ -15,8 +17,8 @@ from headscan.run.files import leads_out
 
 @dataclass(frozen=True)
 class Location:
-    """A file or folder, local or at a URL (s3://, hf://datasets/..., memory://...). Methods raise BadInput where it
-    cannot be read.
+    """A file or folder, local or at a URL (s3://, hf://datasets/..., memory://...). Methods raise
+    BadInput where it cannot be read.
 
     >>> import tempfile
     >>> here = Location(tempfile.mkdtemp())
@@ -30,11 +32,24 @@ class Location:
         return Location(f"{self.path.rstrip('/')}/{name}")
 
     def inside(self, name: str) -> "Location":
-        """A file that a description in this folder names; BadInput for a name that leads out of the folder."""
-        if "://" in name or "\\" in name or "\0" in name or name.startswith(("/", "~")) or ".." in PurePosixPath(name).parts:
-            raise BadInput(f"{self.path} names a file outside it, '{name}': headscan reads none such.")
+        """A file that a description in this folder names; BadInput for a name that leads out of the
+        folder.
+        """
+        if (
+            "://" in name
+            or "\\" in name
+            or "\0" in name
+            or name.startswith(("/", "~"))
+            or ".." in PurePosixPath(name).parts
+        ):
+            raise BadInput(
+                f"{self.path} names a file outside it, '{name}': headscan reads none such."
+            )
         if not self.remote and leads_out(Path(self.path), Path(self.path) / name):
-            raise BadInput(f"{self.path} holds a link that leads out of it, '{name}': headscan follows none such.")
+            raise BadInput(
+                f"{self.path} holds a link that leads out of it, '{name}': headscan follows none "
+                "such."
+            )
         return self / name
 
     @property
@@ -76,18 +91,32 @@ class Location:
 
     @property
     def is_folder(self) -> bool:
-        return bool(self._system[0].isdir(self._system[1])) if self.remote else Path(self.path).is_dir()
+        return (
+            bool(self._system[0].isdir(self._system[1]))
+            if self.remote
+            else Path(self.path).is_dir()
+        )
 
     def files(self, ending: str = "") -> "list[Location]":
-        """The files in the folder and in its folders that end so, by name; hidden ones are passed over."""
+        """The files in the folder and in its folders that end so, by name; hidden ones are passed
+        over.
+        """
         if self.remote:
             system, path = self._system
             names = [str(file)[len(str(path).rstrip("/")) + 1 :] for file in system.find(path)]
         else:  # a link that leads nowhere is no file
-            every = (os.path.join(folder, name) for folder, _, names in os.walk(self.path) for name in names)
+            every = (
+                os.path.join(folder, name)
+                for folder, _, names in os.walk(self.path)
+                for name in names
+            )
             ours = (file for file in every if file.endswith(ending) and os.path.isfile(file))
             names = [Path(file).relative_to(self.path).as_posix() for file in ours]
-        return [self.inside(name) for name in sorted(names) if name.endswith(ending) and not name.startswith(".")]
+        return [
+            self.inside(name)
+            for name in sorted(names)
+            if name.endswith(ending) and not name.startswith(".")
+        ]
 
     def folders(self, ending: str) -> "dict[str, list[Location]]":
         """The files that end so, by the path of their folder."""
@@ -100,7 +129,11 @@ class Location:
     def size(self) -> int:
         """Bytes of the file."""
         try:
-            return int(self._system[0].size(self._system[1])) if self.remote else Path(self.path).stat().st_size
+            return (
+                int(self._system[0].size(self._system[1]))
+                if self.remote
+                else Path(self.path).stat().st_size
+            )
         except OSError as error:
             raise self.fault(error) from error
 
@@ -118,7 +151,11 @@ class Location:
     def open(self) -> Any:
         """The file, open for reading bytes."""
         try:
-            return self._system[0].open(self._system[1], "rb") if self.remote else open(self.path, "rb")
+            return (
+                self._system[0].open(self._system[1], "rb")
+                if self.remote
+                else open(self.path, "rb")
+            )
         except OSError as error:
             raise self.fault(error) from error
 
@@ -127,7 +164,9 @@ class Location:
         try:
             content = json.loads(self.bytes(0, self.size))
         except (ValueError, RecursionError) as error:
-            raise BadInput(f"{self.path} is no JSON: it is damaged, or of another format.") from error
+            raise BadInput(
+                f"{self.path} is no JSON: it is damaged, or of another format."
+            ) from error
         if not isinstance(content, dict):
             raise BadInput(f"{self.path} is no JSON object.")
         return content
@@ -137,7 +176,8 @@ PARTS = {"attn_out": ".attention", "mlp_out": ".mlp", "resid_post": ""}
 
 
 def site_of_hook(hook: str) -> str:
-    """headscan's name of a hook of TransformerLens (also used by SAELens and activault); itself where there is none.
+    """headscan's name of a hook of TransformerLens (also used by SAELens and activault); itself
+    where there is none.
 
     >>> [site_of_hook(f"blocks.4.hook_{name}") for name in ("resid_post", "resid_pre", "mlp_out", "resid_mid")]
     ['block.4', 'block.3', 'block.4.mlp', 'blocks.4.hook_resid_mid']
@@ -148,15 +188,16 @@ def site_of_hook(hook: str) -> str:
         return "final_norm"
     if (match := re.fullmatch(r"blocks\.(\d+)\.hook_(\w+)", hook)) is None:
         return hook
-    block, kind = int(match[1]), match[2]
+    block = int(match[1])
+    kind = match[2]
     if kind == "resid_pre":
         return f"block.{block - 1}" if block else "embedding"
     return f"block.{block}{PARTS[kind]}" if kind in PARTS else hook
 
 
 def by_depth(names: Iterable[str]) -> list[str]:
-    """Names in the order of depth: embedding, blocks by their numbers with their branches before them, final norm, head;
-    others by the numbers in them.
+    """Names in the order of depth: embedding, blocks by their numbers with their branches before
+    them, final norm, head; others by the numbers in them.
 
     >>> by_depth(["head", "block.10", "block.2", "block.2.mlp", "final_norm", "embedding"])
     ['embedding', 'block.2.mlp', 'block.2', 'block.10', 'final_norm', 'head']
@@ -165,7 +206,9 @@ def by_depth(names: Iterable[str]) -> list[str]:
     def key(name: str) -> tuple[object, ...]:
         stack = name.partition(".")[0]
         bare = name.removeprefix("encoder.").removeprefix("decoder.")
-        kind = {"embedding": 0, "final_norm": 3, "head": 4}.get(bare, 1 if bare.startswith("block.") else 2)
+        kind = {"embedding": 0, "final_norm": 3, "head": 4}.get(
+            bare, 1 if bare.startswith("block.") else 2
+        )
         numbers = [int(part) if part.isdigit() else -1 for part in re.split(r"(\d+)", bare)]
         return stack == "decoder" or kind == 4, kind, numbers[:2], -bare.count("."), numbers, bare
 

@@ -17,22 +17,26 @@ from headscan.text import Batch, Windows, batches, display
 from headscan.text.source import CONTEXT, Reading, TextLike, TextMark
 
 Each = Callable[[str, Tensor], object]
-"""Called with a site and its states [B, T, width]; the tensor is the live one: copy it before keeping or changing it."""
+"""Called with a site and its states [B, T, width]; the tensor is the live one: copy it before
+keeping or changing it.
+"""
 
 
 class VectorSource(ABC):
-    """Vectors of named sites in windows of tokens: a model reading a text, stored states, arrays. What follows does not
-    know which.
+    """Vectors of named sites in windows of tokens: a model reading a text, stored states, arrays.
+    What follows does not know which.
 
-    Use: `for batch in source.batches(): source.visit(batch, sites, each)`. Batches are the same whatever the number of
-    processes, and memory is that of one site of one batch.
+    Use: `for batch in source.batches(): source.visit(batch, sites, each)`. Batches are the same
+    whatever the number of processes, and memory is that of one site of one batch.
     """
 
     name: str  # in tables and messages
     sites: tuple[str, ...]  # all of them, in the order of depth
     context: int  # vectors of a window
     batch: int  # windows of a batch
-    vocabulary: int  # token ids are below this; 0 where none are known, and the ids of batches are −1 then
+    vocabulary: (
+        int  # token ids are below this; 0 where none are known, and the ids of batches are −1 then
+    )
     tokens: int | None  # vectors of a site in all, as far as it is known
     device: torch.device  # where the vectors are
     lens: Lens | None = None  # the model, where there is one
@@ -52,16 +56,21 @@ class VectorSource(ABC):
         """Numbers of a vector at a site."""
 
     @abstractmethod
-    def batches(self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None) -> Iterator[Batch]:
+    def batches(
+        self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
+    ) -> Iterator[Batch]:
         """The batches of one process, from window `start` on.
 
-        All windows have `context` tokens; after them may come a batch of one shorter window, the rest. `expected` is the
-        `mark` of a reading that is continued: BadInput where this is not the same text.
+        All windows have `context` tokens; after them may come a batch of one shorter window, the
+        rest. `expected` is the `mark` of a reading that is continued: BadInput where this is not
+        the same text.
         """
 
     @abstractmethod
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
-        """Call `each` with the vectors [B, T, width] of each site in turn, of the batch that was given last."""
+        """Call `each` with the vectors [B, T, width] of each site in turn, of the batch that was
+        given last.
+        """
 
     @abstractmethod
     def identity(self) -> Json:
@@ -101,29 +110,43 @@ class VectorSource(ABC):
 
 
 class ModelSource(VectorSource):
-    """A model reading a text: each window is one row of a forward pass, and a site's states are there when it is passed.
+    """A model reading a text: each window is one row of a forward pass, and a site's states are
+    there when it is passed.
 
-    Every call of `batches` reads the text anew; a rest of the text that fills no window is dropped. Any batch can be
-    visited. With `ends` its batches say where in their documents tokens end.
+    Every call of `batches` reads the text anew; a rest of the text that fills no window is dropped.
+    Any batch can be visited. With `ends` its batches say where in their documents tokens end.
 
-    A sentence encoder reads each document alone, with its special tokens, and has one more site, `sentence`: one
-    vector a window, [B, 1, width] (but with `ends`, which compares tokens).
+    A sentence encoder reads each document alone, with its special tokens, and has one more site,
+    `sentence`: one vector a window, [B, 1, width] (but with `ends`, which compares tokens).
     """
 
     lens: Lens
 
     def __init__(
-        self, lens: Lens, text: TextLike, reading: Reading, *, context: int, batch: int | None = None,
+        self,
+        lens: Lens,
+        text: TextLike,
+        reading: Reading,
+        *,
+        context: int,
+        batch: int | None = None,
         ends: bool = False,
-    ) -> None:  # fmt: skip
-        self.lens, self.given, self.reading, self.context, self.ends = lens, text, reading, context, ends
-        self.name, self.sites, self.device = lens.name, lens.sites, lens.device
+    ) -> None:
+        self.lens = lens
+        self.given = text
+        self.reading = reading
+        self.context = context
+        self.ends = ends
+        self.name = lens.name
+        self.sites = lens.sites
+        self.device = lens.device
         self.alone = lens.sentence is not None and not ends
         if lens.sentence is not None and self.alone:
             self.sites += (SENTENCE,)
             longest = lens.sentence.length or context
             self.context = context = longest if context == CONTEXT else min(context, longest)
-        self.vocabulary, self.tokens = lens.vocabulary_size, reading.max_tokens
+        self.vocabulary = lens.vocabulary_size
+        self.tokens = reading.max_tokens
         self.batch = batch or max(1, (2048 if lens.device.type == "cpu" else 16384) // context)
         self._windows: Windows | None = None
 
@@ -135,18 +158,28 @@ class ModelSource(VectorSource):
         sentence = self.lens.sentence if site == SENTENCE else None
         return self.lens.width(site) if sentence is None else sentence.width
 
-    def batches(self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None) -> Iterator[Batch]:
+    def batches(
+        self, *, start: int = 0, process: int = 0, processes: int = 1, expected: Json = None
+    ) -> Iterator[Batch]:
         mark = TextMark(**expected) if isinstance(expected, dict) else None  # type: ignore[arg-type]
         self._windows = Windows(
-            self.given, self.lens.require_tokenizer(), self.context, documents=self.reading.documents,
-            field=self.reading.field, max_tokens=self.reading.max_tokens, start=start, expected=mark,
-            ends=self.ends, alone=self.alone,
-        )  # fmt: skip
+            self.given,
+            self.lens.require_tokenizer(),
+            self.context,
+            documents=self.reading.documents,
+            field=self.reading.field,
+            max_tokens=self.reading.max_tokens,
+            start=start,
+            expected=mark,
+            ends=self.ends,
+            alone=self.alone,
+        )
         return batches(self._windows, self.batch, process=process, processes=processes)
 
     def visit(self, batch: Batch, sites: Sequence[str], each: Each) -> None:
         ids = torch.from_numpy(np.ascontiguousarray(batch.ids)).to(self.lens.device)
-        sentence, last = self.lens.sentence if SENTENCE in sites else None, self.lens.default_sites[-1]
+        sentence = self.lens.sentence if SENTENCE in sites else None
+        last = self.lens.default_sites[-1]
         wanted = [site for site in sites if site != SENTENCE]
 
         def take(site: str, states: Tensor) -> None:
@@ -161,7 +194,9 @@ class ModelSource(VectorSource):
         return None if self._windows is None else asdict(self._windows.mark())
 
     def text(self) -> TextRecord:
-        return TextRecord(source=str(self.given)) if self._windows is None else self._windows.record()
+        return (
+            TextRecord(source=str(self.given)) if self._windows is None else self._windows.record()
+        )
 
     def read(self, windows: int) -> int:
         return self.text().tokens or 0 if self.alone else super().read(windows)
@@ -172,7 +207,11 @@ class ModelSource(VectorSource):
             return self.tokens
         try:
             path = Path(str(self.given))
-            size = path.stat().st_size if path.is_file() and path.suffix in (".txt", ".jsonl") else None
+            size = (
+                path.stat().st_size
+                if path.is_file() and path.suffix in (".txt", ".jsonl")
+                else None
+            )
         except (ValueError, OSError):
             return None
         read = 0 if self._windows is None else self._windows.mark().characters

@@ -15,14 +15,35 @@ from headscan.model.lens import ModelLike, open_model, prepare_model
 from headscan.model.load import Preparation, require_tokenizer
 from headscan.model.settings import Device, Dtype, Loading, Sites, TokenizerName, choose_device
 from headscan.model.sites import match_sites, possible_sites
-from headscan.run import BadInput, DataFrame, Given, Result, Run, dataframe, estimates, running, uninterrupted, verb
+from headscan.run import (
+    BadInput,
+    DataFrame,
+    Given,
+    Result,
+    Run,
+    dataframe,
+    estimates,
+    running,
+    uninterrupted,
+    verb,
+)
 from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location
 from headscan.states.source import ModelSource, VectorSource
 from headscan.states.stored import SourceLike, stored_source
 from headscan.text import Batch, Document, check_text, documents, tokenise
-from headscan.text.source import TEXT, BatchSize, Context, Documents, FieldName, MaxTokens, Reading, TextLike, find_files
+from headscan.text.source import (
+    TEXT,
+    BatchSize,
+    Context,
+    Documents,
+    FieldName,
+    MaxTokens,
+    Reading,
+    TextLike,
+    find_files,
+)
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -30,7 +51,8 @@ class StatesResult(Result):
     """Hidden states in a folder.
 
     Attributes:
-        folder: where they are. sites: what was stored. context: tokens of a window. windows, tokens: of each site.
+        folder: where they are. sites: what was stored. context: tokens of a window. windows,
+            tokens: of each site.
         bytes: of all shards. shards: the files, with their checksums.
     """
 
@@ -64,29 +86,47 @@ class Storing(Loading, Reading):
         super().check()
         check_text(self.text)
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            raise BadInput("States are written by one process: run the verb states without torchrun.")
+            raise BadInput(
+                "States are written by one process: run the verb states without torchrun."
+            )
 
 
 @verb("states")
 def run(
-    model: ModelLike, text: Annotated[TextLike, TEXT], *, sites: Sites = None, context: Context = 128,
+    model: ModelLike,
+    text: Annotated[TextLike, TEXT],
+    *,
+    sites: Sites = None,
+    context: Context = 128,
     store: Annotated[
-        Literal["same", "float32", "float16", "bfloat16"], Option("What is stored; same is what the model computes in.")
+        Literal["same", "float32", "float16", "bfloat16"],
+        Option("What is stored; same is what the model computes in."),
     ] = "same",
     batch: BatchSize = None,
-    documents: Documents = "whole", field: FieldName = "text", max_tokens: MaxTokens = None,
-    tokenizer: TokenizerName = None, dtype: Dtype = "auto", device: Device = "auto",
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
-) -> StatesResult:  # fmt: skip
-    """Write the hidden states of a model on a text into a folder, with token ids, documents and protocol.
+    documents: Documents = "whole",
+    field: FieldName = "text",
+    max_tokens: MaxTokens = None,
+    tokenizer: TokenizerName = None,
+    dtype: Dtype = "auto",
+    device: Device = "auto",
+    out: Out = None,
+    resume: Resume = False,
+    seed: Seed = 0,
+    progress: Progressing = None,
+    command: CommandLine = None,
+) -> StatesResult:
+    """Write the hidden states of a model on a text into a folder, with token ids, documents and
+    protocol.
 
-    `headscan scan FOLDER` gives the numbers that a scan of the model on this text gives. `docs/states.md` says what is in
-    the folder. A run that was interrupted goes on with `resume`; memory is that of the forward pass and a shard (64 MiB).
+    `headscan scan FOLDER` gives the numbers that a scan of the model on this text gives.
+    `docs/states.md` says what is in the folder. A run that was interrupted goes on with `resume`;
+    memory is that of the forward pass and a shard (64 MiB).
 
     Args:
         model: as `scan` takes it. text: what it reads.
 
-    Raises BadInput: the model, the text or an option cannot be used; NaN or infinite activations, by site.
+    Raises BadInput: the model, the text or an option cannot be used; NaN or infinite activations,
+    by site.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()
@@ -98,12 +138,15 @@ def run(
         raise BadInput("Say where the states are to be written: --out FOLDER.")
     settings = asked.chosen(Storing)
     lens = open_model(model, settings)
-    source = ModelSource(lens, settings.text, settings, context=settings.context, batch=settings.batch)
+    source = ModelSource(
+        lens, settings.text, settings, context=settings.context, batch=settings.batch
+    )
     chosen = source.default_sites if settings.sites is None else source.match(settings.sites)
     longest = lens.context_length
     if longest is not None and settings.context > longest:
         raise BadInput(
-            f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}: give --context {longest}."
+            f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}: "
+            f"give --context {longest}."
         )
     lens.identify(run)
     index = _ShardWriter(source, chosen, settings, run, run.folder).write()
@@ -112,19 +155,33 @@ def run(
     index = replace(index, text=asdict(source.text()), protocol=asdict(protocol), complete=True)
     index.write(run.folder)
     return StatesResult(
-        protocol=protocol, models=[record], folder=str(run.folder), sites=index.sites, context=index.context,
-        windows=index.windows, tokens=index.tokens, bytes=sum(one.bytes for one in index.shards),
+        protocol=protocol,
+        models=[record],
+        folder=str(run.folder),
+        sites=index.sites,
+        context=index.context,
+        windows=index.windows,
+        tokens=index.tokens,
+        bytes=sum(one.bytes for one in index.shards),
         shards=index.shards,
-    )  # fmt: skip
+    )
 
 
 class _ShardWriter:
     """Collects batches until they make a shard."""
 
-    def __init__(self, source: ModelSource, sites: tuple[str, ...], settings: Storing, run: Run, folder: Path) -> None:
-        self.source, self.sites, self.store, self.run, self.folder = source, sites, settings.store, run, folder
+    def __init__(
+        self, source: ModelSource, sites: tuple[str, ...], settings: Storing, run: Run, folder: Path
+    ) -> None:
+        self.source = source
+        self.sites = sites
+        self.store = settings.store
+        self.run = run
+        self.folder = folder
         self.held: dict[str, list[Tensor]] = {}
-        self.index = StoredIndex([], source.context, source.vocabulary, model=asdict(source.record()), alone=source.alone)
+        self.index = StoredIndex(
+            [], source.context, source.vocabulary, model=asdict(source.record()), alone=source.alone
+        )
 
     def write(self) -> StoredIndex:
         """Write all of the text, or what is left of it."""
@@ -139,9 +196,14 @@ class _ShardWriter:
         for batch in self.source.batches(start=last, expected=self.index.mark):
             self._take(batch)
             last = int(batch.indices[-1]) + 1
-            if sum(tensor.nbytes for parts in self.held.values() for tensor in parts) >= SHARD_BYTES:
+            if (
+                sum(tensor.nbytes for parts in self.held.values() for tensor in parts)
+                >= SHARD_BYTES
+            ):
                 self._close(last)
-            self.run.progress(self.source.name, self.source.read(last), self.source.expects(last), "tokens")
+            self.run.progress(
+                self.source.name, self.source.read(last), self.source.expects(last), "tokens"
+            )
         if last > self.index.windows:
             self._close(last)
         return self.index
@@ -151,28 +213,41 @@ class _ShardWriter:
 
         def keep(site: str, states: Tensor) -> None:
             if not bool(torch.isfinite(states).all()):
-                raise BadInput(f"{self.source.name} gives NaN or infinite values at site {site}; nothing of it was stored.")
+                raise BadInput(
+                    f"{self.source.name} gives NaN or infinite values at site {site}; nothing of "
+                    "it was stored."
+                )
             copy = states.detach().to("cpu", stored or states.dtype, copy=True)
             if not bool(torch.isfinite(copy).all()):
-                raise BadInput(f"Values at site {site} are too large for {self.store}: choose --store float32.")
+                raise BadInput(
+                    f"Values at site {site} are too large for {self.store}: choose --store float32."
+                )
             self.held.setdefault(site, []).append(copy.flatten(0, 1) if self.source.alone else copy)
 
         self.source.visit(batch, self.sites, keep)
         for name, values in (("token_ids", batch.ids), ("documents", batch.documents)):
             numbers = torch.from_numpy(values).int()
-            self.held.setdefault(name, []).append(numbers.flatten() if self.source.alone else numbers)
+            self.held.setdefault(name, []).append(
+                numbers.flatten() if self.source.alone else numbers
+            )
         if self.source.alone:
-            self.held.setdefault("lengths", []).append(torch.full((len(batch.ids),), batch.ids.shape[1], dtype=torch.int32))
+            self.held.setdefault("lengths", []).append(
+                torch.full((len(batch.ids),), batch.ids.shape[1], dtype=torch.int32)
+            )
 
     def _close(self, last: int) -> None:
         """Write what is held as a shard that ends before window `last`."""
         tensors = {name: torch.cat(parts) for name, parts in self.held.items()}
         if not self.index.sites:
             dtypes = {site: str(tensors[site].dtype).removeprefix("torch.") for site in self.sites}
-            sites = [StoredSite(site, tensors[site].shape[-1], dtype) for site, dtype in dtypes.items()]
+            sites = [
+                StoredSite(site, tensors[site].shape[-1], dtype) for site, dtype in dtypes.items()
+            ]
             self.index = replace(self.index, sites=sites)
         with uninterrupted():
-            self.index = self.index.shard(self.folder, self.index.windows, last, tensors, self.source.mark())
+            self.index = self.index.shard(
+                self.folder, self.index.windows, last, tensors, self.source.mark()
+            )
         self.held = {}
 
 
@@ -188,8 +263,9 @@ ITEM = {"same": 4, "float32": 4, "float16": 2, "bfloat16": 2}
 class Estimate:
     """What a verb will take.
 
-    `seconds` are those of all tokens (of a million where `tokens` is None) on this machine as it is now: the operations of
-    the forward pass and of the sums, at the speed of a product that was timed. Good to a factor of two or three.
+    `seconds` are those of all tokens (of a million where `tokens` is None) on this machine as it is
+    now: the operations of the forward pass and of the sums, at the speed of a product that was
+    timed. Good to a factor of two or three.
     """
 
     name: str  # of the source
@@ -202,14 +278,20 @@ class Estimate:
 
     @property
     def held(self) -> str:
-        return f"at most {self.memory / 1e9:.2g} GB beside the model" if self.weights else f"{self.memory / 1e9:.2g} GB"
+        return (
+            f"at most {self.memory / 1e9:.2g} GB beside the model"
+            if self.weights
+            else f"{self.memory / 1e9:.2g} GB"
+        )
 
     def __str__(self) -> str:
         of = f"{self.tokens:,} tokens" if self.tokens is not None else "each million tokens"
         model = f"{self.weights / 1e9:.2g} GB of weights and " if self.weights else ""
         disk = f", {self.written / 1e9:.2g} GB on the disk" if self.written else ""
         end = f" {self.note}" if self.note else ""
-        return f"{self.name}: {model}{self.held}{disk}; about {duration(self.seconds)} for {of}.{end}"
+        return (
+            f"{self.name}: {model}{self.held}{disk}; about {duration(self.seconds)} for {of}.{end}"
+        )
 
 
 @dataclass(frozen=True)
@@ -229,26 +311,38 @@ class ExpectedReader:
 
 
 def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
-    """A source as it is known without its weights; raises BadInput as the verb does for what can be known so."""
-    reading = {name: getattr(settings, name) for name in ("context", "batch", "max_tokens", "field")}
+    """A source as it is known without its weights; raises BadInput as the verb does for what can be
+    known so.
+    """
+    reading = {
+        name: getattr(settings, name) for name in ("context", "batch", "max_tokens", "field")
+    }
     if (stored := stored_source(given, **reading)) is not None:
         widths = {site: stored.width(site) for site in _sites(stored, settings)}
-        return ExpectedReader(stored.name, stored.tokens, 0.0, 0.0, widths, stored.batch * stored.context)
+        return ExpectedReader(
+            stored.name, stored.tokens, 0.0, 0.0, widths, stored.batch * stored.context
+        )
     ready = prepare_model(cast(ModelLike, given), Loading(**settings.part(Loading)))
     if settings.text is None:
         raise BadInput("A model reads a text: say which, by --text.")
     check_text(settings.text)
     if isinstance(ready, Preparation):
-        name, entries, weights = ready.source.name, ready.size.entries, ready.bytes
-        width, blocks = int(ready.config.get_text_config().hidden_size), ready.size.blocks
+        name = ready.source.name
+        entries = ready.size.entries
+        weights = ready.bytes
+        width = int(ready.config.get_text_config().hidden_size)
+        blocks = ready.size.blocks
         sites: Sequence[str] = [f"site.{k}" for k in range(blocks + 2)]
         if settings.sites is not None:
             asked = match_sites(settings.sites, possible_sites(blocks), name)
-            sites = [site for site in asked if not site.startswith(("encoder.", "decoder."))] or asked
+            sites = [
+                site for site in asked if not site.startswith(("encoder.", "decoder."))
+            ] or asked
         widths = dict.fromkeys(sites, width)
     else:
         parameters = list(ready.model.parameters())
-        name, entries = ready.name, sum(one.numel() for one in parameters)
+        name = ready.name
+        entries = sum(one.numel() for one in parameters)
         weights = sum(one.numel() * one.element_size() for one in parameters)
         widths = {site: ready.width(site) for site in _sites(ready, settings)}
     tokens = _tokens(settings, require_tokenizer(ready.tokenizer, name))
@@ -258,7 +352,8 @@ def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
 
 @estimates(run)
 def estimate_states(given: Given) -> list[Estimate]:
-    """What `headscan states` will take, and write, without reading weights and without writing anything.
+    """What `headscan states` will take, and write, without reading weights and without writing
+    anything.
 
     Raises BadInput as `headscan.states.run` does for what can be known without the weights.
 
@@ -268,16 +363,30 @@ def estimate_states(given: Given) -> list[Estimate]:
     """
     settings = given.chosen(Storing)
     reader = expected_reader(given["model"], settings)
-    each = ITEM[settings.store] * sum(reader.widths.values()) + 8  # token id and document beside the vectors
+    each = (
+        ITEM[settings.store] * sum(reader.widths.values()) + 8
+    )  # token id and document beside the vectors
     seconds = reader.forward * reader.counted / operations_a_second(settings.device)
     memory = 2.0 * SHARD_BYTES + 2.0 * each * reader.batch
-    return [Estimate(reader.name, reader.tokens, reader.weights, memory, seconds, written=float(each) * reader.counted)]
+    return [
+        Estimate(
+            reader.name,
+            reader.tokens,
+            reader.weights,
+            memory,
+            seconds,
+            written=float(each) * reader.counted,
+        )
+    ]
 
 
 def operations_a_second(device: str | Mapping[str, str | int] = "cpu") -> float:
-    """How fast a device (of several, the first) multiplies in float32 as it is now: the best of three short tries."""
+    """How fast a device (of several, the first) multiplies in float32 as it is now: the best of
+    three short tries.
+    """
     place = choose_device(device if isinstance(device, str) and device != "balanced" else "auto")
-    side, best = 512 if place.type == "cpu" else 8192, 0.0
+    side = 512 if place.type == "cpu" else 8192
+    best = 0.0
     matrix = torch.ones(side, side, device=place)
     for _ in range(3):
         start = time.perf_counter()
@@ -290,7 +399,11 @@ def duration(seconds: float) -> str:
     """In words: 40 seconds, 12 minutes, 3.5 hours, 20 days."""
     for unit, size in (("days", 86400.0), ("hours", 3600.0), ("minutes", 60.0)):
         if seconds >= 2 * size:
-            return f"{seconds / size:.2g} {unit}" if seconds < 100 * size else f"{seconds / size:,.0f} {unit}"
+            return (
+                f"{seconds / size:.2g} {unit}"
+                if seconds < 100 * size
+                else f"{seconds / size:,.0f} {unit}"
+            )
     return f"{max(1.0, seconds):.0f} seconds"
 
 
@@ -299,7 +412,9 @@ def _sites(source: Lens | VectorSource, settings: Any) -> tuple[str, ...]:
 
 
 def _tokens(settings: Any, tokenizer: object) -> int | None:
-    """Tokens of the text: by its bytes and those that the beginning takes a token; None where its size is not known."""
+    """Tokens of the text: by its bytes and those that the beginning takes a token; None where its
+    size is not known.
+    """
     text: Any = settings.text
     most: int | None = settings.max_tokens
     assert text is not None
@@ -308,6 +423,10 @@ def _tokens(settings: Any, tokenizer: object) -> int | None:
         return most
     first = next(documents(text, documents=settings.documents, field=settings.field), None)
     beginning = "" if first is None else first.beginning(BEGINNING)
-    known = sum(len(stretch.ids) for stretch in tokenise([Document("beginning", [beginning])], tokenizer))
-    whole = int(sum(file.stat().st_size for file in files) * known / max(1, len(beginning.encode())))
+    known = sum(
+        len(stretch.ids) for stretch in tokenise([Document("beginning", [beginning])], tokenizer)
+    )
+    whole = int(
+        sum(file.stat().st_size for file in files) * known / max(1, len(beginning.encode()))
+    )
     return whole if most is None else min(whole, most)

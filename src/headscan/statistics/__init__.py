@@ -1,21 +1,56 @@
-"""Mergeable statistics of vectors: what one pass over a text leaves behind, in memory that does not grow with it.
+"""Mergeable statistics of vectors: what one pass over a text leaves behind, in memory that does not
+grow with it.
 
-Every accumulator is a commutative monoid: ``update`` adds a batch, ``merge`` adds another accumulator, and any split of
-the data, in any order, on any number of processes, gives the same result (to the rounding of float64 sums). This
-package knows tensors; it knows no language model.
+Every accumulator is a commutative monoid: ``update`` adds a batch, ``merge`` adds another
+accumulator, and any split of the data, in any order, on any number of processes, gives the same
+result (to the rounding of float64 sums). This package knows tensors; it knows no language model.
 """
 
-from headscan.statistics.accumulator import Accumulator, Blocks, merged, process_count, process_rank, same_everywhere
+from headscan.statistics.accumulator import (
+    Accumulator,
+    Blocks,
+    merged,
+    process_count,
+    process_rank,
+    same_everywhere,
+)
 from headscan.statistics.classes import ClassSums
 from headscan.statistics.cloud import Cloud, Vectors
 from headscan.statistics.clusters import Series
 from headscan.statistics.gram import Gram
 from headscan.statistics.reservoir import Reservoir
 from headscan.statistics.site import NonFinite, SiteStatistics, Sums
-from headscan.statistics.tally import ContextTally, DirectionTally, FollowTally, PartSums, SiteBatch, Tally, TokenCounts
+from headscan.statistics.tally import (
+    ContextTally,
+    DirectionTally,
+    FollowTally,
+    PartSums,
+    SiteBatch,
+    Tally,
+    TokenCounts,
+)
 
 __all__ = [
-    "Accumulator", "Blocks", "ClassSums", "Cloud", "ContextTally", "DirectionTally", "FollowTally", "Gram", "NonFinite",
-    "PartSums", "Reservoir", "Series", "SiteBatch", "SiteStatistics", "Sums", "Tally", "TokenCounts", "Vectors", "merged",
-    "process_count", "process_rank", "same_everywhere",
-]  # fmt: skip
+    "Accumulator",
+    "Blocks",
+    "ClassSums",
+    "Cloud",
+    "ContextTally",
+    "DirectionTally",
+    "FollowTally",
+    "Gram",
+    "NonFinite",
+    "PartSums",
+    "Reservoir",
+    "Series",
+    "SiteBatch",
+    "SiteStatistics",
+    "Sums",
+    "Tally",
+    "TokenCounts",
+    "Vectors",
+    "merged",
+    "process_count",
+    "process_rank",
+    "same_everywhere",
+]

@@ -1,4 +1,6 @@
-"""Accumulators: sums that merge, are stored as a flat dictionary of tensors, and are read back bit for bit."""
+"""Accumulators: sums that merge, are stored as a flat dictionary of tensors, and are read back bit
+for bit.
+"""
 
 from collections.abc import Callable, Iterator, Mapping
 from inspect import signature
@@ -13,17 +15,20 @@ from torch import Tensor
 class Accumulator:
     """A commutative monoid over data: ``merge`` is its addition, a fresh instance its zero.
 
-    ``type(a).restore(a.state())`` equals ``a`` bit for bit. The state consists of tensors only, so safetensors can store it
-    and processes can send it. A subclass declares what it consists of: `arguments`, the numbers (or None) that its
-    constructor takes and that it keeps under the same names; and `fields`, its other attributes: tensors, numbers,
-    accumulators, None, or lists and dictionaries of these.
+    ``type(a).restore(a.state())`` equals ``a`` bit for bit. The state consists of tensors only, so
+    safetensors can store it and processes can send it. A subclass declares what it consists of:
+    `arguments`, the numbers (or None) that its constructor takes and that it keeps under the same
+    names; and `fields`, its other attributes: tensors, numbers, accumulators, None, or lists and
+    dictionaries of these.
     """
 
     arguments: ClassVar[tuple[str, ...]] = ()
     fields: ClassVar[tuple[str, ...]] = ()
 
     def merge(self, other: Self) -> None:
-        """Add all that `other` has seen to this accumulator, field by field; `other` is left as it was."""
+        """Add all that `other` has seen to this accumulator, field by field; `other` is left as it
+        was.
+        """
         for name in self.fields:
             setattr(self, name, _added(getattr(self, name), getattr(other, name)))
 
@@ -35,7 +40,9 @@ class Accumulator:
 
     @classmethod
     def restore(cls, state: dict[str, Tensor]) -> Self:
-        arguments: dict[str, Any] = {name: state[name].item() if name in state else None for name in cls.arguments}
+        arguments: dict[str, Any] = {
+            name: state[name].item() if name in state else None for name in cls.arguments
+        }
         if "device" in signature(cls).parameters:
             devices = (tensor.device for tensor in state.values() if tensor.device.type != "cpu")
             arguments["device"] = next(devices, torch.device("cpu"))
@@ -71,10 +78,16 @@ def _packed(name: str, value: Any) -> dict[str, Tensor]:
     if isinstance(value, Tensor):
         return {name: value}
     if isinstance(value, int | float):
-        return {name: torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)}
+        return {
+            name: torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
+        }
     if isinstance(value, Mapping | list):
         parts = value.items() if isinstance(value, Mapping) else enumerate(value)
-        return {key: tensor for at, part in parts for key, tensor in _packed(f"{name}.{at}", part).items()}
+        return {
+            key: tensor
+            for at, part in parts
+            for key, tensor in _packed(f"{name}.{at}", part).items()
+        }
     return prefixed(name, value.state())
 
 
@@ -87,8 +100,14 @@ def _unpacked(name: str, zero: Any, state: dict[str, Tensor]) -> Any:
         return {key: _unpacked(f"{name}.{key}", part, state) for key, part in zero.items()}
     if isinstance(zero, Mapping | list):
         start = name + "."
-        values = {key.removeprefix(start): each.clone() for key, each in state.items() if key.startswith(start)}
-        return values if isinstance(zero, Mapping) else [values[str(at)] for at in range(len(values))]
+        values = {
+            key.removeprefix(start): each.clone()
+            for key, each in state.items()
+            if key.startswith(start)
+        }
+        return (
+            values if isinstance(zero, Mapping) else [values[str(at)] for at in range(len(values))]
+        )
     return zero.restored(unprefixed(name, state))
 
 
@@ -100,20 +119,27 @@ def prefixed(prefix: str, state: dict[str, Tensor]) -> dict[str, Tensor]:
 def unprefixed(prefix: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The part of `state` under a prefix, with the prefix taken off."""
     start = prefix + "/"
-    return {name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)}
+    return {
+        name.removeprefix(start): tensor for name, tensor in state.items() if name.startswith(start)
+    }
 
 
 def sent(tensor: Tensor, device: torch.device) -> Tensor:
     """A tensor on a device, for which nothing waits if it was the processor's."""
-    pinned = tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
+    pinned = (
+        tensor.pin_memory() if device.type == "cuda" and tensor.device.type == "cpu" else tensor
+    )
     return pinned.to(device, non_blocking=True)
 
 
 def fetched(tensor: Tensor, dtype: torch.dtype | None = None) -> Callable[[], Tensor]:
-    """A tensor for the processor, on its way from a card from now on; what is returned waits for it, and gives it in `dtype`."""
+    """A tensor for the processor, on its way from a card from now on; what is returned waits for
+    it, and gives it in `dtype`.
+    """
     if tensor.device.type == "cpu":
         return lambda: tensor.to(dtype or tensor.dtype)
-    here, event = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda), torch.Event(tensor.device)
+    here = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
+    event = torch.Event(tensor.device)
     here.copy_(tensor, non_blocking=True)
     event.record()
 
@@ -128,10 +154,13 @@ T = TypeVar("T")
 
 
 class lazy(Generic[T]):
-    """`functools.cached_property` as it is from Python 3.12 on: earlier, one lock of a class let no two objects work at once."""
+    """`functools.cached_property` as it is from Python 3.12 on: earlier, one lock of a class let no
+    two objects work at once.
+    """
 
     def __init__(self, make: Callable[[Any], T]):
-        self.make, self.__doc__ = make, make.__doc__
+        self.make = make
+        self.__doc__ = make.__doc__
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
@@ -151,14 +180,18 @@ B = TypeVar("B", bound=Accumulator)
 
 
 class Blocks(Generic[B]):
-    """At most `limit` consecutive blocks of equal length, in units (windows of text); each is an accumulator such as `Sums`.
+    """At most `limit` consecutive blocks of equal length, in units (windows of text); each is an
+    accumulator such as `Sums`.
 
-    Unit u belongs to block u // size. A unit beyond the last block merges neighbouring blocks and doubles `size`: memory stays
-    bounded, and blocks depend neither on the order of the units nor on how the stream was split.
+    Unit u belongs to block u // size. A unit beyond the last block merges neighbouring blocks and
+    doubles `size`: memory stays bounded, and blocks depend neither on the order of the units nor on
+    how the stream was split.
     """
 
     def __init__(self, limit: int, zero: Callable[[], B]):
-        self.limit, self.zero, self.size = limit, zero, 1
+        self.limit = limit
+        self.zero = zero
+        self.size = 1
         self._parts: dict[int, B] = {}
 
     def index(self, unit: int) -> int:
@@ -204,7 +237,8 @@ class Blocks(Generic[B]):
 
     def _coarsen(self) -> None:
         self.size *= 2
-        old, self._parts = self.items(), {}
+        old = self.items()
+        self._parts = {}
         for index, part in old:
             if index // 2 in self._parts:
                 self._parts[index // 2].merge(part)
@@ -220,7 +254,8 @@ class Blocks(Generic[B]):
     def restored(self, state: dict[str, Tensor]) -> Self:
         """Blocks of the same kind with that state."""
         size, limit = state["size"].tolist()
-        new, zero = type(self)(limit, self.zero), self.zero()
+        new = type(self)(limit, self.zero)
+        zero = self.zero()
         new.size = size
         for index in sorted({int(name.split("/")[0]) for name in state if "/" in name}):
             new._parts[index] = zero.restored(unprefixed(str(index), state))
@@ -228,8 +263,10 @@ class Blocks(Generic[B]):
 
 
 class Octaves(Blocks[B]):
-    """The last `limit` blocks that double: units up to 2^(k−1) lie below block k, 2^(k−1) to 2^k − 1 in it, and the rest in the
-    first, of index `size`. What was there had the stream ended at 2^k units is the sum of the blocks up to k."""
+    """The last `limit` blocks that double: units up to 2^(k−1) lie below block k, 2^(k−1) to 2^k −
+    1 in it, and the rest in the first, of index `size`. What was there had the stream ended at 2^k
+    units is the sum of the blocks up to k.
+    """
 
     def index(self, unit: int) -> int:
         while unit.bit_length() >= self.size + self.limit:
@@ -262,7 +299,9 @@ def process_rank() -> int:
 
 
 def same_everywhere(word: str) -> str:
-    """Process 0's word, on all; each waits for the others. Outside of a process group the word itself."""
+    """Process 0's word, on all; each waits for the others. Outside of a process group the word
+    itself.
+    """
     words: list[object] = [word]
     if process_count() > 1:
         dist.broadcast_object_list(words, 0, device=_device())
@@ -279,9 +318,12 @@ def agreed(number: int) -> int:
 
 
 def merged(mine: B) -> B:
-    """The merge of every process's accumulator, complete on process 0 (others hold a part of it). At step s, process r + s
-    sends to process r: log2(n) steps, and no process holds more than two states at a time."""
-    rank, count = process_rank(), process_count()
+    """The merge of every process's accumulator, complete on process 0 (others hold a part of it).
+    At step s, process r + s sends to process r: log2(n) steps, and no process holds more than two
+    states at a time.
+    """
+    rank = process_rank()
+    count = process_count()
     step = 1
     while step < count:
         if rank % (2 * step) == step:
@@ -294,7 +336,11 @@ def merged(mine: B) -> B:
 
 
 def _device() -> torch.device:
-    return torch.device("cpu" if dist.get_backend() in ("gloo", "mpi") else torch.accelerator.current_accelerator() or "cpu")
+    return torch.device(
+        "cpu"
+        if dist.get_backend() in ("gloo", "mpi")
+        else torch.accelerator.current_accelerator() or "cpu"
+    )
 
 
 def _send(accumulator: Accumulator, to: int) -> None:

@@ -1,4 +1,6 @@
-"""The Gram matrix Σ x xᵀ of a stream of vectors, accumulated in float64, about a point where the origin is far away."""
+"""The Gram matrix Σ x xᵀ of a stream of vectors, accumulated in float64, about a point where the
+origin is far away.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,23 +10,26 @@ from typing import Self
 import torch
 from torch import Tensor
 
-# A symmetric matrix is kept as horizontal panels that begin at the diagonal. With k panels, (k+1)/(2k) of the products
-# and of the memory of the full matrix are needed. Measured on 2,048 x 384 rows in float64, one thread: 10.1 ms for one
-# full product, 6.8 ms for four panels, 6.6 ms for eight; more panels are too thin for the matrix unit.
+# A symmetric matrix is kept as horizontal panels that begin at the diagonal. With k panels,
+# (k+1)/(2k) of the products and of the memory of the full matrix are needed. Measured on 2,048 x
+# 384 rows in float64, one thread: 10.1 ms for one full product, 6.8 ms for four panels, 6.6 ms for
+# eight; more panels are too thin for the matrix unit.
 PANELS = 4
-# Σxxᵀ about the origin loses |mean|²/variance in the covariance: beyond this the products are taken about a vector.
+# Σxxᵀ about the origin loses |mean|²/variance in the covariance: beyond this the products are taken
+# about a vector.
 FAR = 1e4
 
 
 class Gram:
     """Σ x xᵀ over all rows x seen so far; shape [width, width], symmetric, float64.
 
-    Where the first rows lie far from the origin for their spread (mean/deviation above 100), Σ(x − p)(x − p)ᵀ and Σ(x − p) are
-    kept about one of them, the `pilot` p, so that the scatter about the mean keeps its digits (Chan, Golub and LeVeque 1983).
-    Matrices with other pilots are moved to this one's when they are added, exactly but for rounding.
+    Where the first rows lie far from the origin for their spread (mean/deviation above 100), Σ(x −
+    p)(x − p)ᵀ and Σ(x − p) are kept about one of them, the `pilot` p, so that the scatter about the
+    mean keeps its digits (Chan, Golub and LeVeque 1983). Matrices with other pilots are moved to
+    this one's when they are added, exactly but for rounding.
 
-    Cost (k+1)/(2k)·2·rows·width² operations an update for k = 4 panels; memory 5 bytes·width². Up to `few` rows are kept as
-    they are: 5·width/8 of them take as much.
+    Cost (k+1)/(2k)·2·rows·width² operations an update for k = 4 panels; memory 5 bytes·width². Up
+    to `few` rows are kept as they are: 5·width/8 of them take as much.
 
     >>> g = Gram(2)
     >>> g.add(torch.tensor([[1.0, 2.0], [0.0, 1.0]], dtype=torch.float64))
@@ -37,7 +42,8 @@ class Gram:
     """
 
     def __init__(self, width: int, device: torch.device | str = "cpu", *, few: int = 0):
-        self.width, self.few = width, few
+        self.width = width
+        self.few = few
         cuts = [width * i // PANELS for i in range(PANELS + 1)]
         self._spans = [(a, b) for a, b in pairwise(cuts) if b > a]
         self.panels: list[Tensor] = []
@@ -52,7 +58,8 @@ class Gram:
     def _open(self) -> None:
         self._flat, self.panels = self._empty(torch.float64)
         self._flat.zero_()
-        rows, self.held = self.rows, []
+        rows = self.rows
+        self.held = []
         self.count = 0.0
         self.add(rows)
 
@@ -60,15 +67,20 @@ class Gram:
         """Memory for panels in one piece, and the panels in it."""
         shapes = [(b - a, self.width - a) for a, b in self._spans]
         flat = self.sum.new_empty(sum(m * n for m, n in shapes), dtype=dtype)
-        return flat, [part.view(m, n) for part, (m, n) in zip(flat.split([m * n for m, n in shapes]), shapes, strict=True)]
+        return flat, [
+            part.view(m, n)
+            for part, (m, n) in zip(flat.split([m * n for m, n in shapes]), shapes, strict=True)
+        ]
 
     @property
     def rows(self) -> Tensor:
         return torch.cat([self.sum.new_zeros(0, self.width), *self.held])
 
     def add(self, rows: Tensor, total: Tensor | None = None, *, count: float | None = None) -> None:
-        """Add rows of shape [n, width], float64; `total` is their sum [width], where it is known already, and `count`
-        how many they are, where some are zero and stand for none (never about a pilot)."""
+        """Add rows of shape [n, width], float64; `total` is their sum [width], where it is known
+        already, and `count` how many they are, where some are zero and stand for none (never about
+        a pilot).
+        """
         if not len(rows):
             return
         if not self.panels:
@@ -80,20 +92,24 @@ class Gram:
         if not self.count:
             self.pilot = _pilot(rows)
         if self.pilot is not None:
-            rows, total = rows - self.pilot, None
+            rows = rows - self.pilot
+            total = None
         for panel, (a, b) in zip(self.panels, self._spans, strict=True):
             panel.addmm_(rows[:, a:b].T, rows[:, a:])
         self.sum += rows.sum(0) if total is None else total
         self.count += len(rows) if count is None else count
 
     def add_tile(self, rows: Tensor, centre: Tensor) -> list[Tensor]:
-        """Add the products of rows x − centre [n, width], float32, of which zeros stand for none, and return the panels of
-        their sum; `sum` and `count` are the caller's to add. Needs panels, which are first moved to the centre."""
+        """Add the products of rows x − centre [n, width], float32, of which zeros stand for none,
+        and return the panels of their sum; `sum` and `count` are the caller's to add. Needs panels,
+        which are first moved to the centre.
+        """
         if self._centre is not centre:
             if (moved := self._from(centre, self.sum.device)) is not None:
                 self._cross(self.sum, moved, self.count, 1.0)
                 self.sum += self.count * moved
-            self._centre, self.pilot = centre, centre.double()
+            self._centre = centre
+            self.pilot = centre.double()
         flat, products = self._empty(rows.dtype)
         for product, (a, b) in zip(products, self._spans, strict=True):
             torch.mm(rows[:, a:b].T, rows[:, a:], out=product)
@@ -112,8 +128,10 @@ class Gram:
             other = other.copy()
             other._open()
         if not self.count and other.pilot is not None:
-            self.pilot, self._centre = other.pilot.to(device), None
-        theirs, moved = other.sum.to(device), other._from(self.pilot, device)
+            self.pilot = other.pilot.to(device)
+            self._centre = None
+        theirs = other.sum.to(device)
+        moved = other._from(self.pilot, device)
         for mine, panel in zip(self.panels, other.panels, strict=True):
             mine.add_(panel.to(device), alpha=sign)
         if moved is not None:  # x − p = (x − q) + (q − p)
@@ -125,7 +143,9 @@ class Gram:
     def _from(self, pilot: Tensor | None, device: torch.device) -> Tensor | None:
         mine = torch.zeros_like(self.sum) if self.pilot is None else self.pilot
         apart = mine.to(device) - (0.0 if pilot is None else pilot)
-        return apart if (self.pilot is not None or pilot is not None) and bool(apart.any()) else None
+        return (
+            apart if (self.pilot is not None or pilot is not None) and bool(apart.any()) else None
+        )
 
     def _cross(self, total: Tensor, moved: Tensor, count: float, sign: float) -> None:
         half = sign * (total + (0.5 * count) * moved)
@@ -142,7 +162,11 @@ class Gram:
         if not self.panels:
             return self.rows.square().sum(0)
         squares = torch.cat([panel.diagonal() for panel in self.panels])
-        return squares if self.pilot is None else squares + (2 * self.sum + self.count * self.pilot) * self.pilot
+        return (
+            squares
+            if self.pilot is None
+            else squares + (2 * self.sum + self.count * self.pilot) * self.pilot
+        )
 
     def dense(self) -> Tensor:
         """The full symmetric matrix Σ x xᵀ [width, width], about the origin."""
@@ -160,7 +184,9 @@ class Gram:
         return self.full(self.panels).addr_(self.sum, self.sum, alpha=-1 / max(self.count, 1.0))
 
     def full(self, panels: Sequence[Tensor]) -> Tensor:
-        """The symmetric matrix [width, width], float64, of which these are the panels; without any, that of the rows."""
+        """The symmetric matrix [width, width], float64, of which these are the panels; without any,
+        that of the rows.
+        """
         if not panels:
             return self.rows.T @ self.rows
         full = torch.zeros(self.width, self.width, dtype=torch.float64, device=self.sum.device)
@@ -181,10 +207,12 @@ class Gram:
         if "rows" in state:
             width = state["rows"].shape[1]
             new = cls(width, state["rows"].device, few=max(len(state["rows"]), 5 * width // 8))
-            new.held, new.count = [state["rows"].clone()], float(len(state["rows"]))
+            new.held = [state["rows"].clone()]
+            new.count = float(len(state["rows"]))
             return new
         new = cls(len(state["sum"]), state["sum"].device)
-        new.count, new.sum = float(state["count"]), state["sum"].clone()
+        new.count = float(state["count"])
+        new.sum = state["sum"].clone()
         new.pilot = state["pilot"].clone() if "pilot" in state else None
         for i, panel in enumerate(new.panels):
             panel.copy_(state[str(i)])
@@ -192,19 +220,29 @@ class Gram:
 
 
 def _pilot(rows: Tensor) -> Tensor | None:
-    """Of rows [n, width] far from the origin the one nearest to their mean; None (the origin) for others."""
+    """Of rows [n, width] far from the origin the one nearest to their mean; None (the origin) for
+    others.
+    """
     mean = rows.mean(0)
-    if float(torch.linalg.vector_norm(rows)) ** 2 > 2 * len(rows) * float(mean @ mean):  # one reading settles most
+    if float(torch.linalg.vector_norm(rows)) ** 2 > 2 * len(rows) * float(
+        mean @ mean
+    ):  # one reading settles most
         return None
     distances = (rows - mean).square().sum(1)
-    return rows[int(distances.argmin())].clone() if bool(mean @ mean > FAR * distances.mean()) else None
+    return (
+        rows[int(distances.argmin())].clone()
+        if bool(mean @ mean > FAR * distances.mean())
+        else None
+    )
 
 
 @dataclass(frozen=True)
 class CrossSums:
-    """What the debiased dependence of x [n, p] on y [n, q] needs (leading dimensions are batches); a = ‖x‖², b = ‖y‖².
+    """What the debiased dependence of x [n, p] on y [n, q] needs (leading dimensions are batches);
+    a = ‖x‖², b = ‖y‖².
 
-    `count` n, `xy` Σxyᵀ [p, q], `x` Σx, `y` Σy, `a` Σa, `b` Σb, `ab` Σab, `xb` Σxb [p], `ya` Σya [q].
+    `count` n, `xy` Σxyᵀ [p, q], `x` Σx, `y` Σy, `a` Σa, `b` Σb, `ab` Σab, `xb` Σxb [p], `ya` Σya
+    [q].
     """
 
     count: float
@@ -219,24 +257,29 @@ class CrossSums:
 
 
 def unbiased_hsic(sums: CrossSums) -> Tensor:
-    """The unbiased estimate of the Hilbert-Schmidt independence criterion of linear kernels, from one pass; n ≥ 4.
+    """The unbiased estimate of the Hilbert-Schmidt independence criterion of linear kernels, from
+    one pass; n ≥ 4.
 
-    Song et al. (2012) leave the diagonals out of the Gram matrices K = XXᵀ and L = YYᵀ, with K̃ and L̃ what is left:
+    Song et al. (2012) leave the diagonals out of the Gram matrices K = XXᵀ and L = YYᵀ, with K̃ and
+    L̃ what is left:
 
         HSIC₁ = [tr K̃L̃ + (1ᵀK̃1)(1ᵀL̃1)/((n − 1)(n − 2)) − 2/(n − 2) · 1ᵀK̃L̃1] / (n(n − 3)).
 
-    None of the three needs a matrix of tokens by tokens. With a = diag K, b = diag L, s = Σx, t = Σy, A = Σxyᵀ:
+    None of the three needs a matrix of tokens by tokens. With a = diag K, b = diag L, s = Σx, t =
+    Σy, A = Σxyᵀ:
 
         tr K̃L̃   = Σᵢⱼ (xᵢ·xⱼ)(yᵢ·yⱼ) − Σ aᵢbᵢ = ‖A‖² − Σab,
         1ᵀK̃1    = ‖s‖² − Σa, and (K̃1)ᵢ = xᵢ·s − aᵢ, so
         1ᵀK̃L̃1   = Σ (xᵢ·s − aᵢ)(yᵢ·t − bᵢ) = sᵀAt − s·Σxb − t·Σya + Σab.
 
-    A shift of all x adds rᵢ + rⱼ to every entry of K off the diagonal, which U-centring takes away again: the value does
-    not depend on the origin, so sums about any point near the mean do, and keep their digits.
+    A shift of all x adds rᵢ + rⱼ to every entry of K off the diagonal, which U-centring takes away
+    again: the value does not depend on the origin, so sums about any point near the mean do, and
+    keep their digits.
     """
     n = sums.count
     trace = sums.xy.square().sum((-2, -1)) - sums.ab
-    whole_x, whole_y = sums.x.square().sum(-1) - sums.a, sums.y.square().sum(-1) - sums.b
+    whole_x = sums.x.square().sum(-1) - sums.a
+    whole_y = sums.y.square().sum(-1) - sums.b
     bent = (sums.x * (sums.xy @ sums.y[..., None])[..., 0]).sum(-1)
     joined = bent - (sums.x * sums.xb).sum(-1) - (sums.y * sums.ya).sum(-1) + sums.ab
     found: Tensor = trace + whole_x * whole_y / ((n - 1) * (n - 2)) - 2 / (n - 2) * joined
@@ -244,11 +287,13 @@ def unbiased_hsic(sums: CrossSums) -> Tensor:
 
 
 class CrossMoments:
-    """Σxyᵀ of every pair of sites of two different models, Σxxᵀ of every site, and the sums that debiasing needs.
+    """Σxyᵀ of every pair of sites of two different models, Σxxᵀ of every site, and the sums that
+    debiasing needs.
 
-    `models[u]` is the model of site u, `pilots[u]` [dᵤ] a point near its vectors, about which all sums are taken. Products of a
-    batch are taken in the precision of its rows (float32 at least) and summed in float64; of float32 rows an entry errs by about
-    10⁻⁷·‖xᵢ‖‖yⱼ‖. Equal vectors have equal moments bit for bit.
+    `models[u]` is the model of site u, `pilots[u]` [dᵤ] a point near its vectors, about which all
+    sums are taken. Products of a batch are taken in the precision of its rows (float32 at least)
+    and summed in float64; of float32 rows an entry errs by about 10⁻⁷·‖xᵢ‖‖yⱼ‖. Equal vectors have
+    equal moments bit for bit.
 
     Cost: 2·dᵤ·dᵥ operations a token and pair; memory 8·Σdᵤdᵥ bytes.
 
@@ -259,7 +304,8 @@ class CrossMoments:
     """
 
     def __init__(self, models: Sequence[int], pilots: Sequence[Tensor]):
-        self.models, self.pilots = list(models), list(pilots)
+        self.models = list(models)
+        self.pilots = list(pilots)
         self.count = 0.0
         number = range(len(pilots))
         pairs = [(u, v) for u in number for v in number if u == v or models[u] < models[v]]
@@ -272,8 +318,13 @@ class CrossMoments:
 
     def update(self, rows: Sequence[Tensor]) -> None:
         """Add the same n tokens at every site: rows [n, dᵤ], in the order of the sites."""
-        about = [_precise(x) - pilot.to(_precise(x).dtype) for x, pilot in zip(rows, self.pilots, strict=True)]
-        lengths = torch.stack([torch.linalg.vector_norm(x, dim=1).double().square() for x in about], dim=1)
+        about = [
+            _precise(x) - pilot.to(_precise(x).dtype)
+            for x, pilot in zip(rows, self.pilots, strict=True)
+        ]
+        lengths = torch.stack(
+            [torch.linalg.vector_norm(x, dim=1).double().square() for x in about], dim=1
+        )
         self.count += len(lengths)
         self.square += lengths.sum(0)
         self.squares += lengths.T @ lengths
@@ -285,15 +336,26 @@ class CrossMoments:
             held += about[u].to(kind).T @ about[v].to(kind)
 
     def pair(self, u: int, v: int) -> CrossSums:
-        """What `unbiased_hsic` takes of two sites (of different models, the first one's first; or of one and itself)."""
+        """What `unbiased_hsic` takes of two sites (of different models, the first one's first; or
+        of one and itself).
+        """
         return CrossSums(
-            self.count, self.cross[u, v], self.total[u], self.total[v], self.square[u], self.square[v],
-            self.squares[u, v], self.bent[u][:, v], self.bent[v][:, u],
-        )  # fmt: skip
+            self.count,
+            self.cross[u, v],
+            self.total[u],
+            self.total[v],
+            self.square[u],
+            self.square[v],
+            self.squares[u, v],
+            self.bent[u][:, v],
+            self.bent[v][:, u],
+        )
 
     def covariance(self, u: int, v: int) -> Tensor:
         """Σ(x − x̄)(y − ȳ)ᵀ/(n − 1) [dᵤ, dᵥ]."""
-        centred = self.cross[u, v] - torch.outer(self.total[u], self.total[v]) / max(self.count, 1.0)
+        centred = self.cross[u, v] - torch.outer(self.total[u], self.total[v]) / max(
+            self.count, 1.0
+        )
         return centred / max(self.count - 1, 1.0)
 
 

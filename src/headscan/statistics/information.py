@@ -1,4 +1,6 @@
-"""Bits and right answers: what so much information about one of many names allows, and what it takes."""
+"""Bits and right answers: what so much information about one of many names allows, and what it
+takes.
+"""
 
 from collections.abc import Callable
 
@@ -20,33 +22,42 @@ def entropy_bits(shares: ArrayLike) -> float:
 def gaussian_bits(variances: ArrayLike, noise: float) -> float:
     """Upper bound on I(token; output + noise) in bits: Σ ½ log2(1 + σᵢ²/N), N = noise².
 
-    `variances`: σᵢ², the eigenvalues of the outputs' covariance under the tokens' prior, in any unit; `noise`: the standard
-    deviation of the Gaussian noise in every coordinate, in the same unit.
+    `variances`: σᵢ², the eigenvalues of the outputs' covariance under the tokens' prior, in any
+    unit; `noise`: the standard deviation of the Gaussian noise in every coordinate, in the same
+    unit.
 
-    Of all laws with this covariance the Gaussian has the largest entropy, so this holds for every codebook and prior.
+    Of all laws with this covariance the Gaussian has the largest entropy, so this holds for every
+    codebook and prior.
 
     >>> round(gaussian_bits([3.0, 15.0], 1.0), 2), gaussian_bits([3.0, 0.0], 1.0)
     (3.0, 1.0)
     """
-    return float(0.5 * np.log2(1 + np.clip(np.asarray(variances, dtype=float), 0, None) / noise**2).sum())
+    return float(
+        0.5 * np.log2(1 + np.clip(np.asarray(variances, dtype=float), 0, None) / noise**2).sum()
+    )
 
 
 def fano_bits(accuracy: float, vocabulary: int, entropy: float | None = None) -> float:
-    """The fewest bits about a token with which it can be found with this accuracy, by Fano's inequality.
+    """The fewest bits about a token with which it can be found with this accuracy, by Fano's
+    inequality.
 
-    H − h(e) − e·log2(V − 1), e = 1 − accuracy, and at least 0; `entropy` H of the tokens' prior in bits, log2 V where all
-    are equally frequent.
+    H − h(e) − e·log2(V − 1), e = 1 − accuracy, and at least 0; `entropy` H of the tokens' prior in
+    bits, log2 V where all are equally frequent.
 
     >>> fano_bits(1.0, 4096), round(fano_bits(0.95, 4096), 2)
     (12.0, 11.11)
     """
     error = 1 - accuracy
     given = float(np.log2(vocabulary)) if entropy is None else entropy
-    return max(0.0, given - entropy_bits([error, accuracy]) - error * float(np.log2(max(vocabulary - 1, 1))))
+    return max(
+        0.0,
+        given - entropy_bits([error, accuracy]) - error * float(np.log2(max(vocabulary - 1, 1))),
+    )
 
 
 def fano_accuracy(bits: float, vocabulary: int, entropy: float | None = None) -> float:
-    """The highest accuracy that so many bits about a token allow: the inverse of `fano_bits`; in [1/V, 1].
+    """The highest accuracy that so many bits about a token allow: the inverse of `fano_bits`; in
+    [1/V, 1].
 
     >>> fano_accuracy(12.0, 4096), round(fano_accuracy(6.0, 4096), 3)
     (1.0, 0.582)
@@ -55,11 +66,13 @@ def fano_accuracy(bits: float, vocabulary: int, entropy: float | None = None) ->
 
 
 def divergence_accuracy(bits: float, likeliest: float) -> float:
-    """The highest accuracy that so many bits allow where the likeliest name has a known probability; in [likeliest, 1].
+    """The highest accuracy that so many bits allow where the likeliest name has a known
+    probability; in [likeliest, 1].
 
-    I = D(P_XY ‖ P_X P_Y) is at least the divergence of any event's two probabilities (data processing). For the event that
-    the guess is right these are the accuracy a and, with nothing seen, at most q = `likeliest`: so d(a ‖ q) ≤ I, where
-    a ≥ q. For equally likely names this is Fano's inequality itself; for a prior with one likely name it is tighter.
+    I = D(P_XY ‖ P_X P_Y) is at least the divergence of any event's two probabilities (data
+    processing). For the event that the guess is right these are the accuracy a and, with nothing
+    seen, at most q = `likeliest`: so d(a ‖ q) ≤ I, where a ≥ q. For equally likely names this is
+    Fano's inequality itself; for a prior with one likely name it is tighter.
 
     >>> round(divergence_accuracy(6.0, 1 / 4096), 3) == round(fano_accuracy(6.0, 4096), 3)
     True
@@ -75,7 +88,9 @@ def divergence_accuracy(bits: float, likeliest: float) -> float:
 
 
 def _highest(needed: Callable[[float], float], low: float, bits: float) -> float:
-    """The highest accuracy in [low, 1] that needs no more than so many bits; `needed` rises with the accuracy."""
+    """The highest accuracy in [low, 1] that needs no more than so many bits; `needed` rises with
+    the accuracy.
+    """
     high = 1.0
     if needed(high) <= bits:
         return high

@@ -1,4 +1,6 @@
-"""Sums by name, kept by blocks of windows: what most measures beyond a cloud need, and enough for an interval."""
+"""Sums by name, kept by blocks of windows: what most measures beyond a cloud need, and enough for
+an interval.
+"""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
@@ -12,17 +14,30 @@ from headscan.statistics.accumulator import Accumulator, Blocks
 
 
 class SiteBatch:
-    """States [B, T, width] of the B windows with these global numbers at one site, with the ids [B, T] that stood there.
+    """States [B, T, width] of the B windows with these global numbers at one site, with the ids [B,
+    T] that stood there.
 
-    `documents` [B, T]: the numbers of the tokens' documents, where known. `skip_first` positions of each window are left out of
-    everything here. A position without a successor in its window has the next id −1.
+    `documents` [B, T]: the numbers of the tokens' documents, where known. `skip_first` positions of
+    each window are left out of everything here. A position without a successor in its window has
+    the next id −1.
     """
 
     def __init__(
-        self, site: str, states: Tensor, ids: Tensor, windows: list[int], *, skip_first: int = 0, documents: Tensor | None = None,
-    ):  # fmt: skip
-        self.site, self.windows, self.skip_first = site, windows, skip_first
-        self._states, self._ids, self._documents = states, ids, documents
+        self,
+        site: str,
+        states: Tensor,
+        ids: Tensor,
+        windows: list[int],
+        *,
+        skip_first: int = 0,
+        documents: Tensor | None = None,
+    ):
+        self.site = site
+        self.windows = windows
+        self.skip_first = skip_first
+        self._states = states
+        self._ids = ids
+        self._documents = documents
 
     @property
     def states(self) -> Tensor:
@@ -40,7 +55,9 @@ class SiteBatch:
 
     @property
     def counted(self) -> Tensor:
-        """The states where float64 can be had [B, T, width]: a step that takes few of them at a time needs no `rows`."""
+        """The states where float64 can be had [B, T, width]: a step that takes few of them at a
+        time needs no `rows`.
+        """
         return self.states.cpu() if self._states.device.type == "mps" else self.states
 
     @cached_property
@@ -61,7 +78,9 @@ class SiteBatch:
 
     @property
     def lead(self) -> int:
-        """How many positions of `rows` are to be left out where position 0 is: 1, or 0 where it is skipped already."""
+        """How many positions of `rows` are to be left out where position 0 is: 1, or 0 where it is
+        skipped already.
+        """
         return 1 if self.skip_first == 0 else 0
 
     @cached_property
@@ -86,8 +105,15 @@ class Tally(Accumulator):
 
     fields = ("sums",)
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}), device: torch.device | str = "cpu"):
-        self.sums = {name: torch.zeros(shape, dtype=torch.float64, device=device) for name, shape in shapes.items()}
+    def __init__(
+        self,
+        shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
+        device: torch.device | str = "cpu",
+    ):
+        self.sums = {
+            name: torch.zeros(shape, dtype=torch.float64, device=device)
+            for name, shape in shapes.items()
+        }
 
     def __getitem__(self, name: str) -> Tensor:
         return self.sums[name]
@@ -108,21 +134,28 @@ class Tally(Accumulator):
     def view(self, suffix: str) -> "Tally":
         """The sums whose names end in `suffix`, under their names without it; the same tensors."""
         new = Tally()
-        new.sums = {name.removesuffix(suffix): value for name, value in self.sums.items() if name.endswith(suffix)}
+        new.sums = {
+            name.removesuffix(suffix): value
+            for name, value in self.sums.items()
+            if name.endswith(suffix)
+        }
         return new
 
 
 class BlockedTally(Accumulator):
     """A tally for each of at most 16 blocks of consecutive windows.
 
-    A subclass gives `shapes(width)` and `measure(batch)`: the sums of each of the batch's windows, each [B, ...]. Sums whose
-    name ends in `_rest` leave position 0 of each window out; `Tally.view("_rest")` shows those alone.
+    A subclass gives `shapes(width)` and `measure(batch)`: the sums of each of the batch's windows,
+    each [B, ...]. Sums whose name ends in `_rest` leave position 0 of each window out;
+    `Tally.view("_rest")` shows those alone.
     """
 
-    arguments, fields = ("width",), ("blocks",)
+    arguments = ("width",)
+    fields = ("blocks",)
 
     def __init__(self, width: int, device: torch.device | str = "cpu"):
-        self.width, self.device = width, torch.device(device)
+        self.width = width
+        self.device = torch.device(device)
         self.blocks: Blocks[Tally] = Blocks(BLOCKS, self._zero)
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
@@ -150,7 +183,9 @@ class BlockedTally(Accumulator):
 
 
 class DirectionTally(BlockedTally):
-    """Σû and Σû² of each dimension, and how many directions there were: all that rogue dimensions need."""
+    """Σû and Σû² of each dimension, and how many directions there were: all that rogue dimensions
+    need.
+    """
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
         """`tokens` (of a norm other than zero), `unit` and `square` [width]; the same of the rest."""
@@ -158,36 +193,59 @@ class DirectionTally(BlockedTally):
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
         tokens = (batch.norms > 0).double()
-        square, first = batch.unit.square().sum(1), batch.unit[:, : batch.lead]
+        square = batch.unit.square().sum(1)
+        first = batch.unit[:, : batch.lead]
         return {
-            "tokens": tokens.sum(1), "unit": batch.unit_sum, "square": square, "tokens_rest": tokens[:, batch.lead :].sum(1),
-            "unit_rest": batch.unit_sum - first.sum(1), "square_rest": square - first.square().sum(1),
-        }  # fmt: skip
+            "tokens": tokens.sum(1),
+            "unit": batch.unit_sum,
+            "square": square,
+            "tokens_rest": tokens[:, batch.lead :].sum(1),
+            "unit_rest": batch.unit_sum - first.sum(1),
+            "square_rest": square - first.square().sum(1),
+        }
 
 
 class ContextTally(BlockedTally):
     """The sums that split the average cosine into pairs within one window and pairs of two windows.
 
-    For a window w with n_w directions that sum to s_w: `windows` 1, `tokens` n_w, `square_tokens` n_w², `unit` s_w, `own`
-    ‖s_w‖², and `intra`, the mean cosine of its vectors to their own (uncentred) mean.
+    For a window w with n_w directions that sum to s_w: `windows` 1, `tokens` n_w, `square_tokens`
+    n_w², `unit` s_w, `own` ‖s_w‖², and `intra`, the mean cosine of its vectors to their own
+    (uncentred) mean.
     """
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        return _both({"windows": (), "tokens": (), "square_tokens": (), "unit": (width,), "own": (), "intra": ()})
+        return _both(
+            {
+                "windows": (),
+                "tokens": (),
+                "square_tokens": (),
+                "unit": (width,),
+                "own": (),
+                "intra": (),
+            }
+        )
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
-        tokens, unit, total = (batch.norms > 0).double(), batch.unit_sum, batch.rows.sum(1)
+        tokens = (batch.norms > 0).double()
+        unit = batch.unit_sum
+        total = batch.rows.sum(1)
         lead = slice(0, batch.lead)
-        rest = tokens[:, batch.lead :].sum(1), unit - batch.unit[:, lead].sum(1), total - batch.rows[:, lead].sum(1)
-        return _windows(tokens.sum(1), unit, total) | {name + REST: value for name, value in _windows(*rest).items()}
+        rest = (
+            tokens[:, batch.lead :].sum(1),
+            unit - batch.unit[:, lead].sum(1),
+            total - batch.rows[:, lead].sum(1),
+        )
+        return _windows(tokens.sum(1), unit, total) | {
+            name + REST: value for name, value in _windows(*rest).items()
+        }
 
 
 class FollowTally(BlockedTally):
-    """The cosine of a state to the embedding of the next token: `pairs`, `cosine`, and the sums of both directions, `unit`
-    and `next`, from which the mean over mismatched pairs follows.
+    """The cosine of a state to the embedding of the next token: `pairs`, `cosine`, and the sums of
+    both directions, `unit` and `next`, from which the mean over mismatched pairs follows.
 
-    `table` [V, width], rows of length 1, is the embedding table. It is no part of the state: a restored tally can merge and
-    finish, but needs its table again before it sees more.
+    `table` [V, width], rows of length 1, is the embedding table. It is no part of the state: a
+    restored tally can merge and finish, but needs its table again before it sees more.
     """
 
     table: Tensor | None = None
@@ -202,15 +260,23 @@ class FollowTally(BlockedTally):
         products = torch.linalg.vecdot(batch.unit.to(targets.dtype), targets).double()
         cosine = torch.where(known, products, 0.0)
         pairs = known.double()
-        # One product gives the sums of the directions that have a successor, with and without position 0.
-        weights = torch.stack([pairs, torch.nn.functional.pad(pairs[:, batch.lead :], (batch.lead, 0))], dim=1)
+        # One product gives the sums of the directions that have a successor, with and without
+        # position 0.
+        weights = torch.stack(
+            [pairs, torch.nn.functional.pad(pairs[:, batch.lead :], (batch.lead, 0))], dim=1
+        )
         units = torch.bmm(weights, batch.unit)
         nexts = torch.bmm(weights.to(targets.dtype), targets).double()
         return {
-            "pairs": pairs.sum(1), "cosine": cosine.sum(1), "unit": units[:, 0], "next": nexts[:, 0],
-            "pairs_rest": pairs[:, batch.lead :].sum(1), "cosine_rest": cosine[:, batch.lead :].sum(1),
-            "unit_rest": units[:, 1], "next_rest": nexts[:, 1],
-        }  # fmt: skip
+            "pairs": pairs.sum(1),
+            "cosine": cosine.sum(1),
+            "unit": units[:, 0],
+            "next": nexts[:, 0],
+            "pairs_rest": pairs[:, batch.lead :].sum(1),
+            "cosine_rest": cosine[:, batch.lead :].sum(1),
+            "unit_rest": units[:, 1],
+            "next_rest": nexts[:, 1],
+        }
 
 
 def _both(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -218,21 +284,29 @@ def _both(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
 
 
 def _windows(tokens: Tensor, unit: Tensor, total: Tensor) -> dict[str, Tensor]:
-    """The sums of `ContextTally` from the number of directions [B], their sums and the sums of the vectors [B, width]."""
+    """The sums of `ContextTally` from the number of directions [B], their sums and the sums of the
+    vectors [B, width].
+    """
     length = torch.linalg.vector_norm(total, dim=-1) * tokens
     return {
-        "windows": (length > 0).double(), "tokens": tokens, "square_tokens": tokens.square(), "unit": unit,
-        "own": unit.square().sum(-1), "intra": torch.where(length > 0, (total * unit).sum(-1) / length, 0.0),
-    }  # fmt: skip
+        "windows": (length > 0).double(),
+        "tokens": tokens,
+        "square_tokens": tokens.square(),
+        "unit": unit,
+        "own": unit.square().sum(-1),
+        "intra": torch.where(length > 0, (total * unit).sum(-1) / length, 0.0),
+    }
 
 
 class FirstWindows(Accumulator):
-    """Ids of the windows with the smallest numbers, at most `tokens` tokens of them; merging keeps the smallest of both.
+    """Ids of the windows with the smallest numbers, at most `tokens` tokens of them; merging keeps
+    the smallest of both.
 
     Shorter windows end with −1; `alike` are those of the commonest length, without.
     """
 
-    arguments, fields = ("tokens",), ("numbers", "ids")
+    arguments = ("tokens",)
+    fields = ("numbers", "ids")
 
     def __init__(self, tokens: int = 2**19):
         self.tokens = tokens
@@ -245,10 +319,13 @@ class FirstWindows(Accumulator):
         limit = self.tokens // longest
         if len(self.numbers) >= limit and min(windows) > int(self.numbers[-1]):
             return
-        mine, ids = (pad(rows.cpu(), (0, longest - rows.shape[1]), value=-1) for rows in (self.ids, ids))
+        mine, ids = (
+            pad(rows.cpu(), (0, longest - rows.shape[1]), value=-1) for rows in (self.ids, ids)
+        )
         numbers = torch.cat([self.numbers, torch.tensor(windows)])
         order = torch.argsort(numbers)[:limit]
-        self.numbers, self.ids = numbers[order], torch.cat([mine, ids])[order]
+        self.numbers = numbers[order]
+        self.ids = torch.cat([mine, ids])[order]
 
     @property
     def alike(self) -> Tensor:
@@ -270,7 +347,8 @@ COUNT_BLOCKS = 8
 class TokenCounts(Accumulator):
     """How often each token id was seen; int64 [vocabulary]."""
 
-    arguments, fields = ("vocabulary",), ("counts",)
+    arguments = ("vocabulary",)
+    fields = ("counts",)
 
     def __init__(self, vocabulary: int):
         self.vocabulary = vocabulary
@@ -282,9 +360,12 @@ class TokenCounts(Accumulator):
 
 
 class BlockedCounts(Accumulator):
-    """`TokenCounts` of each of at most 8 blocks of consecutive windows, so that what counts say can have an interval."""
+    """`TokenCounts` of each of at most 8 blocks of consecutive windows, so that what counts say can
+    have an interval.
+    """
 
-    arguments, fields = ("vocabulary",), ("blocks",)
+    arguments = ("vocabulary",)
+    fields = ("blocks",)
 
     def __init__(self, vocabulary: int):
         self.vocabulary = vocabulary
@@ -302,35 +383,60 @@ class BlockedCounts(Accumulator):
 
 # ---- Sums of unit states by parts: what the length of their mean is made of.
 
-NEAR = 512  # tokens at a time on a CPU: in float64 they stay in the cache, and no memory is asked for anew
+# tokens at a time on a CPU: in float64 they stay in the cache, and no memory is asked for anew
+NEAR = 512
 
 
 class PartSums(Accumulator):
-    """Σx/‖x‖ of one site, cut by cells, by documents, and by what the states are sums of; exact, float64.
+    """Σx/‖x‖ of one site, cut by cells, by documents, and by what the states are sums of; exact,
+    float64.
 
-    Each of at most 16 blocks of consecutive windows is a `Tally` of `cells` [cells, d] (disjoint sets of tokens), their `tokens`
-    [cells], `sources` [sources, d] (each term of the states, divided by their norm) and `constants` [constants] (sums of the
-    weights of vectors that are the same for all tokens). `documents`: at most 16 groups of consecutive documents, each with
-    `unit` [d] and `tokens`. Memory 8·16·(cells + sources + 1)·d bytes.
+    Each of at most 16 blocks of consecutive windows is a `Tally` of `cells` [cells, d] (disjoint
+    sets of tokens), their `tokens` [cells], `sources` [sources, d] (each term of the states,
+    divided by their norm) and `constants` [constants] (sums of the weights of vectors that are the
+    same for all tokens). `documents`: at most 16 groups of consecutive documents, each with `unit`
+    [d] and `tokens`. Memory 8·16·(cells + sources + 1)·d bytes.
     """
 
-    arguments, fields = ("width", "cells", "sources", "constants"), ("blocks", "documents")
+    arguments = ("width", "cells", "sources", "constants")
+    fields = ("blocks", "documents")
 
-    def __init__(self, width: int, *, cells: int, sources: int = 0, constants: int = 0, device: torch.device | str = "cpu"):
-        self.width, self.cells, self.sources, self.constants = width, cells, sources, constants
+    def __init__(
+        self,
+        width: int,
+        *,
+        cells: int,
+        sources: int = 0,
+        constants: int = 0,
+        device: torch.device | str = "cpu",
+    ):
+        self.width = width
+        self.cells = cells
+        self.sources = sources
+        self.constants = constants
         self.device = torch.device(device)
-        shapes = {"cells": (cells, width), "tokens": (cells,), "sources": (sources, width), "constants": (constants,)}
+        shapes = {
+            "cells": (cells, width),
+            "tokens": (cells,),
+            "sources": (sources, width),
+            "constants": (constants,),
+        }
         self.blocks: Blocks[Tally] = Blocks(BLOCKS, partial(Tally, shapes, self.device))
-        self.documents: Blocks[Tally] = Blocks(BLOCKS, partial(Tally, {"unit": (width,), "tokens": ()}, self.device))
+        self.documents: Blocks[Tally] = Blocks(
+            BLOCKS, partial(Tally, {"unit": (width,), "tokens": ()}, self.device)
+        )
 
     def update(self, batch: SiteBatch, cells: Tensor) -> None:
         """Add a batch [B, T, d], each token to its cell, int64 [B, T]."""
-        states, scale = batch.counted, torch.where(batch.norms > 0, 1 / batch.norms, 0.0).flatten()
+        states = batch.counted
+        scale = torch.where(batch.norms > 0, 1 / batch.norms, 0.0).flatten()
         documents = torch.zeros_like(batch.ids) if batch.documents is None else batch.documents
         numbers, place = (one.to(states.device) for one in documents.unique(return_inverse=True))
-        place, chosen = place.flatten(), cells.to(states.device).flatten()
+        place = place.flatten()
+        chosen = cells.to(states.device).flatten()
         groups = scale.new_zeros(len(numbers), self.width)
-        length, flat = states.shape[1], states.flatten(0, 1)
+        length = states.shape[1]
+        flat = states.flatten(0, 1)
         near = NEAR if states.device.type == "cpu" else len(flat)
         for tally, rows in self.runs(batch.windows):
             whole = torch.zeros_like(tally["cells"])
@@ -341,12 +447,16 @@ class PartSums(Accumulator):
                 if len(numbers) > 1:
                     groups.index_add_(0, place[part], unit)
             tally["cells"] += whole
-            tally["tokens"] += torch.bincount(chosen[rows.start * length : rows.stop * length], minlength=self.cells)
+            tally["tokens"] += torch.bincount(
+                chosen[rows.start * length : rows.stop * length], minlength=self.cells
+            )
             if len(numbers) == 1:
                 groups += whole.sum(0)
         if batch.documents is not None:
             self.documents.index(int(numbers[-1]))
-            for number, one, count in zip(numbers.tolist(), groups, torch.bincount(place), strict=True):
+            for number, one, count in zip(
+                numbers.tolist(), groups, torch.bincount(place), strict=True
+            ):
                 tally = self.documents[number]
                 tally["unit"] += one
                 tally["tokens"] += count

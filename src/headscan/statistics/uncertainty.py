@@ -1,6 +1,8 @@
-"""Every interval of the package: normal, Student, Wilson, jackknife, clusters, and influences of one text.
+"""Every interval of the package: normal, Student, Wilson, jackknife, clusters, and influences of
+one text.
 
-All are 95 % intervals unless `level` says otherwise, as (low, high) or [low, high], and None where there is none.
+All are 95 % intervals unless `level` says otherwise, as (low, high) or [low, high], and None where
+there is none.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +34,9 @@ def number(cell: Cell) -> float | None:
 def bounded(low: float, high: float, bounds: Bounds) -> tuple[float, float]:
     """An interval cut to the range of its number."""
     least, most = bounds
-    ends = np.clip((low, high), -np.inf if least is None else least, np.inf if most is None else most)
+    ends = np.clip(
+        (low, high), -np.inf if least is None else least, np.inf if most is None else most
+    )
     return float(ends[0]), float(ends[1])
 
 
@@ -74,14 +78,21 @@ def student(values: Numbers, *, level: float = 0.95) -> tuple[float, float]:
     """
     sample = np.asarray(values, dtype=np.float64)
     mean = float(sample.mean())
-    reach = student_quantile(len(sample) - 1, level) * float(sample.std(ddof=1)) / len(sample) ** 0.5
+    reach = (
+        student_quantile(len(sample) - 1, level) * float(sample.std(ddof=1)) / len(sample) ** 0.5
+    )
     return mean - reach, mean + reach
 
 
 def score_interval(share: float, n: float, z: float = Z) -> tuple[float, float]:
-    """Wilson's score interval (1927) of a share of `n` items, `n` an effective number where items depend on each other."""
-    centre, reach = share + z * z / (2 * n), z * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
-    return max(0.0, (centre - reach) / (1 + z * z / n)), min(1.0, (centre + reach) / (1 + z * z / n))
+    """Wilson's score interval (1927) of a share of `n` items, `n` an effective number where items
+    depend on each other.
+    """
+    centre = share + z * z / (2 * n)
+    reach = z * (share * (1 - share) / n + z * z / (4 * n * n)) ** 0.5
+    return max(0.0, (centre - reach) / (1 + z * z / n)), min(
+        1.0, (centre + reach) / (1 + z * z / n)
+    )
 
 
 def wilson(hits: int, n: int) -> list[float]:
@@ -94,9 +105,11 @@ def wilson(hits: int, n: int) -> list[float]:
 
 
 def rank_interval(area: float, positives: int, negatives: int) -> tuple[float, float]:
-    """The 95 % interval of an area under the ROC curve, from so many of both kinds; it has a width at 0 and 1, too.
+    """The 95 % interval of an area under the ROC curve, from so many of both kinds; it has a width
+    at 0 and 1, too.
 
-    The score interval with Hanley and McNeil's variance (Newcombe, Statistics in Medicine 25 (2006) 559, method 5).
+    The score interval with Hanley and McNeil's variance (Newcombe, Statistics in Medicine 25 (2006)
+    559, method 5).
 
     >>> [round(end, 3) for end in rank_interval(1.0, 20, 20)], [round(end, 2) for end in rank_interval(0.5, 50, 50)]
     ([0.899, 1.0], [0.39, 0.61])
@@ -104,7 +117,11 @@ def rank_interval(area: float, positives: int, negatives: int) -> tuple[float, f
     size = (positives + negatives) / 2 - 1
 
     def beyond(truth: float) -> bool:
-        spread = truth * (1 - truth) * (1 + size * (1 - truth) / (2 - truth) + size * truth / (1 + truth))
+        spread = (
+            truth
+            * (1 - truth)
+            * (1 + size * (1 - truth) / (2 - truth) + size * truth / (1 + truth))
+        )
         return bool(abs(area - truth) > Z * (max(spread, 0.0) / (positives * negatives)) ** 0.5)
 
     ends = []
@@ -119,13 +136,16 @@ def rank_interval(area: float, positives: int, negatives: int) -> tuple[float, f
 
 # ---- Averages over clusters, from what each cluster adds to the error (its influence)
 
-# A text that runs on has long memory: the variance of a sum over m windows grows as m^(2·MEMORY). Measured on the running
-# texts of benchmarks/intervals_cover.py .65 to .77; chosen for coverage on wikitext-2 (docs/intervals.md).
-PIECES, MEMORY = 8, 0.75
+# A text that runs on has long memory: the variance of a sum over m windows grows as m^(2·MEMORY).
+# Measured on the running texts of benchmarks/intervals_cover.py .65 to .77; chosen for coverage on
+# wikitext-2 (docs/intervals.md).
+PIECES = 8
+MEMORY = 0.75
 CLEARLY = 0.95  # quantile of F beyond which documents in sequence count as a running text
 LEAST = 3.0  # effective number of documents; with fewer, windows are the clusters
 GROUPS = 64  # clusters of `clustered`
-FAR = 3.0  # on a logarithmic scale: an interval that reaches further says too little to be drawn out there
+# on a logarithmic scale: an interval that reaches further says too little to be drawn out there
+FAR = 3.0
 
 
 def enough_documents(counts: Floats) -> bool:
@@ -141,10 +161,11 @@ def deviations(influences: Floats, counts: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class StandardError:
-    """The standard error of a number, Student's degrees of freedom, and the effective number of independent clusters.
+    """The standard error of a number, Student's degrees of freedom, and the effective number of
+    independent clusters.
 
-    Each constructor takes the sums of the influence ψ over clusters [C] and the clusters' numbers of tokens [C]. It returns
-    None where fewer than three clusters have tokens.
+    Each constructor takes the sums of the influence ψ over clusters [C] and the clusters' numbers
+    of tokens [C]. It returns None where fewer than three clusters have tokens.
     """
 
     error: float
@@ -155,32 +176,40 @@ class StandardError:
     def of_text(cls, influences: Floats, counts: Floats) -> "StandardError | None":
         """For consecutive windows of one running text.
 
-        Eight pieces of equal length b are summed, because neighbours depend on each other. The pieces depend on each other,
-        too: with the long memory of text, Var(sum of b pieces) = b^2H·Var(a piece), H = ¾, and their spread about their mean
-        falls short: E Σ(sᵢ − s̄)² = (b − b^(2H − 1))·Var(a piece). For independent windows intervals are twice too wide.
+        Eight pieces of equal length b are summed, because neighbours depend on each other. The
+        pieces depend on each other, too: with the long memory of text, Var(sum of b pieces) =
+        b^2H·Var(a piece), H = ¾, and their spread about their mean falls short: E Σ(sᵢ − s̄)² = (b
+        − b^(2H − 1))·Var(a piece). For independent windows intervals are twice too wide.
         """
         kept = counts > 0
-        clusters, total = int(kept.sum()), float(counts.sum())
+        clusters = int(kept.sum())
+        total = float(counts.sum())
         if clusters < 3:
             return None
         rest = influences[kept] - counts[kept] * (influences.sum() / total)
         pieces = min(PIECES, clusters)
         sums = _pieces(rest, counts[kept], pieces)
-        variance = float(sums @ sums) / (pieces - pieces ** (2 * MEMORY - 1)) * pieces ** (2 * MEMORY)
+        variance = (
+            float(sums @ sums) / (pieces - pieces ** (2 * MEMORY - 1)) * pieces ** (2 * MEMORY)
+        )
         if not np.isfinite(variance):
             return None
-        effective = min(clusters, clusters * float(rest @ rest) / variance) if variance else clusters
+        effective = (
+            min(clusters, clusters * float(rest @ rest) / variance) if variance else clusters
+        )
         return cls(variance**0.5 / total, pieces - 1.0, effective)
 
     @classmethod
     def of_items(cls, influences: Floats, counts: Floats) -> "StandardError | None":
         """For independent clusters.
 
-        The average is a ratio of sums: with r = Σψ − n·ψ̄, Var = Σ r²/(1 − n/N)/N². Student's degrees of freedom are those of
-        clusters whose variances go as n^1.5, between n of independent tokens and n² of wholly dependent ones.
+        The average is a ratio of sums: with r = Σψ − n·ψ̄, Var = Σ r²/(1 − n/N)/N². Student's
+        degrees of freedom are those of clusters whose variances go as n^1.5, between n of
+        independent tokens and n² of wholly dependent ones.
         """
         kept = counts > 0
-        n, total = counts[kept], float(counts.sum())
+        n = counts[kept]
+        total = float(counts.sum())
         if len(n) < 3:
             return None
         rest = influences[kept] - n * (influences.sum() / total)
@@ -193,40 +222,56 @@ class StandardError:
 
     @classmethod
     def of_documents(cls, influences: Floats, counts: Floats) -> "StandardError | None":
-        """For documents: as `of_items`, unless their order matters (chapters, dates). Where there are 16, and eight pieces of
-        consecutive ones spread beyond the .95 quantile of F, they are a running text."""
+        """For documents: as `of_items`, unless their order matters (chapters, dates). Where there
+        are 16, and eight pieces of consecutive ones spread beyond the .95 quantile of F, they are a
+        running text.
+        """
         independent = cls.of_items(influences, counts)
         kept = counts > 0
         if independent is None or int(kept.sum()) < 2 * PIECES:
             return independent
-        n, total = counts[kept], float(counts.sum())
+        n = counts[kept]
+        total = float(counts.sum())
         sums = _pieces(influences[kept] - n * (influences.sum() / total), n, PIECES)
         spread = float(sums @ sums) * PIECES / (PIECES - 1)
-        if spread > (independent.error * total) ** 2 * fdtri(PIECES - 1, independent.freedom, CLEARLY):
+        if spread > (independent.error * total) ** 2 * fdtri(
+            PIECES - 1, independent.freedom, CLEARLY
+        ):
             return cls.of_text(influences, counts)
         return independent
 
     def interval(
-        self, estimate: float, *, level: float = 0.95, bounds: Bounds = (None, None), scale: Bounds = (None, None)
+        self,
+        estimate: float,
+        *,
+        level: float = 0.95,
+        bounds: Bounds = (None, None),
+        scale: Bounds = (None, None),
     ) -> tuple[float, float]:
         """estimate ± t·error on the scale of a range, cut to `bounds`.
 
-        The scale is the logit between two ends, the logarithm above 0 where there is no upper end, the number itself otherwise,
-        and where the interval would reach over more than a factor of e³.
+        The scale is the logit between two ends, the logarithm above 0 where there is no upper end,
+        the number itself otherwise, and where the interval would reach over more than a factor of
+        e³.
 
         >>> known = StandardError(error=0.1, freedom=1e9, effective=1e9)
         >>> [round(end, 3) for end in known.interval(0.5)], [round(end, 3) for end in known.interval(0.9, scale=(0, 1))]
         ([0.304, 0.696], [0.505, 0.988])
         """
         reach = student_quantile(self.freedom, level) * self.error
-        low, high = estimate - reach, estimate + reach
+        low = estimate - reach
+        high = estimate + reach
         least, most = scale
         if least is not None and most is not None and least < estimate < most:
             over = reach * (most - least) / ((estimate - least) * (most - estimate))
             middle = np.log((estimate - least) / (most - estimate))
             if over < FAR:
-                low, high = (float(least + (most - least) * expit(middle + side * over)) for side in (-1, 1))
-        elif most is None and least is not None and least >= 0 < estimate and reach < FAR * estimate:
+                low, high = (
+                    float(least + (most - least) * expit(middle + side * over)) for side in (-1, 1)
+                )
+        elif (
+            most is None and least is not None and least >= 0 < estimate and reach < FAR * estimate
+        ):
             low, high = (estimate * float(np.exp(side * reach / estimate)) for side in (-1, 1))
         return bounded(min(estimate, low), max(estimate, high), bounds)
 
@@ -239,13 +284,20 @@ def _pieces(rest: Floats, counts: Floats, pieces: int) -> Floats:
 
 
 def jackknife(
-    estimate: float | None, values: Sequence[float | None], sizes: Numbers, *, running: bool = True, level: float = 0.95,
+    estimate: float | None,
+    values: Sequence[float | None],
+    sizes: Numbers,
+    *,
+    running: bool = True,
+    level: float = 0.95,
     bounds: Bounds = (None, None),
-) -> list[float] | None:  # fmt: skip
-    """The interval of an estimate from its values with each cluster left out, and the clusters' sizes (0: passed over).
+) -> list[float] | None:
+    """The interval of an estimate from its values with each cluster left out, and the clusters'
+    sizes (0: passed over).
 
-    With h = n/n_c, a cluster's mean influence is the pseudo-value hθ − (h − 1)θ₋. Clusters are consecutive blocks of a text
-    (`running`) or independent. None where the estimate or a value is None, or fewer than three clusters have a size.
+    With h = n/n_c, a cluster's mean influence is the pseudo-value hθ − (h − 1)θ₋. Clusters are
+    consecutive blocks of a text (`running`) or independent. None where the estimate or a value is
+    None, or fewer than three clusters have a size.
 
     >>> x = np.array([1.0, 2.0, 3.0, 6.0])
     >>> low, high = jackknife(3.0, (x.sum() - x) / 3, [1, 1, 1, 1], running=False)
@@ -258,40 +310,62 @@ def jackknife(
         return None
     counts = np.array([size for _, size in kept])
     h = counts.sum() / counts
-    influences = counts * (h * estimate - (h - 1) * np.array([value for value, _ in kept], dtype=float))
+    influences = counts * (
+        h * estimate - (h - 1) * np.array([value for value, _ in kept], dtype=float)
+    )
     error = (StandardError.of_text if running else StandardError.of_items)(influences, counts)
     return None if error is None else list(error.interval(estimate, level=level, bounds=bounds))
 
 
 def with_intervals(
-    row: Mapping[str, Cell], left_out: Sequence[Mapping[str, Cell]], sizes: Numbers, bounds: Mapping[str, Bounds], *,
-    running: bool = True, suffix: str = "",
-) -> Cells:  # fmt: skip
-    """The numbers of a row that `bounds` names, each with its NAME_interval by `jackknife` from rows with a cluster left out.
-    Without such rows the intervals are None. `suffix` is appended to every name."""
+    row: Mapping[str, Cell],
+    left_out: Sequence[Mapping[str, Cell]],
+    sizes: Numbers,
+    bounds: Mapping[str, Bounds],
+    *,
+    running: bool = True,
+    suffix: str = "",
+) -> Cells:
+    """The numbers of a row that `bounds` names, each with its NAME_interval by `jackknife` from
+    rows with a cluster left out. Without such rows the intervals are None. `suffix` is appended to
+    every name.
+    """
     cells: Cells = {}
     for name, ends in bounds.items():
         rest = [number(other[name]) for other in left_out]
-        interval = jackknife(number(row[name]), rest, sizes, running=running, bounds=ends) if left_out else None
+        interval = (
+            jackknife(number(row[name]), rest, sizes, running=running, bounds=ends)
+            if left_out
+            else None
+        )
         cells |= {name + suffix: row[name], f"{name}{suffix}_interval": interval}
     return cells
 
 
 def clustered(
-    function: Callable[[npt.NDArray[np.int64]], float | None], items: int, *, groups: Sequence[object] | None = None,
+    function: Callable[[npt.NDArray[np.int64]], float | None],
+    items: int,
+    *,
+    groups: Sequence[object] | None = None,
     bounds: Bounds = (None, None),
-) -> list[float] | None:  # fmt: skip
-    """The interval of a number of independent items: `function` returns it for the indices of some of them.
+) -> list[float] | None:
+    """The interval of a number of independent items: `function` returns it for the indices of some
+    of them.
 
-    Items of one group (`groups`: one name an item) err together and form one cluster; without groups, or with more than 64,
-    clusters are 64 sets drawn at random with a fixed seed. Where nothing varies (a share of 1), the interval reaches
-    1 − .025^(1/n) of the range: so many items could have been otherwise. Cost: 65 calls.
+    Items of one group (`groups`: one name an item) err together and form one cluster; without
+    groups, or with more than 64, clusters are 64 sets drawn at random with a fixed seed. Where
+    nothing varies (a share of 1), the interval reaches 1 − .025^(1/n) of the range: so many items
+    could have been otherwise. Cost: 65 calls.
 
     >>> [round(x, 3) for x in clustered(lambda taken: 1.0, 100, bounds=(0, 1))]
     [0.964, 1.0]
     """
     every = np.arange(items)
-    own = np.unique(np.array(groups, dtype=str), return_inverse=True)[1] if groups is not None else every
+    own = (
+        np.unique(np.array(groups, dtype=str), return_inverse=True)[1]
+        if groups is not None
+        else every
+    )
     # Dealt out at random: every 64th of sorted items would resemble the others.
     dealt = np.random.default_rng(0).permutation(int(own.max()) + 1) if items else own
     own = np.unique(dealt[own] % GROUPS, return_inverse=True)[1]

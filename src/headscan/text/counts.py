@@ -1,9 +1,11 @@
-"""Counting: from a corpus of any size to its distinct contexts of K tokens and how often each token followed each.
+"""Counting: from a corpus of any size to its distinct contexts of K tokens and how often each token
+followed each.
 
-Positions count whose whole context lies inside their document. Counting is exact: what is grouped are the tokens themselves,
-several packed into an integer, never hashes. Tokens go to a temporary file; DuckDB groups and orders them within a limit of
-memory and keeps the rest on disk. Beyond one machine there is Spark (extra `spark`). An interrupted count begins again: it
-takes less time than reading the text (benchmarks/counting_takes_up_to_three_times_as_long_as_duckdb_and_polars.py).
+Positions count whose whole context lies inside their document. Counting is exact: what is grouped
+are the tokens themselves, several packed into an integer, never hashes. Tokens go to a temporary
+file; DuckDB groups and orders them within a limit of memory and keeps the rest on disk. Beyond one
+machine there is Spark (extra `spark`). An interrupted count begins again: it takes less time than
+reading the text (benchmarks/counting_takes_up_to_three_times_as_long_as_duckdb_and_polars.py).
 """
 
 import shutil
@@ -39,7 +41,9 @@ _LEAST_MEMORY = 1 << 27  # bytes; DuckDB's own buffers need about half of it
 
 @dataclass(frozen=True, eq=False)
 class TokenStore:
-    """`tokens` uint16 or uint32 [n], a memory map of a temporary file, and `starts` int64 [documents], where each begins."""
+    """`tokens` uint16 or uint32 [n], a memory map of a temporary file, and `starts` int64
+    [documents], where each begins.
+    """
 
     tokens: Ids
     starts: Int64
@@ -50,9 +54,15 @@ class TokenStore:
         return int(np.diff(self.starts, append=len(self.tokens)).max()) if len(self.starts) else 0
 
     def inside(self, first: int, last: int, order: int) -> npt.NDArray[np.bool_]:
-        """Which positions i of [first, last) have the context i .. i + order - 1 and the next token in one document."""
+        """Which positions i of [first, last) have the context i .. i + order - 1 and the next token
+        in one document.
+        """
         ends = np.append(self.starts[1:], len(self.tokens))
-        ends = ends[np.searchsorted(ends, first, side="right") : np.searchsorted(ends, last + order, side="right")]
+        ends = ends[
+            np.searchsorted(ends, first, side="right") : np.searchsorted(
+                ends, last + order, side="right"
+            )
+        ]
         inside = np.ones(last - first, dtype=bool)
         for back in range(1, order + 1):
             hit = ends - back - first
@@ -61,14 +71,17 @@ class TokenStore:
 
 
 class _Writer:
-    """Appends the tokens of documents to a temporary file, which is gone when nobody holds it any more."""
+    """Appends the tokens of documents to a temporary file, which is gone when nobody holds it any
+    more.
+    """
 
     def __init__(self, vocabulary: int, work: Path | None) -> None:
         if vocabulary < 1:
             raise BadInput("The vocabulary is empty.")
         if work is not None:
             work.mkdir(parents=True, exist_ok=True)
-        self.vocabulary, self.tokens = vocabulary, 0
+        self.vocabulary = vocabulary
+        self.tokens = 0
         self.dtype = np.dtype(np.uint16 if vocabulary <= 1 << 16 else np.uint32)
         self.file = tempfile.TemporaryFile(dir=work)  # noqa: SIM115 (closed by `finish`)
         self.starts: list[int] = []
@@ -84,7 +97,11 @@ class _Writer:
     def finish(self) -> TokenStore:
         self.file.flush()
         with self.file:
-            tokens = np.memmap(self.file, self.dtype, "r") if self.tokens else np.zeros(0, dtype=self.dtype)
+            tokens = (
+                np.memmap(self.file, self.dtype, "r")
+                if self.tokens
+                else np.zeros(0, dtype=self.dtype)
+            )
         # Documents without tokens have no positions: their starts would only repeat.
         starts = np.unique(np.asarray(self.starts, dtype=np.int64))
         return TokenStore(tokens, starts[starts < self.tokens], self.vocabulary)
@@ -99,24 +116,40 @@ def store_tokens(documents: Iterable[Ids], vocabulary: int, work: Path | None = 
 
 
 def store_text(
-    source: TextLike, tokenizer: Any, reading: Reading, work: Path | None = None, *, progress: Progress | None = None
+    source: TextLike,
+    tokenizer: Any,
+    reading: Reading,
+    work: Path | None = None,
+    *,
+    progress: Progress | None = None,
 ) -> tuple[TokenStore, TextRecord]:
     """Store the tokens of a text, tokenised in a stream; say which text it was."""
     writer = _Writer(len(tokenizer), work)
-    identity, limit = TextIdentity(source_name(source)), reading.max_tokens
-    for stretch in tokenise(read_documents(source, documents=reading.documents, field=reading.field), tokenizer):
+    identity = TextIdentity(source_name(source))
+    limit = reading.max_tokens
+    for stretch in tokenise(
+        read_documents(source, documents=reading.documents, field=reading.field), tokenizer
+    ):
         identity.add(stretch.text, begins=stretch.begins)
-        writer.add(stretch.ids if limit is None else stretch.ids[: limit - writer.tokens], begins=stretch.begins)
+        writer.add(
+            stretch.ids if limit is None else stretch.ids[: limit - writer.tokens],
+            begins=stretch.begins,
+        )
         if progress is not None:
             progress("reading", writer.tokens, limit, "tokens")
         if writer.tokens == limit:
             break
     identity.finish()
-    mark, store = identity.mark(), writer.finish()
+    mark = identity.mark()
+    store = writer.finish()
     record = TextRecord(
-        source=identity.name, sha256=mark.sha256, characters=mark.characters, documents=len(store.starts),
-        tokens=len(store.tokens), tokenizer=tokenizer_identity(tokenizer),
-    )  # fmt: skip
+        source=identity.name,
+        sha256=mark.sha256,
+        characters=mark.characters,
+        documents=len(store.starts),
+        tokens=len(store.tokens),
+        tokenizer=tokenizer_identity(tokenizer),
+    )
     return store, record
 
 
@@ -127,8 +160,9 @@ def store_text(
 class ContextCounts:
     """Distinct contexts in lexicographic order and the tokens that followed them.
 
-    `contexts` int32 [m, order]; CSR arrays `indptr` int64 [m + 1], `indices` int32 [nnz] (next tokens, ascending in a row),
-    `counts` int64 [nnz]. `tokens` and `documents` are those of the text.
+    `contexts` int32 [m, order]; CSR arrays `indptr` int64 [m + 1], `indices` int32 [nnz] (next
+    tokens, ascending in a row), `counts` int64 [nnz]. `tokens` and `documents` are those of the
+    text.
     """
 
     contexts: Int32
@@ -146,21 +180,33 @@ class ContextCounts:
     @property
     def occurrences(self) -> Int64:
         """How often each context was seen, int64 [m]."""
-        return np.add.reduceat(self.counts, self.indptr[:-1]) if len(self.counts) else np.zeros(0, dtype=np.int64)
+        return (
+            np.add.reduceat(self.counts, self.indptr[:-1])
+            if len(self.counts)
+            else np.zeros(0, dtype=np.int64)
+        )
 
     def matrix(self) -> sp.csr_matrix:
         """The counts as scipy CSR [m, vocabulary], float64."""
         shape = (len(self.indptr) - 1, self.vocabulary)
-        return sp.csr_matrix((self.counts.astype(np.float64), self.indices, self.indptr), shape=shape)
+        return sp.csr_matrix(
+            (self.counts.astype(np.float64), self.indices, self.indptr), shape=shape
+        )
 
     def at_least(self, least: int) -> "ContextCounts":
         """The counts without the contexts that were seen fewer than `least` times."""
-        kept, sizes = self.occurrences >= least, np.diff(self.indptr)
+        kept = self.occurrences >= least
+        sizes = np.diff(self.indptr)
         entries = np.repeat(kept, sizes)
         return ContextCounts(
-            self.contexts[kept], np.append(0, np.cumsum(sizes[kept])), self.indices[entries], self.counts[entries],
-            self.vocabulary, self.tokens, self.documents,
-        )  # fmt: skip
+            self.contexts[kept],
+            np.append(0, np.cumsum(sizes[kept])),
+            self.indices[entries],
+            self.counts[entries],
+            self.vocabulary,
+            self.tokens,
+            self.documents,
+        )
 
     def rows(self, contexts: Ids) -> Int64:
         """The row of each of some contexts [n, order], -1 for one that was not counted."""
@@ -173,13 +219,22 @@ class ContextCounts:
         return _bytes(self.contexts)
 
     def save(self, folder: Path) -> None:
-        """Write contexts.parquet (token_0, ..., occurrences) and counts.safetensors (indptr, indices, counts)."""
+        """Write contexts.parquet (token_0, ..., occurrences) and counts.safetensors (indptr,
+        indices, counts).
+        """
         from safetensors.numpy import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
         columns = {f"token_{place}": self.contexts[:, place] for place in range(self.order)}
-        pq.write_table(pa.table(columns | {"occurrences": self.occurrences}), folder / "contexts.parquet", compression="zstd")
-        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ("indptr", "indices", "counts")}
+        pq.write_table(
+            pa.table(columns | {"occurrences": self.occurrences}),
+            folder / "contexts.parquet",
+            compression="zstd",
+        )
+        arrays = {
+            name: np.ascontiguousarray(getattr(self, name))
+            for name in ("indptr", "indices", "counts")
+        }
         save_file(arrays, folder / "counts.safetensors")
 
 
@@ -189,11 +244,15 @@ def _bytes(contexts: Ids) -> npt.NDArray[np.void]:
     return big_endian.view(np.dtype((np.void, 4 * big_endian.shape[1]))).ravel()
 
 
-def count(documents: Iterable[Ids], vocabulary: int, settings: Counting, *, work: Path | None = None) -> ContextCounts:
-    """Count the next tokens of every context of `settings.order` tokens in documents of token ids, int [n] each.
+def count(
+    documents: Iterable[Ids], vocabulary: int, settings: Counting, *, work: Path | None = None
+) -> ContextCounts:
+    """Count the next tokens of every context of `settings.order` tokens in documents of token ids,
+    int [n] each.
 
-    `work` is a folder for what leaves memory (default: the system's temporary one); Spark's workers must all see it. Raises
-    `BadInput` where no document is longer than the order, the vocabulary is empty, or an id lies outside it.
+    `work` is a folder for what leaves memory (default: the system's temporary one); Spark's workers
+    must all see it. Raises `BadInput` where no document is longer than the order, the vocabulary is
+    empty, or an id lies outside it.
 
     >>> counts = count([np.array([0, 1, 2, 0, 1, 0])], 3, Counting(order=2))
     >>> counts.contexts.tolist(), counts.indices.tolist(), counts.counts.tolist()
@@ -203,15 +262,21 @@ def count(documents: Iterable[Ids], vocabulary: int, settings: Counting, *, work
 
 
 def count_tokens(
-    store: TokenStore, settings: Counting, *, work: Path | None = None, progress: Progress | None = None
+    store: TokenStore,
+    settings: Counting,
+    *,
+    work: Path | None = None,
+    progress: Progress | None = None,
 ) -> ContextCounts:
     """What `count` does once the tokens are stored."""
     if not len(store.tokens):
         raise BadInput("The text has no tokens.")
     if store.longest <= settings.order:
         raise BadInput(
-            f"No document is longer than the order {settings.order}: the longest of {len(store.starts)} "
-            f"has {store.longest} tokens, and a context of {settings.order} needs one more after it."
+            f"No document is longer than the order {settings.order}: the longest of "
+            f"{len(store.starts)} "
+            f"has {store.longest} tokens, and a context of {settings.order} needs one more after "
+            "it."
         )
     batches = _batches(store, settings.order, 0, len(store.tokens) - settings.order, progress)
     if settings.engine == "spark":
@@ -227,10 +292,12 @@ def count_tokens(
 
 
 def grouped_counts(store: TokenStore, counts: ContextCounts, groups: int) -> list[sp.csr_matrix]:
-    """Count matrices [m, V] of `groups` stretches of the corpus over the contexts of `counts`; they sum to its matrix.
+    """Count matrices [m, V] of `groups` stretches of the corpus over the contexts of `counts`; they
+    sum to its matrix.
 
-    Stretches are runs of whole documents of about equal length, or, where there are fewer documents than groups, runs of
-    positions (a block bootstrap: neighbours stay together). Contexts that `counts` left out are left out.
+    Stretches are runs of whole documents of about equal length, or, where there are fewer documents
+    than groups, runs of positions (a block bootstrap: neighbours stay together). Contexts that
+    `counts` left out are left out.
     """
     order, total = counts.order, len(store.tokens) - counts.order
     cuts = np.linspace(0, total, groups + 1).astype(np.int64)
@@ -249,22 +316,27 @@ def grouped_counts(store: TokenStore, counts: ContextCounts, groups: int) -> lis
     return matrices
 
 
-# ---- Positions as rows of 64-bit words w0, w1, ..., each of as many tokens as it holds, most significant first: equal means
-# equal, and the order of the words is the lexicographic order of the contexts, then of the next tokens.
+# ---- Positions as rows of 64-bit words w0, w1, ..., each of as many tokens as it holds, most significant first: equal means equal, and the order of the words is the lexicographic order of the contexts, then of the next tokens.
 
 
 def _layout(vocabulary: int, order: int) -> tuple[int, list[int]]:
-    """Bits of a token, and tokens of each word of a context and its next token: 63 bits, which every engine knows."""
+    """Bits of a token, and tokens of each word of a context and its next token: 63 bits, which
+    every engine knows.
+    """
     bits = max(1, int(vocabulary - 1).bit_length())
     return bits, [min(63 // bits, order + 1 - first) for first in range(0, order + 1, 63 // bits)]
 
 
-def _batches(store: TokenStore, order: int, first: int, last: int, progress: Progress | None = None) -> Iterator[pa.RecordBatch]:
+def _batches(
+    store: TokenStore, order: int, first: int, last: int, progress: Progress | None = None
+) -> Iterator[pa.RecordBatch]:
     bits, lengths = _layout(store.vocabulary, order)
     for begin in range(first, last, _BATCH):
         end = min(begin + _BATCH, last)
-        tokens, inside = np.asarray(store.tokens[begin : end + order]), store.inside(begin, end, order)
-        place, columns = 0, []
+        tokens = np.asarray(store.tokens[begin : end + order])
+        inside = store.inside(begin, end, order)
+        place = 0
+        columns = []
         for length in lengths:
             word = np.zeros(end - begin, dtype=np.int64)
             for offset in range(place, place + length):
@@ -272,7 +344,9 @@ def _batches(store: TokenStore, order: int, first: int, last: int, progress: Pro
                 word |= tokens[offset : offset + len(word)]
             columns.append(pa.array(word[inside]))
             place += length
-        yield pa.RecordBatch.from_arrays(columns, names=[f"w{number}" for number in range(len(lengths))])
+        yield pa.RecordBatch.from_arrays(
+            columns, names=[f"w{number}" for number in range(len(lengths))]
+        )
         if progress is not None:
             progress("counting", end - first, last - first, "tokens")
 
@@ -293,28 +367,47 @@ def _counts(table: pa.Table, store: TokenStore, order: int) -> ContextCounts:
         begins[1:] |= column[1:] != column[:-1]
     indptr = np.append(np.flatnonzero(begins), table.num_rows)
     return ContextCounts(
-        np.ascontiguousarray(tokens[:order, begins].T), indptr, tokens[order], table["n"].to_numpy().astype(np.int64),
-        store.vocabulary, len(store.tokens), len(store.starts),
-    )  # fmt: skip
+        np.ascontiguousarray(tokens[:order, begins].T),
+        indptr,
+        tokens[order],
+        table["n"].to_numpy().astype(np.int64),
+        store.vocabulary,
+        len(store.tokens),
+        len(store.starts),
+    )
 
 
-def _grouped(batches: Iterator[pa.RecordBatch], memory: int = 1 << 32, work: Path | None = None) -> pa.Table:
-    """Group equal rows in order; DuckDB holds `memory` bytes and keeps the rest in the folder `work`."""
+def _grouped(
+    batches: Iterator[pa.RecordBatch], memory: int = 1 << 32, work: Path | None = None
+) -> pa.Table:
+    """Group equal rows in order; DuckDB holds `memory` bytes and keeps the rest in the folder
+    `work`.
+    """
     import duckdb
 
     first = next(batches)
     names = ", ".join(first.schema.names)
     with tempfile.TemporaryDirectory(dir=work) as spill, duckdb.connect() as connection:
-        connection.execute(f"set memory_limit = '{memory // 2**20}MiB'; set preserve_insertion_order = false")
+        connection.execute(
+            f"set memory_limit = '{memory // 2**20}MiB'; set preserve_insertion_order = false"
+        )
         connection.execute("set temp_directory = ?", [spill])
-        connection.register("rows", pa.RecordBatchReader.from_batches(first.schema, chain([first], batches)))
+        connection.register(
+            "rows", pa.RecordBatchReader.from_batches(first.schema, chain([first], batches))
+        )
         # Two statements: grouping and ordering in one would have both hold their memory at once.
-        connection.execute(f"create table counted as select {names}, count(*) as n from rows group by all")
+        connection.execute(
+            f"create table counted as select {names}, count(*) as n from rows group by all"
+        )
         return connection.sql(f"select * from counted order by {names}").to_arrow_table()
 
 
-def _grouped_by_spark(batches: Iterator[pa.RecordBatch], master: str, work: Path | None) -> pa.Table:
-    """The same on the cluster `master`, whose workers all see `work`: rows are written there as Parquet, and read back."""
+def _grouped_by_spark(
+    batches: Iterator[pa.RecordBatch], master: str, work: Path | None
+) -> pa.Table:
+    """The same on the cluster `master`, whose workers all see `work`: rows are written there as
+    Parquet, and read back.
+    """
     if work is None:
         raise BadInput('The engine "spark" needs a folder that every worker sees.')
     check_master(master)
@@ -326,7 +419,12 @@ def _grouped_by_spark(batches: Iterator[pa.RecordBatch], master: str, work: Path
         pq.write_table(pa.Table.from_batches([batch]), place / "rows" / f"{number:06d}.parquet")
         names = batch.schema.names
     with spark_session(master) as session:
-        frame = session.read.parquet(str(place / "rows")).groupBy(*names).count().withColumnRenamed("count", "n")
+        frame = (
+            session.read.parquet(str(place / "rows"))
+            .groupBy(*names)
+            .count()
+            .withColumnRenamed("count", "n")
+        )
         frame.write.parquet(str(place / "counted"))
     table = pq.read_table(place / "counted").sort_by([(name, "ascending") for name in names])
     shutil.rmtree(place, ignore_errors=True)

@@ -14,8 +14,26 @@ from pathlib import Path
 from typing import Any
 
 from headscan.run.errors import BadInput, nearest
-from headscan.text.reading import LONGEST, PACKINGS, RATIO, UNPACKED, byte_chunks, characters, lines, too_long
-from headscan.text.source import FOLDER, PYTHON_HELP, TextLike, embedded_names, ending, find_files, is_text, python_help
+from headscan.text.reading import (
+    LONGEST,
+    PACKINGS,
+    RATIO,
+    UNPACKED,
+    byte_chunks,
+    characters,
+    lines,
+    too_long,
+)
+from headscan.text.source import (
+    FOLDER,
+    PYTHON_HELP,
+    TextLike,
+    embedded_names,
+    ending,
+    find_files,
+    is_text,
+    python_help,
+)
 
 # ---- Rows whose one field is a document: .jsonl, .parquet, and the `datasets` library's streams.
 
@@ -24,7 +42,9 @@ BATCH_BYTES = 1 << 24
 
 
 def _no_field(where: str, column: str, there: Iterable[str]) -> BadInput:
-    return BadInput(f"{where} has no field {column!r}; it has: {', '.join(map(str, there)) or 'none'}.")
+    return BadInput(
+        f"{where} has no field {column!r}; it has: {', '.join(map(str, there)) or 'none'}."
+    )
 
 
 def _string(value: Any, where: str, column: str) -> str:
@@ -36,14 +56,19 @@ def _string(value: Any, where: str, column: str) -> str:
 
 
 def jsonl(path: Path, column: str) -> Iterator[tuple[str, str]]:
-    """Each line of a JSON lines file as (where, document); blank lines are passed over, one line is held at a time."""
+    """Each line of a JSON lines file as (where, document); blank lines are passed over, one line is
+    held at a time.
+    """
     for number, line in enumerate(lines(characters(byte_chunks(path), str(path)), str(path)), 1):
         if not line or line.isspace():
             continue
         where = f"{path}, line {number}"
         try:
             row = json.loads(line)
-        except (ValueError, RecursionError) as fault:  # also a whole number of more digits than Python reads
+        except (
+            ValueError,
+            RecursionError,
+        ) as fault:  # also a whole number of more digits than Python reads
             raise BadInput(f"{where} is not JSON: {fault}.") from fault
         if not isinstance(row, dict):
             raise BadInput(f"{where} is not a JSON object with a field {column!r}.")
@@ -53,7 +78,9 @@ def jsonl(path: Path, column: str) -> Iterator[tuple[str, str]]:
 
 
 def parquet(path: Path, column: str) -> Iterator[tuple[str, str]]:
-    """Each row of a Parquet file as (where, document); only that column is read, at most 256 rows or 16 MiB at a time."""
+    """Each row of a Parquet file as (where, document); only that column is read, at most 256 rows
+    or 16 MiB at a time.
+    """
     if path.suffix.lower() not in PACKINGS:
         yield from _parquet(path, path, column)
         return
@@ -73,15 +100,25 @@ def _parquet(file: Any, path: Path, column: str) -> Iterator[tuple[str, str]]:
         if column not in schema.names:
             raise _no_field(str(path), column, schema.names)
         if schema.names.count(column) > 1:
-            raise BadInput(f"{path} has {schema.names.count(column)} fields {column!r}: which of them is meant cannot be told.")
+            raise BadInput(
+                f"{path} has {schema.names.count(column)} fields {column!r}: which of them is "
+                "meant cannot be told."
+            )
         kind = schema.field(column).type
         if arrow.types.is_dictionary(kind):
             kind = kind.value_type
-        if not (arrow.types.is_string(kind) or arrow.types.is_large_string(kind) or arrow.types.is_string_view(kind)):
+        if not (
+            arrow.types.is_string(kind)
+            or arrow.types.is_large_string(kind)
+            or arrow.types.is_string_view(kind)
+        ):
             raise BadInput(f"{path}: the field {column!r} is not a string ({kind}).")
         size = os.stat(file if isinstance(file, Path) else file.fileno()).st_size
-        number, many = 0, _rows_at_once(table.metadata, path, size)
-        table = ParquetFile(file, read_dictionary=[column])  # a long row that is repeated is held once
+        number = 0
+        many = _rows_at_once(table.metadata, path, size)
+        table = ParquetFile(
+            file, read_dictionary=[column]
+        )  # a long row that is repeated is held once
         for batch in table.iter_batches(batch_size=many, columns=[column]):
             for value in batch.column(0):  # one by one: rows that say the same share their memory
                 number += 1
@@ -94,13 +131,18 @@ def _parquet(file: Any, path: Path, column: str) -> Iterator[tuple[str, str]]:
         reason = (str(fault).splitlines() or [type(fault).__name__])[0].rstrip(".")
         raise BadInput(f"{path} cannot be read as Parquet: {reason}.") from fault
     except UnicodeDecodeError as fault:
-        raise BadInput(f"{path}: a row of the field {column!r} is not UTF-8: {fault.reason}.") from fault
+        raise BadInput(
+            f"{path}: a row of the field {column!r} is not UTF-8: {fault.reason}."
+        ) from fault
 
 
 def _rows_at_once(metadata: Any, path: Path, size: int) -> int:
-    """Rows of a batch, by how long they are on average; BadInput where a file of this size is packed as no text is.
+    """Rows of a batch, by how long they are on average; BadInput where a file of this size is
+    packed as no text is.
 
-    A row group's own sums are asked: Arrow 26 ends the process where the statistics of one of its columns are damaged."""
+    A row group's own sums are asked: Arrow 26 ends the process where the statistics of one of its
+    columns are damaged.
+    """
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     if sum(group.total_byte_size for group in groups) > max(UNPACKED, RATIO * size):
         raise BadInput(f"{path} unpacks to more than {RATIO} times its size, which no text does.")
@@ -120,12 +162,16 @@ def _check_reached(identity: str) -> None:
 
 
 def dataset(name: str, column: str) -> Iterator[tuple[str, str]]:
-    """Stream the rows of a dataset given as ID, ID:SPLIT or ID:CONFIG:SPLIT (split "train" unless said)."""
+    """Stream the rows of a dataset given as ID, ID:SPLIT or ID:CONFIG:SPLIT (split "train" unless
+    said).
+    """
     missing = f"There is no file, folder or embedded text {name!r}"
     try:
         import datasets
     except ImportError as fault:
-        raise BadInput(f"{missing}; to read it as a dataset, pip install 'headscan[datasets]'.") from fault
+        raise BadInput(
+            f"{missing}; to read it as a dataset, pip install 'headscan[datasets]'."
+        ) from fault
     identity, *rest = name.split(":")
     if len(rest) > 2:
         raise BadInput(f"{missing}; a dataset is named ID, ID:SPLIT or ID:CONFIG:SPLIT.")
@@ -133,24 +179,32 @@ def dataset(name: str, column: str) -> Iterator[tuple[str, str]]:
     config = rest[0] if len(rest) == 2 else None
     try:
         _check_reached(identity)
-        for number, row in enumerate(datasets.load_dataset(identity, config, split=split, streaming=True), 1):
+        for number, row in enumerate(
+            datasets.load_dataset(identity, config, split=split, streaming=True), 1
+        ):
             where = f"{name}, row {number}"
             if column not in row:
                 raise _no_field(where, column, row)
             yield where, _string(row[column], where, column)
     except BadInput:
         raise
-    except Exception as fault:  # the library's faults come from many packages: network, hub, formats, scripts
+    except (
+        Exception
+    ) as fault:  # the library's faults come from many packages: network, hub, formats, scripts
         reason = (str(fault).splitlines() or [type(fault).__name__])[0].rstrip(".")
         near = nearest(name, embedded_names())
-        raise BadInput(f"{missing}, and no dataset of that name can be read: {reason}.{near}") from fault
+        raise BadInput(
+            f"{missing}, and no dataset of that name can be read: {reason}.{near}"
+        ) from fault
 
 
 @dataclass
 class Document:
-    """One document: where it stands, and its text as a stream of character pieces that can be read once.
+    """One document: where it stands, and its text as a stream of character pieces that can be read
+    once.
 
-    Documents come from one stream: whatever of one is unread when the next one is asked for is skipped.
+    Documents come from one stream: whatever of one is unread when the next one is asked for is
+    skipped.
     """
 
     name: str
@@ -160,7 +214,9 @@ class Document:
         return iter(self.pieces)
 
     def text(self) -> str:
-        """All that is unread of the document, in one string; BadInput where it is longer than 16,777,216 characters."""
+        """All that is unread of the document, in one string; BadInput where it is longer than
+        16,777,216 characters.
+        """
         text = self.beginning(LONGEST + 1)
         if len(text) > LONGEST:
             raise too_long(self.name)
@@ -168,7 +224,8 @@ class Document:
 
     def beginning(self, characters: int) -> str:
         """At most so many characters of what is unread of the document."""
-        held, length = [], 0
+        held = []
+        length = 0
         for piece in self.pieces:
             held.append(piece)
             length += len(piece)
@@ -177,27 +234,35 @@ class Document:
         return "".join(held)[:characters]
 
 
-def documents(source: TextLike, *, documents: str = "whole", field: str = "text") -> Iterator[Document]:
+def documents(
+    source: TextLike, *, documents: str = "whole", field: str = "text"
+) -> Iterator[Document]:
     """Stream the documents of a source, in order, without ever holding the corpus in memory.
 
-    `source` is a file (.txt, .jsonl, .parquet, each also with .gz or .zst), a folder (every such file in it, at any depth, by
-    sorted path; hidden and other files are passed over), "-" (standard input, as .txt; once), the name of an embedded text, a
-    `datasets` id as ID, ID:SPLIT or ID:CONFIG:SPLIT (streamed; split "train" unless said), the text itself (a string with a
-    line break, or too long for a name), or a list of strings; these are read as a .txt. A file or folder wins over a name.
-    `documents` says how a .txt is cut: "whole" (the file is one document, exactly as it stands), "lines", "paragraphs" (runs
-    of lines that are not blank) or any other string, taken as the separator. Line ends belong to no document of "lines" and
-    "paragraphs"; around a separator nothing is stripped. `field` is the field of a row that is its document.
+    `source` is a file (.txt, .jsonl, .parquet, each also with .gz or .zst), a folder (every such
+    file in it, at any depth, by sorted path; hidden and other files are passed over), "-" (standard
+    input, as .txt; once), the name of an embedded text, a `datasets` id as ID, ID:SPLIT or
+    ID:CONFIG:SPLIT (streamed; split "train" unless said), the text itself (a string with a line
+    break, or too long for a name), or a list of strings; these are read as a .txt. A file or folder
+    wins over a name. `documents` says how a .txt is cut: "whole" (the file is one document, exactly
+    as it stands), "lines", "paragraphs" (runs of lines that are not blank) or any other string,
+    taken as the separator. Line ends belong to no document of "lines" and "paragraphs"; around a
+    separator nothing is stripped. `field` is the field of a row that is its document.
 
-    Yields documents with at least one character. Raises `BadInput` where the source is missing, unknown, corrupt or not UTF-8,
-    a row has no such field or no string in it, a line ("lines", "paragraphs", .jsonl) or row is longer than 16,777,216
-    characters, or a packed file unpacks to more than 64 MiB and more than 500 times its size. Memory: 64 KiB chunks; a line or
-    a .parquet batch of about 16 MiB is held whole.
+    Yields documents with at least one character. Raises `BadInput` where the source is missing,
+    unknown, corrupt or not UTF-8, a row has no such field or no string in it, a line ("lines",
+    "paragraphs", .jsonl) or row is longer than 16,777,216 characters, or a packed file unpacks to
+    more than 64 MiB and more than 500 times its size. Memory: 64 KiB chunks; a line or a .parquet
+    batch of about 16 MiB is held whole.
 
     >>> [d.text() for d in documents(["one\\ntwo\\n\\nthree\\n"], documents="paragraphs")]
     ['one\\ntwo', 'three']
     """
     if not documents:
-        raise BadInput('The documents of a text are "whole", "lines", "paragraphs" or a separator that is not empty.')
+        raise BadInput(
+            'The documents of a text are "whole", "lines", "paragraphs" or a separator that is '
+            "not empty."
+        )
     for document in _all(source, documents, field):
         unread = iter(document)
         # An empty document would join two end-of-text tokens; the first character decides.
@@ -215,7 +280,11 @@ def _all(source: TextLike, mode: str, column: str) -> Iterator[Document]:
         for number, text in enumerate(source):
             yield from _cut([_sound(text, f"Text {number}")], f"text {number}", mode)
     elif os.fspath(source) == "-":
-        yield from _cut(characters(iter(partial(sys.stdin.buffer.read, 1 << 16), b""), "Standard input"), "-", mode)
+        yield from _cut(
+            characters(iter(partial(sys.stdin.buffer.read, 1 << 16), b""), "Standard input"),
+            "-",
+            mode,
+        )
     elif (files := find_files(source)) is not None:
         for file in files:
             yield from _file(file, mode, column)
@@ -253,7 +322,9 @@ def _cut(pieces: Iterable[str], name: str, mode: str) -> Iterator[Document]:
     elif mode == "paragraphs":
         runs = groupby(lines(pieces, name), lambda line: bool(line) and not line.isspace())
         for number, run in enumerate((run for full, run in runs if full), 1):
-            yield Document(f"{name}, paragraph {number}", chain([next(run)], (f"\n{line}" for line in run)))
+            yield Document(
+                f"{name}, paragraph {number}", chain([next(run)], (f"\n{line}" for line in run))
+            )
     else:
         yield from _separated(pieces, mode, name)
 
@@ -296,7 +367,9 @@ PARAPHRASE = 4.0
 
 @dataclass(frozen=True)
 class PairSet:
-    """Pairs of texts: `one[k]` and `other[k]` mean the same; `scored` are all that people gave a score, with it."""
+    """Pairs of texts: `one[k]` and `other[k]` mean the same; `scored` are all that people gave a
+    score, with it.
+    """
 
     name: str
     one: list[str]
@@ -315,21 +388,27 @@ def synonyms() -> PairSet:
     return _tsv((FOLDER / "synonyms.tsv").read_text(encoding="utf-8"), "synonyms")[0]
 
 
-def read_pair_files(files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[PairSet]:
+def read_pair_files(
+    files: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+) -> list[PairSet]:
     """The sets of pairs in one file or several; see `read_pairs`."""
     every = [files] if isinstance(files, str | os.PathLike) else files
     return [pairs for file in every for pairs in read_pairs(file)]
 
 
 def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
-    """The sets of pairs in a file, given as PATH or NAME=PATH; `synonyms` is the list that comes with headscan.
+    """The sets of pairs in a file, given as PATH or NAME=PATH; `synonyms` is the list that comes
+    with headscan.
 
     - `.tsv`: two columns (more are passed over), one pair a line; one set.
-    - `.csv`: sentence, sentence, score from 0 to 5 (STS-B): the pairs with a score of at least 4; one set.
-    - `.json`: a list of objects that hold one sentence in several languages each (PUD's parallel sentences): English
-      (or the first language) with every other; one set a language. Keys of a single kind such as `id` are passed over.
+    - `.csv`: sentence, sentence, score from 0 to 5 (STS-B): the pairs with a score of at least 4;
+      one set.
+    - `.json`: a list of objects that hold one sentence in several languages each (PUD's parallel
+      sentences): English (or the first language) with every other; one set a language. Keys of a
+      single kind such as `id` are passed over.
 
-    The name is that of the file, or NAME. Raises BadInput where a file cannot be read so or holds fewer than two pairs.
+    The name is that of the file, or NAME. Raises BadInput where a file cannot be read so or holds
+    fewer than two pairs.
     """
     text = os.fspath(source)
     if text == "synonyms":
@@ -339,9 +418,14 @@ def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
     path, name = (Path(rest), given) if named else (Path(text), Path(text).stem)
     readers = {".tsv": _tsv, ".txt": _tsv, ".csv": _csv, ".json": _json}
     if path.suffix not in readers:
-        raise BadInput(f"Pairs come as .tsv (two columns), .csv (sentence, sentence, score) or .json, not as {path.name!r}.")
+        raise BadInput(
+            "Pairs come as .tsv (two columns), .csv (sentence, sentence, score) or .json, not "
+            f"as {path.name!r}."
+        )
     try:
-        with path.open("rb") as file:  # what the file system says of a size need not be what is read
+        with path.open(
+            "rb"
+        ) as file:  # what the file system says of a size need not be what is read
             read = file.read(LONGEST + 1)
         if len(read) > LONGEST:
             raise too_long(str(path))
@@ -371,7 +455,12 @@ def _csv(text: str, name: str) -> list[PairSet]:
     if rows and not rows[0][2].replace(".", "", 1).isdigit():
         rows = rows[1:]
     scored = tuple((row[0].strip(), row[1].strip(), float(row[2])) for row in rows)
-    return [replace(_made(name, [(one, other) for one, other, score in scored if score >= PARAPHRASE]), scored=scored)]
+    return [
+        replace(
+            _made(name, [(one, other) for one, other, score in scored if score >= PARAPHRASE]),
+            scored=scored,
+        )
+    ]
 
 
 def _json(text: str, name: str) -> list[PairSet]:
@@ -379,7 +468,10 @@ def _json(text: str, name: str) -> list[PairSet]:
     keys = [key for key in rows[0] if key != "id"]
     base = "en" if "en" in keys else keys[0]
     return [
-        _made(f"{name} {base}-{key}", [(row[base], row[key]) for row in rows if base in row and key in row])
+        _made(
+            f"{name} {base}-{key}",
+            [(row[base], row[key]) for row in rows if base in row and key in row],
+        )
         for key in keys
         if key != base
     ]

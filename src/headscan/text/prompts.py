@@ -1,4 +1,6 @@
-"""Prompts as a model sees them: texts, token ids, tensors or chats, read alike for every verb that takes them."""
+"""Prompts as a model sees them: texts, token ids, tensors or chats, read alike for every verb that
+takes them.
+"""
 
 import json
 import re
@@ -25,10 +27,11 @@ def display(tokenizer: Any, ids: Iterable[int]) -> list[str]: ...
 def display(tokenizer: Any, ids: int | Iterable[int]) -> str | list[str]:
     """One visible string for each token id; of one id the string itself.
 
-    Byte-level pieces and byte tokens are decoded, bytes that are no whole character are shown as <0xE2>, a space is ␣
-    (also sentencepiece's ▁), a line feed ⏎, a carriage return ␍, a tab ⇥; other characters that show nothing are
-    spelt <U+200B>, and a combining mark at the beginning stands on ◌. Special tokens, and the ## of a WordPiece inside a word,
-    stay as the tokenizer spells them. An id without a token, or without a tokenizer, is shown as <id 50300>.
+    Byte-level pieces and byte tokens are decoded, bytes that are no whole character are shown as
+    <0xE2>, a space is ␣ (also sentencepiece's ▁), a line feed ⏎, a carriage return ␍, a tab ⇥;
+    other characters that show nothing are spelt <U+200B>, and a combining mark at the beginning
+    stands on ◌. Special tokens, and the ## of a WordPiece inside a word, stay as the tokenizer
+    spells them. An id without a token, or without a tokenizer, is shown as <id 50300>.
     """
     if isinstance(ids, Iterable):
         spell = _spelling(tokenizer)
@@ -51,22 +54,31 @@ def _character(c: str) -> str:
 
 
 def _bytes(data: bytes) -> str:
-    """Whole characters as such, the bytes of others as <0xE2>; bytes without a character never vanish."""
-    # surrogateescape keeps a byte b that is not part of a character as the lone surrogate U+DC00 + b
+    """Whole characters as such, the bytes of others as <0xE2>; bytes without a character never
+    vanish.
+    """
+    # surrogateescape keeps a byte b that is not part of a character as the lone surrogate U+DC00 +
+    # b
     parts = re.split("([\udc80-\udcff])", data.decode("utf-8", "surrogateescape"))
-    return "".join(f"<0x{ord(part) - 0xDC00:02X}>" if i % 2 else visible(part) for i, part in enumerate(parts))
+    return "".join(
+        f"<0x{ord(part) - 0xDC00:02X}>" if i % 2 else visible(part) for i, part in enumerate(parts)
+    )
 
 
 @cache
 def _byte_alphabet() -> dict[str, int]:
-    """The letters by which byte-level BPE spells bytes: printable Latin-1 as itself, the rest from U+0100 on."""
+    """The letters by which byte-level BPE spells bytes: printable Latin-1 as itself, the rest from
+    U+0100 on.
+    """
     own = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [b for b in range(256) if b not in own]
     return {chr(b): b for b in own} | {chr(0x100 + i): b for i, b in enumerate(others)}
 
 
 def _kinds(tokenizer: Any) -> set[str]:
-    """The types of the parts of the tokenizer's decoder and pre-tokenizer; `▁` for one that turns ▁ into a space."""
+    """The types of the parts of the tokenizer's decoder and pre-tokenizer; `▁` for one that turns ▁
+    into a space.
+    """
     kinds: set[str] = set()
 
     def note(part: Any) -> Any:
@@ -128,7 +140,9 @@ class IdArray(Protocol):
 
 @dataclass(frozen=True)
 class Limits:
-    """What a model takes: its name, how many token ids it knows, and its longest input (None: no limit)."""
+    """What a model takes: its name, how many token ids it knows, and its longest input (None: no
+    limit).
+    """
 
     name: str
     vocabulary: int
@@ -139,9 +153,10 @@ class Limits:
 class Prompt:
     """Token ids with what a reader needs to find each in the text.
 
-    `text` is what was tokenised: for a chat the rendered template, for ids their spelling. `tokens` are the tokens as people
-    can see them; `offsets` the (first, last) characters of each in `text`, (0, 0) for a token that is not in it; `special` says
-    whether a token is one of the tokenizer's special tokens, `roles` who says it in a chat (None: the template, or no chat).
+    `text` is what was tokenised: for a chat the rendered template, for ids their spelling. `tokens`
+    are the tokens as people can see them; `offsets` the (first, last) characters of each in `text`,
+    (0, 0) for a token that is not in it; `special` says whether a token is one of the tokenizer's
+    special tokens, `roles` who says it in a chat (None: the template, or no chat).
     """
 
     text: str
@@ -156,23 +171,36 @@ class Prompt:
 
     @classmethod
     def of_ids(cls, tokenizer: Any, ids: Sequence[int]) -> "Prompt":
-        """Tokens that no text is known of: their spelling is the text, and no token is looked for in it."""
+        """Tokens that no text is known of: their spelling is the text, and no token is looked for
+        in it.
+        """
         pieces = display(tokenizer, ids)
-        return cls("".join(pieces), tuple(ids), tuple(pieces), ((0, 0),) * len(ids), (False,) * len(ids))
+        return cls(
+            "".join(pieces), tuple(ids), tuple(pieces), ((0, 0),) * len(ids), (False,) * len(ids)
+        )
 
     def extended(self, tokenizer: Any, ids: Sequence[int]) -> "Prompt":
         """The prompt with more tokens behind it; they count as text of the model's own."""
         pieces = display(tokenizer, ids)
-        text, offsets = self.text, list(self.offsets)
+        text = self.text
+        offsets = list(self.offsets)
         for piece in pieces:
             spelt = _spelt(piece)
             offsets.append((len(text), len(text) + len(spelt)))
             text += spelt
-        roles = self.roles + ("continuation",) * len(ids) if any(self.roles) else (None,) * (len(self) + len(ids))
+        roles = (
+            self.roles + ("continuation",) * len(ids)
+            if any(self.roles)
+            else (None,) * (len(self) + len(ids))
+        )
         return Prompt(
-            text, self.ids + tuple(ids), self.tokens + tuple(pieces), tuple(offsets),
-            self.special + _special(tokenizer, ids), roles,
-        )  # fmt: skip
+            text,
+            self.ids + tuple(ids),
+            self.tokens + tuple(pieces),
+            tuple(offsets),
+            self.special + _special(tokenizer, ids),
+            roles,
+        )
 
 
 def _special(tokenizer: Any, ids: Iterable[int]) -> tuple[bool, ...]:
@@ -181,18 +209,24 @@ def _special(tokenizer: Any, ids: Iterable[int]) -> tuple[bool, ...]:
 
 
 PromptLike = str | Prompt | IdArray | Sequence[int] | Sequence[Mapping[str, str]]
-"""One prompt: a text; token ids as a list, tensor or array [T]; or a chat, a list of {"role": ..., "content": ...}."""
+"""One prompt: a text; token ids as a list, tensor or array [T]; or a chat, a list of {"role": ...,
+"content": ...}.
+"""
 PromptsLike = PromptLike | Sequence[str] | Sequence[Sequence[int]] | Sequence[PromptLike]
 """One prompt or several: a list of prompts of any kinds, or ids [P, T]."""
 
 
-def read_prompts(given: PromptsLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True) -> list[Prompt]:
+def read_prompts(
+    given: PromptsLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True
+) -> list[Prompt]:
     """Read one prompt or several (see `PromptsLike`); a list in any case, in the order given.
 
-    `tokenizer` is of transformers, `headscan.model.ByteTokenizer`, or None (then prompts can only be ids). With `chat` each text
-    is put into the tokenizer's chat template, as one message of the user; `special` adds the tokenizer's own special tokens (a
-    beginning-of-text token, [CLS]), which a chat template has already. Raises `BadInput` where nothing was given, a prompt is
-    empty, too long, or holds an id that is not in the vocabulary; for a text without a tokenizer, a chat without a template.
+    `tokenizer` is of transformers, `headscan.model.ByteTokenizer`, or None (then prompts can only
+    be ids). With `chat` each text is put into the tokenizer's chat template, as one message of the
+    user; `special` adds the tokenizer's own special tokens (a beginning-of-text token, [CLS]),
+    which a chat template has already. Raises `BadInput` where nothing was given, a prompt is empty,
+    too long, or holds an id that is not in the vocabulary; for a text without a tokenizer, a chat
+    without a template.
 
     >>> class Letters:
     ...     def __call__(self, text, add_special_tokens=True):
@@ -205,7 +239,9 @@ def read_prompts(given: PromptsLike, tokenizer: Any, limits: Limits, *, chat: bo
     return [_read(one, tokenizer, limits, chat, special) for one in _apart(given)]
 
 
-def read_prompt(given: PromptLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True) -> Prompt:
+def read_prompt(
+    given: PromptLike, tokenizer: Any, limits: Limits, *, chat: bool = False, special: bool = True
+) -> Prompt:
     """Read exactly one prompt; `read_prompts` says how. BadInput for several."""
     prompts = read_prompts(given, tokenizer, limits, chat=chat, special=special)
     if len(prompts) != 1:
@@ -217,7 +253,10 @@ def _apart(given: PromptsLike) -> list[Any]:
     """The prompts one by one."""
     if isinstance(given, IdArray) and not isinstance(given, str):
         if len(given.shape) not in (1, 2):
-            raise BadInput(f"Token ids have the shape [T], or [P, T] for several prompts, not {list(given.shape)}.")
+            raise BadInput(
+                "Token ids have the shape [T], or [P, T] for several prompts, not "
+                f"{list(given.shape)}."
+            )
         given = given.tolist()
     if isinstance(given, str | Prompt):
         return [given]
@@ -241,7 +280,11 @@ def _read(given: Any, tokenizer: Any, limits: Limits, chat: bool, special: bool)
     elif isinstance(given, Prompt):
         prompt = given
     elif not isinstance(given, Sequence) or not len(given):
-        raise BadInput("The prompt is empty." if isinstance(given, Sequence) else "A prompt is a text, ids or a chat.")
+        raise BadInput(
+            "The prompt is empty."
+            if isinstance(given, Sequence)
+            else "A prompt is a text, ids or a chat."
+        )
     elif isinstance(given[0], Mapping):
         prompt = _chat(tokenizer, limits, [dict(message) for message in given])
     elif all(isinstance(i, Integral) and not isinstance(i, bool) for i in given):
@@ -251,18 +294,26 @@ def _read(given: Any, tokenizer: Any, limits: Limits, chat: bool, special: bool)
     if not prompt.ids:
         raise BadInput("The prompt is empty: it has no tokens.")
     if limits.context is not None and len(prompt) > limits.context:
-        raise BadInput(f"The prompt has {len(prompt)} tokens, but '{limits.name}' takes at most {limits.context}.")
-    low, top = min(prompt.ids), max(prompt.ids)
+        raise BadInput(
+            f"The prompt has {len(prompt)} tokens, but '{limits.name}' takes at most "
+            f"{limits.context}."
+        )
+    low = min(prompt.ids)
+    top = max(prompt.ids)
     if low < 0 or top >= limits.vocabulary:
         wrong = low if low < 0 else top
-        raise BadInput(f"Token id {wrong} is not in the vocabulary of '{limits.name}' (0 to {limits.vocabulary - 1}).")
+        raise BadInput(
+            f"Token id {wrong} is not in the vocabulary of '{limits.name}' (0 to "
+            f"{limits.vocabulary - 1})."
+        )
     return prompt
 
 
 def require_tokenizer(tokenizer: Any, name: str, instead: str = "") -> Any:
     if tokenizer is None:
         raise BadInput(
-            f"The model '{name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, or 'bytes' "
+            f"The model '{name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, "
+            "or 'bytes' "
             f"for a model that reads UTF-8 bytes){instead}."
         )
     return tokenizer
@@ -277,12 +328,17 @@ def _text(tokenizer: Any, text: str, special: bool) -> Prompt:
     offsets = encoded.get("offset_mapping") if hasattr(encoded, "get") else None
     pieces = display(tokenizer, ids)
     places = [(int(a), int(b)) for a, b in offsets] if offsets else _guessed(pieces, text)
-    return Prompt(text, tuple(ids), tuple(pieces), tuple(places), _special(tokenizer, ids), (None,) * len(ids))
+    return Prompt(
+        text, tuple(ids), tuple(pieces), tuple(places), _special(tokenizer, ids), (None,) * len(ids)
+    )
 
 
 def _guessed(pieces: Sequence[str], text: str) -> list[tuple[int, int]]:
-    """Offsets where the tokenizer gives none: each token's own spelling, looked for from left to right."""
-    places, at = [], 0
+    """Offsets where the tokenizer gives none: each token's own spelling, looked for from left to
+    right.
+    """
+    places = []
+    at = 0
     for piece in pieces:
         spelt = _spelt(piece)
         first = text.find(spelt, at) if spelt else -1
@@ -300,13 +356,19 @@ def _spelt(piece: str) -> str:
 
 def _chat(tokenizer: Any, limits: Limits, messages: list[dict[str, str]]) -> Prompt:
     if not getattr(require_tokenizer(tokenizer, limits.name, IDS), "chat_template", None):
-        raise BadInput(f"The tokenizer of '{limits.name}' has no chat template: give the prompt as plain text.")
+        raise BadInput(
+            f"The tokenizer of '{limits.name}' has no chat template: give the prompt as plain text."
+        )
     if any("role" not in message or "content" not in message for message in messages):
         raise BadInput("Each message of a chat needs a 'role' and a 'content'.")
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # templates are programs of the model's author and raise what they like
-        raise BadInput(f"The chat template of '{limits.name}' refuses the messages: {error}.") from error
+    except (
+        Exception
+    ) as error:  # templates are programs of the model's author and raise what they like
+        raise BadInput(
+            f"The chat template of '{limits.name}' refuses the messages: {error}."
+        ) from error
     bare = _text(tokenizer, text, special=False)
     roles: list[str | None] = [None] * len(bare)
     at = 0

@@ -1,4 +1,6 @@
-"""Files as streams of strictly decoded characters: plain, gzip or zstd, never held whole in memory, whatever is in them."""
+"""Files as streams of strictly decoded characters: plain, gzip or zstd, never held whole in memory,
+whatever is in them.
+"""
 
 import codecs
 import gzip
@@ -12,31 +14,39 @@ from headscan.run.memory import unpackable
 
 PACKINGS = (".gz", ".zst")
 CHUNK = 1 << 16  # bytes read at a time
-PACKED = 1 << 10  # bytes of a .zst unpacked at a time: zeros are packed thirty thousand times smaller
+PACKED = (
+    1 << 10
+)  # bytes of a .zst unpacked at a time: zeros are packed thirty thousand times smaller
 LONGEST = 1 << 24
 """Characters of the longest line, row or document that is held at once."""
-# A file that unpacks to more than this many bytes, and to more than so many times its own size, is no text.
-UNPACKED, RATIO = 1 << 26, 500
+# A file that unpacks to more than this many bytes, and to more than so many times its own size, is
+# no text.
+UNPACKED = 1 << 26
+RATIO = 500
 PEEK = 1 << 18  # packed bytes that are looked at before any work
 
 
 def byte_chunks(path: Path) -> Iterator[bytes]:
     """The bytes of a file in chunks of at most 64 KiB, unpacked when its name ends in .gz or .zst.
 
-    Raises `BadInput` where the file cannot be read, its packing is corrupt or cut off, or it unpacks to more than 64 MiB and more
-    than 500 times its own size, as zeros do and texts do not.
+    Raises `BadInput` where the file cannot be read, its packing is corrupt or cut off, or it
+    unpacks to more than 64 MiB and more than 500 times its own size, as zeros do and texts do not.
     """
     return (chunk for chunk, _ in _counted(path))
 
 
 def check_packing(path: Path) -> None:
-    """Raise BadInput where the first 256 KiB of a packed file cannot be unpacked, or unpack to what no text does."""
+    """Raise BadInput where the first 256 KiB of a packed file cannot be unpacked, or unpack to what
+    no text does.
+    """
     if path.suffix.lower() in PACKINGS:
         next((packed for _, packed in _counted(path) if packed > PEEK), None)
 
 
 def too_long(what: str) -> BadInput:
-    return BadInput(f"{what} is longer than {LONGEST:,} characters, the most that is held at once: break it up.")
+    return BadInput(
+        f"{what} is longer than {LONGEST:,} characters, the most that is held at once: break it up."
+    )
 
 
 def _counted(path: Path) -> Iterator[tuple[bytes, int]]:
@@ -55,7 +65,8 @@ def _counted(path: Path) -> Iterator[tuple[bytes, int]]:
                     total += CHUNK
                     if total > UNPACKED and total > RATIO * packed:
                         raise BadInput(
-                            f"{path} unpacks to more than {RATIO} times its size, which no text does: "
+                            f"{path} unpacks to more than {RATIO} times its size, which no text "
+                            "does: "
                             "unpack it yourself if that is what you mean."
                         )
     except OSError as fault:
@@ -75,7 +86,8 @@ def _gzip_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
 
 
 def _zstd_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    # zstandard's own stream_reader ends a truncated file without a word; the decompression object says where it stands.
+    # zstandard's own stream_reader ends a truncated file without a word; the decompression object
+    # says where it stands.
     import zstandard
 
     frames = zstandard.ZstdDecompressor(max_window_size=(room := min(1 << 31, unpackable())))
@@ -86,8 +98,14 @@ def _zstd_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
             try:
                 unpacked = frame.decompress(chunk)
             except zstandard.ZstdError as fault:
-                large = f"takes more than {room:,} bytes to unpack" if "too much memory" in str(fault) else ""
-                raise BadInput(f"{path} {large or f'is not a whole zstd file: {fault}'}.") from fault
+                large = (
+                    f"takes more than {room:,} bytes to unpack"
+                    if "too much memory" in str(fault)
+                    else ""
+                )
+                raise BadInput(
+                    f"{path} {large or f'is not a whole zstd file: {fault}'}."
+                ) from fault
             if unpacked:
                 yield unpacked
             chunk = frame.unused_data if frame.eof else b""
@@ -118,14 +136,16 @@ def characters(chunks: Iterable[bytes], name: str) -> Iterator[str]:
         pending += chunk
         text = decode(False)
         if first and text:
-            text, first = text.removeprefix("\ufeff"), False
+            text = text.removeprefix("\ufeff")
+            first = False
         if text:
             yield text
     decode(True)
 
 
 def lines(pieces: Iterable[str], name: str = "The text") -> Iterator[str]:
-    """Lines ended by a line feed, without it or a carriage return before it; one line is held in memory at a time.
+    """Lines ended by a line feed, without it or a carriage return before it; one line is held in
+    memory at a time.
 
     >>> list(lines(["a\\nb", "c\\r\\n\\nd"]))
     ['a', 'bc', '', 'd']
@@ -140,6 +160,8 @@ def lines(pieces: Iterable[str], name: str = "The text") -> Iterator[str]:
             raise too_long(f"{name}, line {number + 1}")
         for part in rest:
             yield "".join(held).removesuffix("\r")
-            held, length, number = [part], len(part), number + 1
+            held = [part]
+            length = len(part)
+            number = number + 1
     if last := "".join(held):
         yield last.removesuffix("\r")

@@ -1,4 +1,6 @@
-"""What stands for a text: a file, a folder, a stream, a name, or the text itself; found and checked before it is read."""
+"""What stands for a text: a file, a folder, a stream, a name, or the text itself; found and checked
+before it is read.
+"""
 
 import hashlib
 import os
@@ -19,22 +21,30 @@ PYTHON_HELP = "pydoc"
 
 
 def embedded_names() -> tuple[str, ...]:
-    """Names that stand for a text: every `NAME.txt` of the package's folder `text/embedded`; `pydoc`, Python's own `help()`.
-    In the shipped texts a document (a story) is one paragraph, so that `documents="paragraphs"` gives one document a story."""
+    """Names that stand for a text: every `NAME.txt` of the package's folder `text/embedded`;
+    `pydoc`, Python's own `help()`. In the shipped texts a document (a story) is one paragraph, so
+    that `documents="paragraphs"` gives one document a story.
+    """
     return tuple(sorted({path.stem for path in FOLDER.glob("*.txt")} | {PYTHON_HELP}))
 
 
 def embedded(name: str) -> Path:
-    """The path of a text shipped in the package; BadInput where there is none (`pydoc` has no file)."""
+    """The path of a text shipped in the package; BadInput where there is none (`pydoc` has no
+    file).
+    """
     path = FOLDER / f"{name}.txt"
     if name not in embedded_names() or not path.is_file():
-        raise BadInput(f"There is no embedded text file {name!r}; there are: {', '.join(embedded_names())}.")
+        raise BadInput(
+            f"There is no embedded text file {name!r}; there are: {', '.join(embedded_names())}."
+        )
     return path
 
 
 def python_help() -> Iterator[str]:
-    """The help topics that Python ships, in alphabetical order, a blank line between two. The text differs from one Python
-    version to the next; the SHA-256 in the protocol of a run tells which it was."""
+    """The help topics that Python ships, in alphabetical order, a blank line between two. The text
+    differs from one Python version to the next; the SHA-256 in the protocol of a run tells which it
+    was.
+    """
     from pydoc_data.topics import topics
 
     for count, name in enumerate(sorted(topics)):
@@ -42,10 +52,11 @@ def python_help() -> Iterator[str]:
 
 
 TextLike = str | os.PathLike[str] | Sequence[str]
-"""A file (.txt, .jsonl, .parquet, also .gz or .zst), a folder, "-", the name of an embedded text, a `datasets` id, or text.
+"""A file (.txt, .jsonl, .parquet, also .gz or .zst), a folder, "-", the name of an embedded text, a
+`datasets` id, or text.
 
-A list of strings holds texts. A string is the text itself if it has a line break, or is longer than a file's name can be
-(255 bytes) and is no path either.
+A list of strings holds texts. A string is the text itself if it has a line break, or is longer than
+a file's name can be (255 bytes) and is no path either.
 """
 FORMATS = (".txt", ".jsonl", ".parquet")
 LONGEST_NAME = 255  # bytes, on every file system in use
@@ -61,7 +72,9 @@ def is_text(source: TextLike) -> bool:
     if len(data) <= LONGEST_NAME:
         return not data and bool(source)
     # A path may be longer, in several names; what people write has spaces.
-    return any(len(part) > LONGEST_NAME for part in data.split(b"/")) or (b" " in data and not os.path.exists(source))
+    return any(len(part) > LONGEST_NAME for part in data.split(b"/")) or (
+        b" " in data and not os.path.exists(source)
+    )
 
 
 def source_name(source: TextLike) -> str:
@@ -72,7 +85,9 @@ def source_name(source: TextLike) -> str:
 
 
 def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
-    """The files of a source that is named: its own, those of a folder, that of an embedded text; None for other names."""
+    """The files of a source that is named: its own, those of a folder, that of an embedded text;
+    None for other names.
+    """
     name = os.fspath(source)
     _check_name(name)
     if not name:
@@ -92,7 +107,9 @@ def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
 
 
 def check_text(source: TextLike) -> None:
-    """Raise BadInput for what can be known of a text without reading it all; verbs call it before any other work."""
+    """Raise BadInput for what can be known of a text without reading it all; verbs call it before
+    any other work.
+    """
     if not isinstance(source, str | os.PathLike):
         if not isinstance(source, Sequence) or not all(isinstance(text, str) for text in source):
             raise BadInput("A text is a file, a folder, a name, a string, or a list of strings.")
@@ -114,7 +131,8 @@ def ending(path: Path) -> str:
 
 
 def _check_name(name: str) -> None:
-    # Names come from the system with stray bytes as lone surrogates, which neither JSON nor a page can hold.
+    # Names come from the system with stray bytes as lone surrogates, which neither JSON nor a page
+    # can hold.
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -123,7 +141,9 @@ def _check_name(name: str) -> None:
 
 
 def _is_path(name: str) -> bool:
-    """Whether a missing source was meant as a path, not as the id (`name` or `owner/name`) of a dataset."""
+    """Whether a missing source was meant as a path, not as the id (`name` or `owner/name`) of a
+    dataset.
+    """
     known = ending(Path(name)) in FORMATS or Path(name).suffix in PACKINGS
     return known or name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1
 
@@ -158,28 +178,39 @@ class TextMark:
 
 
 class TextIdentity:
-    """The SHA-256 of a text as it is read: its characters as UTF-8, the byte 0xFF (never in UTF-8) between two documents.
+    """The SHA-256 of a text as it is read: its characters as UTF-8, the byte 0xFF (never in UTF-8)
+    between two documents.
 
-    So it is the file's own SHA-256 when the text is one .txt read whole as one document (without byte order mark). With
-    `expected`, the mark of an earlier reading, the text is compared when the reading comes to that place again, however
-    it falls into pieces: a text that changed before it is refused.
+    So it is the file's own SHA-256 when the text is one .txt read whole as one document (without
+    byte order mark). With `expected`, the mark of an earlier reading, the text is compared when the
+    reading comes to that place again, however it falls into pieces: a text that changed before it
+    is refused.
     """
 
     def __init__(self, name: str, expected: TextMark | None = None) -> None:
-        self.name, self._blank = name, True
-        self._expected = expected if expected and expected.documents else None  # of nothing read nothing can have changed
+        self.name = name
+        self._blank = True
+        self._expected = (
+            expected if expected and expected.documents else None
+        )  # of nothing read nothing can have changed
         self._read = 0, 0, hashlib.sha256()  # documents, characters, and what they said
 
     def add(self, text: str, *, begins: bool) -> None:
-        """Read on; `begins` where a document begins with this piece. Where it is interrupted, nothing of the piece is read."""
-        documents, characters, digest = self.documents, self.characters, self._read[2].copy()
+        """Read on; `begins` where a document begins with this piece. Where it is interrupted,
+        nothing of the piece is read.
+        """
+        documents = self.documents
+        characters = self.characters
+        digest = self._read[2].copy()
         if begins:
             if documents:
                 digest.update(b"\xff")
             documents += 1
         if (wanted := self._expected) is not None:
             missing = wanted.characters - characters
-            if documents > wanted.documents or (len(text) > missing and documents < wanted.documents):
+            if documents > wanted.documents or (
+                len(text) > missing and documents < wanted.documents
+            ):
                 raise self._changed()
             if documents == wanted.documents and len(text) >= missing:
                 head = digest.copy()
@@ -205,7 +236,9 @@ class TextIdentity:
         return TextMark(documents, characters, digest.hexdigest())
 
     def finish(self) -> None:
-        """The reading has ended; BadInput where it never came as far as the reading before, or all was white space."""
+        """The reading has ended; BadInput where it never came as far as the reading before, or all
+        was white space.
+        """
         if self.characters and self._blank:
             raise BadInput(f"The text {self.name} is white space alone.")
         if self._expected is not None:
@@ -219,12 +252,25 @@ class TextIdentity:
 # ---- How texts are read and counted: the names, defaults and help of these options, for every verb that has them.
 
 TEXT = Option(
-    "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a datasets id, or the name "
-    "of an embedded text; in Python also the text itself, or a list of texts.", content=True, metavar="TEXT",
-)  # fmt: skip
+    "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a "
+    "datasets id, or the name "
+    "of an embedded text; in Python also the text itself, or a list of texts.",
+    content=True,
+    metavar="TEXT",
+)
 """What every verb says of its text."""
 
-_UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "KB": 10**3, "MB": 10**6, "GB": 10**9, "B": 1, "": 1}
+_UNITS = {
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+    "KB": 10**3,
+    "MB": 10**6,
+    "GB": 10**9,
+    "B": 1,
+    "": 1,
+}
 
 
 def parse_bytes(size: str | int) -> int:
@@ -239,21 +285,40 @@ def parse_bytes(size: str | int) -> int:
             return amount
         raise ValueError
     except (ValueError, OverflowError):
-        raise BadInput(f'"{size}" is no amount of memory; write for example 512MiB or 4GiB.') from None
+        raise BadInput(
+            f'"{size}" is no amount of memory; write for example 512MiB or 4GiB.'
+        ) from None
 
 
 # ---- The options of verbs that read a text; `Reading` has those of all.
 
-Documents = Annotated[str, Option("How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator.")]
-FieldName = Annotated[str, Option("The field of a .jsonl, .parquet or datasets row that is its document.")]
+Documents = Annotated[
+    str,
+    Option(
+        "How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator."
+    ),
+]
+FieldName = Annotated[
+    str, Option("The field of a .jsonl, .parquet or datasets row that is its document.")
+]
 MaxTokens = Annotated[int | None, Option("Maximum number of tokens to read.", low=1)]
 CONTEXT = 128
-Context = Annotated[int, Option(
-    "Tokens of a window; one window is one row of a forward pass. Of a sentence encoder each document is a window, by "
-    "default as long as its encode reads.", low=1
-)]  # fmt: skip
+Context = Annotated[
+    int,
+    Option(
+        "Tokens of a window; one window is one row of a forward pass. Of a sentence encoder each "
+        "document is a window, by "
+        "default as long as its encode reads.",
+        low=1,
+    ),
+]
 BatchSize = Annotated[
-    int | None, Option("Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.", low=1, high=2**20)
+    int | None,
+    Option(
+        "Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.",
+        low=1,
+        high=2**20,
+    ),
 ]
 
 
@@ -268,7 +333,9 @@ class Reading(Settings):
     def check(self) -> None:
         super().check()
         if not self.documents:
-            raise BadInput("--documents must be whole, lines, paragraphs or a separator that is not empty.")
+            raise BadInput(
+                "--documents must be whole, lines, paragraphs or a separator that is not empty."
+            )
 
 
 # ---- The options of verbs that count contexts; `Counting` has them all.
@@ -276,10 +343,15 @@ class Reading(Settings):
 Order = Annotated[int, Option("Tokens of a context, K.", low=1)]
 MinCount = Annotated[int, Option("Leave out contexts seen fewer times.", low=1)]
 CountingMemory = Annotated[
-    str | int, Option("What grouping may hold, such as 512MiB; the rest goes to disk. The counts come on top.", low=1)
+    str | int,
+    Option(
+        "What grouping may hold, such as 512MiB; the rest goes to disk. The counts come on top.",
+        low=1,
+    ),
 ]
 CountingEngine = Annotated[
-    Literal["here", "spark"], Option("Engine that counts: here (on this machine, out of core) or spark (on a cluster).")
+    Literal["here", "spark"],
+    Option("Engine that counts: here (on this machine, out of core) or spark (on a cluster)."),
 ]
 Master = Annotated[str | None, MASTER]
 

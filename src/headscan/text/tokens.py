@@ -1,4 +1,6 @@
-"""Streaming tokenisation: exactly the tokens of each whole document, though long documents are read in pieces."""
+"""Streaming tokenisation: exactly the tokens of each whole document, though long documents are read
+in pieces.
+"""
 
 import hashlib
 import json
@@ -16,30 +18,44 @@ from headscan.text.documents import Document
 
 # ---- Where the tokenisations of two overlapping pieces of a text may be joined, so that the whole is exact.
 #
-# Let piece A be right up to a character e where a token ends, and let piece B, which begins before e and ends after A, have a
-# boundary at e too. The joined tokenisation is A's up to e and B's from e.
+# Let piece A be right up to a character e where a token ends, and let piece B, which begins before
+# e and ends after A, have a boundary at e too. The joined tokenisation is A's up to e and B's from
+# e.
 #
-# * At a boundary of words (pre-tokens) in both pieces: a pre-tokeniser scans from left to right, so what follows a boundary
-#   depends on the text from there on alone, and a model (BPE, WordPiece, Unigram) never looks beyond a word. To end a word,
-#   patterns look ahead over white space (the `\s+(?!\S)` of GPT-2, the `\s*[\r\n]+` of GPT-4) and no further, so e is never
+# * At a boundary of words (pre-tokens) in both pieces: a pre-tokeniser scans from left to right, so
+# what follows a boundary
+# depends on the text from there on alone, and a model (BPE, WordPiece, Unigram) never looks beyond
+# a word. To end a word,
+# patterns look ahead over white space (the `\s+(?!\S)` of GPT-2, the `\s*[\r\n]+` of GPT-4) and no
+# further, so e is never
 #   taken between two white spaces.
-# * Inside a word, for BPE: a sequence of tokens is the BPE of its text if and only if every two neighbours are the BPE of
-#   theirs. (Consider the first merge, in the run over the whole word, that crosses a boundary between two neighbours. Until
-#   then what was done inside the two is what a run over the two alone does; that run would make the same crossing, for it
-#   picks by the same ranks and positions. The other direction is the same argument read backwards.) If A and B have the token
-#   before e in common, every two neighbours of the joined sequence are neighbours in A or in B. This needs both pieces to cut
-#   the same word there, which is certain where no pre-tokeniser cuts at all, or only at a single character: sentencepiece-like
+# * Inside a word, for BPE: a sequence of tokens is the BPE of its text if and only if every two
+# neighbours are the BPE of
+# theirs. (Consider the first merge, in the run over the whole word, that crosses a boundary between
+# two neighbours. Until
+# then what was done inside the two is what a run over the two alone does; that run would make the
+# same crossing, for it
+# picks by the same ranks and positions. The other direction is the same argument read backwards.)
+# If A and B have the token
+# before e in common, every two neighbours of the joined sequence are neighbours in A or in B. This
+# needs both pieces to cut
+# the same word there, which is certain where no pre-tokeniser cuts at all, or only at a single
+# character: sentencepiece-like
 #   tokenizers. Elsewhere only boundaries of words are used.
 #
-# Normalisation and the cutting out of added tokens look around too: over the marks on a letter, at the ends of a piece (a prefix
-# space), as far as the longest added token. So e is never taken before a mark, and nothing within a margin of the ends of a piece
-# is used, longer than any added token. The token before e must agree in id and place, the one after it in its beginning, and e is
-# taken from the middle of the longest run of agreeing tokens. A text in which no such place exists is not cut there: the piece is
-# made longer instead. The tests compare with whole documents, for pieces of a few dozen characters.
+# Normalisation and the cutting out of added tokens look around too: over the marks on a letter, at
+# the ends of a piece (a prefix space), as far as the longest added token. So e is never taken
+# before a mark, and nothing within a margin of the ends of a piece is used, longer than any added
+# token. The token before e must agree in id and place, the one after it in its beginning, and e is
+# taken from the middle of the longest run of agreeing tokens. A text in which no such place exists
+# is not cut there: the piece is made longer instead. The tests compare with whole documents, for
+# pieces of a few dozen characters.
 
 
 class Cut(NamedTuple):
-    """A join: A's tokens before index `left`, then B's from index `right`; both at character `at` of the text."""
+    """A join: A's tokens before index `left`, then B's from index `right`; both at character `at`
+    of the text.
+    """
 
     left: int
     right: int
@@ -68,11 +84,18 @@ class _Next(NamedTuple):
 
 
 def cuts_inside_words(backend: Any) -> bool:
-    """Whether a boundary inside a word may serve, which needs plain BPE and words that are cut by no context."""
+    """Whether a boundary inside a word may serve, which needs plain BPE and words that are cut by
+    no context.
+    """
     from tokenizers.models import BPE
 
     model = backend.model
-    if not isinstance(model, BPE) or model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix:
+    if (
+        not isinstance(model, BPE)
+        or model.dropout
+        or model.continuing_subword_prefix
+        or model.end_of_word_suffix
+    ):
         return False
     if backend.pre_tokenizer is None:
         return True
@@ -92,16 +115,21 @@ def _never_looks_around(part: dict[str, Any]) -> bool:
 
 
 def common_cut(a: Piece, b: Piece, low: int, high: int, inside_words: bool) -> Cut | None:
-    """The best place to go over from piece A to piece B, or None; only tokens within characters [low, high) are considered."""
+    """The best place to go over from piece A to piece B, or None; only tokens within characters
+    [low, high) are considered.
+    """
     a_first, a_tokens, a_next = _within(a, low, high)
     b_first, b_tokens, b_next = _within(b, low, high)
-    # A character of several tokens (bytes of an emoji) can repeat an (id, start, end): such tokens name no place.
+    # A character of several tokens (bytes of an emoji) can repeat an (id, start, end): such tokens
+    # name no place.
     places: dict[_Token, int] = {}
     for j, token in enumerate(b_tokens):
         places[token] = -1 if token in places else j
 
     best: tuple[int, Cut] | None = None
-    run: list[Cut | None] = []  # the boundary after each of the current run of agreeing tokens, where admissible
+    run: list[
+        Cut | None
+    ] = []  # the boundary after each of the current run of agreeing tokens, where admissible
 
     def close() -> None:
         nonlocal best
@@ -118,10 +146,19 @@ def common_cut(a: Piece, b: Piece, low: int, high: int, inside_words: bool) -> C
         last = j if j >= 0 else -2
         if j < 0:
             continue
-        after, cut = a_next[i], None
-        if after is not None and after == b_next[j] and after.start >= token.end and (inside_words or after.new_word):
-            text, at = a.text, after.start - a.start
-            alone = not (text[at].isspace() and text[at - 1].isspace()) and not unicodedata.category(text[at]).startswith("M")
+        after = a_next[i]
+        cut = None
+        if (
+            after is not None
+            and after == b_next[j]
+            and after.start >= token.end
+            and (inside_words or after.new_word)
+        ):
+            text = a.text
+            at = after.start - a.start
+            alone = not (
+                text[at].isspace() and text[at - 1].isspace()
+            ) and not unicodedata.category(text[at]).startswith("M")
             cut = Cut(a_first + i + 1, b_first + j + 1, after.start) if alone else None
         run.append(cut)
     close()
@@ -129,16 +166,24 @@ def common_cut(a: Piece, b: Piece, low: int, high: int, inside_words: bool) -> C
 
 
 def _within(piece: Piece, low: int, high: int) -> tuple[int, list[_Token], list[_Next | None]]:
-    """The tokens wholly inside [low, high): the first one's index, they, and how the token after each one begins."""
-    encoding, start = piece.encoding, piece.start
-    ids, low, high = encoding.ids, low - start, high - start
-    left = bisect_left(range(len(ids)), low, key=lambda i: encoding.token_to_chars(i)[0])  # starts never decrease
+    """The tokens wholly inside [low, high): the first one's index, they, and how the token after
+    each one begins.
+    """
+    encoding = piece.encoding
+    start = piece.start
+    ids = encoding.ids
+    low = low - start
+    high = high - start
+    left = bisect_left(
+        range(len(ids)), low, key=lambda i: encoding.token_to_chars(i)[0]
+    )  # starts never decrease
     tokens: list[_Token] = []
     following: list[_Next | None] = []
     word: int | None = None
     for i in range(left, len(ids)):
         begin, end = encoding.token_to_chars(i)
-        previous, word = word, encoding.token_to_word(i)
+        previous = word
+        word = encoding.token_to_word(i)
         if tokens:
             following.append(_Next(begin + start, word != previous))
         if end > high:
@@ -151,12 +196,16 @@ def _within(piece: Piece, low: int, high: int) -> tuple[int, list[_Token], list[
 PIECE = 1 << 12  # characters a piece
 OVERLAP = 192  # characters two neighbouring pieces share
 BATCH = 1 << 18  # characters given to the tokenizer in one call
-WORD = 1 << 20  # characters of the longest stretch that is tokenised at once because nowhere in it a word surely ends
+WORD = (
+    1 << 20
+)  # characters of the longest stretch that is tokenised at once because nowhere in it a word surely ends
 
 
 class Stretch(NamedTuple):
-    """A stretch of one document: its characters, their tokens [n] int64, whether the document begins with it, and, where they
-    were asked for, `ends` [n]: the character of the document behind each token's last one."""
+    """A stretch of one document: its characters, their tokens [n] int64, whether the document
+    begins with it, and, where they were asked for, `ends` [n]: the character of the document behind
+    each token's last one.
+    """
 
     text: str
     ids: NDArray[np.int64]
@@ -170,26 +219,39 @@ def end_of_text(tokenizer: Any) -> int | None:
 
 
 def unknown_token(tokenizer: Any) -> int | None:
-    """The id that stands for unknown text and for nothing else, or None (GPT-2 names its end-of-text token)."""
+    """The id that stands for unknown text and for nothing else, or None (GPT-2 names its
+    end-of-text token).
+    """
     unknown = getattr(tokenizer, "unk_token_id", None)
-    duties = (getattr(tokenizer, f"{duty}_token_id", None) for duty in ("eos", "bos", "pad", "sep", "cls", "mask"))
+    duties = (
+        getattr(tokenizer, f"{duty}_token_id", None)
+        for duty in ("eos", "bos", "pad", "sep", "cls", "mask")
+    )
     return None if unknown in duties else unknown
 
 
 def special_frame(tokenizer: Any) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The special tokens that the tokenizer puts before and after a text; none where it adds none."""
-    plain, whole = (list(tokenizer.encode("a", add_special_tokens=special)) for special in (False, True))
-    at = next((k for k in range(len(whole) - len(plain) + 1) if whole[k : k + len(plain)] == plain), None)
+    plain, whole = (
+        list(tokenizer.encode("a", add_special_tokens=special)) for special in (False, True)
+    )
+    at = next(
+        (k for k in range(len(whole) - len(plain) + 1) if whole[k : k + len(plain)] == plain), None
+    )
     before, after = ([], []) if at is None else (whole[:at], whole[at + len(plain) :])
     return np.asarray(before, dtype=np.int64), np.asarray(after, dtype=np.int64)
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
-    """A tokenizer by its content: its class, and the hash of its vocabulary and rules (how it pads and cuts aside)."""
+    """A tokenizer by its content: its class, and the hash of its vocabulary and rules (how it pads
+    and cuts aside).
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         rules = json.loads(backend.to_str())
-        content = json.dumps({key: rules[key] for key in sorted(rules) if key not in ("truncation", "padding")})
+        content = json.dumps(
+            {key: rules[key] for key in sorted(rules) if key not in ("truncation", "padding")}
+        )
     else:
         vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
         content = json.dumps(sorted(vocabulary.items(), key=lambda entry: int(entry[1])))
@@ -197,25 +259,38 @@ def tokenizer_identity(tokenizer: Any) -> str:
 
 
 def tokenise(
-    documents: Iterable[Document], tokenizer: Any, *, piece: int = PIECE, overlap: int = OVERLAP, batch: int = BATCH,
+    documents: Iterable[Document],
+    tokenizer: Any,
+    *,
+    piece: int = PIECE,
+    overlap: int = OVERLAP,
+    batch: int = BATCH,
     ends: bool = False,
-) -> Iterator[Stretch]:  # fmt: skip
-    """Stream the tokens of documents, equal to `tokenizer(document, add_special_tokens=False)` of each whole one.
+) -> Iterator[Stretch]:
+    """Stream the tokens of documents, equal to `tokenizer(document, add_special_tokens=False)` of
+    each whole one.
 
-    A fast tokenizer of transformers gets many short documents, and long ones in pieces of `piece` characters, of which two
-    neighbours share `overlap`, `batch` characters in one call; pieces are joined where both tokenise alike (why that is exact
-    stands above). A tokenizer with the attribute `splits_anywhere` (bytes, characters: the tokens of a text are those of its
-    parts, wherever it is cut) gets pieces without overlap. Any other one, with `encode(text, add_special_tokens=False)`, gets
-    each document whole. Memory: independent of the documents' lengths, for the first two kinds.
+    A fast tokenizer of transformers gets many short documents, and long ones in pieces of `piece`
+    characters, of which two neighbours share `overlap`, `batch` characters in one call; pieces are
+    joined where both tokenise alike (why that is exact stands above). A tokenizer with the
+    attribute `splits_anywhere` (bytes, characters: the tokens of a text are those of its parts,
+    wherever it is cut) gets pieces without overlap. Any other one, with `encode(text,
+    add_special_tokens=False)`, gets each document whole. Memory: independent of the documents'
+    lengths, for the first two kinds.
 
-    Yields stretches whose texts join to the documents and whose ids join to their tokens; with `ends`, say of every token
-    where it ends. Raises `BadInput` for a word of more than 1,048,576 characters, a document of the third kind of more than
-    16,777,216, and, with `ends`, a tokenizer that does not say where its tokens end.
+    Yields stretches whose texts join to the documents and whose ids join to their tokens; with
+    `ends`, say of every token where it ends. Raises `BadInput` for a word of more than 1,048,576
+    characters, a document of the third kind of more than 16,777,216, and, with `ends`, a tokenizer
+    that does not say where its tokens end.
     """
     if not 0 < 2 * overlap < piece:
         raise ValueError("The overlap is more than nothing and less than half a piece.")
     anywhere = bool(getattr(tokenizer, "splits_anywhere", False))
-    if not anywhere and getattr(tokenizer, "is_fast", False) and hasattr(tokenizer, "backend_tokenizer"):
+    if (
+        not anywhere
+        and getattr(tokenizer, "is_fast", False)
+        and hasattr(tokenizer, "backend_tokenizer")
+    ):
         yield from _stitched(documents, tokenizer, piece, overlap, batch, ends)
         return
     for document in documents:
@@ -223,7 +298,9 @@ def tokenise(
         for text in document if anywhere else [document.text()]:
             if text:
                 ids = _plain(tokenizer, text)
-                yield Stretch(text, ids, done == 0, done + _letters(tokenizer, text, ids) if ends else None)
+                yield Stretch(
+                    text, ids, done == 0, done + _letters(tokenizer, text, ids) if ends else None
+                )
                 done += len(text)
 
 
@@ -237,15 +314,19 @@ def _letters(tokenizer: Any, text: str, ids: NDArray[np.int64]) -> NDArray[np.in
         if len(ids) == bytes_of.sum():
             return np.repeat(characters, bytes_of)
     raise BadInput(
-        f"The tokenizer {type(tokenizer).__name__} does not say where its tokens end, so that they cannot be held against "
+        f"The tokenizer {type(tokenizer).__name__} does not say where its tokens end, so that "
+        "they cannot be held against "
         "those of another one: use a fast tokenizer."
     )
 
 
 def _plain(tokenizer: Any, text: str) -> NDArray[np.int64]:
-    # transformers warns of texts longer than the model's context, unless told not to; others know no such word
+    # transformers warns of texts longer than the model's context, unless told not to; others know
+    # no such word
     if hasattr(tokenizer, "model_max_length"):
-        return np.asarray(tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], dtype=np.int64)
+        return np.asarray(
+            tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"], dtype=np.int64
+        )
     return np.asarray(tokenizer.encode(text, add_special_tokens=False), dtype=np.int64)
 
 
@@ -253,15 +334,20 @@ def _encode(tokenizer: Any, texts: list[str]) -> list[Any]:
     """One call for many texts, without special tokens, truncation, padding and warnings."""
     words = ("return_attention_mask", "return_token_type_ids", "truncation", "padding", "verbose")
     try:
-        encodings: list[Any] = tokenizer(texts, add_special_tokens=False, **dict.fromkeys(words, False)).encodings
+        encodings: list[Any] = tokenizer(
+            texts, add_special_tokens=False, **dict.fromkeys(words, False)
+        ).encodings
     except Exception as error:  # the tokenizers library raises bare Exception
-        raise BadInput(f"The tokenizer cannot read the text: {' '.join(str(error).split())[:200]}.") from error
+        raise BadInput(
+            f"The tokenizer cannot read the text: {' '.join(str(error).split())[:200]}."
+        ) from error
     return encodings
 
 
 def _pieces(document: Document, size: int, overlap: int) -> Iterator[Piece]:
     held: list[str] = []
-    length, start = 0, 0
+    length = 0
+    start = 0
     for text in document:
         held.append(text)
         length += len(text)
@@ -272,7 +358,9 @@ def _pieces(document: Document, size: int, overlap: int) -> Iterator[Piece]:
         while length - begin > size:  # more than a piece is there, so this one is not the last
             yield Piece(joined[begin : begin + size], start + begin, False)
             begin += size - overlap
-        held, length, start = [joined[begin:]], length - begin, start + begin
+        held = [joined[begin:]]
+        length = length - begin
+        start = start + begin
     yield Piece("".join(held), start, True)
 
 
@@ -291,7 +379,8 @@ def _stitched(
             length += len(piece.text)
             if length >= batch:
                 yield from stitcher.take(waiting)
-                waiting, length = [], 0
+                waiting = []
+                length = 0
     yield from stitcher.take(waiting)
 
 
@@ -299,7 +388,8 @@ class _Stitcher:
     """Joins the pieces of one document after another; holds the piece that awaits its successor."""
 
     def __init__(self, tokenizer: Any, margin: int, ends: bool) -> None:
-        self.tokenizer, self.ends = tokenizer, ends
+        self.tokenizer = tokenizer
+        self.ends = ends
         self.margin = margin  # characters at the ends of a piece that are not trusted
         self.inside_words = cuts_inside_words(tokenizer.backend_tokenizer)
         self.held: Piece | None = None
@@ -310,22 +400,32 @@ class _Stitcher:
     def take(self, pieces: list[Piece]) -> Iterator[Stretch]:
         if not pieces:
             return
-        for piece, encoding in zip(pieces, _encode(self.tokenizer, [piece.text for piece in pieces]), strict=True):
+        for piece, encoding in zip(
+            pieces, _encode(self.tokenizer, [piece.text for piece in pieces]), strict=True
+        ):
             piece.encoding = encoding
             yield from self._join(piece)
 
     def _join(self, piece: Piece) -> Iterator[Stretch]:
         if self.held is None:
-            self.held, self.token, self.done = piece, 0, 0
+            self.held = piece
+            self.token = 0
+            self.done = 0
         else:
             end = self.held.start + len(self.held.text)
-            cut = None if self.more else self._cut(piece, piece.start + self.margin, end - self.margin)
+            cut = (
+                None
+                if self.more
+                else self._cut(piece, piece.start + self.margin, end - self.margin)
+            )
             if cut is None:
-                # No place in the overlap: make one piece of both. By doubling its length the cost stays linear.
+                # No place in the overlap: make one piece of both. By doubling its length the cost
+                # stays linear.
                 self.more += piece.text[end + len(self.more) - piece.start :]
                 if len(self.held.text) + len(self.more) > WORD:
                     raise BadInput(
-                        f"The text has a word of more than {WORD:,} characters (from character {self.done:,} of a document "
+                        f"The text has a word of more than {WORD:,} characters (from character "
+                        f"{self.done:,} of a document "
                         "on), which no tokenizer is made for: is it text?"
                     )
                 if len(self.more) < len(self.held.text) and not piece.last:
@@ -338,7 +438,8 @@ class _Stitcher:
                     low = self.held.start + self.held.encoding.token_to_chars(self.token - 1)[0]
                     if (cut := self._cut(piece, low, end - self.margin)) is None:
                         raise RuntimeError(
-                            f"Characters {self.done} to {end} of a document are tokenised in another way each time "
+                            f"Characters {self.done} to {end} of a document are tokenised in "
+                            "another way each time "
                             "the text around them changes, so the document cannot be streamed."
                         )
             if cut is not None:
@@ -359,8 +460,11 @@ class _Stitcher:
         assert piece is not None
         text = piece.text[self.done - piece.start : at - piece.start]
         ids = np.asarray(piece.encoding.ids[self.token : token], dtype=np.int64)
-        begins, self.done = self.done == 0, at
+        begins = self.done == 0
+        self.done = at
         if not self.ends:
             return Stretch(text, ids, begins)
-        offsets = np.asarray(piece.encoding.offsets, dtype=np.int64).reshape(-1, 2)[self.token : token, 1]
+        offsets = np.asarray(piece.encoding.offsets, dtype=np.int64).reshape(-1, 2)[
+            self.token : token, 1
+        ]
         return Stretch(text, ids, begins, offsets + piece.start)

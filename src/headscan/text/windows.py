@@ -16,10 +16,12 @@ from headscan.text.tokens import end_of_text, special_frame, tokenise, unknown_t
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One window: its number from the beginning of the text, its token ids, and each token's document, int64 [context].
+    """One window: its number from the beginning of the text, its token ids, and each token's
+    document, int64 [context].
 
-    The end-of-text token between two documents belongs to the one that it ends. `ends` [context], where they were asked for:
-    the character of its document behind each token, −1 of an end-of-text token.
+    The end-of-text token between two documents belongs to the one that it ends. `ends` [context],
+    where they were asked for: the character of its document behind each token, −1 of an end-of-text
+    token.
     """
 
     index: int
@@ -31,20 +33,23 @@ class Window:
 class Windows:
     """The windows of a text, each one row of a forward pass.
 
-    Documents are tokenised without added special tokens and joined with the tokenizer's end-of-text token where it
-    has one: between two documents, not after the last. (A document that has no tokens, such as white space
-    to a BERT, is joined to nothing.) The tokens are cut into consecutive windows that do not overlap; a rest shorter
-    than a window is dropped. Iterating twice gives the same windows twice (but standard input is read only once).
+    Documents are tokenised without added special tokens and joined with the tokenizer's end-of-text
+    token where it has one: between two documents, not after the last. (A document that has no
+    tokens, such as white space to a BERT, is joined to nothing.) The tokens are cut into
+    consecutive windows that do not overlap; a rest shorter than a window is dropped. Iterating
+    twice gives the same windows twice (but standard input is read only once).
 
-    `source`, `documents` and `field` are as in `headscan.text.documents`, `tokenizer` as in `headscan.text.tokenise`; `context`
-    is the tokens of a window. Of at most `max_tokens` tokens whole windows are given. With `start` the reading goes on at this
-    window, with the identical windows and record as if the ones before had been given; the text before is read and tokenised
-    again, and compared with `expected`, the `mark()` of the reading that is continued. With `ends`, say of every token where
-    it ends. Iterating raises `BadInput` for what `headscan.text.documents` raises, and for a text that is empty, shorter than
-    one window, or not the one that was expected.
+    `source`, `documents` and `field` are as in `headscan.text.documents`, `tokenizer` as in
+    `headscan.text.tokenise`; `context` is the tokens of a window. Of at most `max_tokens` tokens
+    whole windows are given. With `start` the reading goes on at this window, with the identical
+    windows and record as if the ones before had been given; the text before is read and tokenised
+    again, and compared with `expected`, the `mark()` of the reading that is continued. With `ends`,
+    say of every token where it ends. Iterating raises `BadInput` for what `headscan.text.documents`
+    raises, and for a text that is empty, shorter than one window, or not the one that was expected.
 
-    With `alone`, what a sentence encoder reads: every document is a window of its own length between the special tokens
-    that the tokenizer puts around a text; one that is longer than `context` becomes several.
+    With `alone`, what a sentence encoder reads: every document is a window of its own length
+    between the special tokens that the tokenizer puts around a text; one that is longer than
+    `context` becomes several.
 
     >>> class Letters:
     ...     eos_token_id, splits_anywhere = 0, True
@@ -58,18 +63,37 @@ class Windows:
     """
 
     def __init__(
-        self, source: TextLike, tokenizer: Any, context: int, *, documents: str = "whole", field: str = "text",
-        max_tokens: int | None = None, start: int = 0, expected: TextMark | None = None, ends: bool = False, alone: bool = False,
-    ) -> None:  # fmt: skip
+        self,
+        source: TextLike,
+        tokenizer: Any,
+        context: int,
+        *,
+        documents: str = "whole",
+        field: str = "text",
+        max_tokens: int | None = None,
+        start: int = 0,
+        expected: TextMark | None = None,
+        ends: bool = False,
+        alone: bool = False,
+    ) -> None:
         if context < 1:
             raise BadInput(f"A window has at least one token, not {context}.")
         if max_tokens is not None and max_tokens < context and not alone:
-            raise BadInput(f"At most {max_tokens} tokens are asked for, less than one window of {context}.")
+            raise BadInput(
+                f"At most {max_tokens} tokens are asked for, less than one window of {context}."
+            )
         if start < 0:
             raise BadInput(f"The first window has the number 0, so none can start at {start}.")
-        self.source, self.tokenizer, self.context = source, tokenizer, context
-        self.documents, self.field, self.start, self.expected = documents, field, start, expected
-        self.ends, self.alone, self.most = ends, alone, max_tokens
+        self.source = source
+        self.tokenizer = tokenizer
+        self.context = context
+        self.documents = documents
+        self.field = field
+        self.start = start
+        self.expected = expected
+        self.ends = ends
+        self.alone = alone
+        self.most = max_tokens
         self._consumed = False  # standard input
         self._reset()
 
@@ -82,17 +106,26 @@ class Windows:
         return self._identity.mark()
 
     def record(self) -> TextRecord:
-        """What has been read up to now (all of it, once iteration has ended), for the protocol of a result.
+        """What has been read up to now (all of it, once iteration has ended), for the protocol of a
+        result.
 
-        When `max_tokens` ends the reading, `documents`, `characters` and `sha256` go to the end of the stretch of text that
-        holds the last window. Nothing depends on `start`. `dropped` tokens at the end of the text filled no window (0 when
-        `max_tokens` ended the reading); `unknown` says how many of `tokens` are the tokenizer's unknown token.
+        When `max_tokens` ends the reading, `documents`, `characters` and `sha256` go to the end of
+        the stretch of text that holds the last window. Nothing depends on `start`. `dropped` tokens
+        at the end of the text filled no window (0 when `max_tokens` ended the reading); `unknown`
+        says how many of `tokens` are the tokenizer's unknown token.
         """
         read = self.mark()
         return TextRecord(
-            source=self._identity.name, sha256=read.sha256, documents=read.documents, characters=read.characters,
-            tokens=self._read, windows=self._windows, dropped=self._dropped, unknown=self._unknown, alone=self.alone,
-        )  # fmt: skip
+            source=self._identity.name,
+            sha256=read.sha256,
+            documents=read.documents,
+            characters=read.characters,
+            tokens=self._read,
+            windows=self._windows,
+            dropped=self._dropped,
+            unknown=self._unknown,
+            alone=self.alone,
+        )
 
     def __iter__(self) -> Iterator[Window]:
         if str(self.source) == "-":
@@ -100,25 +133,41 @@ class Windows:
                 raise BadInput("Standard input can be read only once.")
             self._consumed = True
         self._reset()
-        unknown, least = unknown_token(self.tokenizer), 0 if self.alone else self.context
-        for index, (row, owners, *ends) in enumerate(self._alone() if self.alone else self._packed()):
+        unknown = unknown_token(self.tokenizer)
+        least = 0 if self.alone else self.context
+        for index, (row, owners, *ends) in enumerate(
+            self._alone() if self.alone else self._packed()
+        ):
             if self.most is not None and self._read + len(row) > self.most:
                 break
-            self._windows, self._read = index + 1, self._read + len(row)
+            self._windows = index + 1
+            self._read = self._read + len(row)
             if unknown is not None:
                 self._unknown += int(np.count_nonzero(row == unknown))
             if index >= self.start:
                 yield Window(index, row.copy(), owners.copy(), ends[0].copy() if ends else None)
-            if least and self.most is not None and self._read + least > self.most:  # read no further
+            if (
+                least and self.most is not None and self._read + least > self.most
+            ):  # read no further
                 break
         name = self._identity.name
         if not self._identity.characters:
             raise BadInput(f"The text {name} is empty.")
         if not self._windows:
             if self.alone:
-                raise BadInput(f"The text {name} has no document of at most {self.most} tokens: give more to --max-tokens.")
-            many = f"The text {name} has {self._dropped} tokens, less than one window of {self.context}"
-            raise BadInput(f"{many}: --context {self._dropped} or less reads it." if self._dropped > 1 else f"{many}.")
+                raise BadInput(
+                    f"The text {name} has no document of at most {self.most} tokens: give more "
+                    "to --max-tokens."
+                )
+            many = (
+                f"The text {name} has {self._dropped} tokens, less than one window of "
+                f"{self.context}"
+            )
+            raise BadInput(
+                f"{many}: --context {self._dropped} or less reads it."
+                if self._dropped > 1
+                else f"{many}."
+            )
         self._identity.finish()
 
     def _packed(self) -> Iterator[NDArray[np.int64]]:
@@ -127,24 +176,33 @@ class Windows:
         for part in self._tokens():
             held = np.concatenate([held, part], axis=1) if held.size else part
             whole = held.shape[1] // self.context
-            yield from held[:, : whole * self.context].reshape(len(held), whole, self.context).swapaxes(0, 1)
+            yield from (
+                held[:, : whole * self.context]
+                .reshape(len(held), whole, self.context)
+                .swapaxes(0, 1)
+            )
             held = held[:, whole * self.context :]
         self._dropped = held.shape[1]
 
     def _alone(self) -> Iterator[NDArray[np.int64]]:
         """Windows [2, n] of ids and documents, each with the tokenizer's special tokens around it."""
         before, after = special_frame(self.tokenizer)
-        room, held, owner = max(1, self.context - len(before) - len(after)), np.empty(0, dtype=np.int64), 0
+        room = max(1, self.context - len(before) - len(after))
+        held = np.empty(0, dtype=np.int64)
+        owner = 0
 
         def framed(ids: NDArray[np.int64]) -> NDArray[np.int64]:
             row = np.concatenate([before, ids, after])
             return np.stack([row, np.full_like(row, owner)])
 
-        for stretch in tokenise(documents(self.source, documents=self.documents, field=self.field), self.tokenizer):
+        for stretch in tokenise(
+            documents(self.source, documents=self.documents, field=self.field), self.tokenizer
+        ):
             if stretch.begins:
                 if len(held):
                     yield framed(held)
-                held, owner = held[:0], self._identity.documents
+                held = held[:0]
+                owner = self._identity.documents
             self._identity.add(stretch.text, begins=stretch.begins)
             held = np.concatenate([held, stretch.ids])
             while len(held) > room:
@@ -154,7 +212,9 @@ class Windows:
             yield framed(held)
 
     def _tokens(self) -> Iterator[NDArray[np.int64]]:
-        """The token stream in parts [2 or 3, n] of ids, documents and ends, these joined; the identity follows each part."""
+        """The token stream in parts [2 or 3, n] of ids, documents and ends, these joined; the
+        identity follows each part.
+        """
         joint = end_of_text(self.tokenizer)
         last = -1  # the document of the last token given out
         owed = False  # the joint before the next token
@@ -167,17 +227,23 @@ class Windows:
                 continue
             if owed and joint is not None:
                 yield np.array([[joint], [last], [-1]])[: 3 if self.ends else 2]
-            last, owed = self._identity.documents - 1, False
+            last = self._identity.documents - 1
+            owed = False
             owners = np.full(len(stretch.ids), last)
-            yield np.stack([stretch.ids, owners] if stretch.ends is None else [stretch.ids, owners, stretch.ends])
+            yield np.stack(
+                [stretch.ids, owners]
+                if stretch.ends is None
+                else [stretch.ids, owners, stretch.ends]
+            )
 
 
 # ---- Batches of windows, and their deterministic shares for many processes.
 
 
 class Batch(NamedTuple):
-    """A batch: its number, its windows' indices [b], their token ids and these tokens' documents [b, context], int64; where
-    they were asked for, where these tokens end."""
+    """A batch: its number, its windows' indices [b], their token ids and these tokens' documents
+    [b, context], int64; where they were asked for, where these tokens end.
+    """
 
     number: int
     indices: NDArray[np.int64]
@@ -186,12 +252,15 @@ class Batch(NamedTuple):
     ends: NDArray[np.int64] | None = None
 
 
-def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes: int = 1) -> Iterator[Batch]:
+def batches(
+    windows: Iterable[Window], size: int, *, process: int = 0, processes: int = 1
+) -> Iterator[Batch]:
     """Group windows into batches, and keep those of one process.
 
-    Batch k holds the windows k * size ... (k + 1) * size - 1 (the last one may hold fewer) and belongs to process
-    k mod `processes`. So the same batches exist whatever the number of processes, and also when the windows
-    start at a multiple of `size`. Where windows differ in length, there are several batches of one number.
+    Batch k holds the windows k * size ... (k + 1) * size - 1 (the last one may hold fewer) and
+    belongs to process k mod `processes`. So the same batches exist whatever the number of
+    processes, and also when the windows start at a multiple of `size`. Where windows differ in
+    length, there are several batches of one number.
 
     >>> row = np.arange(2)
     >>> [batch.indices.tolist() for batch in batches([Window(i, row, row) for i in range(5)], 2, process=0, processes=2)]
@@ -199,10 +268,15 @@ def batches(windows: Iterable[Window], size: int, *, process: int = 0, processes
     """
     if size < 1 or not 0 <= process < processes:
         raise ValueError("A batch has at least one window, and processes are numbered from 0.")
-    for (number, _), group in groupby(windows, lambda window: (window.index // size, len(window.ids))):
+    for (number, _), group in groupby(
+        windows, lambda window: (window.index // size, len(window.ids))
+    ):
         if number % processes == process:
             held = list(group)
             ends = [window.ends for window in held if window.ends is not None]
             indices = np.array([window.index for window in held], dtype=np.int64)
-            ids, documents = (np.stack([getattr(window, name) for window in held]) for name in ("ids", "documents"))
+            ids, documents = (
+                np.stack([getattr(window, name) for window in held])
+                for name in ("ids", "documents")
+            )
             yield Batch(number, indices, ids, documents, np.stack(ends) if ends else None)

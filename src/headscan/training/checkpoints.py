@@ -21,14 +21,19 @@ from headscan.model.source import find_source
 from headscan.run import BadInput, Json, ModelRecord, Run, disk_is_full, plain, write_atomic
 from headscan.training.data import check_fit
 
-STATE, WEIGHTS, EXTRA = "trainer_state.json", "model.safetensors", "objective.safetensors"
-NOTES, SEAL = "headscan.json", "headscan.sha256.json"
+STATE = "trainer_state.json"
+WEIGHTS = "model.safetensors"
+EXTRA = "objective.safetensors"
+NOTES = "headscan.json"
+SEAL = "headscan.sha256.json"
 RESULT = "result.json"  # written when a run is over
 
 
 @dataclass(frozen=True)
 class Notes:
-    """What a checkpoint says beside the Trainer's files: what the run rests on, and the sums of the log line under way."""
+    """What a checkpoint says beside the Trainer's files: what the run rests on, and the sums of the
+    log line under way.
+    """
 
     identity: Mapping[str, Json]
     sums: dict[str, float]
@@ -43,13 +48,18 @@ class Notes:
         """BadInput where a checkpoint has none, or they are torn."""
         try:
             found = json.loads((checkpoint / NOTES).read_text(encoding="utf-8"))
-            return cls(dict(found["identity"]), {name: float(x) for name, x in found["sums"].items()})
+            return cls(
+                dict(found["identity"]), {name: float(x) for name, x in found["sums"].items()}
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise BadInput(f"{checkpoint} does not say what it rests on, so training cannot go on from it.") from None
+            raise BadInput(
+                f"{checkpoint} does not say what it rests on, so training cannot go on from it."
+            ) from None
 
 
 def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """The newest whole checkpoint in a run's folder, or None. One that a kill or a full disk cut short is passed over.
+    """The newest whole checkpoint in a run's folder, or None. One that a kill or a full disk cut
+    short is passed over.
 
     The checksums are written last, so a checkpoint is whole when they are there beside its state.
     """
@@ -62,9 +72,15 @@ def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
 
 
 def seal(checkpoint: Path) -> None:
-    """Write the checksums of a whole checkpoint's files; of several processes' only what the first one wrote."""
+    """Write the checksums of a whole checkpoint's files; of several processes' only what the first
+    one wrote.
+    """
     files = [path for path in sorted(checkpoint.iterdir()) if path.is_file() and path.name != SEAL]
-    sums = {path.name: _sha256(path) for path in files if not re.fullmatch(r"rng_state_\d+\.pth", path.name)}
+    sums = {
+        path.name: _sha256(path)
+        for path in files
+        if not re.fullmatch(r"rng_state_\d+\.pth", path.name)
+    }
     write_atomic(checkpoint / SEAL, json.dumps(sums))
 
 
@@ -77,17 +93,21 @@ def check_whole(checkpoint: Path) -> None:
     for name, sha in sums.items():
         if not (checkpoint / name).is_file() or _sha256(checkpoint / name) != sha:
             raise BadInput(
-                f"{checkpoint / name} is damaged: it is not what was written. Remove {checkpoint.name} to go on from an "
+                f"{checkpoint / name} is damaged: it is not what was written. Remove "
+                f"{checkpoint.name} to go on from an "
                 "earlier checkpoint, or start afresh without --resume."
             )
 
 
 def check_steps(checkpoint: Path, steps: int) -> None:
-    """BadInput where a run that was stopped on its way is to end after another number of steps: its rate follows them."""
+    """BadInput where a run that was stopped on its way is to end after another number of steps: its
+    rate follows them.
+    """
     state = TrainerState.load_from_json(str(checkpoint / STATE))
     if state.global_step < state.max_steps != steps:
         raise BadInput(
-            f"The run in {checkpoint.parent} cannot be resumed: --steps was {state.max_steps} and is {steps} now. "
+            f"The run in {checkpoint.parent} cannot be resumed: --steps was {state.max_steps} "
+            f"and is {steps} now. "
             "Let it end first; a run that is over may go on for more steps."
         )
 
@@ -98,11 +118,14 @@ def _sha256(path: Path) -> str:
 
 
 def check_afresh(folder: str | os.PathLike[str]) -> None:
-    """BadInput where a run's folder holds the checkpoints of a training that was stopped: they are not thrown away."""
+    """BadInput where a run's folder holds the checkpoints of a training that was stopped: they are
+    not thrown away.
+    """
     checkpoint = last_checkpoint(folder)
     if checkpoint and not (Path(folder) / RESULT).exists():
         raise BadInput(
-            f"{folder} holds a training that stopped after {checkpoint.name.rpartition('-')[2]} steps: --resume goes on "
+            f"{folder} holds a training that stopped after {checkpoint.name.rpartition('-')[2]} "
+            "steps: --resume goes on "
             "with it, another --out begins afresh."
         )
 
@@ -116,18 +139,25 @@ def clear(folder: str | os.PathLike[str]) -> None:
 
 
 def is_write_failure(error: Exception) -> bool:
-    """Whether an error means that the disk did not take a file: the system's own, or as safetensors and torch wrap it.
+    """Whether an error means that the disk did not take a file: the system's own, or as safetensors
+    and torch wrap it.
 
     >>> is_write_failure(OSError(28, "No space left on device")), is_write_failure(ValueError("shape"))
     (True, False)
     """
     wrapped = ("PytorchStreamWriter failed", "inline_container", "file write failed", "I/O error")
-    return isinstance(error, OSError) or disk_is_full(error) or any(words in str(error) for words in wrapped)
+    return (
+        isinstance(error, OSError)
+        or disk_is_full(error)
+        or any(words in str(error) for words in wrapped)
+    )
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, its tokenizer, its local folder where it has one, what it is, and whether it had a head that was left out."""
+    """A model, its tokenizer, its local folder where it has one, what it is, and whether it had a
+    head that was left out.
+    """
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -136,7 +166,9 @@ class Trained:
     beheaded: bool = False
 
 
-def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, bare: bool = False) -> Trained:
+def load_trained(
+    model: str | os.PathLike[str], settings: Loading, run: Run, *, bare: bool = False
+) -> Trained:
     """The model, on whose weights the run then rests; `bare` leaves the head out.
 
     Raises BadInput where there is no such model, no tokenizer with it, or the two do not fit.
@@ -152,7 +184,16 @@ def load_trained(model: str | os.PathLike[str], settings: Loading, run: Run, *, 
     check_fit(lens.tokenizer, found.config.vocab_size)
     record = lens.provenance()
     if (folder := Path(model)).is_dir():  # what `train` writes is RUN/model
-        record = replace(record, name=(folder.resolve().parent if folder.name == "model" else folder.resolve()).name)
+        record = replace(
+            record,
+            name=(folder.resolve().parent if folder.name == "model" else folder.resolve()).name,
+        )
     lens.identify(run)
     source = find_source(os.fspath(model))
-    return Trained(found, lens.tokenizer, None if source.gguf else source.folder, record, found is not lens.model)
+    return Trained(
+        found,
+        lens.tokenizer,
+        None if source.gguf else source.folder,
+        record,
+        found is not lens.model,
+    )

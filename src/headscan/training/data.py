@@ -1,4 +1,6 @@
-"""Training data: windows packed from a text, in memory, and the collators that make batches of them."""
+"""Training data: windows packed from a text, in memory, and the collators that make batches of
+them.
+"""
 
 from __future__ import annotations
 
@@ -19,17 +21,21 @@ from headscan.training.losses import mask_tokens
 
 
 class PackedText(Dataset[dict[str, Tensor]]):
-    """The windows of a text, packed once: token ids int32 [n, context] in memory, or in a file that is mapped.
+    """The windows of a text, packed once: token ids int32 [n, context] in memory, or in a file that
+    is mapped.
 
-    Packing is deterministic: documents in order, joined by end-of-text, cut without overlap. The Trainer's sampler shuffles by
-    its seed, so a resumed run sees the windows it would have seen. `begins`: places in the tokens where documents begin.
+    Packing is deterministic: documents in order, joined by end-of-text, cut without overlap. The
+    Trainer's sampler shuffles by its seed, so a resumed run sees the windows it would have seen.
+    `begins`: places in the tokens where documents begin.
 
     >>> text = PackedText(np.arange(12).reshape(3, 4))
     >>> len(text), text[1]["input_ids"].tolist(), text.counts(12).sum().item()
     (3, [4, 5, 6, 7], 12)
     """
 
-    def __init__(self, rows: npt.NDArray[np.integer], begins: npt.NDArray[np.int64] | None = None) -> None:
+    def __init__(
+        self, rows: npt.NDArray[np.integer], begins: npt.NDArray[np.int64] | None = None
+    ) -> None:
         self.rows = rows
         self.begins = np.zeros(0, dtype=np.int64) if begins is None else begins
 
@@ -59,9 +65,12 @@ class PackedText(Dataset[dict[str, Tensor]]):
         """(training, held-out): the last `held_out` share of the windows is held out, at least one."""
         cut = max(1, round(len(self.rows) * held_out))
         if cut >= len(self.rows):
-            raise BadInput(f"The text has {len(self.rows)} windows, too few to hold {cut} of them out.")
+            raise BadInput(
+                f"The text has {len(self.rows)} windows, too few to hold {cut} of them out."
+            )
         first = self.rows[:-cut].size
-        early, late = self.begins[self.begins < first], self.begins[self.begins >= first] - first
+        early = self.begins[self.begins < first]
+        late = self.begins[self.begins >= first] - first
         return PackedText(self.rows[:-cut], early), PackedText(self.rows[-cut:], late)
 
     def counts(self, vocabulary: int) -> Int[Tensor, " vocabulary"]:
@@ -82,24 +91,33 @@ def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 class Masker:
     """A batch for masked prediction, by `mask_tokens`; special tokens are never masked.
 
-    The masks are a function of the batch and the seed, not of a generator's state: data loaders read ahead and a resumed
-    one skips, so a state would not be where it was. Batches are shuffled anew each pass, so masks change with them.
+    The masks are a function of the batch and the seed, not of a generator's state: data loaders
+    read ahead and a resumed one skips, so a state would not be where it was. Batches are shuffled
+    anew each pass, so masks change with them.
     """
 
-    def __init__(self, tokenizer: PreTrainedTokenizerBase, *, share: float = 0.15, seed: int = 0) -> None:
+    def __init__(
+        self, tokenizer: PreTrainedTokenizerBase, *, share: float = 0.15, seed: int = 0
+    ) -> None:
         if tokenizer.mask_token_id is None:
             raise BadInput("This tokenizer has no mask token, so it does not suit a masked recipe.")
-        self.mask_id, self.vocabulary = tokenizer.mask_token_id, len(tokenizer)
+        self.mask_id = tokenizer.mask_token_id
+        self.vocabulary = len(tokenizer)
         self.special = torch.tensor(sorted(tokenizer.all_special_ids))
-        self.share, self.seed = share, seed
+        self.share = share
+        self.seed = seed
 
     def __call__(self, rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         ids = torch.stack([row["input_ids"] for row in rows])
         digest = hashlib.blake2b(ids.numpy().tobytes(), digest_size=8, key=str(self.seed).encode())
         seen, labels = mask_tokens(
-            ids, mask_id=self.mask_id, vocabulary=self.vocabulary, special=torch.isin(ids, self.special), share=self.share,
+            ids,
+            mask_id=self.mask_id,
+            vocabulary=self.vocabulary,
+            special=torch.isin(ids, self.special),
+            share=self.share,
             generator=torch.Generator().manual_seed(int.from_bytes(digest.digest(), "big") >> 1),
-        )  # fmt: skip
+        )
         return {"input_ids": seen, "labels": labels}
 
 
@@ -116,7 +134,8 @@ def check_fit(tokenizer: Sized, vocabulary: int) -> None:
 
 
 def check_known(unknown: int, tokens: int, limit: float = 0.05) -> None:
-    """BadInput where more than `limit` of a text's tokens are the tokenizer's unknown token: it was made for another.
+    """BadInput where more than `limit` of a text's tokens are the tokenizer's unknown token: it was
+    made for another.
 
     >>> check_known(40, 100)
     Traceback (most recent call last):
@@ -124,4 +143,7 @@ def check_known(unknown: int, tokens: int, limit: float = 0.05) -> None:
     """
     share = unknown / max(1, tokens)
     if share > limit:
-        raise BadInput(f"The tokenizer does not know {100 * share:.0f} % of the text's tokens: fit one on this text.")
+        raise BadInput(
+            f"The tokenizer does not know {100 * share:.0f} % of the text's tokens: fit one on "
+            "this text."
+        )

@@ -15,7 +15,9 @@ from headscan.training.losses.linear import logits_of
 
 
 class Unembedding(NamedTuple):
-    """z = transform(hidden) . rows + bias, with rows [V, d] and bias [V] or None; the logits are z, or cap * tanh(z / cap)."""
+    """z = transform(hidden) . rows + bias, with rows [V, d] and bias [V] or None; the logits are z,
+    or cap * tanh(z / cap).
+    """
 
     transform: Callable[[Tensor], Tensor]
     rows: Tensor
@@ -43,29 +45,42 @@ def body_of(model: PreTrainedModel) -> PreTrainedModel:
 def head_of(model: PreTrainedModel) -> Unembedding:
     """The head of a causal or masked language model of transformers.
 
-    A masked model's dense layer and norm before the logits are the `transform`: applied to the K masked rows only, it
-    costs K and not all positions. Raises BadInput where the model has no head.
+    A masked model's dense layer and norm before the logits are the `transform`: applied to the K
+    masked rows only, it costs K and not all positions. Raises BadInput where the model has no head.
     """
     output = output_layer(model)
     if output is None:
-        raise BadInput(f"{type(model).__name__} has no head; it is trained without one, by an objective such as cwt.")
+        raise BadInput(
+            f"{type(model).__name__} has no head; it is trained without one, by an objective "
+            "such as cwt."
+        )
     return Unembedding(_transform(model), output.weight, output.bias)
 
 
 def final_norm_of(body: nn.Module) -> nn.Module | None:
-    """The norm between the last block and what a body puts out; None where a body ends in its last block."""
-    norms = [child for child in body.children() if "Norm" in type(child).__name__ and hasattr(child, "weight")]
+    """The norm between the last block and what a body puts out; None where a body ends in its last
+    block.
+    """
+    norms = [
+        child
+        for child in body.children()
+        if "Norm" in type(child).__name__ and hasattr(child, "weight")
+    ]
     return norms[-1] if norms else None
 
 
 @contextmanager
 def capped(model: PreTrainedModel, cap: float | None) -> Iterator[None]:
-    """Let the model's logits z be cap * tanh(z / cap) for a while, as in a training with a cap; None changes nothing."""
+    """Let the model's logits z be cap * tanh(z / cap) for a while, as in a training with a cap;
+    None changes nothing.
+    """
     output = output_layer(model)
     if cap is None or output is None:
         yield
         return
-    hook = output.module.register_forward_hook(lambda module, given, scores: cap * torch.tanh(scores / cap))
+    hook = output.module.register_forward_hook(
+        lambda module, given, scores: cap * torch.tanh(scores / cap)
+    )
     try:
         yield
     finally:
@@ -76,20 +91,25 @@ def _transform(model: Any) -> Callable[[Tensor], Tensor]:
     if hasattr(model, "cls") and hasattr(model.cls, "predictions"):  # BERT
         return cast(Callable[[Tensor], Tensor], model.cls.predictions.transform)
     if hasattr(model, "vocab_transform"):  # DistilBERT
-        return lambda hidden: model.vocab_layer_norm(model.activation(model.vocab_transform(hidden)))
+        return lambda hidden: model.vocab_layer_norm(
+            model.activation(model.vocab_transform(hidden))
+        )
     return nn.Identity()
 
 
 def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> bool:
-    """Give the head of a causal model the bias [V]; True where it could be folded into the head's rows.
+    """Give the head of a causal model the bias [V]; True where it could be folded into the head's
+    rows.
 
-    A LayerNorm with gain g and shift b puts out h = g * n + b with sum(n) = 0, so h . u = b . u with u = 1/g is one
-    number for all inputs: the last layer has a constant direction. It is made large, for the sake of rounding, by
-    moving the shift, b' = b + s g, which adds to h . w_v only the constant s g . w_v. Then the rows
+    A LayerNorm with gain g and shift b puts out h = g * n + b with sum(n) = 0, so h . u = b . u
+    with u = 1/g is one number for all inputs: the last layer has a constant direction. It is made
+    large, for the sake of rounding, by moving the shift, b' = b + s g, which adds to h . w_v only
+    the constant s g . w_v. Then the rows
 
         w'_v = w_v + a_v u,    a_v = (bias_v - s g . w_v) / (b . u + s d)
 
-    give h' . w'_v = h . w_v + bias_v exactly, without a bias. Where there is no such norm, `lm_head.bias` is set.
+    give h' . w'_v = h . w_v + bias_v exactly, without a bias. Where there is no such norm,
+    `lm_head.bias` is set.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> config = GPT2Config(vocab_size=9, n_embd=8, n_layer=1, n_head=1, tie_word_embeddings=False)
@@ -100,18 +120,27 @@ def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> boo
     (True, True)
     """
     head: Any = model.get_output_embeddings()
-    shifted = (child for child in body_of(model).children() if isinstance(child, nn.LayerNorm) and child.bias is not None)
+    shifted = (
+        child
+        for child in body_of(model).children()
+        if isinstance(child, nn.LayerNorm) and child.bias is not None
+    )
     *_, norm = [None, *shifted]
     with torch.no_grad():
         rows = head.weight.double()
         bias = bias.to(rows.device, torch.float64)
         if norm is None or head.bias is not None or bool((norm.weight.abs() < 1e-3).any()):
-            head.bias = nn.Parameter(bias.to(head.weight.dtype) + (0 if head.bias is None else head.bias.detach()))
+            head.bias = nn.Parameter(
+                bias.to(head.weight.dtype) + (0 if head.bias is None else head.bias.detach())
+            )
             return False
-        gain, shift = norm.weight.double(), norm.bias.double()
+        gain = norm.weight.double()
+        shift = norm.bias.double()
         direction = 1 / gain
         constant = float(shift @ direction)
-        step = 1.0 if constant >= 0 else -1.0  # s moves the constant away from zero: the sum is then at least d in size
+        step = (
+            1.0 if constant >= 0 else -1.0
+        )  # s moves the constant away from zero: the sum is then at least d in size
         amount = (bias - step * (rows @ gain)) / (constant + step * len(gain))
         norm.bias.copy_(shift + step * gain)
         head.weight.copy_(rows + amount[:, None] * direction)
@@ -119,10 +148,14 @@ def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> boo
 
 
 def divide_last_norm(body: nn.Module, temperature: float) -> None:
-    """Divide what a body puts out by a number, in the parameters of its final norm; BadInput where it has none."""
+    """Divide what a body puts out by a number, in the parameters of its final norm; BadInput where
+    it has none.
+    """
     norm = final_norm_of(body)
     if norm is None:
-        raise BadInput("Tied rows cannot be read out at another temperature in a body without a final norm.")
+        raise BadInput(
+            "Tied rows cannot be read out at another temperature in a body without a final norm."
+        )
     with torch.no_grad():
         for parameter in norm.parameters():
             parameter.div_(temperature)

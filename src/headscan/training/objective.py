@@ -1,4 +1,6 @@
-"""What is minimised: an objective is a class, here or in a plug-in; a regulariser (a term beside it) is a plug-in's function."""
+"""What is minimised: an objective is a class, here or in a plug-in; a regulariser (a term beside
+it) is a plug-in's function.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,10 +24,11 @@ from headscan.training.losses.shared import check, reduce
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """One line of the log: means over the targets since the last one, in nats; None where the objective has no such number.
+    """One line of the log: means over the targets since the last one, in nats; None where the
+    objective has no such number.
 
-    `floor_corrected_loss` is the loss without the least that a contrastive loss can be on the same targets, `penalty`
-    what the regulariser adds (the loss is without it).
+    `floor_corrected_loss` is the loss without the least that a contrastive loss can be on the same
+    targets, `penalty` what the regulariser adds (the loss is without it).
     """
 
     step: int
@@ -38,8 +41,9 @@ class CurvePoint:
 
 @dataclass(frozen=True, kw_only=True)
 class GeometrySnapshot:
-    """The geometry of every site (rows with `site` and measures) after a step; `gradient`: what of the logits' gradient
-    passes the head, of a model that predicts the next token by one."""
+    """The geometry of every site (rows with `site` and measures) after a step; `gradient`: what of
+    the logits' gradient passes the head, of a model that predicts the next token by one.
+    """
 
     step: int
     sites: list[Row]
@@ -52,8 +56,9 @@ class GeometrySnapshot:
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood:
-    """How probable a model finds windows of tokens; see `perplexity`. `interval`: of nats_per_token, 95 %; those of
-    perplexity and bits_per_byte by the same clusters."""
+    """How probable a model finds windows of tokens; see `perplexity`. `interval`: of
+    nats_per_token, 95 %; those of perplexity and bits_per_byte by the same clusters.
+    """
 
     nats_per_token: float
     standard_error: float | None
@@ -78,12 +83,14 @@ class ObjectiveRecord:
 class LossInputs:
     """What the forward pass of a body leaves for a loss.
 
-    own: the parameters that belong to the objective (see `Objective.parameters`). states, labels: the last hidden states of all
-    positions, and the tokens they are to predict (-100: none). rows, targets: of these, the positions that carry loss.
-    pool: all tokens to compare with, the targets among them; None: the targets. reduction: whether the loss is the mean over
-    targets or their sum (micro-batches then add up). head: what stands between `rows` and the logits, the objective's own bias
-    and cap with it; None without a head. block: the states before the final norm, of the positions that carry loss; None where
-    nothing asks for them, or the body has no final norm.
+    own: the parameters that belong to the objective (see `Objective.parameters`). states, labels:
+    the last hidden states of all positions, and the tokens they are to predict (-100: none). rows,
+    targets: of these, the positions that carry loss.
+    pool: all tokens to compare with, the targets among them; None: the targets. reduction: whether
+    the loss is the mean over targets or their sum (micro-batches then add up). head: what stands
+    between `rows` and the logits, the objective's own bias and cap with it; None without a head.
+    block: the states before the final norm, of the positions that carry loss; None where nothing
+    asks for them, or the body has no final norm.
     """
 
     model: PreTrainedModel
@@ -111,7 +118,9 @@ class LossInputs:
 
 @dataclass(frozen=True)
 class Readout:
-    """How a trained body is read out as a language model: scores are state . row / temperature; `note`: what to know of it."""
+    """How a trained body is read out as a language model: scores are state . row / temperature;
+    `note`: what to know of it.
+    """
 
     temperature: float = 1.0
     note: str = ""
@@ -119,10 +128,12 @@ class Readout:
 
 @dataclass(frozen=True, kw_only=True)
 class Objective(Settings, ABC):
-    """What a model is trained to minimise; its `Option` fields are its parameters, on the command line too.
+    """What a model is trained to minimise; its `Option` fields are its parameters, on the command
+    line too.
 
-    headless: the model is trained without a prediction head. contrastive: the loss compares with a pool of tokens, so
-    that negatives of other micro-batches and processes can be pooled, and its floor and in-batch accuracy are watched.
+    headless: the model is trained without a prediction head. contrastive: the loss compares with a
+    pool of tokens, so that negatives of other micro-batches and processes can be pooled, and its
+    floor and in-batch accuracy are watched.
 
     >>> objective_of("cwt"), OBJECTIVES["ce"].headless
     (WeightTying(temperature=1.0, normalize=False, form='unique'), False)
@@ -139,8 +150,12 @@ class Objective(Settings, ABC):
     def needs_counts(self) -> bool:
         return False
 
-    def parameters(self, width: int, vocabulary: int, counts: Int[Tensor, " vocabulary"] | None) -> nn.Module | None:
-        """Parameters that belong to the objective and not to the model, freshly initialised; usually none."""
+    def parameters(
+        self, width: int, vocabulary: int, counts: Int[Tensor, " vocabulary"] | None
+    ) -> nn.Module | None:
+        """Parameters that belong to the objective and not to the model, freshly initialised;
+        usually none.
+        """
         return None
 
     @property
@@ -148,16 +163,22 @@ class Objective(Settings, ABC):
         return None
 
     def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding | None:
-        """What stands between the last hidden states and the logits; None for a model without a head."""
+        """What stands between the last hidden states and the logits; None for a model without a
+        head.
+        """
         return None if self.headless else head_of(model)
 
     def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
-        """Once training is over, put what the objective holds into the model that is kept; what a reader must know of it."""
+        """Once training is over, put what the objective holds into the model that is kept; what a
+        reader must know of it.
+        """
         return None
 
     @abstractmethod
     def loss(self, inputs: LossInputs) -> Float[Tensor, ""]:
-        """The loss in nats, the mean over the targets or their sum; 0, with a gradient of zeros, for no targets."""
+        """The loss in nats, the mean over the targets or their sum; 0, with a gradient of zeros,
+        for no targets.
+        """
 
     def reading(self) -> Readout:
         """How a headless body is read out as a language model."""
@@ -184,20 +205,33 @@ class Contrastive(Objective):
 
     headless: ClassVar[bool] = True
     contrastive: ClassVar[bool] = True
-    temperature: Annotated[float, Option("What the contrastive scores are divided by.", above=0)] = 1.0
+    temperature: Annotated[
+        float, Option("What the contrastive scores are divided by.", above=0)
+    ] = 1.0
     normalize: Annotated[bool, Option("Compare directions only, in the contrastive loss.")] = False
 
     def contrast(self, inputs: LossInputs, form: str) -> Tensor:
         """The loss against the pool."""
         table = inputs.embeddings
         return cwt_loss(
-            inputs.rows, table, inputs.targets, form, pool=inputs.pool, temperature=self.temperature,
-            normalize=self.normalize, reduction=inputs.reduction,
-            sparse=type(table) in (nn.Parameter, Tensor),  # a sharded table takes no sparse gradient
-        )  # fmt: skip
+            inputs.rows,
+            table,
+            inputs.targets,
+            form,
+            pool=inputs.pool,
+            temperature=self.temperature,
+            normalize=self.normalize,
+            reduction=inputs.reduction,
+            sparse=type(table)
+            in (nn.Parameter, Tensor),  # a sharded table takes no sparse gradient
+        )
 
     def reading(self) -> Readout:
-        note = "the loss compared directions; the held-out likelihood is read out by products" if self.normalize else ""
+        note = (
+            "the loss compared directions; the held-out likelihood is read out by products"
+            if self.normalize
+            else ""
+        )
         return Readout(temperature=self.temperature, note=note)
 
 
@@ -211,29 +245,43 @@ class HeadBias(nn.Module):
 
 @OBJECTIVES.register("ce")
 class CrossEntropy(Objective):
-    """Cross-entropy over the whole vocabulary, of a model with a head, and a bias of the head where one is asked for.
+    """Cross-entropy over the whole vocabulary, of a model with a head, and a bias of the head where
+    one is asked for.
 
-    A head without a bias must draw the unigram law from a direction that all hidden states share: a cone. A bias that
-    starts there, or that is fast enough to get there first, takes that work off the states. "full" projects the positions
-    that carry loss, "chunked" computes the logits twice in little memory, "fused" is torch's own kernel.
+    A head without a bias must draw the unigram law from a direction that all hidden states share: a
+    cone. A bias that starts there, or that is fast enough to get there first, takes that work off
+    the states. "full" projects the positions that carry loss, "chunked" computes the logits twice
+    in little memory, "fused" is torch's own kernel.
     """
 
     head_bias: Annotated[
         Literal["none", "zero", "unigram"],
-        Option("A bias of the head: none, or one that starts at zero or at the log of the text's unigram probabilities."),
-    ] = "none"  # fmt: skip
+        Option(
+            "A bias of the head: none, or one that starts at zero or at the log of the text's "
+            "unigram probabilities."
+        ),
+    ] = "none"
     bias_rate: Annotated[
-        float | None, Option("Peak learning rate of the head's bias. Default: that of the other parameters.", above=0)
+        float | None,
+        Option(
+            "Peak learning rate of the head's bias. Default: that of the other parameters.", above=0
+        ),
     ] = None
-    projection: Annotated[Literal["full", "chunked", "fused"], Option("How the logits of the cross-entropy are computed.")] = (
-        "full"
-    )
-    cap: Annotated[float | None, Option("Soft cap of the logits: z becomes cap · tanh(z / cap); Gemma 2 has 30.", above=0)] = None
+    projection: Annotated[
+        Literal["full", "chunked", "fused"],
+        Option("How the logits of the cross-entropy are computed."),
+    ] = "full"
+    cap: Annotated[
+        float | None,
+        Option("Soft cap of the logits: z becomes cap · tanh(z / cap); Gemma 2 has 30.", above=0),
+    ] = None
 
     def check(self) -> None:
         super().check()
         if self.bias_rate is not None and self.head_bias == "none":
-            raise BadInput("bias_rate is not used without a bias of the head: give head_bias=zero or unigram.")
+            raise BadInput(
+                "bias_rate is not used without a bias of the head: give head_bias=zero or unigram."
+            )
         if self.cap is not None and self.projection != "full":
             raise BadInput(f"cap is not used by the projection {self.projection}: it needs full.")
 
@@ -262,13 +310,18 @@ class CrossEntropy(Objective):
     def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
         notes = []
         if isinstance(own, HeadBias) and not self._settled(model, own.bias.detach()):
-            notes.append("the bias of the head is a parameter that only a model built by headscan has (lm_head.bias)")
+            notes.append(
+                "the bias of the head is a parameter that only a model built by headscan has "
+                "(lm_head.bias)"
+            )
         if self.cap:
             notes.append(f"the logits of the model that is kept are to be capped at {self.cap:g}")
         return "; ".join(notes) or None
 
     def _settled(self, model: PreTrainedModel, bias: Tensor) -> bool:
-        """Whether any code that loads the model finds the bias: in one that the head has, or folded into the last norm."""
+        """Whether any code that loads the model finds the bias: in one that the head has, or folded
+        into the last norm.
+        """
         output = output_layer(model)
         assert output is not None
         if output.bias is not None:
@@ -293,7 +346,9 @@ def head_loss(inputs: LossInputs, form: str) -> Tensor:
     head = inputs.head
     assert head is not None
     rows = head.transform(inputs.rows)
-    return ce_loss(rows, head.rows, inputs.targets, form, bias=head.bias, reduction=inputs.reduction)
+    return ce_loss(
+        rows, head.rows, inputs.targets, form, bias=head.bias, reduction=inputs.reduction
+    )
 
 
 @OBJECTIVES.register("ce+cwt")
@@ -308,14 +363,17 @@ class Mixed(Contrastive):
 
 @OBJECTIVES.register("cwt")
 class WeightTying(Contrastive):
-    """Contrastive weight tying: find the next token's own input embedding among those of the batch, without a head.
+    """Contrastive weight tying: find the next token's own input embedding among those of the batch,
+    without a head.
 
-    Source: Godey, de la Clergerie, Sagot, "Headless language models" (ICLR 2024); the forms are those of `cwt_loss`.
+    Source: Godey, de la Clergerie, Sagot, "Headless language models" (ICLR 2024); the forms are
+        those of `cwt_loss`.
     """
 
-    form: Annotated[Literal["unique", "dense", "chunked", "fused"], Option("How contrastive weight tying is computed.")] = (
-        "unique"
-    )
+    form: Annotated[
+        Literal["unique", "dense", "chunked", "fused"],
+        Option("How contrastive weight tying is computed."),
+    ] = "unique"
 
     def loss(self, inputs: LossInputs) -> Tensor:
         return self.contrast(inputs, self.form)
@@ -323,7 +381,9 @@ class WeightTying(Contrastive):
 
 Term = Callable[[LossInputs], Tensor]
 REGULARISERS: Registry[Term] = Registry("regulariser")
-"""Functions of what the forward pass left (the model, the states [K, d] that carry loss, the logits): a scalar with gradient."""
+"""Functions of what the forward pass left (the model, the states [K, d] that carry loss, the
+logits): a scalar with gradient.
+"""
 
 
 def parse_regularisers(text: str | None) -> dict[str, float]:
@@ -341,7 +401,9 @@ def parse_regularisers(text: str | None) -> dict[str, float]:
         except ValueError:
             value = math.nan
         if not colon or not math.isfinite(value):
-            raise BadInput(f"A regulariser is written NAME:STRENGTH, as in cosine:0.1, not {part!r}.")
+            raise BadInput(
+                f"A regulariser is written NAME:STRENGTH, as in cosine:0.1, not {part!r}."
+            )
         if name in found:
             raise BadInput(f"The regulariser {name!r} is given twice.")
         _ = REGULARISERS[name]

@@ -1,4 +1,6 @@
-"""Recipes: everything that decides a training run, at the published size and at sizes that train here in minutes."""
+"""Recipes: everything that decides a training run, at the published size and at sizes that train
+here in minutes.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,13 @@ from functools import partial
 from typing import Any, Literal, get_args
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import BertConfig, DistilBertConfig, GPTNeoXConfig, PreTrainedConfig, PreTrainedTokenizerFast
+from transformers import (
+    BertConfig,
+    DistilBertConfig,
+    GPTNeoXConfig,
+    PreTrainedConfig,
+    PreTrainedTokenizerFast,
+)
 
 from headscan.run import BadInput
 from headscan.run.errors import nearest
@@ -23,9 +31,10 @@ Architecture = Callable[[int, int], PreTrainedConfig]  # (vocabulary, context) t
 class RecipeRecord:
     """The numbers of a training run.
 
-    context: tokens a window. batch: windows a step on one process; accumulation: such steps before the weights move. rate: peak
-    learning rate; warmup: steps of linear warm-up; schedule: "linear" (triangular), "cosine" or "constant". masked: hide 15 % of
-    the tokens and predict those (a BERT), or the next token (a GPT). tokenizer: one on the Hub; else one is fitted.
+    context: tokens a window. batch: windows a step on one process; accumulation: such steps before
+    the weights move. rate: peak learning rate; warmup: steps of linear warm-up; schedule: "linear"
+    (triangular), "cosine" or "constant". masked: hide 15 % of the tokens and predict those (a
+    BERT), or the next token (a GPT). tokenizer: one on the Hub; else one is fitted.
     """
 
     name: str
@@ -49,7 +58,9 @@ class RecipeRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(RecipeRecord):
-    """One training run, as data. `but` changes fields; `config(vocabulary)` builds the model's configuration."""
+    """One training run, as data. `but` changes fields; `config(vocabulary)` builds the model's
+    configuration.
+    """
 
     architecture: Architecture = field(repr=False)
 
@@ -59,7 +70,9 @@ class Recipe(RecipeRecord):
 
     def but(self, **changes: Any) -> Recipe:
         """This recipe with some fields changed; None means unchanged."""
-        return replace(self, **{name: value for name, value in changes.items() if value is not None})
+        return replace(
+            self, **{name: value for name, value in changes.items() if value is not None}
+        )
 
     @property
     def tokens_a_step(self) -> int:
@@ -67,35 +80,55 @@ class Recipe(RecipeRecord):
 
     def record(self) -> RecipeRecord:
         """Its numbers, for the protocol."""
-        return RecipeRecord(**{each.name: getattr(self, each.name) for each in fields(RecipeRecord)})
+        return RecipeRecord(
+            **{each.name: getattr(self, each.name) for each in fields(RecipeRecord)}
+        )
 
 
 def _gpt(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
     width, depth, heads = {"tiny": (128, 4, 4), "small": (256, 6, 4), "paper": (512, 6, 8)}[size]
     return GPTNeoXConfig(
-        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, num_attention_heads=heads,
-        intermediate_size=4 * width, max_position_embeddings=context, bos_token_id=0, eos_token_id=0,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        hidden_size=width,
+        num_hidden_layers=depth,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        max_position_embeddings=context,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
 
 
 def _bert(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
     width, depth, heads = {"tiny": (128, 4, 4), "small": (512, 4, 8), "paper": (768, 12, 12)}[size]
-    # Dropout is for many epochs over little text with a large model; the small ones never get there.
+    # Dropout is for many epochs over little text with a large model; the small ones never get
+    # there.
     dropout = 0.1 if size == "paper" else 0.0
     return BertConfig(
-        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, num_attention_heads=heads,
-        intermediate_size=4 * width, max_position_embeddings=max(512, context) if size == "paper" else context,
-        hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        hidden_size=width,
+        num_hidden_layers=depth,
+        num_attention_heads=heads,
+        intermediate_size=4 * width,
+        max_position_embeddings=max(512, context) if size == "paper" else context,
+        hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )
 
 
 def _multilingual(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
     width, depth, heads = {"tiny": (128, 2, 4), "small": (384, 4, 6), "paper": (768, 6, 12)}[size]
     dropout = 0.1 if size == "paper" else 0.0
     return DistilBertConfig(
-        vocab_size=vocabulary, dim=width, n_layers=depth, n_heads=heads, hidden_dim=4 * width, dropout=dropout,
-        max_position_embeddings=max(512, context) if size == "paper" else context, attention_dropout=dropout,
-    )  # fmt: skip
+        vocab_size=vocabulary,
+        dim=width,
+        n_layers=depth,
+        n_heads=heads,
+        hidden_dim=4 * width,
+        dropout=dropout,
+        max_position_embeddings=max(512, context) if size == "paper" else context,
+        attention_dropout=dropout,
+    )
 
 
 def _mixer(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
@@ -103,37 +136,81 @@ def _mixer(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
 
     width, depth = {"tiny": (128, 4), "small": (256, 8), "paper": (1024, 8)}[size]
     return MixerConfig(
-        vocab_size=vocabulary, hidden_size=width, num_hidden_layers=depth, max_position_embeddings=context,
+        vocab_size=vocabulary,
+        hidden_size=width,
+        num_hidden_layers=depth,
+        max_position_embeddings=context,
         final_norm=size != "paper",
-    )  # fmt: skip
+    )
 
 
 _LINEAR: dict[str, Any] = {"schedule": "linear", "weight_decay": 0.01}
-# A recipe's architecture, what all sizes share, what the published one has besides, and of each size: vocabulary, context,
-# batch, accumulation, steps, rate, warm-up.
-RECIPES: dict[str, tuple[Callable[..., PreTrainedConfig], dict[str, Any], dict[str, str], dict[Size, tuple[Any, ...]]]] = {
+# A recipe's architecture, what all sizes share, what the published one has besides, and of each
+# size: vocabulary, context, batch, accumulation, steps, rate, warm-up.
+RECIPES: dict[
+    str,
+    tuple[
+        Callable[..., PreTrainedConfig], dict[str, Any], dict[str, str], dict[Size, tuple[Any, ...]]
+    ],
+] = {
     # A Pythia-like GPT for English; paper: pythia-70m, AdamW (.9, .95), cosine, clip 1.
-    "gpt": (_gpt, {"masked": False, "schedule": "cosine", "weight_decay": 0.1, "betas": (0.9, 0.95)},
-        {"tokenizer": PYTHIA,
-         "source": "Godey et al. 2024, appendix D (device batch 8, the only one consistent with its figures)"},
-        {"tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100), "small": (16_000, 256, 16, 1, 3000, 1e-3, 150),
-         "paper": (50_304, 2048, 8, 128, 143_000, 1e-3, 1_430)}),
+    "gpt": (
+        _gpt,
+        {"masked": False, "schedule": "cosine", "weight_decay": 0.1, "betas": (0.9, 0.95)},
+        {
+            "tokenizer": PYTHIA,
+            "source": "Godey et al. 2024, appendix D (device batch 8, the only one consistent "
+            "with its figures)",
+        },
+        {
+            "tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100),
+            "small": (16_000, 256, 16, 1, 3000, 1e-3, 150),
+            "paper": (50_304, 2048, 8, 128, 143_000, 1e-3, 1_430),
+        },
+    ),
     # A BERT for English; paper: bert-base, 110 M parameters, triangular.
-    "bert": (_bert, _LINEAR | {"masked": True},
-        {"tokenizer": PYTHIA,
-         "source": "Godey et al. 2024, appendix D (8 GPUs of 64 windows: here 8 accumulated micro-batches)"},
-        {"tiny": (4_096, 64, 16, 1, 600, 2e-3, 60), "small": (20_000, 128, 32, 1, 3000, 5e-4, 150),
-         "paper": (50_277, 128, 64, 8, 1_000_000, 1e-4, 10_000)}),
-    # A DistilBERT-like model for ten languages (ar de en es fr hi it ja ko zh); paper: 137 M parameters, on Wikipedia.
-    "multilingual": (_multilingual, _LINEAR | {"masked": True},
-        {"tokenizer": "distilbert-base-multilingual-cased", "source": "Godey et al. 2024, appendix D"},
-        {"tiny": (8_192, 64, 16, 1, 600, 2e-3, 60), "small": (30_000, 128, 32, 1, 4000, 5e-4, 200),
-         "paper": (119_547, 128, 64, 1, 400_000, 2e-4, 10_000)}),
-    # A flat masked mixer (Badger 2024, arXiv:2409.01482); paper: d = 1024, 8 blocks, 512 slots, TinyStories' tokenizer.
-    "mixer": (_mixer, _LINEAR | {"masked": False}, {"source": "Badger 2024"},
-        {"tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100), "small": (4_096, 256, 16, 1, 4000, 1e-3, 200),
-         "paper": (4_096, 512, 16, 1, 500_000, 5e-4, 500)}),
-}  # fmt: skip
+    "bert": (
+        _bert,
+        _LINEAR | {"masked": True},
+        {
+            "tokenizer": PYTHIA,
+            "source": "Godey et al. 2024, appendix D (8 GPUs of 64 windows: here 8 accumulated "
+            "micro-batches)",
+        },
+        {
+            "tiny": (4_096, 64, 16, 1, 600, 2e-3, 60),
+            "small": (20_000, 128, 32, 1, 3000, 5e-4, 150),
+            "paper": (50_277, 128, 64, 8, 1_000_000, 1e-4, 10_000),
+        },
+    ),
+    # A DistilBERT-like model for ten languages (ar de en es fr hi it ja ko zh); paper: 137 M
+    # parameters, on Wikipedia.
+    "multilingual": (
+        _multilingual,
+        _LINEAR | {"masked": True},
+        {
+            "tokenizer": "distilbert-base-multilingual-cased",
+            "source": "Godey et al. 2024, appendix D",
+        },
+        {
+            "tiny": (8_192, 64, 16, 1, 600, 2e-3, 60),
+            "small": (30_000, 128, 32, 1, 4000, 5e-4, 200),
+            "paper": (119_547, 128, 64, 1, 400_000, 2e-4, 10_000),
+        },
+    ),
+    # A flat masked mixer (Badger 2024, arXiv:2409.01482); paper: d = 1024, 8 blocks, 512 slots,
+    # TinyStories' tokenizer.
+    "mixer": (
+        _mixer,
+        _LINEAR | {"masked": False},
+        {"source": "Badger 2024"},
+        {
+            "tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100),
+            "small": (4_096, 256, 16, 1, 4000, 1e-3, 200),
+            "paper": (4_096, 512, 16, 1, 500_000, 5e-4, 500),
+        },
+    ),
+}
 
 
 def recipe_of(name: str, size: Size = "tiny") -> Recipe:
@@ -143,7 +220,9 @@ def recipe_of(name: str, size: Size = "tiny") -> Recipe:
     (64, 512, 65536)
     """
     if name not in RECIPES:
-        raise BadInput(f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.{nearest(name, RECIPES)}")
+        raise BadInput(
+            f"There is no recipe {name!r}; there are {', '.join(RECIPES)}.{nearest(name, RECIPES)}"
+        )
     if size not in get_args(Size):
         raise BadInput(f"The size must be one of {', '.join(get_args(Size))}, not {size!r}.")
     architecture, shared, published, numbers = RECIPES[name]
@@ -154,17 +233,24 @@ def recipe_of(name: str, size: Size = "tiny") -> Recipe:
 
 
 END = "<|endoftext|>"
-MASK, PAD = "<|mask|>", "<|pad|>"
+MASK = "<|mask|>"
+PAD = "<|pad|>"
 LEAST = 256 + 3  # every byte and the special tokens
 
 
 def fit_tokenizer(
-    texts: Iterable[str | Document], vocabulary: int, *, masked: bool = False, context: int | None = None
+    texts: Iterable[str | Document],
+    vocabulary: int,
+    *,
+    masked: bool = False,
+    context: int | None = None,
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE of at most `vocabulary` tokens, fitted on texts (strings or documents), in their order.
+    """A byte-level BPE of at most `vocabulary` tokens, fitted on texts (strings or documents), in
+    their order.
 
-    Token 0 is <|endoftext|>, which joins documents; with `masked` there are <|mask|> and <|pad|> too. A text too short for so
-    many merges gives fewer. Deterministic: same texts, same tokens. Raises BadInput below 259 tokens, too few for all bytes.
+    Token 0 is <|endoftext|>, which joins documents; with `masked` there are <|mask|> and <|pad|>
+    too. A text too short for so many merges gives fewer. Deterministic: same texts, same tokens.
+    Raises BadInput below 259 tokens, too few for all bytes.
 
     >>> tokenizer = fit_tokenizer(["the cat sat on the mat"] * 3, 300)
     >>> tokenizer.decode(tokenizer.encode("the café")), tokenizer.eos_token_id
@@ -177,10 +263,16 @@ def fit_tokenizer(
     bpe.decoder = decoders.ByteLevel()
     special = [END, MASK, PAD] if masked else [END]
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    options: dict[str, Any] = {"special_tokens": special, "initial_alphabet": alphabet, "show_progress": False}
+    options: dict[str, Any] = {
+        "special_tokens": special,
+        "initial_alphabet": alphabet,
+        "show_progress": False,
+    }
     pieces = (piece for text in texts for piece in ([text] if isinstance(text, str) else text))
     bpe.train_from_iterator(pieces, trainers.BpeTrainer(vocab_size=vocabulary, **options))
     names = {"bos_token": END, "eos_token": END}
     names |= {"mask_token": MASK, "pad_token": PAD} if masked else {"pad_token": END}
     length = {} if context is None else {"model_max_length": context}
-    return PreTrainedTokenizerFast(tokenizer_object=bpe, clean_up_tokenization_spaces=False, **names, **length)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, clean_up_tokenization_spaces=False, **names, **length
+    )

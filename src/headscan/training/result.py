@@ -14,7 +14,9 @@ from headscan.training.recipes import RecipeRecord
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainResult(Result):
-    """One training run: what was trained, its curve, its held-out likelihood and the geometry along the way."""
+    """One training run: what was trained, its curve, its held-out likelihood and the geometry along
+    the way.
+    """
 
     kind: ClassVar[str] = "train"
     recipe: RecipeRecord
@@ -25,12 +27,18 @@ class TrainResult(Result):
     loss: float | None  # of the last point of the curve, nats
     floor_corrected_loss: float | None
     heldout_bits_per_byte: float | None  # by the head or, without one, by the log-unigram bias
-    heldout: dict[str, Likelihood]  # by each way of reading the model out: "head", or "tied" and "bias"
+    heldout: dict[
+        str, Likelihood
+    ]  # by each way of reading the model out: "head", or "tied" and "bias"
     notes: list[str] = field(default_factory=list)
     curve: list[CurvePoint] = field(default_factory=list)  # one entry a log line
-    scan: list[GeometrySnapshot] = field(default_factory=list)  # one entry a measurement of all sites
+    scan: list[GeometrySnapshot] = field(
+        default_factory=list
+    )  # one entry a measurement of all sites
     alarms: list[Alarm] = field(default_factory=list)  # what the monitor named
-    readings: list[Reading] = field(default_factory=list)  # what is held against other runs; all are in monitor.jsonl
+    readings: list[Reading] = field(
+        default_factory=list
+    )  # what is held against other runs; all are in monitor.jsonl
 
     def frame(self) -> DataFrame:
         """The learning curve as a pandas table, one row a log line."""
@@ -38,7 +46,10 @@ class TrainResult(Result):
 
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
-        said = f"TrainResult({self.recipe.name} {self.recipe.size}, {self.objective.name}: {self.steps:,} steps, "
+        said = (
+            f"TrainResult({self.recipe.name} {self.recipe.size}, {self.objective.name}: "
+            f"{self.steps:,} steps, "
+        )
         return said + f"{self.tokens:,} tokens{loss})\n  .frame() .plot() .page .save(folder)"
 
 
@@ -52,7 +63,8 @@ class RecoverResult(Result):
     steps: int  # of the training of the head, where it was trained
     tokens: int
     loss: float | None
-    before: Likelihood  # the held-out likelihood of the embedding's rows as they are, without a bias or training
+    # the held-out likelihood of the embedding's rows as they are, without a bias or training
+    before: Likelihood
     after: Likelihood  # the same with it
     curve: list[CurvePoint] = field(default_factory=list)
 
@@ -62,5 +74,7 @@ class RecoverResult(Result):
         return dataframe([{"head": name} | asdict(found) for name, found in readings])
 
     def __repr__(self) -> str:
-        said = f"RecoverResult({self.recovery}: {self.after.nats_per_token:.3f} held-out nats a token)"
+        said = (
+            f"RecoverResult({self.recovery}: {self.after.nats_per_token:.3f} held-out nats a token)"
+        )
         return said + "\n  .frame() .plot() .page .save(folder)"

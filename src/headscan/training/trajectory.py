@@ -25,23 +25,36 @@ DEFAULT = ("average_cosine", "top_direction_share", "effective_rank", "alpha_req
 
 
 def measure_sites(
-    lens: Lens, windows: npt.NDArray[np.integer], *, sites: str | Iterable[str] | None = None,
-    measures: Iterable[str] = DEFAULT, batch: int = 8,
-) -> list[Row]:  # fmt: skip
+    lens: Lens,
+    windows: npt.NDArray[np.integer],
+    *,
+    sites: str | Iterable[str] | None = None,
+    measures: Iterable[str] = DEFAULT,
+    batch: int = 8,
+) -> list[Row]:
     """Measures of each site over windows int [n, context]: one row a site, in the order of depth.
 
-    The head is left out unless asked for. Every measure comes with a companion NAME_without_first, that leaves
-    position 0 of each window out, and `dead_share` is the share of coordinates whose variance is under 1e-6 of the mean one:
-    they are the same for every token. The embedding *table* itself, one row a token, is the last entry, "embedding_table".
-    Raises BadInput for a measure or site that is not there.
+    The head is left out unless asked for. Every measure comes with a companion NAME_without_first,
+    that leaves position 0 of each window out, and `dead_share` is the share of coordinates whose
+    variance is under 1e-6 of the mean one: they are the same for every token. The embedding *table*
+    itself, one row a token, is the last entry, "embedding_table". Raises BadInput for a measure or
+    site that is not there.
     """
     chosen = {name: MEASURES[name] for name in measures}
     apart = ("attention", "mlp", "mixer")  # what writes to the residual stream
-    stream = (site for site in lens.sites if site != "head" and not site.rpartition(".")[2].startswith(apart))
+    stream = (
+        site
+        for site in lens.sites
+        if site != "head" and not site.rpartition(".")[2].startswith(apart)
+    )
     names = lens.match(sites) if sites else tuple(stream)
     kept = {name: SiteStatistics(lens.width(name), device=lens.device) for name in names}
     for start in range(0, len(windows), batch):
-        rows = torch.from_numpy(np.ascontiguousarray(windows[start : start + batch])).long().to(lens.device)
+        rows = (
+            torch.from_numpy(np.ascontiguousarray(windows[start : start + batch]))
+            .long()
+            .to(lens.device)
+        )
         numbers = list(range(start, start + len(rows)))
 
         def take(site: str, states: torch.Tensor, at: list[int] = numbers) -> None:
@@ -50,14 +63,25 @@ def measure_sites(
         lens.run(rows, sites=names, each=take)
     found = []
     for name, statistics in kept.items():
-        everything, later = (Cloud.of_sums(statistics.sums(group)) for group in ("all", "without_first"))
-        cells: dict[str, object] = {"site": name} | {measure: of(everything) for measure, of in chosen.items()}
+        everything, later = (
+            Cloud.of_sums(statistics.sums(group)) for group in ("all", "without_first")
+        )
+        cells: dict[str, object] = {"site": name} | {
+            measure: of(everything) for measure, of in chosen.items()
+        }
         cells["dead_share"] = _dead_share(everything)
-        found.append(Row(cells | {f"{measure}_without_first": of(later) for measure, of in chosen.items()}))
+        found.append(
+            Row(cells | {f"{measure}_without_first": of(later) for measure, of in chosen.items()})
+        )
     weights = embedding_table(lens.model).detach()
-    weights = weights.full_tensor() if isinstance(weights, DTensor) else weights  # sharded: every process has a part
+    weights = (
+        weights.full_tensor() if isinstance(weights, DTensor) else weights
+    )  # sharded: every process has a part
     table = Cloud.of_rows(weights.double().cpu().numpy())
-    return [*found, Row({"site": "embedding_table"} | {measure: of(table) for measure, of in chosen.items()})]
+    return [
+        *found,
+        Row({"site": "embedding_table"} | {measure: of(table) for measure, of in chosen.items()}),
+    ]
 
 
 def _dead_share(cloud: Cloud) -> float:
@@ -68,12 +92,17 @@ def _dead_share(cloud: Cloud) -> float:
 def snapshot_of(line: Mapping[str, Any]) -> GeometrySnapshot:
     """A measurement from its line of geometry.jsonl."""
     gradient = KeptGradient(**found) if (found := line.get("gradient")) else None
-    return GeometrySnapshot(step=line["step"], sites=[Row(row) for row in line["sites"]], gradient=gradient)
+    return GeometrySnapshot(
+        step=line["step"], sites=[Row(row) for row in line["sites"]], gradient=gradient
+    )
 
 
 @torch.no_grad()
 def gradient_through_head(
-    model: Any, learner: Learner | None, windows: npt.NDArray[np.integer], counts: Int[Tensor, " vocabulary"] | None
+    model: Any,
+    learner: Learner | None,
+    windows: npt.NDArray[np.integer],
+    counts: Int[Tensor, " vocabulary"] | None,
 ) -> KeptGradient | None:
     """Through the head of a model that predicts the next token; None of any other."""
     head = None

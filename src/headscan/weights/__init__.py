@@ -1,4 +1,6 @@
-"""Weights alone: the spectrum of every matrix of a model beside a random one's, without a text and without a forward pass."""
+"""Weights alone: the spectrum of every matrix of a model beside a random one's, without a text and
+without a forward pass.
+"""
 
 from headscan.weights.reading import StoredMatrix, open_weights
 from headscan.weights.run import MatrixRow, WeightsResult, run

@@ -1,4 +1,6 @@
-"""The matrices of a model, one at a time: of safetensors files, a live model, a .gguf file, two checkpoints, a LoRA adapter."""
+"""The matrices of a model, one at a time: of safetensors files, a live model, a .gguf file, two
+checkpoints, a LoRA adapter.
+"""
 
 import os
 import re
@@ -39,9 +41,11 @@ class StoredMatrix:
 
 @dataclass
 class OpenedWeights:
-    """The record (of a difference the base's, too), tensors [n, m] or [k, n, m] by name, matrices, and what was left out.
+    """The record (of a difference the base's, too), tensors [n, m] or [k, n, m] by name, matrices,
+    and what was left out.
 
-    difference: whether the matrices are what was added to a model: those of two checkpoints, or an adapter's.
+    difference: whether the matrices are what was added to a model: those of two checkpoints, or an
+        adapter's.
     """
 
     records: list[ModelRecord]
@@ -51,23 +55,34 @@ class OpenedWeights:
     difference: bool = False
 
     def add(self, name: str, shape: tuple[int, ...], held: Any, plain: bool) -> None:
-        shape = shape[:2] if shape[2:] == (1,) else shape  # a kernel of one place, as a masked mixer's, is a matrix
+        shape = (
+            shape[:2] if shape[2:] == (1,) else shape
+        )  # a kernel of one place, as a masked mixer's, is a matrix
         if len(shape) in (2, 3) and min(shape[-2:]) >= LEAST and plain:
             self.tensors[name] = (shape, held)
         elif len(shape) > 1 and not plain:
-            self.notes.append(f"{name} is left out: its numbers are no plain floating-point numbers.")
+            self.notes.append(
+                f"{name} is left out: its numbers are no plain floating-point numbers."
+            )
 
 
 def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> OpenedWeights:
-    """The matrices of a model with a short side of 16 at least, or of its difference to a base; none is read yet.
+    """The matrices of a model with a short side of 16 at least, or of its difference to a base;
+    none is read yet.
 
-    Of a folder with a LoRA adapter the matrices are what it adds to each of its model's. Raises BadInput where there is no
-    matrix, or none that the base has, too. Of a folder no code of the model runs.
+    Of a folder with a LoRA adapter the matrices are what it adds to each of its model's. Raises
+    BadInput where there is no matrix, or none that the base has, too. Of a folder no code of the
+    model runs.
     """
-    folders = [Path(one).expanduser() for one in (model, base) if isinstance(one, str | os.PathLike)]
+    folders = [
+        Path(one).expanduser() for one in (model, base) if isinstance(one, str | os.PathLike)
+    ]
     adapters = [folder for folder in folders if (folder / ADAPTER_CONFIG).is_file()]
     if adapters and base is not None:
-        raise BadInput(f"'{adapters[0]}' is an adapter, which is a difference from its base already: leave out --base.")
+        raise BadInput(
+            f"'{adapters[0]}' is an adapter, which is a difference from its base already: leave "
+            "out --base."
+        )
     if adapters:
         return _adapter(adapters[0])
     opened = _opened(model)
@@ -75,19 +90,30 @@ def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> Opene
     theirs = opened.tensors
     if base is not None:
         other = _opened(base)
-        theirs = {name: item for name, item in other.tensors.items() if opened.tensors.get(name, ((),))[0] == item[0]}
+        theirs = {
+            name: item
+            for name, item in other.tensors.items()
+            if opened.tensors.get(name, ((),))[0] == item[0]
+        }
         opened.records += other.records
         if apart := len(opened.tensors | other.tensors) - len(theirs):
-            opened.notes.append(f"{apart} tensors are not in both models in the same shape, and are left out.")
+            opened.notes.append(
+                f"{apart} tensors are not in both models in the same shape, and are left out."
+            )
     for name, (shape, held) in opened.tensors.items():
         if name in theirs:
             start = None if base is None else theirs[name][1]
             for i in range(shape[0]) if len(shape) == 3 else [None]:  # experts
-                label, size = name if i is None else f"{name}[{i}]", (shape[-2], shape[-1])
-                opened.matrices.append(StoredMatrix(label, size, partial(_measured, size, held, start, i)))
+                label = name if i is None else f"{name}[{i}]"
+                size = (shape[-2], shape[-1])
+                opened.matrices.append(
+                    StoredMatrix(label, size, partial(_measured, size, held, start, i))
+                )
     if not opened.matrices:
         both = "" if base is None else " that the base has in the same shape"
-        raise BadInput(f"'{opened.records[0].name}' has no matrix with a short side of {LEAST} at least{both}.")
+        raise BadInput(
+            f"'{opened.records[0].name}' has no matrix with a short side of {LEAST} at least{both}."
+        )
     return opened
 
 
@@ -95,10 +121,14 @@ def _measured(shape: tuple[int, int], held: Any, base: Any, i: int | None) -> Fl
     step = PIECE if shape[0] >= shape[1] else shape[0]
 
     def rows(one: Any, a: int) -> Tensor:
-        found: Tensor = one[a : a + step].flatten(1) if i is None else one[i : i + 1][0, a : a + step]
+        found: Tensor = (
+            one[a : a + step].flatten(1) if i is None else one[i : i + 1][0, a : a + step]
+        )
         return found if base is None else found.double().cpu()
 
-    pieces = (rows(held, a) - (0 if base is None else rows(base, a)) for a in range(0, shape[0], step))
+    pieces = (
+        rows(held, a) - (0 if base is None else rows(base, a)) for a in range(0, shape[0], step)
+    )
     return energies(piece if shape[0] >= shape[1] else piece.T for piece in pieces)
 
 
@@ -107,11 +137,18 @@ def _opened(model: ModelWeights) -> OpenedWeights:
         source = find_source(os.fspath(model))
         if source.gguf is None and source.weight_files:
             revision = source.snapshot.name if source.snapshot else source.revision
-            return _files(source.name, source.weight_files, Origin(source.given, revision, source.files(weights=True)))
+            return _files(
+                source.name,
+                source.weight_files,
+                Origin(source.given, revision, source.files(weights=True)),
+            )
         model = Lens.load(model, device="cpu")
     lens = model if isinstance(model, Lens) else Lens(model)
-    opened, tensors = OpenedWeights([lens.provenance()]), lens.model.state_dict()
-    places = {(tensor.data_ptr(), tensor.shape): name for name, tensor in reversed(tensors.items())}  # tied tables are one
+    opened = OpenedWeights([lens.provenance()])
+    tensors = lens.model.state_dict()
+    places = {
+        (tensor.data_ptr(), tensor.shape): name for name, tensor in reversed(tensors.items())
+    }  # tied tables are one
     for name, tensor in tensors.items():
         if places[tensor.data_ptr(), tensor.shape] == name:
             opened.add(name, tuple(tensor.shape), tensor, tensor.is_floating_point())
@@ -133,37 +170,56 @@ def _parts(files: Iterable[Path]) -> dict[str, Any]:
 
 def _record(name: str, parts: dict[str, Any], origin: Origin) -> ModelRecord:
     return ModelRecord(
-        name=name, source=origin.source, revision=origin.revision, sha256=origin.sha256(),
+        name=name,
+        source=origin.source,
+        revision=origin.revision,
+        sha256=origin.sha256(),
         parameters=sum(prod(part.get_shape()) for part in parts.values()),
         dtype=", ".join(sorted({part.get_dtype() for part in parts.values()})),
-    )  # fmt: skip
+    )
 
 
 # ---- A LoRA adapter in the files of peft: to a matrix of its model it adds scale · B A, B [n, r] and A [r, m].
 
 FACTOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(embedding_)?([AB])(?:\.weight)?")
-MOVED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")  # starts that change the base's weights, too
+MOVED_BASE = (
+    "pissa",
+    "olora",
+    "corda",
+    "loftq",
+    "lora_ga",
+)  # starts that change the base's weights, too
 
 
 def _adapter(folder: Path) -> OpenedWeights:
     config = _adapter_config(folder)
     [file] = weight_files(folder, ADAPTER)
     parts = _parts([file])
-    origin = Origin(str(folder), None, {path.name: path for path in (folder / ADAPTER_CONFIG, file)})
+    origin = Origin(
+        str(folder), None, {path.name: path for path in (folder / ADAPTER_CONFIG, file)}
+    )
     opened = OpenedWeights([_record(folder.resolve().name, parts, origin)], difference=True)
     factors: dict[str, dict[str, Any]] = {}
     for key, part in parts.items():
-        if (found := FACTOR.fullmatch(key)) and len(part.get_shape()) == 2 and part.get_dtype() in PLAIN:
+        if (
+            (found := FACTOR.fullmatch(key))
+            and len(part.get_shape()) == 2
+            and part.get_dtype() in PLAIN
+        ):
             factors.setdefault(found[1], {})[(found[2] or "") + found[3]] = part
     ranks = set[int]()
     for name, pair in factors.items():
         embedding = "embedding_" if "embedding_A" in pair else ""
         if pair.keys() != {f"{embedding}A", f"{embedding}B"}:
             raise BadInput(f"'{file}' has one of the two factors of {name} only.")
-        A, B = pair[f"{embedding}A"], pair[f"{embedding}B"]
+        A = pair[f"{embedding}A"]
+        B = pair[f"{embedding}B"]
         (rank, columns), (rows, inner) = A.get_shape(), B.get_shape()
         if rank != inner:
-            raise BadInput(f"The factors of {name} in '{file}' are of the ranks {rank} and {inner}: they do not fit together.")
+            raise BadInput(
+                f"The factors of {name} in '{file}' are of the ranks {rank} and {inner}: they do "
+                "not fit together."
+            )
         turned = bool(embedding) or bool(config.get("fan_in_fan_out"))
         shape = (columns, rows) if turned else (rows, columns)
         if rank and min(shape) >= LEAST:
@@ -172,23 +228,43 @@ def _adapter(folder: Path) -> OpenedWeights:
             ranks.add(rank)
     if not opened.matrices:
         raise BadInput(f"'{folder}' adapts no matrix with a short side of {LEAST} at least.")
-    base, most = str(config.get("base_model_name_or_path") or "a model that it does not name"), max(ranks)
-    opened.notes.append(f"Each matrix is what the adapter adds to one of {base}; none has a rank above {most}.")
+    base = str(config.get("base_model_name_or_path") or "a model that it does not name")
+    most = max(ranks)
+    opened.notes.append(
+        f"Each matrix is what the adapter adds to one of {base}; none has a rank above {most}."
+    )
     if left := len(parts) - 2 * len(factors):
-        opened.notes.append(f"{left} tensors of the adapter are no factors of a matrix, and are left out.")
+        opened.notes.append(
+            f"{left} tensors of the adapter are no factors of a matrix, and are left out."
+        )
     return opened
 
 
 def _adapter_config(folder: Path) -> dict[str, Any]:
-    """The configuration of an adapter; BadInput where the product of its factors is not what it adds to the weights."""
+    """The configuration of an adapter; BadInput where the product of its factors is not what it
+    adds to the weights.
+    """
     check_inside(folder, folder / ADAPTER_CONFIG)
     config = read_object(folder / ADAPTER_CONFIG)
-    start, merge = str(config.get("init_lora_weights")).lower(), "merge the two, save them, and give the base as --base"
+    start = str(config.get("init_lora_weights")).lower()
+    merge = "merge the two, save them, and give the base as --base"
     for unread, why in (
-        (config.get("peft_type") != "LORA", f"is an adapter of the type {config.get('peft_type')}; headscan reads LORA"),
-        (config.get("use_dora"), f"is a DoRA adapter, which scales the base's weights, too: {merge}"),
-        (start.startswith(MOVED_BASE), f"began with {start}, which changes the base's weights, too: {merge}"),
-        (config.get("target_parameters"), f"adapts stacked parameters (target_parameters): {merge}"),
+        (
+            config.get("peft_type") != "LORA",
+            f"is an adapter of the type {config.get('peft_type')}; headscan reads LORA",
+        ),
+        (
+            config.get("use_dora"),
+            f"is a DoRA adapter, which scales the base's weights, too: {merge}",
+        ),
+        (
+            start.startswith(MOVED_BASE),
+            f"began with {start}, which changes the base's weights, too: {merge}",
+        ),
+        (
+            config.get("target_parameters"),
+            f"adapts stacked parameters (target_parameters): {merge}",
+        ),
     ):
         if unread:
             raise BadInput(f"'{folder}' {why}.")
@@ -200,17 +276,29 @@ def _scale(folder: Path, config: dict[str, Any], name: str, rank: int) -> float:
     patterns: Any = config.get("alpha_pattern") or {}
     alpha: Any = config.get("lora_alpha")
     try:
-        alpha = next((value for pattern, value in patterns.items() if re.match(rf"(.*\.)?({pattern})$", name)), alpha)
+        alpha = next(
+            (
+                value
+                for pattern, value in patterns.items()
+                if re.match(rf"(.*\.)?({pattern})$", name)
+            ),
+            alpha,
+        )
         if isfinite(number := float(alpha)):
             return number / (rank**0.5 if config.get("use_rslora") else rank)
     except (AttributeError, TypeError, ValueError, re.error):
         pass
-    raise BadInput(f"'{folder / ADAPTER_CONFIG}' gives {name} no lora_alpha that is a finite number.")
+    raise BadInput(
+        f"'{folder / ADAPTER_CONFIG}' gives {name} no lora_alpha that is a finite number."
+    )
 
 
 def _product_energies(left: Any, right: Any, scale: float) -> Floats:
-    """The energies of scale · B A, ascending, by the triangles of both factors: the product itself is never made."""
-    B, A = left[:].double(), right[:].double()
+    """The energies of scale · B A, ascending, by the triangles of both factors: the product itself
+    is never made.
+    """
+    B = left[:].double()
+    A = right[:].double()
     if not bool(torch.isfinite(B).all() and torch.isfinite(A).all()):
         return np.full(min(len(B), A.shape[1]), np.nan)
     core = torch.linalg.qr(B, mode="r").R @ torch.linalg.qr(A.T, mode="r").R.T

@@ -1,4 +1,6 @@
-"""The verb `weights`: the spectrum of every matrix of a model, beside that of a random matrix of its shape."""
+"""The verb `weights`: the spectrum of every matrix of a model, beside that of a random matrix of
+its shape.
+"""
 
 from __future__ import annotations
 
@@ -12,22 +14,53 @@ import torch
 
 from headscan.measures.spectrum import entropy_of
 from headscan.run import BadInput, Finding, Interval, Result, Term, fingerprint, running, verb
-from headscan.run.settings import Baseline, CommandLine, Ignore, Option, Out, Progressing, Resume, Seed
-from headscan.statistics.spectra import DRAWS, distance_between, largest_energy, power_law, random_energies, stable_rank
+from headscan.run.settings import (
+    Baseline,
+    CommandLine,
+    Ignore,
+    Option,
+    Out,
+    Progressing,
+    Resume,
+    Seed,
+)
+from headscan.statistics.spectra import (
+    DRAWS,
+    distance_between,
+    largest_energy,
+    power_law,
+    random_energies,
+    stable_rank,
+)
 from headscan.weights.reading import ModelWeights, StoredMatrix, open_weights
 
 STABLE = Term("stable rank", "Energy in units of the largest.", "Σσ²/σ₁²", column="stable\nrank")
-EFFECTIVE = Term("effective rank", "Directions in use.", "exp(−Σ p log p), p = σ²/Σσ²", column="effective\nrank")
-SPIKES = Term("spikes", "Singular values above the edge, which 1 in 100 random matrices has one above.")
-LOOKS = Term("looks random", "No spike, and a distance of at most twice the control's own; or all σ are equal.")
-TAIL = Term("tail exponent", "Of the density of the largest σ²: no measure of quality.", "1 + k/Σ log(σ²/x₀)", range=(1, None),
-            source="Clauset, Shalizi and Newman 2009", column="tail\nexponent")  # fmt: skip
+EFFECTIVE = Term(
+    "effective rank", "Directions in use.", "exp(−Σ p log p), p = σ²/Σσ²", column="effective\nrank"
+)
+SPIKES = Term(
+    "spikes", "Singular values above the edge, which 1 in 100 random matrices has one above."
+)
+LOOKS = Term(
+    "looks random",
+    "No spike, and a distance of at most twice the control's own; or all σ are equal.",
+)
+TAIL = Term(
+    "tail exponent",
+    "Of the density of the largest σ²: no measure of quality.",
+    "1 + k/Σ log(σ²/x₀)",
+    range=(1, None),
+    source="Clauset, Shalizi and Newman 2009",
+    column="tail\nexponent",
+)
 
 
 @dataclass(frozen=True)
 class MatrixRow:
-    """The spectrum of a matrix (or of a difference). `control`: the same numbers of eight matrices of independent normal entries,
-    of its shape and mean square (their mean), with `distance` the greatest of one from the others."""
+    """The spectrum of a matrix (or of a difference). `control`: the same numbers of eight matrices
+    of independent normal entries, of its shape and mean square (their mean), with `distance` the
+    greatest of one from the others.
+    """
 
     name: str
     shape: tuple[int, int]
@@ -42,12 +75,17 @@ class MatrixRow:
     tail_exponent: Annotated[float | None, TAIL] = None
     tail_exponent_interval: Interval | None = None
     tail_count: int | None = None
-    tail_p: Annotated[float | None, Term("fit of the tail", "Share of samples of the fitted law that fit it no better.")] = None
+    tail_p: Annotated[
+        float | None,
+        Term("fit of the tail", "Share of samples of the fitted law that fit it no better."),
+    ] = None
 
 
 @dataclass(frozen=True, repr=False)
 class WeightsResult(Result):
-    """Spectra of weights. `arrays`: the singular values of each matrix by its name, float32, descending."""
+    """Spectra of weights. `arrays`: the singular values of each matrix by its name, float32,
+    descending.
+    """
 
     kind: ClassVar[str] = "weights"
     matrices: list[MatrixRow]
@@ -64,36 +102,63 @@ def control_of(long: int, short: int) -> dict[str, float]:
     """The control at unit mean square: only its norm depends on the scale."""
     draws = random_energies(long, short)
     tails = [tail.exponent if (tail := power_law(draw, draws=0)) else np.nan for draw in draws]
-    ranks = np.mean([(draw[-1] ** 0.5, stable_rank(draw), np.exp(entropy_of(draw / draw.sum()))) for draw in draws], 0).tolist()
-    apart = max(distance_between(draw, np.delete(draws, i, 0).ravel()) for i, draw in enumerate(draws))
+    ranks = np.mean(
+        [
+            (draw[-1] ** 0.5, stable_rank(draw), np.exp(entropy_of(draw / draw.sum())))
+            for draw in draws
+        ],
+        0,
+    ).tolist()
+    apart = max(
+        distance_between(draw, np.delete(draws, i, 0).ravel()) for i, draw in enumerate(draws)
+    )
     names = ("spectral_norm", "stable_rank", "effective_rank", "tail_exponent", "distance")
     return dict(zip(names, (*ranks, float(np.mean(tails)), apart), strict=True))
 
 
 MeasuredMatrix = tuple[MatrixRow | None, list[float]]
-ROUNDING = 1e-14  # of the largest σ²: where a difference has few directions, the others are rounding and no tail
-FLAT = 1.01  # the largest singular value over the least of a matrix that was drawn orthogonal, at most
+# of the largest σ²: where a difference has few directions, the others are rounding and no tail
+ROUNDING = 1e-14
+FLAT = (
+    1.01  # the largest singular value over the least of a matrix that was drawn orthogonal, at most
+)
 UNTRAINED = 0.5  # of all matrices, this share that looks random is an alert
 GROUP = 16  # matrices after which a run can be resumed
 
 
 def measured(matrix: StoredMatrix, seed: int) -> MeasuredMatrix:
-    """The row of a matrix (none of one of zeros) and its singular values; BadInput where entries are not finite."""
-    values, sides = matrix.measure(), (max(matrix.shape), min(matrix.shape))
+    """The row of a matrix (none of one of zeros) and its singular values; BadInput where entries
+    are not finite.
+    """
+    values = matrix.measure()
+    sides = (max(matrix.shape), min(matrix.shape))
     if not np.isfinite(values).all():
         raise BadInput(f"The matrix {matrix.name} holds numbers that are not finite.")
     if not values.any():
         return None, []
-    square, unit = float(values.sum()) / (sides[0] * sides[1]), control_of(*sides)
+    square = float(values.sum()) / (sides[0] * sides[1])
+    unit = control_of(*sides)
     tail = power_law(values[values > ROUNDING * values[-1]], seed=seed)
-    edge, distance = square * largest_energy(*sides), distance_between(values / square, random_energies(*sides).ravel())
-    spikes, used = int((values > edge).sum()), float(np.exp(entropy_of(values / values.sum())))
-    random = bool(values[-1] <= FLAT**2 * values[0]) or (not spikes and distance <= 2 * unit["distance"])
+    edge = square * largest_energy(*sides)
+    distance = distance_between(values / square, random_energies(*sides).ravel())
+    spikes = int((values > edge).sum())
+    used = float(np.exp(entropy_of(values / values.sum())))
+    random = bool(values[-1] <= FLAT**2 * values[0]) or (
+        not spikes and distance <= 2 * unit["distance"]
+    )
     row = MatrixRow(
-        matrix.name, matrix.shape, float(values[-1]) ** 0.5, stable_rank(values), used, spikes, edge**0.5, distance, random,
+        matrix.name,
+        matrix.shape,
+        float(values[-1]) ** 0.5,
+        stable_rank(values),
+        used,
+        spikes,
+        edge**0.5,
+        distance,
+        random,
         unit | {"spectral_norm": unit["spectral_norm"] * square**0.5},
         *(() if tail is None else (tail.exponent, tail.interval, tail.count, tail.p)),
-    )  # fmt: skip
+    )
     return row, np.sqrt(values[::-1]).tolist()
 
 
@@ -102,21 +167,46 @@ def weights_findings(name: str, rows: list[MatrixRow]) -> list[Finding]:
     random = [row.name for row in rows if row.random]
     if len(random) < UNTRAINED * max(1, len(rows)):
         return []
-    text = f"{len(random)} of {len(rows)} matrices have the spectrum of random numbers ({', '.join(random[:3])}, ...)."
-    text = f"These weights look untrained: {text} Check that this is the checkpoint that was meant, and that it loads whole."
-    return [Finding(code="UNTRAINED", level="alert", model=name, value=len(random) / len(rows), sentence=text)]
+    text = (
+        f"{len(random)} of {len(rows)} matrices have the spectrum of random numbers "
+        f"({', '.join(random[:3])}, ...)."
+    )
+    text = (
+        f"These weights look untrained: {text} Check that this is the checkpoint that was "
+        "meant, and that it loads whole."
+    )
+    return [
+        Finding(
+            code="UNTRAINED",
+            level="alert",
+            model=name,
+            value=len(random) / len(rows),
+            sentence=text,
+        )
+    ]
 
 
 @verb("weights")
 def run(
-    model: ModelWeights, *,
-    base: Annotated[ModelWeights | None, Option("A model that is subtracted, matrix by matrix.", metavar="MODEL")] = None,
-    ignore: Ignore = None, baseline: Baseline = None,
-    out: Out = None, resume: Resume = False, seed: Seed = 0, progress: Progressing = None, command: CommandLine = None,
-) -> WeightsResult:  # fmt: skip
-    """Measure the spectrum of every weight matrix (or of what a LoRA adapter adds) beside a random one's, without a text.
+    model: ModelWeights,
+    *,
+    base: Annotated[
+        ModelWeights | None,
+        Option("A model that is subtracted, matrix by matrix.", metavar="MODEL"),
+    ] = None,
+    ignore: Ignore = None,
+    baseline: Baseline = None,
+    out: Out = None,
+    resume: Resume = False,
+    seed: Seed = 0,
+    progress: Progressing = None,
+    command: CommandLine = None,
+) -> WeightsResult:
+    """Measure the spectrum of every weight matrix (or of what a LoRA adapter adds) beside a random
+    one's, without a text.
 
-    As many matrices are in memory at once as torch has threads. Raises BadInput where there are none.
+    As many matrices are in memory at once as torch has threads. Raises BadInput where there are
+    none.
 
     >>> found = run("gpt-vanilla")
     >>> row = next(row for row in found.matrices if row.name.endswith("h.0.mlp.c_fc.weight"))
@@ -124,27 +214,42 @@ def run(
     ((128, 512), True, True)
     """
     _, run = running()
-    opened, threads, made = open_weights(model, base), torch.get_num_threads(), list[MeasuredMatrix]()
+    opened = open_weights(model, base)
+    threads = torch.get_num_threads()
+    made = list[MeasuredMatrix]()
     for record in opened.records:
         run.identify(f"the weights of {record.name}", fingerprint(record))
-    stored, pool = opened.matrices, ThreadPoolExecutor(threads)
+    stored = opened.matrices
+    pool = ThreadPoolExecutor(threads)
 
     def work(group: list[StoredMatrix]) -> list[MeasuredMatrix]:
         return list(pool.map(partial(measured, seed=seed), group))
 
-    torch.set_num_threads(1)  # eigenvalues gain little from threads: matrices are measured side by side
+    torch.set_num_threads(
+        1
+    )  # eigenvalues gain little from threads: matrices are measured side by side
     try:
         for start in range(0, len(stored), GROUP):
-            made += run.unit(f"matrices-{start}", list[MeasuredMatrix], partial(work, stored[start : start + GROUP]))
+            made += run.unit(
+                f"matrices-{start}",
+                list[MeasuredMatrix],
+                partial(work, stored[start : start + GROUP]),
+            )
             run.progress("spectra", len(made), len(stored), "matrices")
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(threads)
     rows = [row for row, _ in made if row is not None]
     return WeightsResult(
-        protocol=run.protocol(notes=[*opened.notes, f"Controls: {DRAWS} normal matrices of each shape, drawn by their law."]),
-        models=opened.records, matrices=rows,
+        protocol=run.protocol(
+            notes=[
+                *opened.notes,
+                f"Controls: {DRAWS} normal matrices of each shape, drawn by their law.",
+            ]
+        ),
+        models=opened.records,
+        matrices=rows,
         findings=[] if opened.difference else weights_findings(opened.records[0].name, rows),
         zero=[one.name for one, (row, _) in zip(stored, made, strict=True) if row is None],
         arrays={row.name: np.array(values, np.float32) for row, values in made if row is not None},
-    )  # fmt: skip
+    )

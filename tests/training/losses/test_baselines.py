@@ -27,14 +27,20 @@ def test_gathered_cross_entropy_equals_projecting_everything(problem, form, with
     whole = full_ce_loss(hidden, table, labels, bias=bias)
     part = ce_loss(*_swap(gather_rows(hidden, labels), table), form, bias=bias, chunk=4)
     assert part.item() == pytest.approx(whole.item(), abs=1e-10)
-    for one, other in zip(torch.autograd.grad(part, (hidden, table)), torch.autograd.grad(whole, (hidden, table)), strict=True):
+    for one, other in zip(
+        torch.autograd.grad(part, (hidden, table)),
+        torch.autograd.grad(whole, (hidden, table)),
+        strict=True,
+    ):
         torch.testing.assert_close(one, other, rtol=0, atol=1e-10)
 
 
 def full_ce_loss(hidden, table, labels, bias=None):
     """Every position is projected, and those labelled -100 are then ignored."""
     logits = hidden @ table.T if bias is None else hidden @ table.T + bias
-    losses = torch.nn.functional.cross_entropy(logits.flatten(0, -2), labels.flatten(), reduction="sum")
+    losses = torch.nn.functional.cross_entropy(
+        logits.flatten(0, -2), labels.flatten(), reduction="sum"
+    )
     return losses / (labels != -100).sum().clamp_min(1)
 
 

@@ -37,14 +37,20 @@ def _value_and_gradients(form, hidden, table, targets, **options):
     normalize=st.booleans(),
     chunk=st.sampled_from([1, 7, 256]),
 )
-def test_all_forms_agree_in_value_and_gradient(rows, width, size, extra, seed, temperature, normalize, chunk):
+def test_all_forms_agree_in_value_and_gradient(
+    rows, width, size, extra, seed, temperature, normalize, chunk
+):
     hidden, table, targets = _problem(rows, width, size, seed)
     pool = torch.cat([targets, torch.randint(size, (extra,))]) if extra else None
     options = {"pool": pool, "temperature": temperature, "normalize": normalize, "chunk": chunk}
     expected = _value_and_gradients("dense", hidden, table, targets, **options)
     for form in FORMS:
-        for want, got in zip(expected, _value_and_gradients(form, hidden, table, targets, **options), strict=True):
-            torch.testing.assert_close(got, want, rtol=0, atol=1e-6 * max(1, float(want.abs().max())))
+        for want, got in zip(
+            expected, _value_and_gradients(form, hidden, table, targets, **options), strict=True
+        ):
+            torch.testing.assert_close(
+                got, want, rtol=0, atol=1e-6 * max(1, float(want.abs().max()))
+            )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -52,7 +58,9 @@ def test_all_forms_agree_in_value_and_gradient(rows, width, size, extra, seed, t
 def test_value_is_the_definition(form, extra):
     hidden, table, targets = _problem(23, 6, 11, seed=3)
     pool = torch.cat([targets, torch.arange(extra)])
-    expected = slow_cwt(hidden.detach().numpy(), table.detach().numpy(), targets.tolist(), pool.tolist())
+    expected = slow_cwt(
+        hidden.detach().numpy(), table.detach().numpy(), targets.tolist(), pool.tolist()
+    )
     losses = cwt_loss(hidden, table, targets, form=form, pool=pool, reduction="none")
     np.testing.assert_allclose(losses.detach().numpy(), expected, atol=1e-10)
     total = cwt_loss(hidden, table, targets, form=form, pool=pool, reduction="sum")
@@ -62,7 +70,9 @@ def test_value_is_the_definition(form, extra):
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "fused"])
 def test_gradient_is_the_finite_difference(form):
     hidden, table, targets = _problem(6, 3, 5, seed=0)
-    assert torch.autograd.gradcheck(lambda h, e: cwt_loss(h, e, targets, form=form, chunk=4), (hidden, table))
+    assert torch.autograd.gradcheck(
+        lambda h, e: cwt_loss(h, e, targets, form=form, chunk=4), (hidden, table)
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -135,16 +145,22 @@ def test_pool_makes_micro_batches_equal_the_large_batch():
 
 
 def test_optimum_omits_the_unigram():
-    """Source: dossier 1.4. With pool frequencies q, scores log p - log q give the loss's minimum over free scores."""
+    """Source: dossier 1.4. With pool frequencies q, scores log p - log q give the loss's minimum
+    over free scores.
+    """
     probabilities = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
     counts = torch.tensor([6, 3, 1])
     targets = torch.repeat_interleave(torch.arange(3), counts)
-    scores = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)  # one context: the hidden state is the score
+    scores = torch.zeros(
+        1, 3, dtype=torch.float64, requires_grad=True
+    )  # one context: the hidden state is the score
     rows = scores.expand(10, 3)
     cwt_loss(rows, torch.eye(3, dtype=torch.float64), targets).backward()
     # log p - log q is constant here, and constant scores are the minimum: the gradient vanishes.
     assert scores.grad.abs().max() < 1e-12
-    assert torch.softmax(scores.detach()[0] + probabilities.log(), 0).tolist() == pytest.approx([0.6, 0.3, 0.1])
+    assert torch.softmax(scores.detach()[0] + probabilities.log(), 0).tolist() == pytest.approx(
+        [0.6, 0.3, 0.1]
+    )
 
 
 def test_accuracy_counts_rows_that_find_their_token():
@@ -170,6 +186,10 @@ def test_accuracy_counts_rows_that_find_their_token():
     ],
 )
 def test_bad_input_is_one_clear_sentence(change, words):
-    arguments = {"hidden": torch.zeros(2, 3), "embeddings": torch.zeros(4, 3), "targets": torch.tensor([0, 1])} | change
+    arguments = {
+        "hidden": torch.zeros(2, 3),
+        "embeddings": torch.zeros(4, 3),
+        "targets": torch.tensor([0, 1]),
+    } | change
     with pytest.raises(BadInput, match=words):
         cwt_loss(**arguments)

@@ -8,7 +8,10 @@ import torch.distributed as dist
 from headscan.training import cwt_loss, gather_ids
 from tests.forked import grouped
 
-WIDTH, SIZE, SHARES = 5, 9, (7, 4)  # the processes hold different numbers of rows, as masked batches do
+# the processes hold different numbers of rows, as masked batches do
+WIDTH = 5
+SIZE = 9
+SHARES = (7, 4)
 
 
 def _problem():
@@ -19,7 +22,9 @@ def _problem():
 
 
 def _share(hidden, table, targets):
-    """This process's share of the mean over all, scaled so that DDP's mean of the gradients is exact."""
+    """This process's share of the mean over all, scaled so that DDP's mean of the gradients is
+    exact.
+    """
     losses = cwt_loss(hidden, table, targets, pool=gather_ids(targets), reduction="none")
     return losses.sum() * 2 / sum(SHARES)
 
@@ -28,7 +33,8 @@ def _work(results, rank):
     hidden, table, targets = _problem()
     start = sum(SHARES[:rank])
     part = slice(start, start + SHARES[rank])
-    own, shared = hidden[part].clone().requires_grad_(), table.clone().requires_grad_()
+    own = hidden[part].clone().requires_grad_()
+    shared = table.clone().requires_grad_()
     loss = _share(own, shared, targets[part])
     loss.backward()
     loss = loss.detach() / 2

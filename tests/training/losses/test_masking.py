@@ -6,12 +6,19 @@ import torch
 from headscan import BadInput
 from headscan.training import mask_tokens
 
-SIZE, MASK = 1000, 1000
+SIZE = 1000
+MASK = 1000
 
 
 def _masked(special=None):
     ids = torch.randint(SIZE, (400, 500), generator=torch.Generator().manual_seed(0))
-    seen, labels = mask_tokens(ids, mask_id=MASK, vocabulary=SIZE, special=special, generator=torch.Generator().manual_seed(1))
+    seen, labels = mask_tokens(
+        ids,
+        mask_id=MASK,
+        vocabulary=SIZE,
+        special=special,
+        generator=torch.Generator().manual_seed(1),
+    )
     return ids, seen, labels != -100, labels
 
 

@@ -8,8 +8,9 @@ from headscan.run import DataFrame, Result, dataframe
 
 @dataclass(frozen=True, kw_only=True)
 class Score:
-    """One number of an evaluation task. interval: 95 %, over other items (of `of_items`); None of what is no estimate from
-    items: a count, a p-value, a spread."""
+    """One number of an evaluation task. interval: 95 %, over other items (of `of_items`); None of
+    what is no estimate from items: a count, a p-value, a spread.
+    """
 
     task: str
     number: str
@@ -29,8 +30,13 @@ class EvaluationResult(Result):
         return {score.number: score.value for score in self.scores if score.task == task}
 
     def frame(self) -> DataFrame:
-        return dataframe([asdict(score) for score in self.scores], columns=["task", "number", "value"])
+        return dataframe(
+            [asdict(score) for score in self.scores], columns=["task", "number", "value"]
+        )
 
     def __repr__(self) -> str:
         tasks = ", ".join(dict.fromkeys(score.task for score in self.scores))
-        return f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page .save(folder)"
+        return (
+            f"EvaluationResult({self.models[0].name}: {tasks})\n  .frame() .plot() .page "
+            ".save(folder)"
+        )

@@ -25,7 +25,9 @@ from headscan_lab.evaluation.task import TASKS, Evaluated, Labelled, Scores, Tas
 def lines(path: str | Path) -> list[str]:
     """The lines of a file that are not empty; BadInput where it cannot be read."""
     try:
-        return [line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [
+            line for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip()
+        ]
     except (OSError, UnicodeDecodeError):
         raise BadInput(f"{path} cannot be read.") from None
 
@@ -41,7 +43,9 @@ def read_blimp(path: str | Path) -> dict[str, list[tuple[str, str]]]:
             texts = {file.stem: file.read_text() for file in sorted(path.glob("**/*.jsonl"))}
         else:
             with zipfile.ZipFile(path) as archive:
-                names = sorted(n for n in archive.namelist() if n.endswith(".jsonl") and "__MACOSX" not in n)
+                names = sorted(
+                    n for n in archive.namelist() if n.endswith(".jsonl") and "__MACOSX" not in n
+                )
                 texts = {Path(name).stem: archive.read(name).decode() for name in names}
     except (OSError, zipfile.BadZipFile):
         raise BadInput(f"{path} is neither the BLiMP archive nor a folder of its files.") from None
@@ -55,15 +59,20 @@ def read_blimp(path: str | Path) -> dict[str, list[tuple[str, str]]]:
 
 
 def blimp_hits(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, paradigms: dict[str, list[tuple[str, str]]], *,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    paradigms: dict[str, list[tuple[str, str]]],
+    *,
     context: int | None = None,
-) -> dict[str, npt.NDArray[np.bool_]]:  # fmt: skip
+) -> dict[str, npt.NDArray[np.bool_]]:
     """In which pairs the grammatical sentence is the more probable, by paradigm.
 
-    A sentence's probability is the sum over all its tokens, given a beginning of text. Sentences of all paradigms share
-    batches: a pass of few tokens takes a large model as long as one of many.
+    A sentence's probability is the sum over all its tokens, given a beginning of text. Sentences of
+    all paradigms share batches: a pass of few tokens takes a large model as long as one of many.
     """
-    sentences = [("", sentence) for pairs in paradigms.values() for pair in pairs for sentence in pair]
+    sentences = [
+        ("", sentence) for pairs in paradigms.values() for pair in pairs for sentence in pair
+    ]
     found, _ = log_likelihood(model, tokenizer, sentences, context=context)
     hits = np.asarray(found[0::2] > found[1::2])
     ends = np.cumsum([len(pairs) for pairs in paradigms.values()])[:-1]
@@ -72,7 +81,9 @@ def blimp_hits(
 
 @TASKS.register("blimp")
 class Blimp(Task):
-    """Minimal pairs: is the grammatical sentence the more probable one? From blimp/*.zip or a folder of its files."""
+    """Minimal pairs: is the grammatical sentence the more probable one? From blimp/*.zip or a
+    folder of its files.
+    """
 
     place: ClassVar[str] = "blimp"
     tokens: ClassVar[int] = 1500  # a pair of each paradigm
@@ -107,18 +118,25 @@ def sources(path: str | Path) -> list[str]:
 
 def cola(given: Evaluated) -> list[Labelled]:
     """Sentences with classes to train on, and to test on."""
-    return [given.sample(*read_cola(given.sets / "cola" / f"in_domain_{part}.tsv")) for part in ("train", "dev")]
+    return [
+        given.sample(*read_cola(given.sets / "cola" / f"in_domain_{part}.tsv"))
+        for part in ("train", "dev")
+    ]
 
 
 @TASKS.register("cola")
 class Cola(Task):
-    """A linear probe on sentence vectors, trained on cola/in_domain_train.tsv, tested on in_domain_dev.tsv."""
+    """A linear probe on sentence vectors, trained on cola/in_domain_train.tsv, tested on
+    in_domain_dev.tsv.
+    """
 
     place: ClassVar[str] = "cola"
 
     def scores(self, given: Evaluated) -> Scores:
         (x, y), (z, w) = ((given.vectors(texts), labels) for texts, labels in cola(given))
-        return task.probe(x, y, z, w, groups=given.sample(sources(given.sets / "cola" / "in_domain_dev.tsv"))[0])
+        return task.probe(
+            x, y, z, w, groups=given.sample(sources(given.sets / "cola" / "in_domain_dev.tsv"))[0]
+        )
 
 
 # ---- LAMBADA: the last word of a passage, which only the whole passage gives away.
@@ -127,18 +145,25 @@ class Cola(Task):
 def read_lambada(path: str | Path) -> list[str]:
     """The passages of a .jsonl file with a field "text"."""
     try:
-        return [json.loads(line)["text"] for line in Path(path).read_text().splitlines() if line.strip()]
+        return [
+            json.loads(line)["text"] for line in Path(path).read_text().splitlines() if line.strip()
+        ]
     except (OSError, ValueError, KeyError):
         raise BadInput(f"{path} is no .jsonl file of passages with a field 'text'.") from None
 
 
 def lambada(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, passages: Iterable[str], *, context: int | None = None
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    passages: Iterable[str],
+    *,
+    context: int | None = None,
 ) -> Scores:
-    """Accuracy (share of passages whose last word greedy decoding finds) and perplexity of the last word.
+    """Accuracy (share of passages whose last word greedy decoding finds) and perplexity of the last
+    word.
 
-    The passage up to the last space is given; the space belongs to the word, as byte-level tokenizers have it. What
-    does not fit the context loses its beginning.
+    The passage up to the last space is given; the space belongs to the word, as byte-level
+    tokenizers have it. What does not fit the context loses its beginning.
     """
     pairs = []
     for passage in passages:
@@ -154,7 +179,9 @@ def lambada(
     return {
         **task.mean_of("accuracy", greedy),
         "perplexity": math.exp(min(700.0, -float(scores.mean()))),
-        "perplexity_interval": [math.exp(min(700.0, end)) for end in ends] if isinstance(ends, list) else None,
+        "perplexity_interval": [math.exp(min(700.0, end)) for end in ends]
+        if isinstance(ends, list)
+        else None,
         **nats,
         "passages": len(pairs),
     }
@@ -171,41 +198,66 @@ class Lambada(Task):
     def scores(self, given: Evaluated) -> Scores:
         if not (files := sorted((given.sets / "lambada").glob("*.jsonl"))):
             raise BadInput(f"{given.sets / 'lambada'} holds no .jsonl.")
-        return lambada(given.model, given.tokenizer, given.sample(read_lambada(files[0]))[0], context=given.context)
+        return lambada(
+            given.model,
+            given.tokenizer,
+            given.sample(read_lambada(files[0]))[0],
+            context=given.context,
+        )
 
 
 # ---- GLUE's pairs of sentences, and XNLI's: a paraphrase, the same question, an answer, an entailment?
 
 CLASSES = {"contradiction": 0, "not_entailment": 0, "0": 0, "entailment": 1, "1": 1, "neutral": 2}
-COLUMNS = (  # of the first sentence, the second, the label: as one or another of the sets names them
-    ("sentence1", "question1", "question", "#1 String"), ("sentence2", "question2", "sentence", "#2 String"),
+# of the first sentence, the second, the label: as one or another of the sets names them
+COLUMNS = (
+    ("sentence1", "question1", "question", "#1 String"),
+    ("sentence2", "question2", "sentence", "#2 String"),
     ("label", "gold_label", "is_duplicate", "Quality"),
-)  # fmt: skip
+)
 
 
 def read_pairs(path: str | Path) -> list[tuple[str, str, int, str]]:
-    """(first sentence, second, 1 for entailment or a paraphrase, language or "") of each row of a .tsv of GLUE or XNLI."""
+    """(first sentence, second, 1 for entailment or a paraphrase, language or "") of each row of a
+    .tsv of GLUE or XNLI.
+    """
     try:
         with open(path, encoding="utf-8-sig", newline="") as file:
             rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
         one, other, label = (next(name for name in names if name in rows[0]) for names in COLUMNS)
     except (OSError, UnicodeDecodeError, IndexError, RuntimeError):
-        raise BadInput(f"{path} is no .tsv whose columns are two sentences and a label, as GLUE's.") from None
-    rows = [row for row in rows if row[label] in CLASSES]  # MNLI and XNLI mark by "-" where annotators disagree
+        raise BadInput(
+            f"{path} is no .tsv whose columns are two sentences and a label, as GLUE's."
+        ) from None
+    rows = [
+        row for row in rows if row[label] in CLASSES
+    ]  # MNLI and XNLI mark by "-" where annotators disagree
     return [(row[one], row[other], CLASSES[row[label]], row.get("language", "")) for row in rows]
 
 
 class SentencePairs(Task):
-    """A probe on pairs of sentence vectors, trained on train.tsv, tested on `test`, where it has languages in each."""
+    """A probe on pairs of sentence vectors, trained on train.tsv, tested on `test`, where it has
+    languages in each.
+    """
 
     test: ClassVar[str] = "dev.tsv"
 
     def scores(self, given: Evaluated) -> Scores:
-        train, test = (given.sample(read_pairs(given.sets / self.place / name))[0] for name in ("train.tsv", self.test))
+        train, test = (
+            given.sample(read_pairs(given.sets / self.place / name))[0]
+            for name in ("train.tsv", self.test)
+        )
         found: Scores = {}
         for language in sorted({row[3] for row in test}):
             parts = (train, [row for row in test if row[3] == language])
-            pairs = [([row[0] for row in rows], [row[1] for row in rows], np.array([row[2] for row in rows])) for rows in parts]
+            pairs = [
+                (
+                    [row[0] for row in rows],
+                    [row[1] for row in rows],
+                    np.array([row[2] for row in rows]),
+                )
+                for rows in parts
+            ]
             for name, value in task.probe_pairs(given.vectors, *pairs).items():
                 end = f" {language}".rstrip() + "_interval" * name.endswith("_interval")
                 found[name.removesuffix("_interval") + end] = value
@@ -213,10 +265,16 @@ class SentencePairs(Task):
 
 
 for _name, _test in {  # named as in lm-evaluation-harness; on the Hub: nyu-mll/glue, facebook/xnli
-    **dict.fromkeys(("rte", "wnli", "mrpc", "qqp", "qnli"), "dev.tsv"), "mnli": "dev_matched.tsv",
-    "mnli_mismatch": "dev_mismatched.tsv", "xnli": "xnli.test.tsv",
-}.items():  # fmt: skip
-    _of = {"place": _name.removesuffix("_mismatch"), "test": _test, "__doc__": SentencePairs.__doc__}
+    **dict.fromkeys(("rte", "wnli", "mrpc", "qqp", "qnli"), "dev.tsv"),
+    "mnli": "dev_matched.tsv",
+    "mnli_mismatch": "dev_mismatched.tsv",
+    "xnli": "xnli.test.tsv",
+}.items():
+    _of = {
+        "place": _name.removesuffix("_mismatch"),
+        "test": _test,
+        "__doc__": SentencePairs.__doc__,
+    }
     TASKS.register(_name)(type(_name, (SentencePairs,), _of))
 
 
@@ -231,12 +289,17 @@ def read_sst2(path: str | Path) -> tuple[list[str], npt.NDArray[np.int64]]:
 
 def sst2(given: Evaluated) -> list[Labelled]:
     """Sentences with classes to train on, and to test on."""
-    return [given.sample(*read_sst2(given.sets / "sst2" / f"stsa.binary.{part}")) for part in ("train", "dev")]
+    return [
+        given.sample(*read_sst2(given.sets / "sst2" / f"stsa.binary.{part}"))
+        for part in ("train", "dev")
+    ]
 
 
 @TASKS.register("sst2")
 class Sentiment(Task):
-    """A linear probe on sentence vectors, trained on sst2/stsa.binary.train, tested on stsa.binary.dev."""
+    """A linear probe on sentence vectors, trained on sst2/stsa.binary.train, tested on
+    stsa.binary.dev.
+    """
 
     place: ClassVar[str] = "sst2"
 
@@ -249,16 +312,27 @@ class Sentiment(Task):
 
 
 def finetuned(
-    given: Evaluated, train: Labelled, test: Labelled, *, epochs: int = 3, rate: float = 5e-5, batch: int = 32, seed: int = 0
+    given: Evaluated,
+    train: Labelled,
+    test: Labelled,
+    *,
+    epochs: int = 3,
+    rate: float = 5e-5,
+    batch: int = 32,
+    seed: int = 0,
 ) -> Scores:
-    """Accuracy and Matthews' correlation of a copy of the model that was trained on sentences with labels.
+    """Accuracy and Matthews' correlation of a copy of the model that was trained on sentences with
+    labels.
 
-    The classifier is linear on the sentence vector (as `sentence_vectors` makes it) and starts at zero; cross-entropy weighs
-    every class of a batch alike (Godey et al. 2024, appendix E); AdamW, a tenth of the steps as warm-up, then linear to
-    zero, clip 1. The model that is given stays as it is. Cost: `epochs` passes forward and back, twice the weights and
-    Adam's moments. Deterministic in the seed. Raises BadInput where the loss is not finite or a label is missing.
+    The classifier is linear on the sentence vector (as `sentence_vectors` makes it) and starts at
+    zero; cross-entropy weighs every class of a batch alike (Godey et al. 2024, appendix E); AdamW,
+    a tenth of the steps as warm-up, then linear to zero, clip 1. The model that is given stays as
+    it is. Cost: `epochs` passes forward and back, twice the weights and Adam's moments.
+    Deterministic in the seed. Raises BadInput where the loss is not finite or a label is missing.
     """
-    texts, labels, wanted = train[0], np.asarray(train[1]), np.asarray(test[1])
+    texts = train[0]
+    labels = np.asarray(train[1])
+    wanted = np.asarray(test[1])
     classes = int(max(labels.max(), wanted.max())) + 1
     if len(set(labels.tolist())) < 2:
         raise BadInput("Fine-tuning needs sentences of two classes at least: raise --limit.")
@@ -272,9 +346,13 @@ def finetuned(
         steps = epochs * -(-len(texts) // batch)
         for step, chosen in enumerate(_batches(len(texts), batch, epochs, seed), 1):
             for group in optimizer.param_groups:
-                group["lr"] = rate * min(step / max(1.0, 0.1 * steps), (steps - step + 1) / max(1.0, 0.9 * steps))
+                group["lr"] = rate * min(
+                    step / max(1.0, 0.1 * steps), (steps - step + 1) / max(1.0, 0.9 * steps)
+                )
             logits = layer(_vectors(given, body, [texts[i] for i in chosen]))
-            loss = task.balanced_cross_entropy(logits, torch.from_numpy(labels[chosen]).to(logits.device))
+            loss = task.balanced_cross_entropy(
+                logits, torch.from_numpy(labels[chosen]).to(logits.device)
+            )
             if not bool(torch.isfinite(loss)):
                 raise BadInput(f"The loss of the fine-tuning is not finite at step {step}.")
             optimizer.zero_grad()
@@ -286,7 +364,10 @@ def finetuned(
     return {
         **task.mean_of("finetuned_accuracy", predicted == wanted),
         **task.scored(
-            "finetuned_matthews", lambda taken: task.matthews(predicted[taken], wanted[taken]), len(wanted), bounds=(-1, 1)
+            "finetuned_matthews",
+            lambda taken: task.matthews(predicted[taken], wanted[taken]),
+            len(wanted),
+            bounds=(-1, 1),
         ),
         "largest_class": largest,
         "finetuned_on": len(texts),
@@ -305,21 +386,32 @@ def _batches(count: int, size: int, epochs: int, seed: int) -> Iterator[list[int
 def _vectors(given: Evaluated, body: nn.Module, texts: list[str]) -> Tensor:
     """Sentence vectors with gradient, [n, d]."""
     special = given.pooling is not None
-    rows = [given.tokenizer(text, add_special_tokens=special)["input_ids"][: given.context] or [0] for text in texts]
+    rows = [
+        given.tokenizer(text, add_special_tokens=special)["input_ids"][: given.context] or [0]
+        for text in texts
+    ]
     return task.pooled_states(body, rows, given.pooling or "mean")
 
 
 @torch.no_grad()
-def _predicted(given: Evaluated, body: nn.Module, layer: nn.Module, texts: list[str], batch: int) -> np.ndarray:
+def _predicted(
+    given: Evaluated, body: nn.Module, layer: nn.Module, texts: list[str], batch: int
+) -> np.ndarray:
     """The class of each text, int [n]."""
-    found = [layer(_vectors(given, body, texts[start : start + batch])).argmax(-1).cpu() for start in range(0, len(texts), batch)]
+    found = [
+        layer(_vectors(given, body, texts[start : start + batch])).argmax(-1).cpu()
+        for start in range(0, len(texts), batch)
+    ]
     return torch.cat(found).numpy()
 
 
 class FineTuned(Task):
     """A copy of the model trained on sentences with classes, and tested."""
 
-    tokens: ClassVar[int] = 720  # three epochs, of which a pass back takes twice one forth, and as much again for the test
+    tokens: ClassVar[int] = (
+        # three epochs, of which a pass back takes twice one forth, and as much again for the test
+        720
+    )
     optional: ClassVar[bool] = True
 
 

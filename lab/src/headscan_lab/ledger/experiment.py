@@ -1,4 +1,6 @@
-"""What every experiment of the ledger is: parameters, words, the power it must have, and what it saw."""
+"""What every experiment of the ledger is: parameters, words, the power it must have, and what it
+saw.
+"""
 
 import math
 from abc import ABC, abstractmethod
@@ -22,8 +24,17 @@ DOCUMENTS: dict[DocumentName, str] = {
 
 Tendency: TypeAlias = Literal["supported", "refuted", "confounded", "undecided"]
 """What an experiment alone can say."""
-ClaimVerdict: TypeAlias = Literal["supported", "refuted", "confounded", "misprint", "undecided", "not tested"]
-VERDICTS: tuple[ClaimVerdict, ...] = ("supported", "refuted", "confounded", "undecided", "misprint", "not tested")
+ClaimVerdict: TypeAlias = Literal[
+    "supported", "refuted", "confounded", "misprint", "undecided", "not tested"
+]
+VERDICTS: tuple[ClaimVerdict, ...] = (
+    "supported",
+    "refuted",
+    "confounded",
+    "undecided",
+    "misprint",
+    "not tested",
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +57,9 @@ class Region:
     def __str__(self) -> str:
         if self.low is None:
             return f"at most {self.high:g}"
-        return f"at least {self.low:g}" if self.high is None else f"from {self.low:g} to {self.high:g}"
+        return (
+            f"at least {self.low:g}" if self.high is None else f"from {self.low:g} to {self.high:g}"
+        )
 
     def bounds(self) -> list[float]:
         """Those there are, upwards."""
@@ -75,7 +88,9 @@ class StandIn:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentWords:
-    """What an experiment says of itself: the quantity, the values it can have, the test, and how far its answer reaches."""
+    """What an experiment says of itself: the quantity, the values it can have, the test, and how
+    far its answer reaches.
+    """
 
     quantity: str
     test: str
@@ -89,7 +104,8 @@ class ExperimentOutcome:
 
     Attributes:
         effect: the quantity; None where it could not be measured, and `note` says why.
-        control: what the effect is measured against to tell its cause; cause: the cause that it would show, a clause.
+        control: what the effect is measured against to tell its cause; cause: the cause that it
+            would show, a clause.
         works: the control on a case where its answer is known, so that its failing means something.
         beside: what else was measured.
         models: those examined, by their names.
@@ -109,7 +125,8 @@ class ExperimentOutcome:
 class Experiment(ABC):
     """A measurement with parameters, which several claims may share.
 
-    A subclass stands in `headscan_lab.ledger.experiments` under `@EXPERIMENTS.register(name)`, which makes it a frozen dataclass.
+    A subclass stands in `headscan_lab.ledger.experiments` under `@EXPERIMENTS.register(name)`,
+    which makes it a frozen dataclass.
     """
 
     words: ClassVar[ExperimentWords]
@@ -123,15 +140,20 @@ class Experiment(ABC):
 
     @abstractmethod
     def observe(self, seed: int) -> ExperimentOutcome:
-        """Measure under a master seed, from which everything random follows. Cost: seconds to a few minutes."""
+        """Measure under a master seed, from which everything random follows. Cost: seconds to a few
+        minutes.
+        """
 
     def closer(self) -> Self | None:
-        """The same with four times the prompts; None where that would take too long, or is what it is."""
+        """The same with four times the prompts; None where that would take too long, or is what it
+        is.
+        """
         return None
 
     def on(self, model: str) -> "Experiment | None":
-        """The same on a trained model (as any verb takes it) in place of the stand-in; None where that cannot be done in
-        minutes, or would not be the same."""
+        """The same on a trained model (as any verb takes it) in place of the stand-in; None where
+        that cannot be done in minutes, or would not be the same.
+        """
         return None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
@@ -144,7 +166,8 @@ EXPERIMENTS: Registry[type[Experiment]] = Registry("experiment", "headscan_lab.l
 
 
 def enough(scored: int, least: int = PROMPTS) -> int:
-    """Prompts of a repeat, so many tokens of each of which are scored, that give the tokens a protocol asks for.
+    """Prompts of a repeat, so many tokens of each of which are scored, that give the tokens a
+    protocol asks for.
 
     >>> enough(6), enough(1)
     (20, 40)

@@ -1,4 +1,6 @@
-"""What an experiment measured: a number with an interval that never closes by luck, and what it rests on."""
+"""What an experiment measured: a number with an interval that never closes by luck, and what it
+rests on.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,10 +11,11 @@ import numpy.typing as npt
 from headscan.run import Interval
 from headscan.statistics.uncertainty import score_interval, student, student_quantile
 
-# Shares are clustered by prompt, and by seed where seeds differ more than their prompts explain (fresh weights, fresh
-# training). Their interval is Wilson's score interval on the effective number of tokens p (1 - p)/var, with Student's
-# quantile; where every prompt agrees no variance can be seen, and a prompt counts as one observation. Differences join
-# two such intervals (Newcombe 1998, method 10), as if unpaired, which is the wider way.
+# Shares are clustered by prompt, and by seed where seeds differ more than their prompts explain
+# (fresh weights, fresh training). Their interval is Wilson's score interval on the effective number
+# of tokens p (1 - p)/var, with Student's quantile; where every prompt agrees no variance can be
+# seen, and a prompt counts as one observation. Differences join two such intervals (Newcombe 1998,
+# method 10), as if unpaired, which is the wider way.
 SHARE_TEST = "Wilson's interval on the effective number of tokens, clustered by prompt and seed"
 DIFFERENCE_TEST = "Newcombe's interval of a difference of two shares, clustered by prompt and seed"
 
@@ -44,7 +47,9 @@ class Measurement:
         return f"{self.name} {self.value:.3g}{ends}"
 
 
-def share_of(name: str, hits: Sequence[npt.ArrayLike], *, chance: float | None = None) -> Measurement:
+def share_of(
+    name: str, hits: Sequence[npt.ArrayLike], *, chance: float | None = None
+) -> Measurement:
     """A share from hits [prompts, tokens] (0 to 1) of each seed.
 
     >>> found = share_of("found", [[[1.0, 1.0]] * 8] * 5)
@@ -53,16 +58,21 @@ def share_of(name: str, hits: Sequence[npt.ArrayLike], *, chance: float | None =
     """
     seeds = [np.asarray(one, dtype=np.float64) for one in hits]
     prompts = np.concatenate([one.mean(axis=1) for one in seeds])
-    p, n, k = float(prompts.mean()), len(prompts), len(seeds)
+    p = float(prompts.mean())
+    n = len(prompts)
+    k = len(seeds)
     tokens = int(sum(one.size for one in seeds))
-    effective, freedom = float(n), max(1, n - 1)
+    effective = float(n)
+    freedom = max(1, n - 1)
     by_prompt = float(prompts.var(ddof=1)) / n if n > 1 else 0.0
     by_seed = float(np.var([one.mean() for one in seeds], ddof=1)) / k if k > 1 else 0.0
     if max(by_prompt, by_seed) > 0 and 0 < p < 1:
         effective = min(float(tokens), max(float(k), p * (1 - p) / max(by_prompt, by_seed)))
         freedom = max(1, k - 1 if by_seed > by_prompt else n - 1)
     low, high = score_interval(p, effective, student_quantile(freedom))
-    return Measurement(name=name, value=p, interval=(low, high), chance=chance, tokens=tokens, prompts=n, seeds=k)
+    return Measurement(
+        name=name, value=p, interval=(low, high), chance=chance, tokens=tokens, prompts=n, seeds=k
+    )
 
 
 def difference_of(name: str, high: Measurement, low: Measurement) -> Measurement:
@@ -76,19 +86,33 @@ def difference_of(name: str, high: Measurement, low: Measurement) -> Measurement
     down = ((high.value - high.interval[0]) ** 2 + (low.interval[1] - low.value) ** 2) ** 0.5
     up = ((high.interval[1] - high.value) ** 2 + (low.value - low.interval[0]) ** 2) ** 0.5
     return Measurement(
-        name=name, value=value, interval=(max(-1.0, value - down), min(1.0, value + up)), chance=0.0, unit=high.unit,
-        tokens=min(high.tokens, low.tokens), prompts=min(high.prompts, low.prompts), seeds=min(high.seeds, low.seeds),
-    )  # fmt: skip
+        name=name,
+        value=value,
+        interval=(max(-1.0, value - down), min(1.0, value + up)),
+        chance=0.0,
+        unit=high.unit,
+        tokens=min(high.tokens, low.tokens),
+        prompts=min(high.prompts, low.prompts),
+        seeds=min(high.seeds, low.seeds),
+    )
 
 
 def mean_of(
-    name: str, values: Sequence[float], *, unit: str, tokens: int = 0, prompts: int = 0, chance: float | None = None,
+    name: str,
+    values: Sequence[float],
+    *,
+    unit: str,
+    tokens: int = 0,
+    prompts: int = 0,
+    chance: float | None = None,
     bounds: Interval = (-np.inf, np.inf),
-) -> Measurement:  # fmt: skip
-    """The mean of one number a seed (at least two), with Student's interval; `tokens` and `prompts` are those of all seeds.
+) -> Measurement:
+    """The mean of one number a seed (at least two), with Student's interval; `tokens` and `prompts`
+    are those of all seeds.
 
-    Numbers that lie between two `bounds` get the score interval of a share, which lies between them, too: Student's covers too
-    rarely near a bound. Where all are equal a prompt (without prompts a seed) counts as one observation of a share.
+    Numbers that lie between two `bounds` get the score interval of a share, which lies between
+    them, too: Student's covers too rarely near a bound. Where all are equal a prompt (without
+    prompts a seed) counts as one observation of a share.
 
     >>> [round(end, 2) for end in mean_of("x", [1.0, 2.0, 3.0], unit="nats").interval]
     [-0.48, 4.48]
@@ -98,12 +122,27 @@ def mean_of(
     mean, k, (low, high) = float(np.mean(values)), len(values), bounds
     one, other = np.clip(student(values), low, high).tolist()
     if np.isfinite(high - low):
-        share, error = (mean - low) / (high - low), float(np.var(values, ddof=1)) / k / (high - low) ** 2
-        count, freedom = (max(k, share * (1 - share) / error), k - 1) if error > 0 else (max(k, prompts), max(k, prompts) - 1)
-        one, other = (low + end * (high - low) for end in score_interval(share, count, student_quantile(freedom)))
+        share = (mean - low) / (high - low)
+        error = float(np.var(values, ddof=1)) / k / (high - low) ** 2
+        count, freedom = (
+            (max(k, share * (1 - share) / error), k - 1)
+            if error > 0
+            else (max(k, prompts), max(k, prompts) - 1)
+        )
+        one, other = (
+            low + end * (high - low)
+            for end in score_interval(share, count, student_quantile(freedom))
+        )
     return Measurement(
-        name=name, value=mean, interval=(one, other), unit=unit, chance=chance, tokens=tokens, prompts=prompts, seeds=k,
-    )  # fmt: skip
+        name=name,
+        value=mean,
+        interval=(one, other),
+        unit=unit,
+        chance=chance,
+        tokens=tokens,
+        prompts=prompts,
+        seeds=k,
+    )
 
 
 def exactly(name: str, value: float, *, unit: str, seeds: int = 1) -> Measurement:
@@ -114,8 +153,9 @@ def exactly(name: str, value: float, *, unit: str, seeds: int = 1) -> Measuremen
 SEEDS = 5
 """How often an experiment is repeated, each time with a seed of its own."""
 PROMPTS = 20
-"""Prompts of a repeat at least: where all 100 agree the interval is .038 wide, so that a share of 0 or 1 decides every rule;
-at a half it is .1 to either side."""
+"""Prompts of a repeat at least: where all 100 agree the interval is .038 wide, so that a share of 0
+or 1 decides every rule; at a half it is .1 to either side.
+"""
 
 
 def own_seeds(seed: int, times: int = 1) -> list[int]:

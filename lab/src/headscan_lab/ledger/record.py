@@ -1,4 +1,6 @@
-"""What came of a claim: its protocol, its verdict and all that was measured, as the result keeps it."""
+"""What came of a claim: its protocol, its verdict and all that was measured, as the result keeps
+it.
+"""
 
 import csv
 import hashlib
@@ -17,27 +19,40 @@ from pydantic import TypeAdapter
 from headscan import __version__
 from headscan.run import BadInput, Interval
 from headscan_lab.ledger.claim import CLAIMS, Claim, Decision, decide, side
-from headscan_lab.ledger.experiment import ClaimVerdict, DocumentName, ExperimentOutcome, Power, Region, StandIn, Tendency
+from headscan_lab.ledger.experiment import (
+    ClaimVerdict,
+    DocumentName,
+    ExperimentOutcome,
+    Power,
+    Region,
+    StandIn,
+    Tendency,
+)
 from headscan_lab.ledger.measurement import Measurement
 from headscan_lab.ledger.stand_ins import about, decides
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimEvidence(Measurement):
-    """One number that was measured for a claim, and whether it speaks for the claim's words (`side`), against them, or stands
-    beside them; a control that shows another cause speaks against."""
+    """One number that was measured for a claim, and whether it speaks for the claim's words
+    (`side`), against them, or stands beside them; a control that shows another cause speaks
+    against.
+    """
 
     side: Literal["for", "against", "beside"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClaimTrial:
-    """What a trained model that was given says to a claim about trained models in general, or to one about another model.
+    """What a trained model that was given says to a claim about trained models in general, or to
+    one about another model.
 
     Attributes:
         model: its name.
-        tendency: of the experiment on this model alone; None where it could not be made, and `why` says why.
-        decides, quantity: whether that decides the claim (the model is of the family it is about); what was measured.
+        tendency: of the experiment on this model alone; None where it could not be made, and `why`
+            says why.
+        decides, quantity: whether that decides the claim (the model is of the family it is about);
+            what was measured.
         effect, interval, tokens, prompts, seeds, why, seconds: as of a claim.
     """
 
@@ -60,8 +75,9 @@ class ClaimRecord:
 
     Attributes:
         id, document, place, statement, model, data: what is said, where, and of what.
-        quantity, counts, control, test, scope, needs: the protocol, fixed before the run: what is measured, the values that
-            count, the control's values that show another cause, the test, how far the answer reaches, the least power.
+        quantity, counts, control, test, scope, needs: the protocol, fixed before the run: what is
+            measured, the values that count, the control's values that show another cause, the test,
+            how far the answer reaches, the least power.
         stand_ins: what was examined in place of the claim's own, and why it may be.
         verdict, tendency, more, why: see `Decision`.
         effect, interval, unit, chance: the quantity that decides; None where nothing was measured.
@@ -104,7 +120,9 @@ class ClaimRecord:
 
 
 def tried(claim: Claim, model: str, seed: int) -> list[ClaimTrial]:
-    """Run a claim's experiment on a given model in place of the stand-in; nothing where it cannot be, or would decide nothing."""
+    """Run a claim's experiment on a given model in place of the stand-in; nothing where it cannot
+    be, or would decide nothing.
+    """
     settled = not claim.large or decides(claim.model, model)
     experiment = claim.experiment.on(model) if claim.experiment is not None and settled else None
     if experiment is None:
@@ -120,19 +138,30 @@ def tried(claim: Claim, model: str, seed: int) -> list[ClaimTrial]:
     effect = seen.effect if seen is not None else None
     beside = "".join(f" Beside: {one}." for one in seen.beside[:2]) if seen is not None else ""
     trial = ClaimTrial(
-        model=about(model).name, tendency=found.tendency, why=found.why + beside, seconds=round(time.process_time() - start, 1),
-        effect=effect.value if effect else None, interval=effect.interval if effect else None,
-        tokens=effect.tokens if effect else 0, prompts=effect.prompts if effect else 0, seeds=effect.seeds if effect else 0,
-        decides=settled, quantity=effect.name if effect else "",
-    )  # fmt: skip
+        model=about(model).name,
+        tendency=found.tendency,
+        why=found.why + beside,
+        seconds=round(time.process_time() - start, 1),
+        effect=effect.value if effect else None,
+        interval=effect.interval if effect else None,
+        tokens=effect.tokens if effect else 0,
+        prompts=effect.prompts if effect else 0,
+        seeds=effect.seeds if effect else 0,
+        decides=settled,
+        quantity=effect.name if effect else "",
+    )
     return [trial]
 
 
 def kept(folder: str | None, key: object, make: Callable[[], list[ClaimTrial]]) -> list[ClaimTrial]:
-    """What a model says to a claim, read from a folder where an earlier run of the same protocol, seed and model left it."""
+    """What a model says to a claim, read from a folder where an earlier run of the same protocol,
+    seed and model left it.
+    """
     if folder is None:
         return make()
-    file = Path(folder) / f"{hashlib.sha256(repr((__version__, key)).encode()).hexdigest()[:32]}.json"
+    file = (
+        Path(folder) / f"{hashlib.sha256(repr((__version__, key)).encode()).hexdigest()[:32]}.json"
+    )
     kind = TypeAdapter(list[ClaimTrial])
     if file.is_file():
         return kind.validate_json(file.read_bytes())
@@ -151,25 +180,54 @@ def recorded(claim: Claim, seed: int) -> ClaimRecord:
     effect = seen.effect if seen is not None else None
     words = experiment.words if experiment is not None else None
     return ClaimRecord(
-        id=claim.id, document=claim.document, place=claim.place, statement=claim.statement, model=claim.model, data=claim.data,
-        quantity=words.quantity if words else "", counts=claim.counts, control=claim.control, test=words.test if words else "",
-        scope=words.scope if words else "", needs=experiment.power if experiment is not None else None,
-        stand_ins=list(experiment.stand_ins()) if experiment is not None else [], verdict=found.verdict, tendency=found.tendency,
-        more=found.more, why=found.why, effect=effect.value if effect else None, interval=effect.interval if effect else None,
-        unit=effect.unit if effect else "", chance=effect.chance if effect else None, tokens=effect.tokens if effect else 0,
-        prompts=effect.prompts if effect else 0, seeds=effect.seeds if effect else 0,
-        models=list(seen.models) if seen is not None else [], evidence=_evidence(claim, seen), command=claim.command,
+        id=claim.id,
+        document=claim.document,
+        place=claim.place,
+        statement=claim.statement,
+        model=claim.model,
+        data=claim.data,
+        quantity=words.quantity if words else "",
+        counts=claim.counts,
+        control=claim.control,
+        test=words.test if words else "",
+        scope=words.scope if words else "",
+        needs=experiment.power if experiment is not None else None,
+        stand_ins=list(experiment.stand_ins()) if experiment is not None else [],
+        verdict=found.verdict,
+        tendency=found.tendency,
+        more=found.more,
+        why=found.why,
+        effect=effect.value if effect else None,
+        interval=effect.interval if effect else None,
+        unit=effect.unit if effect else "",
+        chance=effect.chance if effect else None,
+        tokens=effect.tokens if effect else 0,
+        prompts=effect.prompts if effect else 0,
+        seeds=effect.seeds if effect else 0,
+        models=list(seen.models) if seen is not None else [],
+        evidence=_evidence(claim, seen),
+        command=claim.command,
         seconds=round(time.process_time() - start, 1),
-    )  # fmt: skip
+    )
 
 
 def _seen(claim: Claim, seed: int) -> tuple[ExperimentOutcome | None, Decision]:
-    """What the experiment saw, and the verdict; where that is undecided, once more with more prompts."""
+    """What the experiment saw, and the verdict; where that is undecided, once more with more
+    prompts.
+    """
     seen = claim.experiment.observe(seed) if claim.experiment is not None else None
     found = decide(claim, seen)
-    closer = claim.experiment.closer() if claim.experiment is not None and found.tendency == "undecided" else None
+    closer = (
+        claim.experiment.closer()
+        if claim.experiment is not None and found.tendency == "undecided"
+        else None
+    )
     again = closer.observe(seed) if closer is not None else None
-    return (again, decide(claim, again)) if again is not None and again.effect is not None else (seen, found)
+    return (
+        (again, decide(claim, again))
+        if again is not None and again.effect is not None
+        else (seen, found)
+    )
 
 
 def _evidence(claim: Claim, seen: ExperimentOutcome | None) -> list[ClaimEvidence]:
@@ -184,8 +242,14 @@ def _evidence(claim: Claim, seen: ExperimentOutcome | None) -> list[ClaimEvidenc
         rows.append(_row(seen.effect, "for" if held else "against" if where == "out" else "beside"))
     if seen.control is not None:
         # Where the effect was not seen there is no cause to look for.
-        where = side(seen.control, claim.control) if claim.control is not None and held else "across"
-        rows.append(_row(seen.control, "against" if where == "in" else "for" if where == "out" else "beside"))
+        where = (
+            side(seen.control, claim.control) if claim.control is not None and held else "across"
+        )
+        rows.append(
+            _row(
+                seen.control, "against" if where == "in" else "for" if where == "out" else "beside"
+            )
+        )
     rest = ([seen.works] if seen.works is not None else []) + list(seen.beside)
     return rows + [_row(one, "beside") for one in rest]
 
@@ -196,11 +260,13 @@ def _row(one: Measurement, where: Literal["for", "against", "beside"]) -> ClaimE
 
 # ---- What the documents say, a row a statement: the claims that are its instances, and what they say together, model by model.
 #
-# Claims repeat one another: several ask the same experiment for the same values. Such a cell is counted once, and a statement has
-# the verdict of its cells where they agree.
+# Claims repeat one another: several ask the same experiment for the same values. Such a cell is
+# counted once, and a statement has the verdict of its cells where they agree.
 
 
-Word: TypeAlias = Literal["supported", "refuted", "confounded", "misprint", "undecided", "mixed", "not tested"]
+Word: TypeAlias = Literal[
+    "supported", "refuted", "confounded", "misprint", "undecided", "mixed", "not tested"
+]
 STAND_INS = "stand-ins"
 
 
@@ -212,7 +278,8 @@ class StatementVerdict:
         model: its name.
         verdict: that of all cells that are decided, "mixed" where they differ.
         cells: how many cells have which word.
-        proxy: whether no cell is decided on this model, all being about models of other families: what is seen only suggests.
+        proxy: whether no cell is decided on this model, all being about models of other families:
+            what is seen only suggests.
     """
 
     model: str
@@ -226,10 +293,11 @@ class StatementRecord:
     """A statement of a document and what came of it.
 
     Attributes:
-        id, document, statement: S1 of the slides, P1 of the paper, A1 of the article, F1 of the field; what is said, in our
-            words.
+        id, document, statement: S1 of the slides, P1 of the paper, A1 of the article, F1 of the
+            field; what is said, in our words.
         instances: the claims that were run of it; controls: what must come out the other way.
-        verdict: where models decide and agree theirs, "mixed" where they differ, "not tested" where none is more than a proxy.
+        verdict: where models decide and agree theirs, "mixed" where they differ, "not tested" where
+            none is more than a proxy.
         models: what each says.
     """
 
@@ -245,7 +313,9 @@ class StatementRecord:
 @cache
 def table() -> tuple[dict[str, str], ...]:
     """The rows of data/statements.tsv: id, document, statement, claims (numbers), control."""
-    text = (resources.files("headscan_lab.ledger") / "data" / "statements.tsv").read_text(encoding="utf-8")
+    text = (resources.files("headscan_lab.ledger") / "data" / "statements.tsv").read_text(
+        encoding="utf-8"
+    )
     return tuple(csv.DictReader(text.splitlines(), delimiter="\t", quoting=csv.QUOTE_NONE))
 
 
@@ -258,16 +328,27 @@ def statements(rows: Iterable[ClaimRecord]) -> list[StatementRecord]:
         if claims:
             given = list(dict.fromkeys(trial.model for one in claims for trial in one.trials))
             models = [_said(claims, model) for model in (STAND_INS, *given)]
-            verdict = joined([one.verdict for one in models if not one.proxy]) if models else "not tested"
-            found.append(StatementRecord(
-                id=row["id"], document=claims[0].document, statement=row["statement"], instances=[one.id for one in claims],
-                controls=row["control"], verdict=verdict, models=models,
-            ))  # fmt: skip
+            verdict = (
+                joined([one.verdict for one in models if not one.proxy]) if models else "not tested"
+            )
+            found.append(
+                StatementRecord(
+                    id=row["id"],
+                    document=claims[0].document,
+                    statement=row["statement"],
+                    instances=[one.id for one in claims],
+                    controls=row["control"],
+                    verdict=verdict,
+                    models=models,
+                )
+            )
     return found
 
 
 def _said(claims: Sequence[ClaimRecord], model: str) -> StatementVerdict:
-    """The verdict on a statement: each of its cells counts once; where some are decided on this model, those alone count."""
+    """The verdict on a statement: each of its cells counts once; where some are decided on this
+    model, those alone count.
+    """
     cells: dict[bool, dict[object, Word]] = {True: {}, False: {}}
     for row in claims:
         claim = CLAIMS[str(row.id)]
@@ -276,7 +357,9 @@ def _said(claims: Sequence[ClaimRecord], model: str) -> StatementVerdict:
             cells[decided].setdefault((claim.experiment, claim.counts, claim.control), word)
     proxy = not cells[True]
     words = list(cells[not proxy].values())
-    return StatementVerdict(model=model, verdict=joined(words), cells=dict(Counter(words)), proxy=proxy)
+    return StatementVerdict(
+        model=model, verdict=joined(words), cells=dict(Counter(words)), proxy=proxy
+    )
 
 
 def _word(row: ClaimRecord, model: str, general: bool) -> tuple[Word | None, bool]:

@@ -1,4 +1,6 @@
-"""What frequency has to do with it: rows of an embedding table by how often their token occurs in the text."""
+"""What frequency has to do with it: rows of an embedding table by how often their token occurs in
+the text.
+"""
 
 import math
 from itertools import pairwise
@@ -16,14 +18,17 @@ WEIGHTS = "a property of the weights alone"
 
 # ---- Partition isotropy of a table of vectors: does Σ_w exp(c·w) depend on the direction c?
 #
-# Mu and Viswanath 2018, arXiv:1702.01417, after Arora et al. 2016: I(W) = min_c Z(c)/max_c Z(c), Z(c) = Σ_w exp(c·w),
-# over the unit eigenvectors c of WᵀW. An eigenvector has no sign; published code takes whichever its solver returned
-# (or the rows of the eigenvector matrix, which are no eigenvectors at all). Here both ±c count, so the value is one
-# number, not a function of the solver; and everything stays in log space, where nothing overflows.
+# Mu and Viswanath 2018, arXiv:1702.01417, after Arora et al. 2016: I(W) = min_c Z(c)/max_c Z(c),
+# Z(c) = Σ_w exp(c·w), over the unit eigenvectors c of WᵀW. An eigenvector has no sign; published
+# code takes whichever its solver returned (or the rows of the eigenvector matrix, which are no
+# eigenvectors at all). Here both ±c count, so the value is one number, not a function of the
+# solver; and everything stays in log space, where nothing overflows.
 
 
 def _both_signs(table: Tensor, directions: Tensor) -> Tensor:
-    """log Z(c) = log Σ_w exp(c·w) of each direction, a column of [d, m], and of its opposite [2m]; from one product."""
+    """log Z(c) = log Σ_w exp(c·w) of each direction, a column of [d, m], and of its opposite [2m];
+    from one product.
+    """
     logs = torch.full((2, directions.shape[1]), -torch.inf, dtype=torch.float64)
     step = max(1, 2**23 // max(1, directions.shape[1]))
     for start in range(0, len(table), step):
@@ -38,8 +43,10 @@ def partition_isotropy(table: npt.ArrayLike) -> dict[str, float | None]:
 
     Keys, each in [0, 1] (1: isotropic) unless said:
         partition: exp(log_partition_range), may round to 0 where the range is large;
-        log_partition_range: log min Z − log max Z over both signs of every eigenvector, in nats, ≤ 0;
-        partition_spread: I₂ of Wang et al. 2020, sqrt(Σ(Z − Z̄)²/(m·Z̄²)), the relative spread of Z; ≥ 0, 0: isotropic.
+        log_partition_range: log min Z − log max Z over both signs of every eigenvector, in nats, ≤
+            0;
+        partition_spread: I₂ of Wang et al. 2020, sqrt(Σ(Z − Z̄)²/(m·Z̄²)), the relative spread of
+            Z; ≥ 0, 0: isotropic.
 
     All values change with the rows' scale: compare tables of one
     model, or scale them first. Undefined (None) for a table without rows. Cost O(Vd² + d³).
@@ -55,7 +62,8 @@ def partition_isotropy(table: npt.ArrayLike) -> dict[str, float | None]:
         return dict.fromkeys(names)
     _, vectors = torch.linalg.eigh(w.T @ w)
     both = _both_signs(w, vectors)
-    low, high = float(both.min()), float(both.max())
+    low = float(both.min())
+    high = float(both.max())
     ratio = (both - high).exp()  # Z over its maximum
     return {
         "partition": math.exp(low - high),
@@ -65,29 +73,40 @@ def partition_isotropy(table: npt.ArrayLike) -> dict[str, float | None]:
 
 
 def frequency_bins(
-    table: npt.ArrayLike, counts: npt.ArrayLike, *, mean_state: npt.ArrayLike | None = None, per_decade: int = 1
+    table: npt.ArrayLike,
+    counts: npt.ArrayLike,
+    *,
+    mean_state: npt.ArrayLike | None = None,
+    per_decade: int = 1,
 ) -> list[Cells]:
-    """Rows of a table [V, d] in bins of equal width in log₁₀ count (and a bin for tokens that do not occur).
+    """Rows of a table [V, d] in bins of equal width in log₁₀ count (and a bin for tokens that do
+    not occur).
 
-    For each bin, from rare to frequent: `from` and `to` (counts, both inclusive), `tokens` (types), `share` of the text,
-    and of its rows
+    For each bin, from rare to frequent: `from` and `to` (counts, both inclusive), `tokens` (types),
+    `share` of the text, and of its rows
         mean_norm: mean length;
         drift: ‖mean‖/mean length, in [0, 1]: do they share an offset;
-        cosine_to_state: mean cosine to `mean_state` [d], the mean hidden state they are multiplied with; negative for
-            tokens that are pushed away (None without one);
+        cosine_to_state: mean cosine to `mean_state` [d], the mean hidden state they are multiplied
+            with; negative for tokens that are pushed away (None without one);
         average_cosine: over pairs inside the bin, exact (None for one row);
         log_partition_range: of the bin's own rows, in nats, ≤ 0 (see `partition_isotropy`).
-    The first four of these have 95 % intervals (NAME_interval) that take the bin's types as the sample: normal ones,
-    and for drift and average cosine those of 16 groups of rows left out. Rows of norm zero count in
-    norms only. Cost O(Vd²).
+    The first four of these have 95 % intervals (NAME_interval) that take the bin's types as the
+    sample: normal ones, and for drift and average cosine those of 16 groups of rows left out. Rows
+    of norm zero count in norms only. Cost O(Vd²).
 
     >>> bins = frequency_bins([[1.0, 0.0], [0.0, 2.0], [0.0, 4.0]], [100, 0, 0], mean_state=[1.0, 0.0])
     >>> [(b["from"], b["to"], b["tokens"], b["mean_norm"], b["cosine_to_state"]) for b in bins]
     [(0, 0, 2, 3.0, 0.0), (100, 999, 1, 1.0, 1.0)]
     """
-    w, c = np.asarray(table, dtype=np.float64), np.asarray(counts, dtype=np.int64).ravel()
+    w = np.asarray(table, dtype=np.float64)
+    c = np.asarray(counts, dtype=np.int64).ravel()
     c = np.pad(c, (0, max(0, len(w) - len(c))))[: len(w)]
-    edges = [0, *np.unique(np.ceil(10 ** (np.arange(0, 19 * per_decade) / per_decade)).astype(np.int64)).tolist()]
+    edges = [
+        0,
+        *np.unique(
+            np.ceil(10 ** (np.arange(0, 19 * per_decade) / per_decade)).astype(np.int64)
+        ).tolist(),
+    ]
     axis = None if mean_state is None else np.asarray(mean_state, dtype=np.float64)
     if axis is not None:
         length = float(np.linalg.norm(axis))
@@ -98,27 +117,38 @@ def frequency_bins(
         chosen = (c >= low) & (c < high)
         if not chosen.any():
             continue
-        rows, norms = w[chosen], lengths[chosen]
+        rows = w[chosen]
+        norms = lengths[chosen]
         unit = rows[norms > 0] / norms[norms > 0, None]
-        n, total = len(unit), unit.sum(0)
+        n = len(unit)
+        total = unit.sum(0)
         cosines = unit @ axis if axis is not None else np.zeros(0)
-        bins.append({
-            "mean_norm_interval": _over_rows(norms, (0.0, None)),
-            "cosine_to_state_interval": _over_rows(cosines, (-1.0, 1.0)), **_over_groups(rows, norms),
-            "from": int(low), "to": int(high - 1), "tokens": int(chosen.sum()),
-            "share": float(c[chosen].sum() / max(1, c.sum())), "mean_norm": float(norms.mean()),
-            "drift": float(np.linalg.norm(rows.mean(0)) / norms.mean()) if norms.mean() > 0 else None,
-            "cosine_to_state": float(cosines.mean()) if len(cosines) else None,
-            "average_cosine": float((total @ total - n) / (n * (n - 1))) if n > 1 else None,
-            "log_partition_range": partition_isotropy(rows)["log_partition_range"],
-        })  # fmt: skip
+        bins.append(
+            {
+                "mean_norm_interval": _over_rows(norms, (0.0, None)),
+                "cosine_to_state_interval": _over_rows(cosines, (-1.0, 1.0)),
+                **_over_groups(rows, norms),
+                "from": int(low),
+                "to": int(high - 1),
+                "tokens": int(chosen.sum()),
+                "share": float(c[chosen].sum() / max(1, c.sum())),
+                "mean_norm": float(norms.mean()),
+                "drift": float(np.linalg.norm(rows.mean(0)) / norms.mean())
+                if norms.mean() > 0
+                else None,
+                "cosine_to_state": float(cosines.mean()) if len(cosines) else None,
+                "average_cosine": float((total @ total - n) / (n * (n - 1))) if n > 1 else None,
+                "log_partition_range": partition_isotropy(rows)["log_partition_range"],
+            }
+        )
     return bins
 
 
 def _over_rows(values: Floats, bounds: Bounds) -> list[float] | None:
     if len(values) < 10:
         return None
-    mean, reach = float(values.mean()), normal_reach(values)
+    mean = float(values.mean())
+    reach = normal_reach(values)
     return list(bounded(mean - reach, mean + reach, bounds))
 
 
@@ -129,20 +159,29 @@ def _over_groups(rows: Floats, norms: Floats, groups: int = 16) -> dict[str, lis
     starts = range(groups)
     sums = np.stack([rows[g::groups].sum(0) for g in starts])
     units = np.stack([(rows[g::groups] * weights[g::groups]).sum(0) for g in starts])
-    lengths, counts = (np.array([x[g::groups].sum() for g in starts]) for x in (norms, (norms > 0).astype(float)))
+    lengths, counts = (
+        np.array([x[g::groups].sum() for g in starts]) for x in (norms, (norms > 0).astype(float))
+    )
 
     def drift(chosen: npt.NDArray[np.bool_]) -> float | None:
         total = float(lengths[chosen].sum())
         return float(np.linalg.norm(sums[chosen].sum(0))) / total if total > 0 else None
 
     def cosine(chosen: npt.NDArray[np.bool_]) -> float | None:
-        n, total = float(counts[chosen].sum()), units[chosen].sum(0)
+        n = float(counts[chosen].sum())
+        total = units[chosen].sum(0)
         return float(total @ total - n) / (n * (n - 1)) if n > 1 else None
 
-    every, cells = np.arange(groups), {}
-    for name, function, bounds in (("drift", drift, (0.0, 1.0)), ("average_cosine", cosine, (-1.0, 1.0))):
+    every = np.arange(groups)
+    cells = {}
+    for name, function, bounds in (
+        ("drift", drift, (0.0, 1.0)),
+        ("average_cosine", cosine, (-1.0, 1.0)),
+    ):
         values = [function(every != g) for g in every]
-        cells[f"{name}_interval"] = jackknife(function(every >= 0), values, counts, running=False, bounds=bounds)
+        cells[f"{name}_interval"] = jackknife(
+            function(every >= 0), values, counts, running=False, bounds=bounds
+        )
     return cells
 
 
@@ -150,37 +189,88 @@ class FrequencyProbe(Probe):
     """Rare and frequent rows."""
 
     words = ProbeWords(
-        name="frequency", title="Embedding rows by frequency", group="zipf",
-        sentence="Do rare tokens live elsewhere? Rows of the embedding tables by how often their token occurs in "
+        name="frequency",
+        title="Embedding rows by frequency",
+        group="zipf",
+        sentence="Do rare tokens live elsewhere? Rows of the embedding tables by how often their "
+        "token occurs in "
         "this text.",
         literature="Gao et al. 2019, arXiv:1907.12009; Biś et al. 2021",
-        position="Tables and counts know no position; the mean state is that of all positions counted (--skip-first "
+        position="Tables and counts know no position; the mean state is that of all positions "
+        "counted (--skip-first "
         "1 leaves the first out).",
-        docs="zipf.md", function="headscan_lab.measures.frequency.frequency_bins", order=10, fields={
-            "from": Field("from count", "Least count of the bin.", range=(0, None), interval="an edge of the bin"),
-            "to": Field("to count", "Largest count of the bin.", range=(0, None), interval="an edge of the bin"),
+        docs="zipf.md",
+        function="headscan_lab.measures.frequency.frequency_bins",
+        order=10,
+        fields={
+            "from": Field(
+                "from count",
+                "Least count of the bin.",
+                range=(0, None),
+                interval="an edge of the bin",
+            ),
+            "to": Field(
+                "to count",
+                "Largest count of the bin.",
+                range=(0, None),
+                interval="an edge of the bin",
+            ),
             "tokens": Field("types", "Rows in the bin.", range=(1, None), interval="a count"),
-            "share": Field("share of the text", "Of all tokens of the text.", range=(0, 1), interval="a sum of counts",
-                percent=True),
-            "mean_norm": Field("mean norm", "Mean length of the rows.", range=(0, None), interval="fewer than ten rows"),
-            "drift": Field("drift", "Norm of the mean row over the mean norm.", "‖Σw‖/Σ‖w‖", range=(0, 1),
-                undefined="all rows are zero", interval="fewer than 64 rows"),
-            "cosine_to_state": Field("cosine to mean state",
-                "Mean cosine to the mean hidden state that the head reads; negative: pushed away.", "mean cos(w, h̄)",
-                range=(-1, 1), undefined="the table and the last site differ in width", interval="fewer than ten rows"),
-            "average_cosine": Field("average cosine", "Over pairs inside the bin.", "(‖Σŵ‖² − n)/(n(n − 1))", range=(-1, 1),
-                undefined="one row only", interval="fewer than 64 rows"),
-            "log_partition_range": Field("log I(W)", "Partition isotropy of the bin's rows, nats.", range=(None, 0),
-                interval=WEIGHTS),
+            "share": Field(
+                "share of the text",
+                "Of all tokens of the text.",
+                range=(0, 1),
+                interval="a sum of counts",
+                percent=True,
+            ),
+            "mean_norm": Field(
+                "mean norm",
+                "Mean length of the rows.",
+                range=(0, None),
+                interval="fewer than ten rows",
+            ),
+            "drift": Field(
+                "drift",
+                "Norm of the mean row over the mean norm.",
+                "‖Σw‖/Σ‖w‖",
+                range=(0, 1),
+                undefined="all rows are zero",
+                interval="fewer than 64 rows",
+            ),
+            "cosine_to_state": Field(
+                "cosine to mean state",
+                "Mean cosine to the mean hidden state that the head reads; negative: pushed away.",
+                "mean cos(w, h̄)",
+                range=(-1, 1),
+                undefined="the table and the last site differ in width",
+                interval="fewer than ten rows",
+            ),
+            "average_cosine": Field(
+                "average cosine",
+                "Over pairs inside the bin.",
+                "(‖Σŵ‖² − n)/(n(n − 1))",
+                range=(-1, 1),
+                undefined="one row only",
+                interval="fewer than 64 rows",
+            ),
+            "log_partition_range": Field(
+                "log I(W)",
+                "Partition isotropy of the bin's rows, nats.",
+                range=(None, 0),
+                interval=WEIGHTS,
+            ),
         },
-    )  # fmt: skip
+    )
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
         rows: list[Cells] = []
         last = data.clouds.get(setup.last)
         for name, table in tables(setup).items():
             mean = last.mean if last is not None and last.width == table.shape[1] else None
-            rows += [{"site": name, **bin_} for bin_ in frequency_bins(table, data.counts, mean_state=mean)]
+            rows += [
+                {"site": name, **bin_}
+                for bin_ in frequency_bins(table, data.counts, mean_state=mean)
+            ]
         return rows
 
 
@@ -188,20 +278,44 @@ class PartitionProbe(Probe):
     """I(W) of the tables."""
 
     words = ProbeWords(
-        name="partition", title="Partition isotropy", group="head",
-        sentence="Does Σ exp(c·w) over the vocabulary depend on the direction c? I(W) with both signs of every "
+        name="partition",
+        title="Partition isotropy",
+        group="head",
+        sentence="Does Σ exp(c·w) over the vocabulary depend on the direction c? I(W) with both "
+        "signs of every "
         "eigenvector.",
         literature="Mu and Viswanath 2018, arXiv:1702.01417; Wang et al. 2020",
-        position="Tables of weights know no position.", docs="partition.md",
-        function="headscan_lab.measures.frequency.partition_isotropy", order=9, fields={
-            "partition": Field("I(W)", "min Z/max Z over ±eigenvectors; 1 is isotropic.", "min Z(c)/max Z(c)", range=(0, 1),
-                interval=WEIGHTS),
-            "log_partition_range": Field("log I(W)", "The same in nats, which does not round to 0.", "log min Z − log max Z",
-                range=(None, 0), unit="nats", interval=WEIGHTS),
-            "partition_spread": Field("I₂(W)", "Relative spread of Z; 0 is isotropic.", "sd(Z)/mean(Z)", range=(0, None),
-                interval=WEIGHTS),
+        position="Tables of weights know no position.",
+        docs="partition.md",
+        function="headscan_lab.measures.frequency.partition_isotropy",
+        order=9,
+        fields={
+            "partition": Field(
+                "I(W)",
+                "min Z/max Z over ±eigenvectors; 1 is isotropic.",
+                "min Z(c)/max Z(c)",
+                range=(0, 1),
+                interval=WEIGHTS,
+            ),
+            "log_partition_range": Field(
+                "log I(W)",
+                "The same in nats, which does not round to 0.",
+                "log min Z − log max Z",
+                range=(None, 0),
+                unit="nats",
+                interval=WEIGHTS,
+            ),
+            "partition_spread": Field(
+                "I₂(W)",
+                "Relative spread of Z; 0 is isotropic.",
+                "sd(Z)/mean(Z)",
+                range=(0, None),
+                interval=WEIGHTS,
+            ),
         },
-    )  # fmt: skip
+    )
 
     def rows(self, setup: ProbeSetup, data: ProbeData) -> list[Cells]:
-        return [{"site": name, **partition_isotropy(table)} for name, table in tables(setup).items()]
+        return [
+            {"site": name, **partition_isotropy(table)} for name, table in tables(setup).items()
+        ]

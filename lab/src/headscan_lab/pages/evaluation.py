@@ -1,4 +1,6 @@
-"""The page of an evaluation: bars of the numbers that share a scale, BLiMP's paradigms, and all as a table."""
+"""The page of an evaluation: bars of the numbers that share a scale, BLiMP's paradigms, and all as
+a table.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,8 @@ def head(result: EvaluationResult) -> Head:
     tasks = list(dict.fromkeys(score.task for score in result.scores))
     limit = result.protocol.settings.get("limit")
     return Head(
-        [f"Evaluation: {named(result.models[0].name)}"], f"{', '.join(tasks)}{f', at most {limit} items each' if limit else ''}."
+        [f"Evaluation: {named(result.models[0].name)}"],
+        f"{', '.join(tasks)}{f', at most {limit} items each' if limit else ''}.",
     )
 
 
@@ -35,13 +38,26 @@ def scores(result: EvaluationResult) -> Section:
     shown = [score for score in result.scores if not score.number.startswith(PARADIGM)]
     scaled = [score for score in shown if score.value is not None and -1 <= score.value <= 1]
     table = Table(
-        ["task", Term("number"), Term("value", "With its 95 % interval over other items.", spread=True)],
+        [
+            "task",
+            Term("number"),
+            Term("value", "With its 95 % interval over other items.", spread=True),
+        ],
         [(score.task, _words(score), _cell(score)) for score in shown],
         title=f"All {len(shown)} numbers",
     )
-    drawn = bars([f"{score.task}: {_words(score)}" for score in scaled], [score.value or 0.0 for score in scaled])
+    drawn = bars(
+        [f"{score.task}: {_words(score)}" for score in scaled],
+        [score.value or 0.0 for score in scaled],
+    )
     caption = "By task. What chance gives stands in the table where it is known."
-    figure = Figure("scores", drawn, "Accuracies, correlations and cosines by task", caption, 90 + 22 * len(scaled))
+    figure = Figure(
+        "scores",
+        drawn,
+        "Accuracies, correlations and cosines by task",
+        caption,
+        90 + 22 * len(scaled),
+    )
     lead = "Numbers between −1 and 1: accuracies, correlations, cosines."
     return Section("What it can do", lead, [*([figure] if scaled else []), table])
 
@@ -49,7 +65,11 @@ def scores(result: EvaluationResult) -> Section:
 @section("evaluation", 20)
 def paradigms(result: EvaluationResult) -> Section | None:
     """BLiMP, best first."""
-    found = [score for score in result.scores if score.number.startswith(PARADIGM) and score.value is not None]
+    found = [
+        score
+        for score in result.scores
+        if score.number.startswith(PARADIGM) and score.value is not None
+    ]
     if not found:
         return None
     found.sort(key=lambda score: -(score.value or 0.0))
@@ -59,12 +79,24 @@ def paradigms(result: EvaluationResult) -> Section | None:
         figure.add_vline(x=0.5, line={"color": ROLES["muted"][0], "dash": "dot"})
         return figure
 
-    lead = "Share of minimal pairs whose right sentence is the more probable; the dotted line is chance."
+    lead = (
+        "Share of minimal pairs whose right sentence is the more probable; the dotted line "
+        "is chance."
+    )
     table = Table(
-        ["paradigm", "accuracy"], [(_words(score), _cell(score)) for score in found], folded=True, where="page",
+        ["paradigm", "accuracy"],
+        [(_words(score), _cell(score)) for score in found],
+        folded=True,
+        where="page",
         title=f"All {len(found)} paradigms",
-    )  # fmt: skip
-    figure = Figure("paradigms", draw, "Accuracy of every BLiMP paradigm, best first", "BLiMP.", 90 + 18 * len(found))
+    )
+    figure = Figure(
+        "paradigms",
+        draw,
+        "Accuracy of every BLiMP paradigm, best first",
+        "BLiMP.",
+        90 + 18 * len(found),
+    )
     return Section("Grammar, by paradigm", lead, [figure, table])
 
 

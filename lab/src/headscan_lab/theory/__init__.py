@@ -1,16 +1,42 @@
 """Theory of next-token prediction that no verb uses.
 
-- `regularisation_path`, `increment`, `largest_penalty`: the path as λ → 0; `narrow`: embeddings below full width
+- `regularisation_path`, `increment`, `largest_penalty`: the path as λ → 0; `narrow`: embeddings
+  below full width
 - `train_features`: gradient descent and Adam on unconstrained features
 - `KSubsets`, `all_subsets`, `random_labels`, `StoryGrammar`: data with known answers
 - `checks`: the theorems and printed formulas of arXiv:2408.15417 as numbers of random instances
 """
 
 from headscan_lab.theory.features import FeatureRun, pattern_similarity, train_features
-from headscan_lab.theory.instances import KSubsets, LowWidth, StoryGrammar, all_subsets, narrow, random_labels
-from headscan_lab.theory.path import PathPoint, increment, largest_penalty, regularisation_path, regularised
+from headscan_lab.theory.instances import (
+    KSubsets,
+    LowWidth,
+    StoryGrammar,
+    all_subsets,
+    narrow,
+    random_labels,
+)
+from headscan_lab.theory.path import (
+    PathPoint,
+    increment,
+    largest_penalty,
+    regularisation_path,
+    regularised,
+)
 
 __all__ = [
-    "FeatureRun", "KSubsets", "LowWidth", "PathPoint", "StoryGrammar", "all_subsets", "increment", "largest_penalty",
-    "narrow", "pattern_similarity", "random_labels", "regularisation_path", "regularised", "train_features",
-]  # fmt: skip
+    "FeatureRun",
+    "KSubsets",
+    "LowWidth",
+    "PathPoint",
+    "StoryGrammar",
+    "all_subsets",
+    "increment",
+    "largest_penalty",
+    "narrow",
+    "pattern_similarity",
+    "random_labels",
+    "regularisation_path",
+    "regularised",
+    "train_features",
+]

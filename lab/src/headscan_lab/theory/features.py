@@ -1,4 +1,5 @@
-"""Unconstrained features: train words and contexts freely on the soft labels, and watch where they go.
+"""Unconstrained features: train words and contexts freely on the soft labels, and watch where they
+go.
 
     min over W [V, d], H [m, d]   Σ_j m π_j CE_j(H Wᵀ) + λ/2 (‖W‖² + ‖H‖²)
 
@@ -13,7 +14,14 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from headscan.ntp import Embeddings, Prediction, SoftLabels, SupportMetrics, cross_entropy, support_metrics
+from headscan.ntp import (
+    Embeddings,
+    Prediction,
+    SoftLabels,
+    SupportMetrics,
+    cross_entropy,
+    support_metrics,
+)
 from headscan.ntp.labels import CountsLike, Floats
 from headscan.ntp.prediction import unit_rows
 from headscan.ntp.subspace import thread_limit, tune_threads
@@ -25,8 +33,10 @@ RATES: dict[FeatureOptimiser, float] = {"gd": 0.05, "adam": 0.01, "signgd": 0.01
 
 @dataclass(frozen=True)
 class FeatureCheckpoint:
-    """Where training stood after `step` steps: CE - H in nats, Frobenius norms of words and contexts; and, where there is a
-    prediction, all metrics against it and the similarity of the two patterns of cosines."""
+    """Where training stood after `step` steps: CE - H in nats, Frobenius norms of words and
+    contexts; and, where there is a prediction, all metrics against it and the similarity of the two
+    patterns of cosines.
+    """
 
     step: int
     excess: float
@@ -39,9 +49,11 @@ class FeatureCheckpoint:
 
 @dataclass(frozen=True, eq=False)
 class FeatureRun:
-    """What one training run left: final `words` [V, d], `contexts` [m, d], and one record a checkpoint.
+    """What one training run left: final `words` [V, d], `contexts` [m, d], and one record a
+    checkpoint.
 
-    `increment` is L at the last checkpoint minus L at the one before: the finite part cancels in it.
+    `increment` is L at the last checkpoint minus L at the one before: the finite part cancels in
+    it.
     """
 
     words: Floats
@@ -56,21 +68,35 @@ class FeatureRun:
 
 def log_steps(last: int) -> list[int]:
     """Checkpoints evenly spaced in the logarithm, three a decade, from 0 to `last`."""
-    spaced = np.geomspace(1, last, max(2, round(np.log10(last) * 3) + 1)) if last > 1 else np.array([1.0])
+    spaced = (
+        np.geomspace(1, last, max(2, round(np.log10(last) * 3) + 1))
+        if last > 1
+        else np.array([1.0])
+    )
     return [0, *sorted({round(step) for step in spaced})]
 
 
 def train_features(
-    counts: CountsLike, width: int, steps: int = 30_000, *, optimiser: FeatureOptimiser = "gd",
-    learning_rate: float | None = None, penalty: float = 1e-5, init: float = 0.1, seed: int = 0,
-    prediction: Prediction | None = None, checkpoints: Sequence[int] | None = None, until: float = 0.0,
-) -> FeatureRun:  # fmt: skip
-    """Full-batch gradient descent ("gd"), "adam", "signgd" (steps of the gradient's signs) or "muon" (torch's, on both matrices)
-    on the unconstrained features.
+    counts: CountsLike,
+    width: int,
+    steps: int = 30_000,
+    *,
+    optimiser: FeatureOptimiser = "gd",
+    learning_rate: float | None = None,
+    penalty: float = 1e-5,
+    init: float = 0.1,
+    seed: int = 0,
+    prediction: Prediction | None = None,
+    checkpoints: Sequence[int] | None = None,
+    until: float = 0.0,
+) -> FeatureRun:
+    """Full-batch gradient descent ("gd"), "adam", "signgd" (steps of the gradient's signs) or
+    "muon" (torch's, on both matrices) on the unconstrained features.
 
-    `learning_rate` defaults to 0.05 for gd and 0.01 for the others; `penalty` is λ (part of the gradient, as in the objective);
-    W and H start as normal noise of standard deviation `init` (collapse needs a small start or decay: at 0.5 without decay it
-    stays partial). The run ends after `steps`, or before the first step at which CE - H is at most `until` nats. Raises
+    `learning_rate` defaults to 0.05 for gd and 0.01 for the others; `penalty` is λ (part of the
+    gradient, as in the objective); W and H start as normal noise of standard deviation `init`
+    (collapse needs a small start or decay: at 0.5 without decay it stays partial). The run ends
+    after `steps`, or before the first step at which CE - H is at most `until` nats. Raises
     `BadInput` for a run that diverges. Cost: O(m V d) a step.
 
     >>> run = train_features([[1, 1, 0], [0, 0, 2]], width=3, steps=300)
@@ -82,7 +108,8 @@ def train_features(
     at = set(checkpoints if checkpoints is not None else log_steps(steps)) | {0, steps}
     generator = torch.Generator().manual_seed(seed)
     W, H = (
-        init * torch.randn(rows, width, generator=generator, dtype=torch.float64) for rows in (labels.vocabulary, labels.contexts)
+        init * torch.randn(rows, width, generator=generator, dtype=torch.float64)
+        for rows in (labels.vocabulary, labels.contexts)
     )
     chosen: torch.optim.Optimizer | None = None
     if optimiser == "adam":
@@ -91,13 +118,20 @@ def train_features(
         chosen = torch.optim.Muon([W, H], lr=rate, weight_decay=0.0)
     scale = torch.from_numpy(labels.prior * labels.contexts)[:, None]
     target = torch.from_numpy(labels.dense()) * scale
-    enough = -(labels.entropy() + until) * labels.contexts  # targets add up to the number of contexts
+    enough = (
+        -(labels.entropy() + until) * labels.contexts
+    )  # targets add up to the number of contexts
     records: list[FeatureCheckpoint] = []
     logits: list[torch.Tensor] = []
-    with thread_limit(tune_threads(labels.contexts, labels.vocabulary, torch.device("cpu"))), torch.no_grad():
+    with (
+        thread_limit(tune_threads(labels.contexts, labels.vocabulary, torch.device("cpu"))),
+        torch.no_grad(),
+    ):
         for step in range(steps + 1):
             L = H @ W.T
-            last = step == steps or (until > 0 and float((target * torch.log_softmax(L, 1)).sum()) >= enough)
+            last = step == steps or (
+                until > 0 and float((target * torch.log_softmax(L, 1)).sum()) >= enough
+            )
             if last or step in at:
                 records.append(_record(step, W.numpy(), H.numpy(), labels, prediction))
                 logits = [*logits[-1:], L.clone()]
@@ -105,11 +139,17 @@ def train_features(
                 break
             # torch.softmax in place of exp/sum: it is the step's whole cost at these sizes.
             G = torch.softmax(L, 1).mul_(scale).sub_(target)
-            W.grad, H.grad = torch.addmm(W, G.T, H, beta=penalty), torch.addmm(H, G, W, beta=penalty)
+            W.grad, H.grad = (
+                torch.addmm(W, G.T, H, beta=penalty),
+                torch.addmm(H, G, W, beta=penalty),
+            )
             if chosen is not None:
                 chosen.step()
                 continue
-            for matrix, slope in ((W, W.grad), (H, H.grad)):  # torch's own takes four times as long at these sizes
+            for matrix, slope in (
+                (W, W.grad),
+                (H, H.grad),
+            ):  # torch's own takes four times as long at these sizes
                 matrix.sub_(slope.sign() if optimiser == "signgd" else slope, alpha=rate)
     if not bool(torch.isfinite(logits[-1]).all()):
         raise BadInput(f"Training diverged with a learning rate of {rate:g}; try a smaller one.")
@@ -117,19 +157,26 @@ def train_features(
     return FeatureRun(W.numpy(), H.numpy(), tuple(records), increment.numpy())
 
 
-def _record(step: int, words: Floats, contexts: Floats, labels: SoftLabels, prediction: Prediction | None) -> FeatureCheckpoint:
+def _record(
+    step: int, words: Floats, contexts: Floats, labels: SoftLabels, prediction: Prediction | None
+) -> FeatureCheckpoint:
     excess = cross_entropy(contexts @ words.T, labels) - labels.entropy()
     norms = float(np.linalg.norm(words)), float(np.linalg.norm(contexts))
     if prediction is None:
         return FeatureCheckpoint(step, excess, *norms)
     return FeatureCheckpoint(
-        step, excess, *norms, support_metrics(Embeddings(words, contexts), prediction),
-        pattern_similarity(words - words.mean(0), prediction.words), pattern_similarity(contexts, prediction.contexts),
-    )  # fmt: skip
+        step,
+        excess,
+        *norms,
+        support_metrics(Embeddings(words, contexts), prediction),
+        pattern_similarity(words - words.mean(0), prediction.words),
+        pattern_similarity(contexts, prediction.contexts),
+    )
 
 
 def pattern_similarity(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:
-    """Correlation over all entries of the two cosine matrices of rows: (cov + ε)/(σσ' + ε), ε = 1e-8, in [-1, 1].
+    """Correlation over all entries of the two cosine matrices of rows: (cov + ε)/(σσ' + ε), ε =
+    1e-8, in [-1, 1].
 
     The measure of arXiv:2408.15417, section 5.3 (the structure term of SSIM). O(n d d').
 
@@ -137,7 +184,8 @@ def pattern_similarity(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.float
     >>> round(pattern_similarity(A, 3 * A), 12)
     1.0
     """
-    A, B = unit_rows(np.asarray(A)), unit_rows(np.asarray(B))
+    A = unit_rows(np.asarray(A))
+    B = unit_rows(np.asarray(B))
     n = len(A)
 
     def covariance(X: npt.NDArray[np.floating[Any]], Y: npt.NDArray[np.floating[Any]]) -> float:

@@ -1,9 +1,10 @@
-"""Embeddings narrower than the vocabulary:  min CE(H Wᵀ) + λ/2 (‖W‖² + ‖H‖²)  with d < V - 1, and how far from the
-optimum.
+"""Embeddings narrower than the vocabulary:  min CE(H Wᵀ) + λ/2 (‖W‖² + ‖H‖²)  with d < V - 1, and
+how far from the optimum.
 
-The problem is not convex in (W, H), but the convex problem CE(L) + λ‖L‖_* bounds it from below, and a stationary point
-whose gradient G = ∇CE(L) has spectral norm at most λ *is* its solution: then width d loses nothing. Otherwise the
-dual of the convex problem (see `path`) proves how much is lost at most.
+The problem is not convex in (W, H), but the convex problem CE(L) + λ‖L‖_* bounds it from below, and
+a stationary point whose gradient G = ∇CE(L) has spectral norm at most λ *is* its solution: then
+width d loses nothing. Otherwise the dual of the convex problem (see `path`) proves how much is lost
+at most.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,9 +24,10 @@ from headscan.run import BadInput
 class LowWidth:
     """A stationary point in width d with its certificate.
 
-    `primal` is CE + λ/2(‖W‖² + ‖H‖²) in nats; `dual` a proven lower bound of it over every width; `gap` their
-    difference. `spectral_ratio` = ‖∇CE(L)‖₂/λ: 1 at a global optimum, above 1 if a wider embedding would do better.
-    `globally_optimal` says that the gap is below the tolerance, so that this width loses nothing.
+    `primal` is CE + λ/2(‖W‖² + ‖H‖²) in nats; `dual` a proven lower bound of it over every width;
+    `gap` their difference. `spectral_ratio` = ‖∇CE(L)‖₂/λ: 1 at a global optimum, above 1 if a
+    wider embedding would do better. `globally_optimal` says that the gap is below the tolerance, so
+    that this width loses nothing.
     """
 
     words: Floats
@@ -41,11 +43,20 @@ class LowWidth:
         return self.contexts @ self.words.T
 
 
-def narrow(counts: CountsLike, width: int, penalty: float, *, starts: int = 3, seed: int = 0, gap: float = 1e-6) -> LowWidth:
-    """Solve in width d by L-BFGS on (W, H) from `starts` random points (zero is a saddle, so never from there).
+def narrow(
+    counts: CountsLike,
+    width: int,
+    penalty: float,
+    *,
+    starts: int = 3,
+    seed: int = 0,
+    gap: float = 1e-6,
+) -> LowWidth:
+    """Solve in width d by L-BFGS on (W, H) from `starts` random points (zero is a saddle, so never
+    from there).
 
-    `gap` is relative to the objective's excess over H. Cost: O(m V d) an iteration. Raises `BadInput` for a width
-    below one.
+    `gap` is relative to the objective's excess over H. Cost: O(m V d) an iteration. Raises
+    `BadInput` for a width below one.
 
     >>> found = narrow(np.eye(4), width=3, penalty=1e-3)
     >>> found.globally_optimal, round(found.spectral_ratio, 3)
@@ -56,17 +67,22 @@ def narrow(counts: CountsLike, width: int, penalty: float, *, starts: int = 3, s
     labels = SoftLabels.of(counts)
     if width < 1 or penalty <= 0:
         raise BadInput("The width must be at least one and the penalty positive.")
-    P, prior = labels.dense(), labels.prior
-    V, m = labels.vocabulary, labels.contexts
+    P = labels.dense()
+    prior = labels.prior
+    V = labels.vocabulary
+    m = labels.contexts
     rng = np.random.default_rng(seed)
 
     def objective(x: Floats) -> tuple[float, Floats]:
-        W, H = x[: V * width].reshape(V, width), x[V * width :].reshape(m, width)
+        W = x[: V * width].reshape(V, width)
+        H = x[V * width :].reshape(m, width)
         L = H @ W.T
         top = logsumexp(L, axis=1)
         G = (np.exp(L - top[:, None]) - P) * prior[:, None]
         value = prior @ (top - (P * L).sum(1)) + penalty / 2 * (x @ x)
-        return float(value), np.concatenate([(G.T @ H + penalty * W).ravel(), (G @ W + penalty * H).ravel()])
+        return float(value), np.concatenate(
+            [(G.T @ H + penalty * W).ravel(), (G @ W + penalty * H).ravel()]
+        )
 
     best = None
     options = {"maxiter": 3000, "maxfun": 6000, "gtol": 1e-10, "ftol": 1e-16, "maxcor": 30}
@@ -76,11 +92,14 @@ def narrow(counts: CountsLike, width: int, penalty: float, *, starts: int = 3, s
         if best is None or found.fun < best.fun:
             best = found
     assert best is not None
-    W, H = best.x[: V * width].reshape(V, width), best.x[V * width :].reshape(m, width)
+    W = best.x[: V * width].reshape(V, width)
+    H = best.x[V * width :].reshape(m, width)
     return _certified(labels, P, W, H, penalty, float(best.fun), gap)
 
 
-def _certified(labels: SoftLabels, P: Floats, W: Floats, H: Floats, penalty: float, primal: float, gap: float) -> LowWidth:
+def _certified(
+    labels: SoftLabels, P: Floats, W: Floats, H: Floats, penalty: float, primal: float, gap: float
+) -> LowWidth:
     prior = labels.prior
     L = H @ W.T
     softmax = np.exp(L - logsumexp(L, axis=1)[:, None])
@@ -110,10 +129,12 @@ def all_subsets(vocabulary: int, size: int) -> Supports:
 
 @dataclass(frozen=True)
 class KSubsets:
-    """The exact solution when every k-subset of V tokens is the support of one context (arXiv:2408.15417, Prop. 2).
+    """The exact solution when every k-subset of V tokens is the support of one context
+    (arXiv:2408.15417, Prop. 2).
 
-    There L^mm = S~, S~ᵀS~ = C(V-2, k-1) (I - 11ᵀ/V), so all V - 1 singular values are equal. Words form a simplex
-    equiangular tight frame; the embedding of a context is parallel to the sum of the words of its support.
+    There L^mm = S~, S~ᵀS~ = C(V-2, k-1) (I - 11ᵀ/V), so all V - 1 singular values are equal. Words
+    form a simplex equiangular tight frame; the embedding of a context is parallel to the sum of the
+    words of its support.
 
     >>> exact = KSubsets(4, 2)
     >>> exact.singular_value, round(exact.word_word_cosine, 4)
@@ -150,9 +171,9 @@ class KSubsets:
         base = self.size**2 / self.vocabulary
         return (shared - base) / (self.size - base)
 
-    # The paper's equation 40c prints √((V-1)/(k(V-k))) inside and -1/√(k(V-k)(V-1)) outside the support. Both follow
-    # from dividing ⟨w_v, h_j⟩ = 1 - k/V (inside) and -k/V (outside) by the norms above; doing so gives what stands
-    # here. The two agree only for k = 1.
+    # The paper's equation 40c prints √((V-1)/(k(V-k))) inside and -1/√(k(V-k)(V-1)) outside the
+    # support. Both follow from dividing ⟨w_v, h_j⟩ = 1 - k/V (inside) and -k/V (outside) by the
+    # norms above; doing so gives what stands here. The two agree only for k = 1.
     @property
     def word_context_cosine_in(self) -> float:
         return sqrt((self.vocabulary - self.size) / (self.size * (self.vocabulary - 1)))
@@ -174,14 +195,20 @@ class KSubsets:
 
 
 def random_labels(
-    vocabulary: int, contexts: int, *, supports: int | None = None, sizes: tuple[int, int] = (1, 4),
-    concentration: float = 1.0, seed: int = 0,
-) -> SoftLabels:  # fmt: skip
+    vocabulary: int,
+    contexts: int,
+    *,
+    supports: int | None = None,
+    sizes: tuple[int, int] = (1, 4),
+    concentration: float = 1.0,
+    seed: int = 0,
+) -> SoftLabels:
     """Random sparse supports with soft labels.
 
-    Draws `supports` distinct-or-not supports (default: one a context) of a size uniform in `sizes` (inclusive), and soft
-    labels from a symmetric Dirichlet, floored so that every token of the support has at least a tenth of its fair share.
-    With `supports` < `contexts` several contexts share a support, which is where subspace collapse shows.
+    Draws `supports` distinct-or-not supports (default: one a context) of a size uniform in `sizes`
+    (inclusive), and soft labels from a symmetric Dirichlet, floored so that every token of the
+    support has at least a tenth of its fair share. With `supports` < `contexts` several contexts
+    share a support, which is where subspace collapse shows.
 
     >>> labels = random_labels(10, 95, supports=30, seed=1)
     >>> labels.contexts, labels.supports.unique()[0].contexts <= 30
@@ -193,13 +220,18 @@ def random_labels(
     rng = np.random.default_rng(seed)
     law = np.full(vocabulary, 1 / vocabulary)
     kinds = contexts if supports is None else supports
-    drawn = [np.sort(rng.choice(vocabulary, int(rng.integers(low, high + 1)), replace=False, p=law)) for _ in range(kinds)]
+    drawn = [
+        np.sort(rng.choice(vocabulary, int(rng.integers(low, high + 1)), replace=False, p=law))
+        for _ in range(kinds)
+    ]
     which = np.arange(contexts)
     which[kinds:] = rng.integers(0, kinds, size=max(contexts - kinds, 0))
     probability = np.zeros((contexts, vocabulary))
     for j, kind in enumerate(which):
         support = drawn[kind]
-        probability[j, support] = 0.9 * rng.dirichlet(np.full(len(support), concentration)) + 0.1 / len(support)
+        probability[j, support] = 0.9 * rng.dirichlet(
+            np.full(len(support), concentration)
+        ) + 0.1 / len(support)
     return SoftLabels.from_probability(probability)
 
 
@@ -212,23 +244,39 @@ _THINGS = {
     "made": ("cake", "soup", "house", "boat"),
     "lost": ("ball", "key", "hat"),
 }
-_PLACES = {"in": ("park", "garden", "house", "box"), "at": ("school", "home"), "near": ("tree", "river", "lake")}
+_PLACES = {
+    "in": ("park", "garden", "house", "box"),
+    "at": ("school", "home"),
+    "near": ("tree", "river", "lake"),
+}
 _ADJECTIVES = {
-    **dict.fromkeys(("ball", "box", "hat", "house", "boat", "shell", "stone"), ("red", "blue", "big", "small")),
+    **dict.fromkeys(
+        ("ball", "box", "hat", "house", "boat", "shell", "stone"), ("red", "blue", "big", "small")
+    ),
     **dict.fromkeys(("apple", "cake", "soup", "cookie"), ("sweet", "hot", "good")),
     **dict.fromkeys(("dog", "cat", "bird", "frog"), ("big", "small", "friendly", "sad")),
     **dict.fromkeys(("tree", "moon", "key"), ("big", "old", "bright")),
 }
-_FEELINGS = {"found": ("happy", "proud"), "ate": ("happy", "full"), "saw": ("happy", "scared", "surprised"),
-             "made": ("proud", "happy"), "lost": ("sad", "worried")}  # fmt: skip
-_STARTS = ("once upon a time there was a {kind} named {name} .", "one day {name} went to the {place} .")
+_FEELINGS = {
+    "found": ("happy", "proud"),
+    "ate": ("happy", "full"),
+    "saw": ("happy", "scared", "surprised"),
+    "made": ("proud", "happy"),
+    "lost": ("sad", "worried"),
+}
+_STARTS = (
+    "once upon a time there was a {kind} named {name} .",
+    "one day {name} went to the {place} .",
+)
 
 
 class StoryGrammar:
-    """A probabilistic grammar that writes simplified stories, with the entropy of every choice known.
+    """A probabilistic grammar that writes simplified stories, with the entropy of every choice
+    known.
 
-    A story is a few sentences about one person, with verbs, objects, places and feelings that go together: the things a
-    child's story repeats. `vocabulary` lists all words; `stories` yields documents as int64 arrays of word ids.
+    A story is a few sentences about one person, with verbs, objects, places and feelings that go
+    together: the things a child's story repeats. `vocabulary` lists all words; `stories` yields
+    documents as int64 arrays of word ids.
 
     >>> grammar = StoryGrammar()
     >>> story = next(grammar.stories(1, seed=3))
@@ -247,7 +295,9 @@ class StoryGrammar:
     def stories(self, count: int, *, seed: int = 0) -> Iterator[Ints]:
         """`count` stories as int64 arrays of word ids; the same seed gives the same stories."""
         rng = np.random.default_rng([seed, 1])
-        known = (words for words in iter(lambda: self._story(rng), []) if self._ids.keys() >= set(words))
+        known = (
+            words for words in iter(lambda: self._story(rng), []) if self._ids.keys() >= set(words)
+        )
         for words in islice(known, count):
             yield np.array([self._ids[word] for word in words], dtype=np.int64)
 
@@ -264,12 +314,16 @@ class StoryGrammar:
         name = pick(_PEOPLE)
         start = _STARTS[int(rng.random() < 0.4)]
         place = pick(_PLACES["in"])
-        words = start.format(kind="girl" if _PEOPLE[name] == "she" else "boy", name=name, place=place).split()
+        words = start.format(
+            kind="girl" if _PEOPLE[name] == "she" else "boy", name=name, place=place
+        ).split()
         for _ in range(int(rng.integers(1, 4))):
             words += self._sentence(name, pick, rng)
         return [*words, "the", "end", "."]
 
-    def _sentence(self, name: str, pick: Callable[[Iterable[str]], str], rng: np.random.Generator) -> list[str]:
+    def _sentence(
+        self, name: str, pick: Callable[[Iterable[str]], str], rng: np.random.Generator
+    ) -> list[str]:
         subject = name if rng.random() < 0.4 else _PEOPLE[name]
         verb = pick(_THINGS)
         thing = pick(_THINGS[verb])

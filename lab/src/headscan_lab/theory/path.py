@@ -1,16 +1,17 @@
 """The regularised problem  min CE(L) + λ‖L‖_*  and its path as λ falls to zero.
 
-By Lemma 1 of arXiv:2408.15417 this is the unconstrained-features model min CE(WH) + λ/2 ‖W‖² + λ/2 ‖H‖² of any width
-d >= V - 1. Its solutions split, as λ → 0, into the sparse part L^in (log-odds inside supports) plus R(λ) L^mm, where
-L^mm solves the NTP-SVM and R grows by ln 10 a decade.
+By Lemma 1 of arXiv:2408.15417 this is the unconstrained-features model min CE(WH) + λ/2 ‖W‖² + λ/2
+‖H‖² of any width d >= V - 1. Its solutions split, as λ → 0, into the sparse part L^in (log-odds
+inside supports) plus R(λ) L^mm, where L^mm solves the NTP-SVM and R grows by ln 10 a decade.
 
-Method. ADMM between singular-value shrinkage and the exact proximal map of cross-entropy: unlike proximal
-gradient steps, whose number triples with every decade, its count hardly depends on λ. Contexts with the same counts are
-merged exactly (weight √multiplicity), and so are tokens that never follow anything.
+Method. ADMM between singular-value shrinkage and the exact proximal map of cross-entropy: unlike
+proximal gradient steps, whose number triples with every decade, its count hardly depends on λ.
+Contexts with the same counts are merged exactly (weight √multiplicity), and so are tokens that
+never follow anything.
 
-Proof of quality. The dual is maximum entropy under spectrally relaxed moments:  max Σ_j π_j Ent(q_j)  subject to
-‖(Q - P) diag(π)‖₂ <= λ. From any L, with G = ∇CE(L) and α = min(1, λ/‖G‖₂), q_j = (1-α) p_j + α softmax(ℓ_j) is
-feasible.
+Proof of quality. The dual is maximum entropy under spectrally relaxed moments:  max Σ_j π_j
+Ent(q_j)  subject to ‖(Q - P) diag(π)‖₂ <= λ. From any L, with G = ∇CE(L) and α = min(1, λ/‖G‖₂),
+q_j = (1-α) p_j + α softmax(ℓ_j) is feasible.
 """
 
 from collections.abc import Sequence
@@ -32,11 +33,13 @@ def wright_omega(x: Tensor) -> Tensor:
 
 
 class CrossEntropyProx:
-    """argmin over ℓ of  a [log Σ_t r_t e^{ℓ_t} - Σ_t p_t ℓ_t] + ½ Σ_t r_t (ℓ_t - y_t)², one row a context.
+    """argmin over ℓ of  a [log Σ_t r_t e^{ℓ_t} - Σ_t p_t ℓ_t] + ½ Σ_t r_t (ℓ_t - y_t)², one row a
+    context.
 
-    The optimum obeys ℓ_t + (a/1) e^{ℓ_t - c} = y_t + a p_t / r_t with c = log Σ r e^ℓ, so that ℓ_t = b_t - ω(log a +
-    b_t - c) with b_t the right side: one unknown c a row. Σ_t r_t ω(log a + b_t - c) = a is decreasing and convex in
-    c, and Newton's method climbs to its root monotonically after at most one step. O(m V) a call, warm-started.
+    The optimum obeys ℓ_t + (a/1) e^{ℓ_t - c} = y_t + a p_t / r_t with c = log Σ r e^ℓ, so that ℓ_t
+    = b_t - ω(log a + b_t - c) with b_t the right side: one unknown c a row. Σ_t r_t ω(log a + b_t -
+    c) = a is decreasing and convex in c, and Newton's method climbs to its root monotonically after
+    at most one step. O(m V) a call, warm-started.
     """
 
     def __init__(self, probability: Tensor, multiplicity: Tensor) -> None:
@@ -53,20 +56,23 @@ class CrossEntropyProx:
         for _ in range(60):
             residual = w @ self.r - a
             step = residual / ((w / (1 + w)) @ self.r).clamp_min(1e-290)
-            # Far to the right of the root all ω vanish and the step explodes; a bounded one returns as surely.
+            # Far to the right of the root all ω vanish and the step explodes; a bounded one returns
+            # as surely.
             c = c + step.clamp(-(10 + c.abs()), None)
             w = wright_omega(x - c[:, None])
             if float((step.abs() - 1e-13 * (1 + a)).max()) <= 0:
                 break
         self.shift = c
-        # Two forms of the same number: the first keeps its digits where p > 0, the second where p = 0.
+        # Two forms of the same number: the first keeps its digits where p > 0, the second where p =
+        # 0.
         return torch.where(self.inside, c[:, None] + w.clamp_min(1e-300).log() - log_a, y - w)
 
 
 @dataclass(frozen=True, eq=False)
 class PathPoint:
-    """The solution at one λ. `gap` = primal - dual in nats, proven; `relative_gap` divides it by primal - H; `excess` = CE(L) - H
-    in nats; `logits` float64 [m, V], rows summing to zero."""
+    """The solution at one λ. `gap` = primal - dual in nats, proven; `relative_gap` divides it by
+    primal - H; `excess` = CE(L) - H in nats; `logits` float64 [m, V], rows summing to zero.
+    """
 
     penalty: float
     distinct_logits: Floats
@@ -108,29 +114,39 @@ def regularisation_path(
 ) -> list[PathPoint]:
     """Solve for each λ in turn, from large to small, each started from the one before.
 
-    `gap` is the relative gap asked for, of the objective's excess over H. Raises `BadInput` for a λ that is not
-    positive, and for labels whose every support is the whole vocabulary (then nothing grows).
+    `gap` is the relative gap asked for, of the objective's excess over H. Raises `BadInput` for a λ
+    that is not positive, and for labels whose every support is the whole vocabulary (then nothing
+    grows).
     """
     labels = SoftLabels.of(labels)
     if not len(penalties) or min(penalties) <= 0:
         raise BadInput("Every penalty of the path must be positive.")
     if int(labels.supports.sizes.min()) == labels.vocabulary:
-        raise BadInput("Every support covers the whole vocabulary: cross-entropy is minimised at finite logits.")
+        raise BadInput(
+            "Every support covers the whole vocabulary: cross-entropy is minimised at finite "
+            "logits."
+        )
     threads = tune_threads(labels.contexts, labels.vocabulary, torch.device("cpu"))
     with thread_limit(threads), torch.inference_mode():
         problem = _PathProblem(labels)
-        return [problem.solve(float(penalty), gap, max_iterations) for penalty in sorted(penalties, reverse=True)]
+        return [
+            problem.solve(float(penalty), gap, max_iterations)
+            for penalty in sorted(penalties, reverse=True)
+        ]
 
 
 def increment(points: Sequence[PathPoint]) -> Floats:
-    """The log-λ increment (L_λ' - L_λ) / ln(λ/λ') of the last two points, float64 [m, V]: an estimate of L^mm itself.
+    """The log-λ increment (L_λ' - L_λ) / ln(λ/λ') of the last two points, float64 [m, V]: an
+    estimate of L^mm itself.
 
-    L_λ = L^in + R(λ) L^mm + const with R' = 1 a unit of ln(1/λ), so the difference cancels all that stays finite. It
-    has the scale of L^mm too. At λ = 1e-5 its cosine with L^mm is 0.9997 where that of L_λ is 0.991.
+    L_λ = L^in + R(λ) L^mm + const with R' = 1 a unit of ln(1/λ), so the difference cancels all that
+    stays finite. It has the scale of L^mm too. At λ = 1e-5 its cosine with L^mm is 0.9997 where
+    that of L_λ is 0.991.
     """
     if len(points) < 2:
         raise BadInput("The increment needs two points of the path.")
-    before, after = points[-2], points[-1]
+    before = points[-2]
+    after = points[-1]
     return (after.logits - before.logits) / float(np.log(before.penalty / after.penalty))
 
 
@@ -138,11 +154,14 @@ class _PathProblem:
     """Merged data, and the ADMM state carried from one λ to the next."""
 
     def __init__(self, labels: SoftLabels) -> None:
-        supports, counts = labels.supports, labels.counts
-        # Contexts are equal when the same tokens follow them with the same counts: encode each (token, count) pair as
-        # one integer and group equal rows.
+        supports = labels.supports
+        counts = labels.counts
+        # Contexts are equal when the same tokens follow them with the same counts: encode each
+        # (token, count) pair as one integer and group equal rows.
         _, level = np.unique(counts, return_inverse=True)
-        _, code = np.unique(level.astype(np.int64) * labels.vocabulary + supports.indices, return_inverse=True)
+        _, code = np.unique(
+            level.astype(np.int64) * labels.vocabulary + supports.indices, return_inverse=True
+        )
         first, self.inverse = group_equal_rows(supports.indptr, code)
         multiplicity = np.bincount(self.inverse, minlength=len(first)).astype(np.float64)
         kept = np.flatnonzero(np.bincount(supports.indices, minlength=labels.vocabulary) > 0)
@@ -152,12 +171,16 @@ class _PathProblem:
         columns = len(kept) + (never > 0)
         probability = np.zeros((len(first), columns))
         merged = SoftLabels.of(labels.matrix()[first])
-        probability[merged.supports.rows, self.token_class[merged.supports.indices]] = merged.probability
+        probability[merged.supports.rows, self.token_class[merged.supports.indices]] = (
+            merged.probability
+        )
         token_multiplicity = np.ones(columns)
         if never:
             token_multiplicity[-1] = never
         on = torch.from_numpy
-        self.p, self.r, self.q = on(probability), on(token_multiplicity), on(np.sqrt(token_multiplicity))
+        self.p = on(probability)
+        self.r = on(token_multiplicity)
+        self.q = on(np.sqrt(token_multiplicity))
         self.prior = on(labels.prior[first])
         self.weight = on(multiplicity * labels.prior[first])  # Σ = 1
         self.scale = on(np.sqrt(multiplicity))[:, None]
@@ -192,10 +215,13 @@ class _PathProblem:
             level = float(sigma[: (len(sigma) + 1) // 2].median())
             if level > 1e-9:
                 rho = 1.0 / level
-                self.U *= self.rho / rho  # ρU is the dual variable over λ, of spectral norm one at every λ
+                self.U *= (
+                    self.rho / rho
+                )  # ρU is the dual variable over λ, of spectral norm one at every λ
                 self.rho = rho
         assert self.Z is not None
-        Z, U = self.Z, self.U
+        Z = self.Z
+        U = self.U
         best: tuple[float, float, Tensor] | None = None
         dual = -np.inf
         for step in range(1, iterations + 1):
@@ -217,15 +243,22 @@ class _PathProblem:
             if best[0] - dual <= gap * best[0]:
                 break
         assert best is not None
-        self.Z, self.U = Z, U
+        self.Z = Z
+        self.U = U
         primal, excess, centred = best
         logits = (centred / (self.scale * self.q)).cpu().numpy()[:, self.token_class]
         sigma = singular_values(centred)
         return PathPoint(
-            penalty=penalty, distinct_logits=logits, inverse=self.inverse, primal=primal + self.entropy,
-            dual=dual + self.entropy, gap=max(primal - dual, 0.0), relative_gap=max(primal - dual, 0.0) / primal,
-            excess=excess, rank=int((sigma > 1e-6 * sigma[0]).sum()) if float(sigma[0]) > 0 else 0,
-        )  # fmt: skip
+            penalty=penalty,
+            distinct_logits=logits,
+            inverse=self.inverse,
+            primal=primal + self.entropy,
+            dual=dual + self.entropy,
+            gap=max(primal - dual, 0.0),
+            relative_gap=max(primal - dual, 0.0) / primal,
+            excess=excess,
+            rank=int((sigma > 1e-6 * sigma[0]).sum()) if float(sigma[0]) > 0 else 0,
+        )
 
     def _certify(self, scaled: Tensor, penalty: float) -> tuple[float, float, float, Tensor]:
         """(objective - H, CE - H, dual - H, centred L scaled) at a candidate."""

@@ -34,11 +34,14 @@ class Moment:
     """A run at one step; None where a number is undefined.
 
     step: steps done. nats: held-out loss a token.
-    average_cosine, effective_rank: of the last block's states; `_without_ones`: each state less the mean of its own
-    coordinates, which a LayerNorm deletes; `_without_mean`: less the mean state of other windows.
-    final_norm_cosine: of the states that meet the head. head_mean: norm of the head's mean row over its rows' mean norm.
-    kept_norm, kept_norm_null, kept_norm_random, kept_norm_best: of the logits' gradient through the head, token by token,
-    its nulls and the best rank d (`KeptGradient`; the null is that of the leverages); kept_norm_batch,
+    average_cosine, effective_rank: of the last block's states; `_without_ones`: each state less the
+    mean of its own coordinates, which a LayerNorm deletes; `_without_mean`: less the mean state of
+    other windows.
+    final_norm_cosine: of the states that meet the head. head_mean: norm of the head's mean row over
+        its rows' mean norm.
+    kept_norm, kept_norm_null, kept_norm_random, kept_norm_best: of the logits' gradient through the
+    head, token by token, its nulls and the best rank d (`KeptGradient`; the null is that of the
+    leverages); kept_norm_batch,
     kept_norm_batch_null: of the mean gradient of the same tokens.
     """
 
@@ -67,7 +70,13 @@ SAMPLED = 512  # tokens whose gradients are measured
 
 
 @torch.no_grad()
-def measured(learner: Learner, windows: Int[Tensor, "n time"], counts: Int[Tensor, " vocabulary"], *, step: int) -> Moment:
+def measured(
+    learner: Learner,
+    windows: Int[Tensor, "n time"],
+    counts: Int[Tensor, " vocabulary"],
+    *,
+    step: int,
+) -> Moment:
     """The moment of a run, on held-out windows; two halves of which take each other's mean away."""
     block, states = last_states(learner, windows[:, :-1])
     targets = windows[:, 1:].flatten()
@@ -81,7 +90,9 @@ def measured(learner: Learner, windows: Int[Tensor, "n time"], counts: Int[Tenso
     clouds = {
         "": block,
         "_without_ones": block - block.mean(1, keepdim=True),
-        "_without_mean": torch.cat([block[:half] - block[half:].mean(0), block[half:] - block[:half].mean(0)]),
+        "_without_mean": torch.cat(
+            [block[:half] - block[half:].mean(0), block[half:] - block[:half].mean(0)]
+        ),
     }
     shape = {
         name + suffix: MEASURES[name](Cloud.of_rows(_rows(cloud)))
@@ -89,15 +100,23 @@ def measured(learner: Learner, windows: Int[Tensor, "n time"], counts: Int[Tenso
         for name in ("average_cosine", "effective_rank")
     }
     return Moment(
-        step=step, nats=held_out_loss(head, states, targets), **shape,
+        step=step,
+        nats=held_out_loss(head, states, targets),
+        **shape,
         final_norm_cosine=MEASURES["average_cosine"](Cloud.of_rows(_rows(states))),
-        head_mean=float(head.rows.mean(0).norm() / head.rows.norm(dim=1).mean()), kept_norm=kept.kept_norm,
-        kept_norm_null=kept.kept_norm_leverage, kept_norm_random=kept.kept_norm_random, kept_norm_best=kept.kept_norm_best,
-        kept_norm_batch=kept.batch_kept_norm, kept_norm_batch_null=kept.batch_kept_norm_leverage,
-    )  # fmt: skip
+        head_mean=float(head.rows.mean(0).norm() / head.rows.norm(dim=1).mean()),
+        kept_norm=kept.kept_norm,
+        kept_norm_null=kept.kept_norm_leverage,
+        kept_norm_random=kept.kept_norm_random,
+        kept_norm_best=kept.kept_norm_best,
+        kept_norm_batch=kept.batch_kept_norm,
+        kept_norm_batch_null=kept.batch_kept_norm_leverage,
+    )
 
 
-def held_out_loss(head: Unembedding, states: Float[Tensor, "n width"], targets: Int[Tensor, " n"]) -> float:
+def held_out_loss(
+    head: Unembedding, states: Float[Tensor, "n width"], targets: Int[Tensor, " n"]
+) -> float:
     """Mean cross-entropy in nats."""
     losses = [
         torch.nn.functional.cross_entropy(head.logits(some), wanted, reduction="sum").double()
@@ -108,7 +127,8 @@ def held_out_loss(head: Unembedding, states: Float[Tensor, "n width"], targets: 
 
 def last_states(learner: Learner, ids: Tensor) -> tuple[Tensor, Tensor]:
     """The last block's states [n, d] and those behind the final norm."""
-    body, seen = body_of(learner.model), []
+    body = body_of(learner.model)
+    seen = []
     norm = final_norm_of(body)
     assert norm is not None
     hook = norm.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
@@ -127,8 +147,9 @@ def _rows(states: Tensor) -> Floats:
 
 @dataclass(frozen=True)
 class Ground:
-    """The windows of a cell, int [n, T]: `data` to train on, `tuning` to choose rates by, `held_out` to report on; and
-    the tokens' counts in `data`, int [V]."""
+    """The windows of a cell, int [n, T]: `data` to train on, `tuning` to choose rates by,
+    `held_out` to report on; and the tokens' counts in `data`, int [V].
+    """
 
     data: npt.NDArray[np.integer]
     tuning: npt.NDArray[np.integer]
@@ -158,10 +179,11 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class Race:
-    """A run: the job, its last loss on the tuning windows (None: not finite), tokens a step, and its moments in order.
+    """A run: the job, its last loss on the tuning windows (None: not finite), tokens a step, and
+    its moments in order.
 
-    seconds_a_step: processor time, taken apart (`headscan_lab.tournament.race`); all else is the same, bit for bit, whenever
-    and beside whatever it is run.
+    seconds_a_step: processor time, taken apart (`headscan_lab.tournament.race`); all else is the
+    same, bit for bit, whenever and beside whatever it is run.
     """
 
     arm: str
@@ -187,11 +209,20 @@ class Runner:
     """A run in progress: the model, its optimiser, and the batches that are still to come."""
 
     def __init__(self, job: Job, plan: TournamentPlan, ground: Ground) -> None:
-        self.arm, self.plan, self.done = ARMS[job.arm], plan, 0
+        self.arm = ARMS[job.arm]
+        self.plan = plan
+        self.done = 0
         self.counts = torch.from_numpy(ground.counts)
-        model = build(plan.recipe(self.arm.recipe, job.cell), self.arm.objective, len(self.counts), tied=self.arm.tied)
+        model = build(
+            plan.recipe(self.arm.recipe, job.cell),
+            self.arm.objective,
+            len(self.counts),
+            tied=self.arm.tied,
+        )
         self.learner = self.arm.learner(model, self.counts)
-        self.optimizer = self.arm.optimiser.make(self.learner, rate=job.rate, betas=plan.betas, decay=plan.decay)
+        self.optimizer = self.arm.optimiser.make(
+            self.learner, rate=job.rate, betas=plan.betas, decay=plan.decay
+        )
         self.peaks = [group["lr"] for group in self.optimizer.param_groups]
         self.rows = _batches(ground.data, plan, job.seed)
 
@@ -222,7 +253,9 @@ def alone(seed: int) -> Iterator[None]:
 
 
 def race(job: Job, plan: TournamentPlan, ground: Ground) -> Race:
-    """Run one job, on one thread: its numbers depend on nothing else. A loss that is not finite ends it early."""
+    """Run one job, on one thread: its numbers depend on nothing else. A loss that is not finite
+    ends it early.
+    """
     with alone(job.seed):
         runner = Runner(job, plan, ground)
         held_out = torch.from_numpy(ground.held_out).long()
@@ -234,10 +267,15 @@ def race(job: Job, plan: TournamentPlan, ground: Ground) -> Race:
                 break
         tuning = _tuning(runner, ground) if moments and moments[-1].step == plan.steps else None
     return Race(
-        arm=job.arm, vocabulary=job.cell.vocabulary, width=job.cell.width, rate=job.rate, seed=job.seed,
+        arm=job.arm,
+        vocabulary=job.cell.vocabulary,
+        width=job.cell.width,
+        rate=job.rate,
+        seed=job.seed,
         tuning_nats=tuning if tuning is not None and np.isfinite(tuning) else None,
-        tokens_a_step=plan.batch * (plan.context - 1), moments=moments,
-    )  # fmt: skip
+        tokens_a_step=plan.batch * (plan.context - 1),
+        moments=moments,
+    )
 
 
 @torch.no_grad()
@@ -260,7 +298,9 @@ def _batches(data: npt.NDArray[np.integer], plan: TournamentPlan, seed: int) -> 
 
 # ---- What a step of each arm costs: all arms in turn, again for every seed, so that what else a machine does falls on all alike.
 
-TURNS, STEPS = 4, 3  # times that every arm is tried, and steps each time; the first turn only warms up
+# times that every arm is tried, and steps each time; the first turn only warms up
+TURNS = 4
+STEPS = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,11 +315,18 @@ class Pace:
         return self.seconds_a_step[self.arms.index(arm)]
 
 
-def pace(arms: Sequence[str], cell: GridCell, plan: TournamentPlan, ground: Ground, seed: int) -> Pace:
-    """Time a few steps of every arm, one arm after another and again: the median over the turns but the first. A timing apart
-    because the runs themselves lie hours from each other, beside whatever else was done meanwhile."""
+def pace(
+    arms: Sequence[str], cell: GridCell, plan: TournamentPlan, ground: Ground, seed: int
+) -> Pace:
+    """Time a few steps of every arm, one arm after another and again: the median over the turns but
+    the first. A timing apart because the runs themselves lie hours from each other, beside whatever
+    else was done meanwhile.
+    """
     with alone(seed):
-        runners = [Runner(Job(arm=arm, cell=cell, rate=min(plan.rates), seed=seed), plan, ground) for arm in arms]
+        runners = [
+            Runner(Job(arm=arm, cell=cell, rate=min(plan.rates), seed=seed), plan, ground)
+            for arm in arms
+        ]
         turns = [[_timed(runner) for runner in runners] for _ in range(TURNS)]
     return Pace(arms=list(arms), seconds_a_step=np.median(turns[1:], axis=0).tolist())
 
@@ -299,7 +346,9 @@ Start = Callable[[Sequence[Job]], list[Callable[[], Race]]]
 
 @contextmanager
 def workers(processes: int, plan: TournamentPlan, grounds: Mapping[str, Ground]) -> Iterator[Start]:
-    """Something that starts jobs: in processes of their own, or for one process when their race is asked for."""
+    """Something that starts jobs: in processes of their own, or for one process when their race is
+    asked for.
+    """
     if processes == 1:
         yield lambda jobs: [partial(race, job, plan, grounds[job.cell.name]) for job in jobs]
         return
@@ -313,18 +362,23 @@ def workers(processes: int, plan: TournamentPlan, grounds: Mapping[str, Ground])
 
 
 def stop(pool: ProcessPoolExecutor) -> None:
-    """End a pool's processes now; left alone they would finish the runs that they have begun, for nobody."""
+    """End a pool's processes now; left alone they would finish the runs that they have begun, for
+    nobody.
+    """
     running = list((pool._processes or {}).values())
     pool.shutdown(wait=False, cancel_futures=True)
     for process in running:
-        process.kill()  # SIGTERM may have been given a handler, which a forked worker inherits and survives
+        # SIGTERM may have been given a handler, which a forked worker inherits and survives
+        process.kill()
 
 
 _given: list[tuple[TournamentPlan, dict[str, Ground]]] = []
 
 
 def _take(plan: TournamentPlan, grounds: dict[str, Ground]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all; the one that waits says what is to be said
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches all; the one that waits says what is to be said
     _given[:] = [(plan, grounds)]
 
 

@@ -1,4 +1,6 @@
-"""The regularisers: terms that spread out the output table, the last block's states or the logits, one row each."""
+"""The regularisers: terms that spread out the output table, the last block's states or the logits,
+one row each.
+"""
 
 from collections.abc import Callable
 
@@ -11,11 +13,13 @@ from headscan.training.objective import REGULARISERS, LossInputs
 
 
 def cosine_regulariser(rows: Tensor, *, epsilon: float = 1e-12) -> Tensor:
-    """Mean cosine over the ordered pairs of distinct rows of a table [V, d], a scalar with gradient; in [−1/(V − 1), 1].
+    """Mean cosine over the ordered pairs of distinct rows of a table [V, d], a scalar with
+    gradient; in [−1/(V − 1), 1].
 
-    Add γ times it to the loss (Gao et al. 2019, arXiv:1907.12009, with γ = 1 and a sum over pairs divided by V²: the
-    same up to the factor (V − 1)/V). O(Vd) by ‖Σŵ‖², where the published form multiplies V x V. Rows shorter than
-    `epsilon` count as zero vectors. Raises ValueError for fewer than two rows.
+    Add γ times it to the loss (Gao et al. 2019, arXiv:1907.12009, with γ = 1 and a sum over pairs
+    divided by V²: the same up to the factor (V − 1)/V). O(Vd) by ‖Σŵ‖², where the published form
+    multiplies V x V. Rows shorter than `epsilon` count as zero vectors. Raises ValueError for fewer
+    than two rows.
 
     >>> w = torch.tensor([[1.0, 0.0], [1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     >>> round(cosine_regulariser(w).item(), 4)
@@ -39,7 +43,10 @@ def _wide(states: Tensor) -> Tensor:
 
 def _block_states(inputs: LossInputs) -> Tensor:
     if inputs.block is None:
-        raise BadInput(f"{type(inputs.model).__name__} has no final norm, so its last block's states are its last states.")
+        raise BadInput(
+            f"{type(inputs.model).__name__} has no final norm, so its last block's states are "
+            "its last states."
+        )
     return _wide(inputs.block)
 
 
@@ -48,25 +55,50 @@ def _centred_block_states(inputs: LossInputs) -> Tensor:
     return states - states.mean(1, keepdim=True)
 
 
-# By name: the vectors [K, d], the function of them (0 for fewer than two vectors), and what the term is.
+# By name: the vectors [K, d], the function of them (0 for fewer than two vectors), and what the
+# term is.
 TERMS: dict[str, tuple[Callable[[LossInputs], Tensor], Callable[[Tensor], Tensor], str]] = {
     # Gao et al. 2019, with strength 1. Cost: O(V d), and a dense gradient of the table.
-    "cosine": (_output_table, cosine_regulariser,
-        "Mean cosine between the rows of the output table: the head's, or without one the input embeddings."),
-    # A model with a LayerNorm can lower this one for nothing: it writes along the direction of ones.
-    "cosine-block": (_block_states, cosine_regulariser,
-        "Mean cosine between the last block's states that carry loss. Cost: O(K d)."),
-    "cosine-block-centred": (_centred_block_states, cosine_regulariser,
-        "Mean cosine between the last block's states, each less the mean of its own coordinates. Cost: O(K d)."),
-    "cosine-states": (lambda inputs: _wide(inputs.rows), cosine_regulariser,
-        "Mean cosine between the last hidden states that carry loss. Cost: O(K d)."),
+    "cosine": (
+        _output_table,
+        cosine_regulariser,
+        "Mean cosine between the rows of the output table: the head's, or without one the input "
+        "embeddings.",
+    ),
+    # A model with a LayerNorm can lower this one for nothing: it writes along the direction of
+    # ones.
+    "cosine-block": (
+        _block_states,
+        cosine_regulariser,
+        "Mean cosine between the last block's states that carry loss. Cost: O(K d).",
+    ),
+    "cosine-block-centred": (
+        _centred_block_states,
+        cosine_regulariser,
+        "Mean cosine between the last block's states, each less the mean of its own coordinates. "
+        "Cost: O(K d).",
+    ),
+    "cosine-states": (
+        lambda inputs: _wide(inputs.rows),
+        cosine_regulariser,
+        "Mean cosine between the last hidden states that carry loss. Cost: O(K d).",
+    ),
     # "Output embedding centering", arXiv:2601.02031.
-    "mu-loss": (_output_table, lambda rows: rows.mean(0).square().sum(),
-        "Squared norm of the mean row of the output table: the head's, or without one the input embeddings. Cost: O(V d)."),
-}  # fmt: skip
+    "mu-loss": (
+        _output_table,
+        lambda rows: rows.mean(0).square().sum(),
+        "Squared norm of the mean row of the output table: the head's, or without one the input "
+        "embeddings. Cost: O(V d).",
+    ),
+}
 
 
-def _register(name: str, vectors: Callable[[LossInputs], Tensor], measure: Callable[[Tensor], Tensor], words: str) -> None:
+def _register(
+    name: str,
+    vectors: Callable[[LossInputs], Tensor],
+    measure: Callable[[Tensor], Tensor],
+    words: str,
+) -> None:
     def term(inputs: LossInputs) -> Tensor:
         rows = vectors(inputs)
         return measure(rows) if len(rows) > 1 else rows.sum() * 0
@@ -81,7 +113,8 @@ for _name, _row in TERMS.items():
 
 @REGULARISERS.register("z-loss")
 def z_loss(inputs: LossInputs) -> Tensor:
-    """Mean square of the log of the softmax's denominator, which keeps logits from drifting together. Cost: O(K V).
+    """Mean square of the log of the softmax's denominator, which keeps logits from drifting
+    together. Cost: O(K V).
 
     Source: PaLM (Chowdhery et al. 2022), with strength 1e-4.
     """

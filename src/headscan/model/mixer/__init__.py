@@ -1,11 +1,25 @@
-"""Masked mixers as transformers models. Importing this makes `AutoModel` and `AutoModelForCausalLM` know them."""
+"""Masked mixers as transformers models. Importing this makes `AutoModel` and `AutoModelForCausalLM`
+know them.
+"""
 
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
 from headscan.model.mixer.mixing import MIXINGS, MixerConfig
-from headscan.model.mixer.modeling import MixerAutoencoder, MixerForBidirectionalLM, MixerForCausalLM, MixerModel
+from headscan.model.mixer.modeling import (
+    MixerAutoencoder,
+    MixerForBidirectionalLM,
+    MixerForCausalLM,
+    MixerModel,
+)
 
-__all__ = ["MIXINGS", "MixerAutoencoder", "MixerConfig", "MixerForBidirectionalLM", "MixerForCausalLM", "MixerModel"]
+__all__ = [
+    "MIXINGS",
+    "MixerAutoencoder",
+    "MixerConfig",
+    "MixerForBidirectionalLM",
+    "MixerForCausalLM",
+    "MixerModel",
+]
 
 AutoConfig.register(MixerConfig.model_type, MixerConfig, exist_ok=True)
 AutoModel.register(MixerConfig, MixerModel, exist_ok=True)

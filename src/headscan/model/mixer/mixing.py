@@ -4,9 +4,10 @@ A mixing layer maps x [B, n, d] to y [B, n, d] with
 
     y_i = sum_{j <= i} W_ij x_j + b_i,
 
-one weight a pair of positions and one bias a position. The triangle is applied as a function of the parameters, at
-each forward pass, never by writing into them: so it is safe under torch.compile, DDP and any optimizer. A text of
-n <= L tokens uses the leading n x n part, which by causality is what the same tokens would see in a full window.
+one weight a pair of positions and one bias a position. The triangle is applied as a function of the
+parameters, at each forward pass, never by writing into them: so it is safe under torch.compile, DDP
+and any optimizer. A text of n <= L tokens uses the leading n x n part, which by causality is what
+the same tokens would see in a full window.
 """
 
 import math
@@ -24,8 +25,11 @@ from headscan.run import BadInput
 MIXINGS = ("flat", "expanded", "parallel", "heads")
 
 
-def to_left(hidden: Float[Tensor, "B n d"], mask: Shaped[Tensor, "B n"]) -> tuple[Tensor, Int[Tensor, " B"]]:
-    """Roll each row so that its first token with mask != 0 comes first, since slots are absolute; and the shifts.
+def to_left(
+    hidden: Float[Tensor, "B n d"], mask: Shaped[Tensor, "B n"]
+) -> tuple[Tensor, Int[Tensor, " B"]]:
+    """Roll each row so that its first token with mask != 0 comes first, since slots are absolute;
+    and the shifts.
 
     >>> to_left(torch.tensor([[[0.0], [5.0], [6.0]]]), torch.tensor([[0, 1, 1]]))[0].flatten().tolist()
     [5.0, 6.0, 0.0]
@@ -48,18 +52,19 @@ def _roll(hidden: Tensor, shift: Tensor) -> Tensor:
 class MixerConfig(PreTrainedConfig):
     """What a masked mixer is made of.
 
-    vocab_size, hidden_size (d), num_hidden_layers: as everywhere in transformers. max_position_embeddings: the slots L;
-    a text of any length up to L uses the first of them.
-    mixing: how tokens are mixed: "flat" (one triangular matrix), "expanded" (two, with `mixing_expansion` hidden units
-    a position and a GELU between), "parallel" (`mixing_branches` matrices, summed), "heads" (`mixing_heads`
-    projections of width `mixing_head_width`, one matrix each).
-    kernel_size: taps of the mixing along the features; 1 is a plain matrix ("flat" and "parallel" only).
-    as_published: mask as the published code does: the lower triangle of the *flattened* weight. It leaks nothing,
-    but for expansion > 1 half of the hidden units are never used, and for kernel_size k position i sees only the
-    positions up to i / k.
-    bidirectional: a second stream that sees what lies two and more positions ahead (for `MixerForBidirectionalLM`).
-    intermediate_size: width of the MLP, default 4 d. final_norm: a LayerNorm before the head (the published have none).
-    embedding_std: of the initial embeddings; 1 as published (transformers use 0.02).
+    vocab_size, hidden_size (d), num_hidden_layers: as everywhere in transformers.
+    max_position_embeddings: the slots L; a text of any length up to L uses the first of them.
+    mixing: how tokens are mixed: "flat" (one triangular matrix), "expanded" (two, with
+    `mixing_expansion` hidden units a position and a GELU between), "parallel" (`mixing_branches`
+    matrices, summed), "heads" (`mixing_heads` projections of width `mixing_head_width`, one matrix
+    each). kernel_size: taps of the mixing along the features; 1 is a plain matrix ("flat" and
+    "parallel" only). as_published: mask as the published code does: the lower triangle of the
+    *flattened* weight. It leaks nothing, but for expansion > 1 half of the hidden units are never
+    used, and for kernel_size k position i sees only the positions up to i / k. bidirectional: a
+    second stream that sees what lies two and more positions ahead (for `MixerForBidirectionalLM`).
+    intermediate_size: width of the MLP, default 4 d. final_norm: a LayerNorm before the head (the
+    published have none). embedding_std: of the initial embeddings; 1 as published (transformers use
+    0.02).
 
     >>> MixerConfig(hidden_size=64, num_hidden_layers=2).intermediate_size
     256
@@ -93,10 +98,25 @@ class MixerConfig(PreTrainedConfig):
     def __post_init__(self, **kwargs: Any) -> None:
         if self.mixing not in MIXINGS:
             raise BadInput(f"The mixing must be one of {', '.join(MIXINGS)}, not {self.mixing!r}.")
-        if self.kernel_size < 1 or (self.kernel_size > 1 and self.mixing not in ("flat", "parallel")):
-            raise BadInput(f"A kernel of {self.kernel_size} taps does not go with the mixing {self.mixing!r}.")
-        if min(self.mixing_expansion, self.mixing_branches, self.mixing_heads, self.max_position_embeddings) < 1:
-            raise BadInput("Expansion, branches, heads and the number of slots of a mixer must all be at least 1.")
+        if self.kernel_size < 1 or (
+            self.kernel_size > 1 and self.mixing not in ("flat", "parallel")
+        ):
+            raise BadInput(
+                f"A kernel of {self.kernel_size} taps does not go with the mixing {self.mixing!r}."
+            )
+        if (
+            min(
+                self.mixing_expansion,
+                self.mixing_branches,
+                self.mixing_heads,
+                self.max_position_embeddings,
+            )
+            < 1
+        ):
+            raise BadInput(
+                "Expansion, branches, heads and the number of slots of a mixer must all be at "
+                "least 1."
+            )
         if self.intermediate_size is None:
             self.intermediate_size = 4 * self.hidden_size
         if self.mixing_head_width is None:
@@ -107,9 +127,10 @@ class MixerConfig(PreTrainedConfig):
 class MaskedMixing(nn.Module):
     """One triangular matrix over L slots, with `kernel` taps along the features.
 
-    direction "past": position i sees j <= i. "future": it sees j >= i + 2, that is neither itself nor the token that it
-    has to predict (the residual stream around the layer still carries token i).
-    flattened: the published mask for kernel > 1, the lower triangle of the [L, L x kernel] matrix.
+    direction "past": position i sees j <= i. "future": it sees j >= i + 2, that is neither itself
+    nor the token that it has to predict (the residual stream around the layer still carries token
+    i). flattened: the published mask for kernel > 1, the lower triangle of the [L, L x kernel]
+    matrix.
 
     >>> layer = MaskedMixing(4)
     >>> layer.triangle(3).int().squeeze(-1)
@@ -118,16 +139,25 @@ class MaskedMixing(nn.Module):
             [1, 1, 1]], dtype=torch.int32)
     """
 
-    def __init__(self, slots: int, kernel: int = 1, direction: str = "past", flattened: bool = False):
+    def __init__(
+        self, slots: int, kernel: int = 1, direction: str = "past", flattened: bool = False
+    ):
         super().__init__()
-        self.kernel, self.direction, self.flattened = kernel, direction, flattened
-        self.margins = ((kernel - 1) // 2, kernel // 2)  # zeros beside the features, so that there are d again
+        self.kernel = kernel
+        self.direction = direction
+        self.flattened = flattened
+        self.margins = (
+            (kernel - 1) // 2,
+            kernel // 2,
+        )  # zeros beside the features, so that there are d again
         self.weight = nn.Parameter(torch.empty(slots, slots, kernel))
         self.bias = nn.Parameter(torch.empty(slots))
         self.reset()
 
     def reset(self) -> None:
-        """Uniform in +-1/sqrt(slots x kernel), torch's default for a convolution of this shape, as published."""
+        """Uniform in +-1/sqrt(slots x kernel), torch's default for a convolution of this shape, as
+        published.
+        """
         uniform(self.weight, self.bias, fan_in=self.weight.shape[1] * self.kernel)
 
     def triangle(self, size: int) -> Tensor:
@@ -151,12 +181,23 @@ class MaskedMixing(nn.Module):
 
 
 class ParallelMixing(nn.Module):
-    """Several masked mixings of the same input, summed. With one tap each this is, as a function, one mixing whose
-    matrix is the sum: it differs in how it is initialised and trained, not in what it can express."""
+    """Several masked mixings of the same input, summed. With one tap each this is, as a function,
+    one mixing whose matrix is the sum: it differs in how it is initialised and trained, not in what
+    it can express.
+    """
 
-    def __init__(self, slots: int, branches: int, kernel: int = 1, direction: str = "past", flattened: bool = False):
+    def __init__(
+        self,
+        slots: int,
+        branches: int,
+        kernel: int = 1,
+        direction: str = "past",
+        flattened: bool = False,
+    ):
         super().__init__()
-        self.branches = nn.ModuleList(MaskedMixing(slots, kernel, direction, flattened) for _ in range(branches))
+        self.branches = nn.ModuleList(
+            MaskedMixing(slots, kernel, direction, flattened) for _ in range(branches)
+        )
 
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
         return torch.stack([branch(x) for branch in self.branches]).sum(0)
@@ -165,14 +206,18 @@ class ParallelMixing(nn.Module):
 class ExpandedMixing(nn.Module):
     """Two masked mixings with a GELU between: `expansion` hidden units a position.
 
-    Done right, hidden unit (r, k) belongs to position r: it sees j <= r and is seen by i >= r. As published
-    (`flattened`), the f L units are numbered through and the lower triangles of the two matrices are kept: unit r
-    is seen by position i only if r <= i < L, so units L ... f L - 1 serve nobody and f = 2 equals f = 1.
+    Done right, hidden unit (r, k) belongs to position r: it sees j <= r and is seen by i >= r. As
+    published (`flattened`), the f L units are numbered through and the lower triangles of the two
+    matrices are kept: unit r is seen by position i only if r <= i < L, so units L ... f L - 1 serve
+    nobody and f = 2 equals f = 1.
     """
 
-    def __init__(self, slots: int, expansion: int, direction: str = "past", flattened: bool = False):
+    def __init__(
+        self, slots: int, expansion: int, direction: str = "past", flattened: bool = False
+    ):
         super().__init__()
-        self.slots, self.flattened = slots, flattened
+        self.slots = slots
+        self.flattened = flattened
         self.inward = nn.ModuleList(MaskedMixing(slots, 1, direction) for _ in range(expansion))
         self.outward = nn.ModuleList(MaskedMixing(slots, 1, direction) for _ in range(expansion))
 
@@ -185,9 +230,13 @@ class ExpandedMixing(nn.Module):
 
 
 class HeadMixing(nn.Module):
-    """Several heads: a projection of the features, a masked mixing in it, all joined and projected back."""
+    """Several heads: a projection of the features, a masked mixing in it, all joined and projected
+    back.
+    """
 
-    def __init__(self, slots: int, width: int, heads: int, head_width: int, direction: str = "past"):
+    def __init__(
+        self, slots: int, width: int, heads: int, head_width: int, direction: str = "past"
+    ):
         super().__init__()
         self.heads = heads
         self.project_in = nn.Linear(width, heads * head_width)
@@ -196,19 +245,26 @@ class HeadMixing(nn.Module):
 
     def forward(self, x: Float[Tensor, "B n d"]) -> Float[Tensor, "B n d"]:
         parts = self.project_in(x).chunk(self.heads, dim=-1)
-        mixed = torch.cat([mixing(part) for mixing, part in zip(self.mixings, parts, strict=True)], dim=-1)
+        mixed = torch.cat(
+            [mixing(part) for mixing, part in zip(self.mixings, parts, strict=True)], dim=-1
+        )
         joined: Tensor = self.project_out(mixed)
         return joined
 
 
 def mixing_of(config: MixerConfig, direction: str = "past") -> nn.Module:
-    slots, published = config.max_position_embeddings, config.as_published
+    slots = config.max_position_embeddings
+    published = config.as_published
     if config.mixing == "expanded":
         return ExpandedMixing(slots, config.mixing_expansion, direction, published)
     if config.mixing == "parallel":
-        return ParallelMixing(slots, config.mixing_branches, config.kernel_size, direction, published)
+        return ParallelMixing(
+            slots, config.mixing_branches, config.kernel_size, direction, published
+        )
     if config.mixing == "heads" and config.mixing_head_width is not None:
-        return HeadMixing(slots, config.hidden_size, config.mixing_heads, config.mixing_head_width, direction)
+        return HeadMixing(
+            slots, config.hidden_size, config.mixing_heads, config.mixing_head_width, direction
+        )
     return MaskedMixing(slots, config.kernel_size, direction, published)
 
 

@@ -1,7 +1,9 @@
-"""Masked mixers as transformers models: blocks of a masked mixing of positions and an MLP over features.
+"""Masked mixers as transformers models: blocks of a masked mixing of positions and an MLP over
+features.
 
-A block is x + mixing(norm(x)), then x + mlp(norm(x)). There are no positional encodings: the weights themselves belong
-to positions. Source: Badger, "Masked Mixers for Language Generation and Retrieval", arXiv:2409.01482.
+A block is x + mixing(norm(x)), then x + mlp(norm(x)). There are no positional encodings: the
+weights themselves belong to positions. Source: Badger, "Masked Mixers for Language Generation and
+Retrieval", arXiv:2409.01482.
 """
 
 from typing import Any
@@ -14,7 +16,14 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, CausalLMOutput
 
-from headscan.model.mixer.mixing import MaskedMixing, MixerConfig, mixing_of, to_left, to_right, uniform
+from headscan.model.mixer.mixing import (
+    MaskedMixing,
+    MixerConfig,
+    mixing_of,
+    to_left,
+    to_right,
+    uniform,
+)
 from headscan.run import BadInput
 
 
@@ -81,30 +90,52 @@ class MixerModel(MixerPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.layers = nn.ModuleList(MixerBlock(config) for _ in range(config.num_hidden_layers))
-        # Two streams that meet only after the last block: were they joined earlier, a block ahead would hand the
-        # future stream's knowledge of token i + 1 back to position i.
+        # Two streams that meet only after the last block: were they joined earlier, a block ahead
+        # would hand the future stream's knowledge of token i + 1 back to position i.
         ahead = config.num_hidden_layers if config.bidirectional else 0
         self.future_layers = nn.ModuleList(MixerBlock(config, "future") for _ in range(ahead))
-        self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps) if config.final_norm else nn.Identity()
+        self.norm = (
+            nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            if config.final_norm
+            else nn.Identity()
+        )
         self.post_init()  # type: ignore[no-untyped-call]
 
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None, output_hidden_states: bool | None = None, return_dict: bool | None = None,
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
         **kwargs: Any,
-    ) -> BaseModelOutput | tuple[Any, ...]:  # fmt: skip
-        """input_ids int [B, n] or inputs_embeds [B, n, d], n at most the slots, to hidden states [B, n, d]. attention_mask [B,
-        n] may mark padding (0) on the left: such rows are moved to the first slots and back."""
+    ) -> BaseModelOutput | tuple[Any, ...]:
+        """input_ids int [B, n] or inputs_embeds [B, n, d], n at most the slots, to hidden states
+        [B, n, d]. attention_mask [B, n] may mark padding (0) on the left: such rows are moved to
+        the first slots and back.
+        """
         if (input_ids is None) == (inputs_embeds is None):
             raise BadInput("Give a mixer either input_ids or inputs_embeds.")
         hidden = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         slots = self.config.max_position_embeddings
         if hidden.shape[1] > slots:
-            raise BadInput(f"The text has {hidden.shape[1]} tokens but this mixer has {slots} slots.")
-        if attention_mask is not None and len(self.future_layers) and not bool((attention_mask != 0).all()):
-            raise BadInput("A bidirectional mixer cannot leave padding out of sight: give texts of one length.")
+            raise BadInput(
+                f"The text has {hidden.shape[1]} tokens but this mixer has {slots} slots."
+            )
+        if (
+            attention_mask is not None
+            and len(self.future_layers)
+            and not bool((attention_mask != 0).all())
+        ):
+            raise BadInput(
+                "A bidirectional mixer cannot leave padding out of sight: give texts of one length."
+            )
         shift = None
-        if attention_mask is not None and attention_mask.dim() == 2 and not bool((attention_mask[:, 0] != 0).all()):
+        if (
+            attention_mask is not None
+            and attention_mask.dim() == 2
+            and not bool((attention_mask[:, 0] != 0).all())
+        ):
             hidden, shift = to_left(hidden, attention_mask)
         states = [hidden]
         future = hidden
@@ -118,9 +149,16 @@ class MixerModel(MixerPreTrainedModel):
         hidden = self.norm(hidden)
         states[-1] = hidden
         if shift is not None:
-            hidden, states = to_right(hidden, shift), [to_right(state, shift) for state in states]
-        wanted = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        output = BaseModelOutput(last_hidden_state=hidden, hidden_states=tuple(states) if wanted else None)
+            hidden = to_right(hidden, shift)
+            states = [to_right(state, shift) for state in states]
+        wanted = (
+            self.config.output_hidden_states
+            if output_hidden_states is None
+            else output_hidden_states
+        )
+        output = BaseModelOutput(
+            last_hidden_state=hidden, hidden_states=tuple(states) if wanted else None
+        )
         return output if return_dict is not False else output.to_tuple()
 
 
@@ -136,7 +174,10 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
 
     def __init__(self, config: MixerConfig):
         if config.bidirectional and type(self) is MixerForCausalLM:
-            raise BadInput("A bidirectional mixer sees what follows and cannot generate: use MixerForBidirectionalLM.")
+            raise BadInput(
+                "A bidirectional mixer sees what follows and cannot generate: use "
+                "MixerForBidirectionalLM."
+            )
         super().__init__(config)
         self.model: nn.Module = MixerModel(config)
         self.lm_head: nn.Module = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
@@ -147,25 +188,37 @@ class MixerForCausalLM(MixerPreTrainedModel, GenerationMixin):
         return False  # every slot has its own weights: there are no keys and values to keep
 
     def forward(
-        self, input_ids: Tensor | None = None, attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None, labels: Tensor | None = None, logits_to_keep: int | Tensor = 0,
-        output_hidden_states: bool | None = None, return_dict: bool | None = None, **kwargs: Any,
-    ) -> CausalLMOutput | tuple[Any, ...]:  # fmt: skip
-        """Logits [B, n, V]; with labels [B, n] (-100: none) also the loss: position i predicts token i + 1."""
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        logits_to_keep: int | Tensor = 0,
+        output_hidden_states: bool | None = None,
+        return_dict: bool | None = None,
+        **kwargs: Any,
+    ) -> CausalLMOutput | tuple[Any, ...]:
+        """Logits [B, n, V]; with labels [B, n] (-100: none) also the loss: position i predicts
+        token i + 1.
+        """
         output = self.model(input_ids, attention_mask, inputs_embeds, output_hidden_states)
         kept = slice(-logits_to_keep, None) if isinstance(logits_to_keep, int) else logits_to_keep
         logits = self.lm_head(output.last_hidden_state[:, kept, :])
         loss = None
         if labels is not None:
-            loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs)
+            loss = self.loss_function(
+                logits=logits, labels=labels, vocab_size=self.config.vocab_size, **kwargs
+            )
         result = CausalLMOutput(loss=loss, logits=logits, hidden_states=output.hidden_states)
         return result if return_dict is not False else result.to_tuple()
 
 
 class MixerAutoencoder(MixerPreTrainedModel):
-    """Encoder mixer, the hidden state of the last token repeated to every position, decoder mixer, head.
+    """Encoder mixer, the hidden state of the last token repeated to every position, decoder mixer,
+    head.
 
-    What is lost in the loss was lost in one vector of width d: a measure of how much of a text one embedding holds.
+    What is lost in the loss was lost in one vector of width d: a measure of how much of a text one
+    embedding holds.
 
     >>> import torch
     >>> config = MixerConfig(vocab_size=10, hidden_size=8, num_hidden_layers=1, max_position_embeddings=6)
@@ -176,7 +229,9 @@ class MixerAutoencoder(MixerPreTrainedModel):
     def __init__(self, config: MixerConfig):
         super().__init__(config)
         self.model = MixerModel(config)
-        self.decoder_layers = nn.ModuleList(MixerBlock(config) for _ in range(config.num_hidden_layers))
+        self.decoder_layers = nn.ModuleList(
+            MixerBlock(config) for _ in range(config.num_hidden_layers)
+        )
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()  # type: ignore[no-untyped-call]
 
@@ -185,21 +240,33 @@ class MixerAutoencoder(MixerPreTrainedModel):
         return states[:, -1]
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, labels: Tensor | None = None, **kwargs: Any
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        labels: Tensor | None = None,
+        **kwargs: Any,
     ) -> CausalLMOutput:
-        """Logits [B, n, V] for the tokens themselves; with labels [B, n] (-100: none) the mean loss, unshifted."""
+        """Logits [B, n, V] for the tokens themselves; with labels [B, n] (-100: none) the mean
+        loss, unshifted.
+        """
         hidden = self.embed(input_ids, attention_mask)[:, None, :].repeat(1, input_ids.shape[1], 1)
         for layer in self.decoder_layers:
             hidden = layer(hidden)
         logits = self.lm_head(hidden)
-        loss = None if labels is None else F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+        loss = (
+            None
+            if labels is None
+            else F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=-100)
+        )
         return CausalLMOutput(loss=loss, logits=logits)
 
 
 class MixerForBidirectionalLM(MixerForCausalLM):
-    """Logits at position i are for token i + 1, from tokens 0 ... i and i + 2 ... n - 1, and never from i + 1.
+    """Logits at position i are for token i + 1, from tokens 0 ... i and i + 2 ... n - 1, and never
+    from i + 1.
 
-    Cost: two stacks of blocks. The first token is predicted by nobody; the last position predicts beyond the text.
+    Cost: two stacks of blocks. The first token is predicted by nobody; the last position predicts
+        beyond the text.
     """
 
     def __init__(self, config: MixerConfig):

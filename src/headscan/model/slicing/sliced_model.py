@@ -1,4 +1,6 @@
-"""Slices: a part of a model, made ready on one model and run, with parts taken out or another embedding table."""
+"""Slices: a part of a model, made ready on one model and run, with parts taken out or another
+embedding table.
+"""
 
 import copy
 import inspect
@@ -25,15 +27,19 @@ MIXING = ("attention", "cross_attention", "mixer")
 
 
 class Ablation:
-    """What a slice takes out of one model, as hooks that are on while the slice runs and are removed afterwards.
+    """What a slice takes out of one model, as hooks that are on while the slice runs and are
+    removed afterwards.
 
-    How a residual is taken out: the branch's output A is replaced by A - x before the model adds it to x, so that the
-    sum is A whatever the family's code looks like. This costs one rounding at the scale of x, and holds only where a
-    block's output is its input plus its branches (`Stack.plain`).
+    How a residual is taken out: the branch's output A is replaced by A - x before the model adds it
+    to x, so that the sum is A whatever the family's code looks like. This costs one rounding at the
+    scale of x, and holds only where a block's output is its input plus its branches
+    (`Stack.plain`).
     """
 
     def __init__(self, slice_: SliceSpecification, lens: Lens, stack: Stack) -> None:
-        self.slice, self.lens, self.stack = slice_, lens, stack
+        self.slice = slice_
+        self.lens = lens
+        self.stack = stack
         self.live: list[list[Tap]] = []
         self.silent: list[list[Tap]] = []
         for index in range(stack.depth):
@@ -45,15 +51,22 @@ class Ablation:
                 raise BadInput(f"No {slice_.only} was found in {name}, so it cannot be run alone.")
             if not slice_.residual and not stack.plain[index]:
                 raise BadInput(
-                    f"The output of {name} is not its input plus its branches (a norm acts on the sum), so its residual "
+                    f"The output of {name} is not its input plus its branches (a norm acts on "
+                    "the sum), so its residual "
                     "cannot be taken out."
                 )
         # For each block, whether its branches follow one another (else they are parallel).
-        self._following = [len(live) > 1 and self._depends(live[1], live[0]) for live in self.live if not slice_.residual]
+        self._following = [
+            len(live) > 1 and self._depends(live[1], live[0])
+            for live in self.live
+            if not slice_.residual
+        ]
 
     def _branches(self, index: int) -> tuple[list[Tap], list[Tap]]:
         """The branches of a block that stay, and those that `only` silences."""
-        start, live, silent = f"{self.stack.prefix}block.{index}.", list[Tap](), list[Tap]()
+        start = f"{self.stack.prefix}block.{index}."
+        live = list[Tap]()
+        silent = list[Tap]()
         for site, tap in self.stack.taps.items():
             if site.startswith(start):
                 mixes = site[len(start) :].startswith(MIXING)
@@ -122,7 +135,9 @@ def _with_tensor(output: Any, tensor: Tensor) -> Any:
         return (tensor, *output[1:])
     if isinstance(output, list):
         return [tensor, *output[1:]]
-    raise TypeError(f"A module returned {type(output).__name__}, in which no tensor can be replaced.")
+    raise TypeError(
+        f"A module returned {type(output).__name__}, in which no tensor can be replaced."
+    )
 
 
 def _silence(module: nn.Module, args: tuple[Any, ...], output: Any) -> Any:
@@ -139,7 +154,10 @@ def other_table(name: str, lens: Lens) -> Float[Tensor, "V e"]:
     kind, _, seed = name.partition(":")
     if kind != "random" or not seed.isdigit():
         raise BadInput(f"Another embedding table is given as random:SEED, not as '{name}'.")
-    return (torch.randn(own.shape, generator=torch.Generator().manual_seed(int(seed))) * own.detach().float().std().cpu()).to(own)
+    return (
+        torch.randn(own.shape, generator=torch.Generator().manual_seed(int(seed)))
+        * own.detach().float().std().cpu()
+    ).to(own)
 
 
 def equal_rows(table: Float[Tensor, "V e"]) -> dict[int, list[int]]:
@@ -148,9 +166,12 @@ def equal_rows(table: Float[Tensor, "V e"]) -> dict[int, list[int]]:
     >>> equal_rows(torch.tensor([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]]))
     {0: [0, 2], 2: [0, 2]}
     """
-    # Equal rows have equal sums along any direction; the few that agree there are compared entry by entry.
+    # Equal rows have equal sums along any direction; the few that agree there are compared entry by
+    # entry.
     direction = torch.randn(table.shape[1], generator=torch.Generator().manual_seed(0))
-    sums = torch.cat([(rows.double().cpu() * direction.double()).sum(1) for rows in table.split(4096)])
+    sums = torch.cat(
+        [(rows.double().cpu() * direction.double()).sum(1) for rows in table.split(4096)]
+    )
     _, group, counts = sums.unique(return_inverse=True, return_counts=True)
     equals: dict[int, list[int]] = {}
     for row in (counts[group] > 1).nonzero()[:, 0].tolist():
@@ -166,26 +187,42 @@ def equal_rows(table: Float[Tensor, "V e"]) -> dict[int, list[int]]:
 
 
 class SlicedModel(Memo):
-    """A `Slice` on a `Lens`. Made by `Slice.on`, which keeps it, so that the preparation is done once."""
+    """A `Slice` on a `Lens`. Made by `Slice.on`, which keeps it, so that the preparation is done
+    once.
+    """
 
     def __init__(self, slice_: SliceSpecification, lens: Lens) -> None:
         super().__init__()
         self.slice = slice_
         # The model that runs: the one given, or a copy with fresh weights.
-        self.lens = lens if slice_.weights is None else lens.random_init(int(slice_.weights.partition(":")[2]))
-        # The sites in the order in which they are concatenated: as asked for; globs expand in the order of depth.
-        self.sites = tuple(dict.fromkeys(site for glob in slice_.sites for site in self.lens.match(glob)))
-        stacks = [stack for stack in self.lens.stacks if any(site in stack.taps for site in self.sites)]
+        self.lens = (
+            lens
+            if slice_.weights is None
+            else lens.random_init(int(slice_.weights.partition(":")[2]))
+        )
+        # The sites in the order in which they are concatenated: as asked for; globs expand in the
+        # order of depth.
+        self.sites = tuple(
+            dict.fromkeys(site for glob in slice_.sites for site in self.lens.match(glob))
+        )
+        stacks = [
+            stack for stack in self.lens.stacks if any(site in stack.taps for site in self.sites)
+        ]
         self._ablation = Ablation(slice_, self.lens, (stacks or self.lens.stacks)[-1])
         self._taps = [self.lens.tap(site) for site in self.sites]
         everything = range(sum(tap.width for tap in self._taps))
         self._index = features_of(slice_.features, len(everything))
         # w', the number of features of the output.
-        self.width = len(self._index) if isinstance(self._index, Tensor) else len(everything[self._index])
+        self.width = (
+            len(self._index) if isinstance(self._index, Tensor) else len(everything[self._index])
+        )
         self.causal = self._measure_causal()  # as measured on random embeddings, not as promised
         if slice_.causal is not None and slice_.only != "mlp" and self.causal != slice_.causal:
             what = "imposed on" if slice_.causal else "lifted from"
-            raise BadInput(f"A causal mask cannot be {what} '{lens.name}': it is not a mask that this family is given.")
+            raise BadInput(
+                f"A causal mask cannot be {what} '{lens.name}': it is not a mask that this "
+                "family is given."
+            )
 
     def __repr__(self) -> str:
         return f"SlicedModel({str(self.slice)!r} of {self.lens.name!r}: {self.width} features)"
@@ -196,7 +233,9 @@ class SlicedModel(Memo):
         return copied
 
     def document(self) -> dict[str, Any]:
-        """What is computed at every position, as plain values: the key under which results are kept on disk."""
+        """What is computed at every position, as plain values: the key under which results are kept
+        on disk.
+        """
         return self.slice.but(tokens=":").document() | {"pool": None}
 
     def takes(self, argument: str) -> bool:
@@ -204,13 +243,19 @@ class SlicedModel(Memo):
 
     @cached_property
     def vectors(self) -> Float[Tensor, "V e"]:
-        """The vector of every token of the vocabulary, [V, e], as the model's embedding module gives it (detached)."""
+        """The vector of every token of the vocabulary, [V, e], as the model's embedding module
+        gives it (detached).
+        """
         if self.slice.embedding is None:
             with torch.no_grad():
                 module = self.lens.model.get_input_embeddings()
                 if type(module) is nn.Embedding and module.max_norm is None:
-                    return module.weight.detach()  # the same numbers, without a second table in memory
-                table: Tensor = module(torch.arange(self.lens.vocabulary_size, device=self.lens.device))
+                    return (
+                        module.weight.detach()
+                    )  # the same numbers, without a second table in memory
+                table: Tensor = module(
+                    torch.arange(self.lens.vocabulary_size, device=self.lens.device)
+                )
                 return table.detach()
         return other_table(self.slice.embedding, self.lens).detach()
 
@@ -229,17 +274,26 @@ class SlicedModel(Memo):
         return self.lens.inputs.ids(input_ids)
 
     def run(
-        self, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        self,
+        input_ids: IdsLike | None = None,
+        *,
+        inputs_embeds: Float[Tensor, "B T e"] | None = None,
         grad: bool = False,
-    ) -> Float[Tensor, "B kept width"]:  # fmt: skip
+    ) -> Float[Tensor, "B kept width"]:
         return self.part(self.states(input_ids, inputs_embeds=inputs_embeds, grad=grad))
 
     def states(
-        self, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
-        grad: bool = False, extra: dict[str, Any] | None = None,
-    ) -> Float[Tensor, "B T width"]:  # fmt: skip
-        """The output at every position, [B, T, w'], before `tokens` and `pool` take their part. `extra` is handed to the
-        model's forward (a cache, for example); the length is not checked then."""
+        self,
+        input_ids: IdsLike | None = None,
+        *,
+        inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        grad: bool = False,
+        extra: dict[str, Any] | None = None,
+    ) -> Float[Tensor, "B T width"]:
+        """The output at every position, [B, T, w'], before `tokens` and `pool` take their part.
+        `extra` is handed to the model's forward (a cache, for example); the length is not checked
+        then.
+        """
         if input_ids is not None and inputs_embeds is None and self.slice.embedding is not None:
             inputs_embeds = self.embed(self.check(input_ids))
             input_ids = None
@@ -255,7 +309,11 @@ class SlicedModel(Memo):
 
     def features(self, whole: Float[Tensor, "*shape all"]) -> Float[Tensor, "*shape width"]:
         """The features that the slice keeps, of all features of its sites."""
-        return whole if self.width == whole.shape[-1] and isinstance(self._index, slice) else whole[..., self._index]
+        return (
+            whole
+            if self.width == whole.shape[-1] and isinstance(self._index, slice)
+            else whole[..., self._index]
+        )
 
     def part(self, states: Float[Tensor, "B T width"]) -> Float[Tensor, "B kept width"]:
         """The kept positions of states [B, T, w'], pooled if the slice says so."""
@@ -263,7 +321,11 @@ class SlicedModel(Memo):
         chosen = states if len(kept) == states.shape[1] else states[:, kept[0] : kept[-1] + 1]
         if self.slice.pool is None:
             return chosen
-        return {"mean": chosen.mean(1, keepdim=True), "first": chosen[:, :1], "last": chosen[:, -1:]}[self.slice.pool]
+        return {
+            "mean": chosen.mean(1, keepdim=True),
+            "first": chosen[:, :1],
+            "last": chosen[:, -1:],
+        }[self.slice.pool]
 
     def kept(self, length: int) -> list[int]:
         """The positions of the output that are seen, of an input of `length` tokens."""
@@ -295,28 +357,35 @@ class SlicedModel(Memo):
             if isinstance(error, BadInput):
                 raise
             text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-            raise BadInput(f"'{self.lens.name}' cannot be run as the slice '{self.slice}' asks: {text}.") from error
+            raise BadInput(
+                f"'{self.lens.name}' cannot be run as the slice '{self.slice}' asks: {text}."
+            ) from error
         return blind_to_the_last(states)
 
 
 @dataclass(frozen=True)
 class Slice(SliceSpecification):
-    """A part of a model from its input embeddings to a site, cut in any of several ways, and a part of the output.
+    """A part of a model from its input embeddings to a site, cut in any of several ways, and a part
+    of the output.
 
     It holds no model, and is saved inside results as `slice.document()`.
 
     Attributes:
-        sites: one or more sites of the Lens (globs are allowed). Several are concatenated on the feature axis.
-        only: "attention" or "mlp" silences the other branches of every block (attention stands for whatever mixes
-            tokens: recurrences and mixers too).
+        sites: one or more sites of the Lens (globs are allowed). Several are concatenated on the
+            feature axis.
+        only: "attention" or "mlp" silences the other branches of every block (attention stands for
+            whatever mixes tokens: recurrences and mixers too).
         residual: False replaces x + branch(x) by branch(x) in every block.
         normalisation: False makes every norm the identity, the final one included.
         causal: True imposes a causal mask, False lifts it, None leaves the model's own.
-        embedding: "random:SEED" is another table (normal, with the standard deviation of the model's own).
+        embedding: "random:SEED" is another table (normal, with the standard deviation of the
+            model's own).
         weights: None as given, "fresh:SEED" for newly initialised ones (`Lens.random_init`).
-        tokens: which positions of the output are kept, as between the brackets of numpy: ":", "1:", ":3", "-1", "2:5".
+        tokens: which positions of the output are kept, as between the brackets of numpy: ":", "1:",
+            ":3", "-1", "2:5".
         features: which features: ":", ":64", "64:128", or "random(64,SEED)" for a random subset.
-        pool: "mean", "first" or "last" replaces the kept positions by one vector, as sentence encoders do.
+        pool: "mean", "first" or "last" replaces the kept positions by one vector, as sentence
+            encoders do.
 
     `run` gives [B, T', w']: T' positions kept, w' features kept, all sites together.
 
@@ -334,23 +403,34 @@ class Slice(SliceSpecification):
     """
 
     def on(self, lens: Lens) -> SlicedModel:
-        """The slice made ready on a model: what takes time (fresh weights, probing the mask) is done once and kept. Raises
-        BadInput: the model cannot be cut so; one sentence says why."""
+        """The slice made ready on a model: what takes time (fresh weights, probing the mask) is
+        done once and kept. Raises BadInput: the model cannot be cut so; one sentence says why.
+        """
         return lens.once(self, lambda: SlicedModel(self, lens))
 
     def run(
-        self, lens: Lens, input_ids: IdsLike | None = None, *, inputs_embeds: Float[Tensor, "B T e"] | None = None,
+        self,
+        lens: Lens,
+        input_ids: IdsLike | None = None,
+        *,
+        inputs_embeds: Float[Tensor, "B T e"] | None = None,
         grad: bool = False,
-    ) -> Float[Tensor, "B kept width"]:  # fmt: skip
-        """Run the slice on token ids [B, T], or on vectors [B, T, e] as the embedding table would give them.
+    ) -> Float[Tensor, "B kept width"]:
+        """Run the slice on token ids [B, T], or on vectors [B, T, e] as the embedding table would
+        give them.
 
-        Later layers are not computed. With `grad` the output [B, T', w'], in the precision of the model, can be
-        differentiated by `inputs_embeds`.
+        Later layers are not computed. With `grad` the output [B, T', w'], in the precision of the
+        model, can be differentiated by `inputs_embeds`.
         """
         return self.on(lens).run(input_ids, inputs_embeds=inputs_embeds, grad=grad)
 
 
-At = Annotated[str | Slice, Option(
-    "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: 'block.3[:, 1:, :64] only=attention "
-    "residual=false'. Attributes: only, residual, normalisation, causal, embedding, weights, pool."
-)]  # fmt: skip
+At = Annotated[
+    str | Slice,
+    Option(
+        "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: "
+        "'block.3[:, 1:, :64] only=attention "
+        "residual=false'. Attributes: only, residual, normalisation, causal, embedding, weights, "
+        "pool."
+    ),
+]

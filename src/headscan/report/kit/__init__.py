@@ -1,17 +1,43 @@
-"""The parts every page is made of, and the four ways to show them: HTML, terminal, notebook, one figure.
+"""The parts every page is made of, and the four ways to show them: HTML, terminal, notebook, one
+figure.
 
-A page is a value (`Page` of `Section`s of `Figure`s, `Table`s, ...; see `parts`), made from a result by one function a kind
-(`page`) and one a section (`section`); a plug-in adds a section to any page by the same decorator. Tables take titles and
-explanations from the `Term`s of the fields they show (`table`). The kit itself adds findings, protocol, glossary and the
-data to take away.
+A page is a value (`Page` of `Section`s of `Figure`s, `Table`s, ...; see `parts`), made from a
+result by one function a kind (`page`) and one a section (`section`); a plug-in adds a section to
+any page by the same decorator. Tables take titles and explanations from the `Term`s of the fields
+they show (`table`). The kit itself adds findings, protocol, glossary and the data to take away.
 """
 
 from headscan.report.kit import palette
-from headscan.report.kit.parts import Cell, Facts, Figure, Head, Line, Panels, Prose, Raw, Section, Table, table
+from headscan.report.kit.parts import (
+    Cell,
+    Facts,
+    Figure,
+    Head,
+    Line,
+    Panels,
+    Prose,
+    Raw,
+    Section,
+    Table,
+    table,
+)
 from headscan.report.kit.register import page, section
 from headscan.run.vocabulary import Term
 
 __all__ = [
-    "Cell", "Facts", "Figure", "Head", "Line", "Panels", "Prose", "Raw", "Section", "Table", "Term", "page", "palette",
-    "section", "table",
-]  # fmt: skip
+    "Cell",
+    "Facts",
+    "Figure",
+    "Head",
+    "Line",
+    "Panels",
+    "Prose",
+    "Raw",
+    "Section",
+    "Table",
+    "Term",
+    "page",
+    "palette",
+    "section",
+    "table",
+]

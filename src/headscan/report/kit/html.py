@@ -1,8 +1,10 @@
-"""A page as one HTML file that carries its own styles, scripts, plotly.js and data; and what a notebook shows of it.
+"""A page as one HTML file that carries its own styles, scripts, plotly.js and data; and what a
+notebook shows of it.
 
-plotly.js is 4.8 MB; it is embedded deflated (1.8 MB as text) and inflated by the browser's own `DecompressionStream`
-(in every browser since 2023). Older ones, and those without JavaScript, are told so in a sentence and have all numbers in
-the tables. What a reader can take away (result.json, the tables as CSV) is embedded in the same way.
+plotly.js is 4.8 MB; it is embedded deflated (1.8 MB as text) and inflated by the browser's own
+`DecompressionStream` (in every browser since 2023). Older ones, and those without JavaScript, are
+told so in a sentence and have all numbers in the tables. What a reader can take away (result.json,
+the tables as CSV) is embedded in the same way.
 """
 
 import base64
@@ -25,20 +27,32 @@ from headscan.report.kit.parts import Cell, Figure, Page, Panels, Raw, Table, fi
 from headscan.run import Term, plain
 
 HOMES = ["headscan.report"]
-"""The packages whose `templates` and `assets` pages are made of; a plug-in with pages of its own adds itself."""
+"""The packages whose `templates` and `assets` pages are made of; a plug-in with pages of its own
+adds itself.
+"""
 
 # The digits of base 85 (RFC 1924).
 DIGITS = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~"
-CONFIG = {"displayModeBar": False, "displaylogo": False, "responsive": False, "scrollZoom": False, "doubleClick": "reset"}
+CONFIG = {
+    "displayModeBar": False,
+    "displaylogo": False,
+    "responsive": False,
+    "scrollZoom": False,
+    "doubleClick": "reset",
+}
 POLICY = (
-    # The page is data about untrusted text: whatever slipped through could neither run, nor load or send anything.
-    "default-src 'none'; script-src {scripts}; style-src {style}; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    # The page is data about untrusted text: whatever slipped through could neither run, nor load or
+    # send anything.
+    "default-src 'none'; script-src {scripts}; style-src {style}; img-src data: blob:; base-uri "
+    "'none'; form-action 'none'"
 )
 STYLED = re.compile(r'(<[a-zA-Z][^<>]*?) style="([^"<>]*)"')
 
 
 def html(page: Page) -> str:
-    """The page's text, about 2 MB, nearly all of it plotly.js; without lone surrogates, so that it can be written as UTF-8."""
+    """The page's text, about 2 MB, nearly all of it plotly.js; without lone surrogates, so that it
+    can be written as UTF-8.
+    """
     parts = list(page.parts())
     figures = [figure for part in parts for figure in figures_of(part)]
     made = {figure.name: figure.made() for figure in figures}
@@ -47,24 +61,44 @@ def html(page: Page) -> str:
     swaps = palette.swaps(max((len(figure.data) for figure in made.values()), default=0))
     payload = {
         "data": {key: value for raw in raws for key, value in raw.data.items()},
-        "config": CONFIG, "swap": {light: dark for light, dark in swaps.items() if light in drawn},
-        "roles": {name: list(pair) for name, pair in palette.ROLES.items()}, "frequency": list(palette.FREQUENCY),
-    }  # fmt: skip
+        "config": CONFIG,
+        "swap": {light: dark for light, dark in swaps.items() if light in drawn},
+        "roles": {name: list(pair) for name, pair in palette.ROLES.items()},
+        "frequency": list(palette.FREQUENCY),
+    }
     later = {key: value for raw in raws for key, value in raw.later.items()}
-    captioned = [part for part in parts if isinstance(part, Figure | Panels) and part.caption and figures_of(part)]
+    captioned = [
+        part
+        for part in parts
+        if isinstance(part, Figure | Panels) and part.caption and figures_of(part)
+    ]
     own = dict.fromkeys(name for raw in raws for name in raw.scripts)
     titles = page.head.titles
     scripts = [asset(name) for name in ("page.js", "tools.js", *own)]
     styles = dict.fromkeys(name for raw in raws for name in raw.styles)
-    text = environment().get_template("kit.html.j2").render(
-        page=page, payload=script_json(payload), plotly=plotly_packed() if made or own else "",
-        figures=packed(drawn), files=packed(page.shown.data), later=packed(script_json(later)),
-        alt={one.name: f"{one.alt.rstrip('. ')}. {words.describe(made[one.name])}".strip() for one in figures},
-        numbers={figures_of(part)[0].name: place for place, part in enumerate(captioned, 1)},
-        style=Markup("\n").join([colour_variables(), *map(asset, ("page.css", *styles))]), scripts=scripts,
-        run=[*scripts, get_plotlyjs()], plotly_style=plotly_style(),
-        contents=contents(page), long=len(titles) > 2 or max(map(len, titles), default=0) > 40,
-    )  # fmt: skip
+    text = (
+        environment()
+        .get_template("kit.html.j2")
+        .render(
+            page=page,
+            payload=script_json(payload),
+            plotly=plotly_packed() if made or own else "",
+            figures=packed(drawn),
+            files=packed(page.shown.data),
+            later=packed(script_json(later)),
+            alt={
+                one.name: f"{one.alt.rstrip('. ')}. {words.describe(made[one.name])}".strip()
+                for one in figures
+            },
+            numbers={figures_of(part)[0].name: place for place, part in enumerate(captioned, 1)},
+            style=Markup("\n").join([colour_variables(), *map(asset, ("page.css", *styles))]),
+            scripts=scripts,
+            run=[*scripts, get_plotlyjs()],
+            plotly_style=plotly_style(),
+            contents=contents(page),
+            long=len(titles) > 2 or max(map(len, titles), default=0) > 40,
+        )
+    )
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
@@ -72,34 +106,55 @@ def contents(page: Page) -> list[tuple[str, str]]:
     """The anchors of a page and their titles, from the findings to the protocol."""
     listed = [("findings-title", "Findings")] if page.findings and page.head.listed else []
     ends = [("glossary", "What they mean")] if page.glossary else []
-    return [*listed, *((one.name, one.title) for one in page.sections), *ends, ("protocol", "Protocol")]
+    return [
+        *listed,
+        *((one.name, one.title) for one in page.sections),
+        *ends,
+        ("protocol", "Protocol"),
+    ]
 
 
 @cache
 def environment() -> jinja2.Environment:
     """The templates of all `HOMES`, with escaping always on and undefined names an error."""
     made = jinja2.Environment(
-        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(home, "templates") for home in HOMES]), autoescape=True,
-        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
-    made.filters |= {"number": words.number, "written": words.written, "bounds": bounds, "unstyled": unstyled}
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(home, "templates") for home in HOMES]),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "number": words.number,
+        "written": words.written,
+        "bounds": bounds,
+        "unstyled": unstyled,
+    }
     made.globals["policy"] = policy
     return made
 
 
 def unstyled(markup: str) -> tuple[Markup, Markup]:
-    """The markup with a number in place of each style attribute, which the page's policy forbids; and their rules.
+    """The markup with a number in place of each style attribute, which the page's policy forbids;
+    and their rules.
 
     >>> unstyled('<p style="height:3px">a</p><p style="height:3px">b</p>')[1]
     Markup('[data-style="0"]{height:3px}')
     """
     places: dict[str, int] = {}
-    numbered = STYLED.sub(lambda found: f'{found[1]} data-style="{places.setdefault(found[2], len(places))}"', str(markup))
-    return Markup(numbered), Markup("\n".join(f'[data-style="{place}"]{{{rule}}}' for rule, place in places.items()))
+    numbered = STYLED.sub(
+        lambda found: f'{found[1]} data-style="{places.setdefault(found[2], len(places))}"',
+        str(markup),
+    )
+    return Markup(numbered), Markup(
+        "\n".join(f'[data-style="{place}"]{{{rule}}}' for rule, place in places.items())
+    )
 
 
 def policy(scripts: Sequence[str], style: str) -> Markup:
-    """The Content-Security-Policy of a page: it runs these scripts and this style, by their hashes, and nothing else."""
+    """The Content-Security-Policy of a page: it runs these scripts and this style, by their hashes,
+    and nothing else.
+    """
     return Markup(POLICY.format(scripts=" ".join(map(_hashed, scripts)), style=_hashed(style)))
 
 
@@ -110,7 +165,9 @@ def _hashed(text: str) -> str:
 
 @cache
 def plotly_style() -> str:
-    """The name of the style element that plotly's map library makes where the page has none of this name."""
+    """The name of the style element that plotly's map library makes where the page has none of this
+    name.
+    """
     found = re.search(r'getElementById\("([0-9a-f]{64})"\)', get_plotlyjs())
     return found[1] if found else ""
 
@@ -133,7 +190,9 @@ def plotly_packed() -> Markup:
 
 
 def packed(text: str) -> Markup:
-    """A text, deflated (zlib), in base 85 (a quarter longer, where base 64 is a third) with / for <: no markup can arise."""
+    """A text, deflated (zlib), in base 85 (a quarter longer, where base 64 is a third) with / for
+    <: no markup can arise.
+    """
     deflated = zlib.compress(text.encode("utf-8", "replace"))
     data = len(deflated).to_bytes(4, "big") + deflated
     # `base64.b85encode` with padding, in a twentieth of its time.
@@ -141,20 +200,33 @@ def packed(text: str) -> Markup:
     digits = np.empty((len(rest), 5), dtype=np.uint8)
     for place in range(4, -1, -1):
         rest, digits[:, place] = np.divmod(rest, 85)
-    return Markup(np.frombuffer(DIGITS, dtype=np.uint8)[digits].tobytes().decode("ascii").replace("<", "/"))
+    return Markup(
+        np.frombuffer(DIGITS, dtype=np.uint8)[digits].tobytes().decode("ascii").replace("<", "/")
+    )
 
 
 def colour_variables() -> Markup:
-    """The palette's roles as CSS variables: light, and dark where a screen or the page's own switch asks for it."""
-    light, dark = ("".join(f"--{n}:{pair[k]};" for n, pair in palette.ROLES.items()) for k in (0, 1))
+    """The palette's roles as CSS variables: light, and dark where a screen or the page's own switch
+    asks for it.
+    """
+    light, dark = (
+        "".join(f"--{n}:{pair[k]};" for n, pair in palette.ROLES.items()) for k in (0, 1)
+    )
     scales = zip(palette.FREQUENCY, palette.DEPTH, strict=True)
     gradients = [f"--frequency:{', '.join(f)};--depth:{', '.join(d)}" for f, d in scales]
-    at_night = f"@media screen and (prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}{gradients[1]}}}}}"
-    return Markup(f":root{{{light}{gradients[0]}}}{at_night}@media screen{{:root[data-theme=dark]{{{dark}{gradients[1]}}}}}")
+    at_night = (
+        "@media screen and "
+        f"(prefers-color-scheme:dark){{:root:not([data-theme=light]){{{dark}{gradients[1]}}}}}"
+    )
+    return Markup(
+        f":root{{{light}{gradients[0]}}}{at_night}@media "
+        f"screen{{:root[data-theme=dark]{{{dark}{gradients[1]}}}}}"
+    )
 
 
 def script_json(value: object) -> Markup:
-    """JSON that may stand inside a script element: no character of it can end the element or open a comment.
+    """JSON that may stand inside a script element: no character of it can end the element or open a
+    comment.
 
     >>> script_json({"token": "</script>&", "x": float("inf")})
     Markup('{"token":"\\\\u003c/script\\\\u003e\\\\u0026","x":null}')
@@ -167,7 +239,9 @@ def script_json(value: object) -> Markup:
 
 # ---- In a notebook: the findings and a small table, without scripts, no wider than the cell.
 
-ROWS, COLUMNS, FINDINGS = 6, 5, 5
+ROWS = 6
+COLUMNS = 5
+FINDINGS = 5
 SIGNS = {"alert": "!", "notice": "·", "good": "+"}
 
 
@@ -184,10 +258,18 @@ def notebook(page: Page) -> str:
         shown.append(f'<ul style="list-style:none;margin:.5em 0;padding:0">{items}</ul>')
     parts = list(page.parts())
     shown += [part.notebook for part in parts if isinstance(part, Raw) and part.notebook][:1]
-    tables = [part for part in parts if isinstance(part, Table) and part.lines and part.where != "page"]
+    tables = [
+        part for part in parts if isinstance(part, Table) and part.lines and part.where != "page"
+    ]
     shown += map(_table, tables[:1])
-    shown.append('<div style="opacity:.75">More: <code>.page</code> <code>.plot()</code> <code>.frame()</code></div>')
-    style = "max-width:640px;overflow-x:auto;font:13px/1.45 Helvetica,Arial,sans-serif;overflow-wrap:anywhere"
+    shown.append(
+        '<div style="opacity:.75">More: <code>.page</code> <code>.plot()</code> '
+        "<code>.frame()</code></div>"
+    )
+    style = (
+        "max-width:640px;overflow-x:auto;font:13px/1.45 "
+        "Helvetica,Arial,sans-serif;overflow-wrap:anywhere"
+    )
     return f'<div style="{style}">{"".join(shown)}</div>'
 
 
@@ -196,7 +278,9 @@ def _table(table: Table) -> str:
     heads = table.shown("terminal")[: COLUMNS + 1]
     style = 'style="text-align:{};padding:2px 10px 2px 0;font-weight:normal"'
     styles = [style.format("left" if one.text else "right") for one in heads]
-    titles = "".join(f"<th {own}>{_safe(one.term.title)}</th>" for own, one in zip(styles, heads, strict=True))
+    titles = "".join(
+        f"<th {own}>{_safe(one.term.title)}</th>" for own, one in zip(styles, heads, strict=True)
+    )
     rows = ""
     for line in table.lines[:ROWS]:
         cells = "".join(
@@ -206,9 +290,16 @@ def _table(table: Table) -> str:
         )
         label = f"{line.label} {line.note}".strip()
         rows += f"<tr><th {style.format('left')}>{_safe(label[:40])}</th>{cells}</tr>"
-    more = f'<div style="opacity:.75">{len(table.lines) - ROWS} more rows</div>' if len(table.lines) > ROWS else ""
+    more = (
+        f'<div style="opacity:.75">{len(table.lines) - ROWS} more rows</div>'
+        if len(table.lines) > ROWS
+        else ""
+    )
     style = "border-collapse:collapse;font:inherit;overflow-wrap:normal"
-    return f'<table style="{style}"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>{more}'
+    return (
+        "<table "
+        f'style="{style}"><thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>{more}'
+    )
 
 
 def _safe(text: object) -> str:

@@ -1,8 +1,9 @@
 """The colours of pages and plots, each as a pair for light and dark.
 
-Figures are made with the light colours; a page replaces every light colour in them by its dark partner when the reader
-prefers dark, so a figure is stored once. Categorical colours are safe for the common forms of colour blindness and are
-always doubled by a dash pattern; sequential scales run monotonically in lightness.
+Figures are made with the light colours; a page replaces every light colour in them by its dark
+partner when the reader prefers dark, so a figure is stored once. Categorical colours are safe for
+the common forms of colour blindness and are always doubled by a dash pattern; sequential scales run
+monotonically in lightness.
 """
 
 ROLES = {
@@ -14,7 +15,13 @@ ROLES = {
 }
 """What a colour is for -> (light, dark). `muted` on `paper` has a contrast above 5.5 in both."""
 
-MODELS = [("#0b5a94", "#74b8ea"), ("#b5460f", "#f2a067"), ("#04765a", "#55c7a3"), ("#8d4476", "#dc9fc8"), ("#6d5c07", "#d6c158")]
+MODELS = [
+    ("#0b5a94", "#74b8ea"),
+    ("#b5460f", "#f2a067"),
+    ("#04765a", "#55c7a3"),
+    ("#8d4476", "#dc9fc8"),
+    ("#6d5c07", "#d6c158"),
+]
 """One (light, dark) pair a model, used again in turn."""
 
 DASHES = ["solid", "dash", "dashdot", "longdash", "longdashdot"]
@@ -23,10 +30,16 @@ DASHES = ["solid", "dash", "dashdot", "longdash", "longdashdot"]
 SYMBOLS = ["circle", "square", "diamond", "triangle-up", "cross"]
 """One marker a model, for where the dash pattern says something else."""
 
-DEPTH = (["#b9cfd8", "#6b9db3", "#2f6c8c", "#0e3f5f", "#04202f"], ["#24495b", "#2f7190", "#4a9cc0", "#8fc6df", "#e3f3fa"])
+DEPTH = (
+    ["#b9cfd8", "#6b9db3", "#2f6c8c", "#0e3f5f", "#04202f"],
+    ["#24495b", "#2f7190", "#4a9cc0", "#8fc6df", "#e3f3fa"],
+)
 """From the shallowest to the deepest layer."""
 
-FREQUENCY = (["#e8a33d", "#d9653b", "#a93a62", "#5e2a7a", "#1d1a4b"], ["#6a55b5", "#bb5990", "#ea6f5c", "#f6b45f", "#fbf3c0"])
+FREQUENCY = (
+    ["#e8a33d", "#d9653b", "#a93a62", "#5e2a7a", "#1d1a4b"],
+    ["#6a55b5", "#bb5990", "#ea6f5c", "#f6b45f", "#fbf3c0"],
+)
 """From the rarest to the most frequent token: the frequent ones stand out most from the paper."""
 
 
@@ -45,7 +58,9 @@ def mix(scale: list[str], t: float) -> str:
 
 def depth_colours(count: int) -> list[tuple[str, str]]:
     """`count` (light, dark) pairs from the shallowest to the deepest layer."""
-    return [(mix(DEPTH[0], t), mix(DEPTH[1], t)) for t in (k / max(count - 1, 1) for k in range(count))]
+    return [
+        (mix(DEPTH[0], t), mix(DEPTH[1], t)) for t in (k / max(count - 1, 1) for k in range(count))
+    ]
 
 
 def model_colour(index: int) -> str:
@@ -69,7 +84,12 @@ def translucent(colour: str, alpha: float) -> str:
 
 
 def swaps(depth: int = 0) -> dict[str, str]:
-    """Light -> dark for every colour a figure may hold; `depth` is the largest number of layers in one spectrum."""
+    """Light -> dark for every colour a figure may hold; `depth` is the largest number of layers in
+    one spectrum.
+    """
     shades = [pair for count in range(1, depth + 1) for pair in depth_colours(count)]
-    bands = [(translucent(light, 0.14), translucent(dark, 0.2)) for light, dark in (*MODELS, ROLES["muted"])]
+    bands = [
+        (translucent(light, 0.14), translucent(dark, 0.2))
+        for light, dark in (*MODELS, ROLES["muted"])
+    ]
     return dict([*ROLES.values(), *MODELS, *shades, *bands])

@@ -26,7 +26,9 @@ Where = Literal["everywhere", "page", "terminal"]
 
 @dataclass(frozen=True)
 class Cell:
-    """A value with its 95 % interval, or why it is missing. `share` in [0, 1] tints the cell, as in a matrix of shares."""
+    """A value with its 95 % interval, or why it is missing. `share` in [0, 1] tints the cell, as in
+    a matrix of shares.
+    """
 
     value: Value
     interval: tuple[float, float] | None = None
@@ -36,7 +38,9 @@ class Cell:
 
 @dataclass(frozen=True)
 class Line:
-    """A row: its label, its cells, and a note behind the label (such as 'random weights'), which also makes it stand back."""
+    """A row: its label, its cells, and a note behind the label (such as 'random weights'), which
+    also makes it stand back.
+    """
 
     label: str
     cells: Sequence[Cell | Value]
@@ -54,10 +58,11 @@ class Heading(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under columns; the first column is the rows' label. A `folded` table is opened by a click.
+    """Rows under columns; the first column is the rows' label. A `folded` table is opened by a
+    click.
 
-    `columns` are terms, or titles. `rows` may be plain tuples (label, value, ...). `footnotes` are numbered; a `Line`'s
-    `marks` point to them.
+    `columns` are terms, or titles. `rows` may be plain tuples (label, value, ...). `footnotes` are
+    numbered; a `Line`'s `marks` point to them.
     """
 
     columns: Sequence[Term | str]
@@ -83,18 +88,33 @@ class Table:
         ]
 
     def _is_text(self, place: int) -> bool:
-        values = [cell.value for line in self.lines for cell in line.cells[place : place + 1] if cell.value is not None]
+        values = [
+            cell.value
+            for line in self.lines
+            for cell in line.cells[place : place + 1]
+            if cell.value is not None
+        ]
         return bool(values) and all(isinstance(value, str) for value in values)
 
     @property
     def grouped(self) -> list[tuple[str, int]]:
-        return [(group, len(list(run))) for group, run in groupby(head.term.group for head in self.shown("page"))]
+        return [
+            (group, len(list(run)))
+            for group, run in groupby(head.term.group for head in self.shown("page"))
+        ]
 
     @cached_property
     def lines(self) -> list[FullLine]:
         """The rows with every value in a cell."""
-        lines = (row if isinstance(row, Line) else Line(label_of(row[0]), row[1:]) for row in self.rows)
-        return [FullLine(line.label, [as_cell(value) for value in line.cells], line.note, list(line.marks)) for line in lines]
+        lines = (
+            row if isinstance(row, Line) else Line(label_of(row[0]), row[1:]) for row in self.rows
+        )
+        return [
+            FullLine(
+                line.label, [as_cell(value) for value in line.cells], line.note, list(line.marks)
+            )
+            for line in lines
+        ]
 
 
 class FullLine(NamedTuple):
@@ -122,27 +142,48 @@ Extra = tuple[Term | str, Callable[..., Cell | Value]]
 
 
 def table(
-    rows: Iterable[object], *columns: str | Extra, terms: Mapping[str, Term] | None = None, title: str = "", caption: str = "",
-    folded: bool = False, where: Where = "everywhere", note: Callable[..., str] = lambda row: "",
-) -> Table:  # fmt: skip
-    """A table of records (dataclass instances, or `Row`s, whose `terms` must be given), a row each; `note` makes what stands
-    behind the label. `columns` are fields, under the titles of their terms, or pairs of a term and a function of the row; the
-    first is the label."""
+    rows: Iterable[object],
+    *columns: str | Extra,
+    terms: Mapping[str, Term] | None = None,
+    title: str = "",
+    caption: str = "",
+    folded: bool = False,
+    where: Where = "everywhere",
+    note: Callable[..., str] = lambda row: "",
+) -> Table:
+    """A table of records (dataclass instances, or `Row`s, whose `terms` must be given), a row each;
+    `note` makes what stands behind the label. `columns` are fields, under the titles of their
+    terms, or pairs of a term and a function of the row; the first is the label.
+    """
     records = list(rows)
     own = terms if terms is not None else terms_of(type(records[0])) if records else {}
-    heads = [replace(own.get(one, Term(one.replace("_", " "))), name=one) if isinstance(one, str) else one[0] for one in columns]
-    get = [(lambda row, name=one: cell_of(row, name)) if isinstance(one, str) else one[1] for one in columns]
-    lines = [Line(label_of(get[0](row)), [make(row) for make in get[1:]], note(row)) for row in records]
+    heads = [
+        replace(own.get(one, Term(one.replace("_", " "))), name=one)
+        if isinstance(one, str)
+        else one[0]
+        for one in columns
+    ]
+    get = [
+        (lambda row, name=one: cell_of(row, name)) if isinstance(one, str) else one[1]
+        for one in columns
+    ]
+    lines = [
+        Line(label_of(get[0](row)), [make(row) for make in get[1:]], note(row)) for row in records
+    ]
     return Table(heads, lines, title, caption, folded, where=where)
 
 
 def cell_of(row: object, name: str, why: str = "") -> Cell:
-    """A field with its interval (`NAME_interval`; of `value`: `interval`; else from `NAME_error`), lists in words."""
+    """A field with its interval (`NAME_interval`; of `value`: `interval`; else from `NAME_error`),
+    lists in words.
+    """
     if isinstance(row, Row):
-        value, interval = row.get(name), row.interval(name)
+        value = row.get(name)
+        interval = row.interval(name)
         value = value if isinstance(value, str | bool) else row.number(name)
     else:
-        value, interval = getattr(row, name), getattr(row, f"{name}_interval", None)
+        value = getattr(row, name)
+        interval = getattr(row, f"{name}_interval", None)
         interval = getattr(row, "interval", None) if name == "value" else interval
         error = getattr(row, f"{name}_error", None)
         if interval is None and error is not None and value is not None:
@@ -161,8 +202,9 @@ def cell_of(row: object, name: str, why: str = "") -> Cell:
 class Figure:
     """A plotly figure: `result.plot(name)` returns it, the page shows it.
 
-    `draw` is the figure or what makes it (then options of `plot` are its arguments). `alt` says what the picture shows;
-    the kit adds the numbers of its lines. `caption` gets "Fig. n." in front. `title` and `sentence` stand above.
+    `draw` is the figure or what makes it (then options of `plot` are its arguments). `alt` says
+    what the picture shows; the kit adds the numbers of its lines. `caption` gets "Fig. n." in
+    front. `title` and `sentence` stand above.
     """
 
     name: str
@@ -212,11 +254,13 @@ class Prose:
 
 @dataclass(frozen=True)
 class Raw:
-    """A piece with a template of its own, for what no other part can say: the CAT scan, coloured tokens, matrices.
+    """A piece with a template of its own, for what no other part can say: the CAT scan, coloured
+    tokens, matrices.
 
-    `template` is a file of a registered package's `templates/` (see `html.environment`) and sees `context`. `data` goes to
-    the scripts as `Headscan.data`, `later` packed, as `Headscan.later`, there from the first drawing on; `scripts` and
-    `styles` are files of `assets/`. `terminal` and `notebook` (HTML without scripts) stand for it there.
+    `template` is a file of a registered package's `templates/` (see `html.environment`) and sees
+    `context`. `data` goes to the scripts as `Headscan.data`, `later` packed, as `Headscan.later`,
+    there from the first drawing on; `scripts` and `styles` are files of `assets/`. `terminal` and
+    `notebook` (HTML without scripts) stand for it there.
     """
 
     template: str
@@ -240,13 +284,17 @@ def facts(row: object, *names: str) -> list[tuple[str, str]]:
     for name in names:
         cell = cell_of(row, name)
         ends = " to ".join(written(end, terms[name]) for end in cell.interval or ())
-        rows.append((terms[name].title, written(cell.value, terms[name]) + (f" ({ends})" if ends else "")))
+        rows.append(
+            (terms[name].title, written(cell.value, terms[name]) + (f" ({ends})" if ends else ""))
+        )
     return rows
 
 
 @dataclass(frozen=True)
 class Section:
-    """A chapter of a page: its title and lead in the margin, its parts in the column. `name` is its anchor."""
+    """A chapter of a page: its title and lead in the margin, its parts in the column. `name` is its
+    anchor.
+    """
 
     title: str
     lead: str = ""
@@ -261,12 +309,14 @@ def figures_of(part: Part) -> Sequence[Figure]:
 
 @dataclass(frozen=True)
 class Head:
-    """What a kind's own function says of a result: the page's title (a name, never a path), its first sentence, its top.
+    """What a kind's own function says of a result: the page's title (a name, never a path), its
+    first sentence, its top.
 
-    Several `titles` are parted by ampersands. `top` stands under them before the findings. `switch` offers to count
-    sink tokens, too; figures' traces then carry `meta = {"first": "with" | "without"}`. `plots` are figures that
-    `result.plot(name)` knows and the page does not show. `words` are for the glossary. `alarm` makes the sentence red.
-    `listed`: the findings stand below the top.
+    Several `titles` are parted by ampersands. `top` stands under them before the findings. `switch`
+    offers to count sink tokens, too; figures' traces then carry `meta = {"first": "with" |
+    "without"}`. `plots` are figures that `result.plot(name)` knows and the page does not show.
+    `words` are for the glossary. `alarm` makes the sentence red. `listed`: the findings stand below
+    the top.
     """
 
     titles: Sequence[str]
@@ -281,7 +331,8 @@ class Head:
 
 @dataclass(frozen=True)
 class FindingLine:
-    """A finding as it is shown: the level is alert, notice or good; the value is what stands large beside it, its unit below it.
+    """A finding as it is shown: the level is alert, notice or good; the value is what stands large
+    beside it, its unit below it.
 
     `word` says the level to readers.
     """

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from headscan.run.vocabulary import Term
 
 LONG = 64
-"""Lists of more numbers than this are left out of the embedded result.json where it would be too large with them."""
+"""Lists of more numbers than this are left out of the embedded result.json where it would be too
+large with them.
+"""
 LARGEST = 600_000
 
 
@@ -26,16 +28,27 @@ def findings(result: Result) -> list[FindingLine]:
     """The findings as they are shown; where a finding stands is said only if its own text does not."""
     shown = []
     for finding in result.findings:
-        title, known = getattr(finding, "title", ""), getattr(finding, "known", None)
+        title = getattr(finding, "title", "")
+        known = getattr(finding, "known", None)
         where = [finding.model] if len(result.models) > 1 and finding.model else []
         where += [finding.site] if finding.site and finding.site not in finding.sentence else []
         where += [finding.read] if finding.read else []
         level = finding.level if finding.level in ("alert", "good") else "notice"
         if finding.passed:
-            level, where = "notice", [*where, "in the baseline" if finding.passed == "known" else "ignored"]
-        word = level if known is None else "notice" if known else "alarm" if level == "alert" else "alarm, not certain"
+            level = "notice"
+            where = [*where, "in the baseline" if finding.passed == "known" else "ignored"]
+        word = (
+            level
+            if known is None
+            else "notice"
+            if known
+            else "alarm"
+            if level == "alert"
+            else "alarm, not certain"
+        )
         sentence = f"{title}. {finding.sentence}" if title else finding.sentence
-        advice, unit = getattr(finding, "advice", ""), getattr(finding, "unit", "")
+        advice = getattr(finding, "advice", "")
+        unit = getattr(finding, "unit", "")
         code = f"{finding.code} {finding.name}".strip()
         shown.append(FindingLine(code, level, sentence, finding.value, where, advice, unit, word))
     return shown
@@ -44,27 +57,53 @@ def findings(result: Result) -> list[FindingLine]:
 def protocol(result: Result) -> Shown:
     """Protocol and data of a result."""
     told = result.protocol
-    default = {one.name: plain(one.default) for one in VERBS[told.verb].options()} if told.verb in VERBS else {}
-    as_usual = {key: value for key, value in told.settings.items() if key in default and default[key] == value}
+    default = (
+        {one.name: plain(one.default) for one in VERBS[told.verb].options()}
+        if told.verb in VERBS
+        else {}
+    )
+    as_usual = {
+        key: value
+        for key, value in told.settings.items()
+        if key in default and default[key] == value
+    }
     chosen = {key: value for key, value in told.settings.items() if key not in as_usual}
     facts = [Facts("Settings that are not the defaults", flat(chosen))]
     facts += [Facts("The run", fields(told, "command", "text", "versions", "settings"))]
     facts += [Facts("The text", fields(told.text))] if told.text else []
     facts += [Facts(named(model.name), fields(model, "name")) for model in result.models]
-    facts += [Facts("The versions", flat(told.versions)), Facts("Settings at their defaults", flat(as_usual))]
-    return Shown(told.command or "", when(told.started), [one for one in facts if one.rows], light(result.document))
+    facts += [
+        Facts("The versions", flat(told.versions)),
+        Facts("Settings at their defaults", flat(as_usual)),
+    ]
+    return Shown(
+        told.command or "",
+        when(told.started),
+        [one for one in facts if one.rows],
+        light(result.document),
+    )
 
 
 def fields(record: object, *others: str) -> list[tuple[str, str]]:
     """The fields of a dataclass but for some, as `flat` writes them."""
     values = plain(record)
-    return flat({key: value for key, value in values.items() if key not in others}) if isinstance(values, dict) else []
+    return (
+        flat({key: value for key, value in values.items() if key not in others})
+        if isinstance(values, dict)
+        else []
+    )
 
 
 def light(document: Mapping[str, object]) -> str:
-    """The document as JSON; without its long lists of numbers where it were too large for a page with them."""
+    """The document as JSON; without its long lists of numbers where it were too large for a page
+    with them.
+    """
     whole = json.dumps(document, ensure_ascii=False, allow_nan=False)
-    return whole if len(whole) <= LARGEST else json.dumps(_shortened(document), ensure_ascii=False, allow_nan=False)
+    return (
+        whole
+        if len(whole) <= LARGEST
+        else json.dumps(_shortened(document), ensure_ascii=False, allow_nan=False)
+    )
 
 
 def _shortened(value: object) -> object:
@@ -104,7 +143,9 @@ def flat(values: Mapping[str, object], prefix: str = "") -> list[tuple[str, str]
             rows += flat(value, f"{name}: ")
         elif isinstance(value, Sequence) and not isinstance(value, str):
             said = [str(one) for one in value]
-            rows.append((name, (" " if said and said[0].endswith(".") else ", ").join(said) or "none"))
+            rows.append(
+                (name, (" " if said and said[0].endswith(".") else ", ").join(said) or "none")
+            )
         elif value is None or isinstance(value, bool):
             rows.append((name, {None: "none", True: "yes", False: "no"}[value]))
         else:
@@ -119,7 +160,9 @@ S = TypeVar("S", bound="Callable[[Any], Made]")
 
 @dataclass(frozen=True)
 class SectionOf:
-    """A registered section: of which kind of page, where in it, and what makes it (None: nothing to show)."""
+    """A registered section: of which kind of page, where in it, and what makes it (None: nothing to
+    show).
+    """
 
     kind: str
     order: float
@@ -136,9 +179,11 @@ def page(kind: str) -> Callable[[R], R]:
 
 
 def section(kind: str, order: float) -> Callable[[S], S]:
-    """Registers a section of the pages of a kind: `f(result) -> Section | list[Section] | None`, shown in the order of `order`.
+    """Registers a section of the pages of a kind: `f(result) -> Section | list[Section] | None`,
+    shown in the order of `order`.
 
-    The built-in sections have 10, 20, 30, ...; a plug-in's may have any number between or after them.
+    The built-in sections have 10, 20, 30, ...; a plug-in's may have any number between or after
+    them.
     """
 
     def put(make: S) -> S:
@@ -151,15 +196,29 @@ def section(kind: str, order: float) -> Callable[[S], S]:
 def assemble(result: Result) -> Page:
     """The page of a result; BadInput where there is no page of its kind."""
     head = PAGES[result.kind](result)
-    wanted = sorted((one for one in SECTIONS.values() if one.kind == result.kind), key=lambda one: one.order)
+    wanted = sorted(
+        (one for one in SECTIONS.values() if one.kind == result.kind), key=lambda one: one.order
+    )
     made = [(one, attempt(one, result)) for one in wanted]
-    sections = [replace(each, name=each.name or one.make.__name__) for one, found in made for each in found]
+    sections = [
+        replace(each, name=each.name or one.make.__name__) for one, found in made for each in found
+    ]
     version = str(result.protocol.versions.get("headscan") or "")
-    return Page(result.kind, head, sections, findings(result), glossary(head, sections), protocol(result), version)
+    return Page(
+        result.kind,
+        head,
+        sections,
+        findings(result),
+        glossary(head, sections),
+        protocol(result),
+        version,
+    )
 
 
 def attempt(one: SectionOf, result: Result) -> list[Section]:
-    """Its sections, or, where its function fails on this result, a sentence that says so: the others are shown still."""
+    """Its sections, or, where its function fails on this result, a sentence that says so: the
+    others are shown still.
+    """
     try:
         made = one.make(result)
         return made if isinstance(made, list) else [made] if made else []

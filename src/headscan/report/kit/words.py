@@ -21,7 +21,9 @@ CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069
 
 
 def value_of(value: object) -> float | None:
-    """The value as a finite float, or None: null, NaN and infinity are all 'not defined' to a reader."""
+    """The value as a finite float, or None: null, NaN and infinity are all 'not defined' to a
+    reader.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None
     return float(value)
@@ -33,11 +35,14 @@ def grouped(value: int) -> str:
     >>> grouped(1912320).split(chr(0x202f))
     ['1', '912', '320']
     """
-    return (f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)).replace("-", "−")
+    return (f"{value:,}".replace(",", "\u202f") if abs(value) >= 10_000 else str(value)).replace(
+        "-", "−"
+    )
 
 
 def number(value: object, digits: int = 3, places: int | None = None) -> str:
-    """A value with about `digits` significant digits (or exactly `places` decimals) and a true minus sign.
+    """A value with about `digits` significant digits (or exactly `places` decimals) and a true
+    minus sign.
 
     >>> number(0.97552), number(63.021), number(-0.04), number(None), number(0.0000312)
     ('0.976', '63.0', '−0.040', '—', '3.1 × 10⁻⁵')
@@ -61,14 +66,17 @@ def number(value: object, digits: int = 3, places: int | None = None) -> str:
 
 def _powers(found: float) -> str:
     mantissa, exponent = f"{found:.1e}".split("e")
-    return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}".replace("-", "−", 1 if found < 0 else 0)
+    return f"{mantissa} × 10{str(int(exponent)).translate(SUPERSCRIPT)}".replace(
+        "-", "−", 1 if found < 0 else 0
+    )
 
 
 def literal(text: object) -> str:
     """Untrusted text such that plotly shows it as it is.
 
-    Plotly reads a small HTML of its own (`<b>`, entities), templates (`%{x}`) and TeX between dollar signs in every
-    label; control and direction characters, which would reorder the words around them, are shown as U+FFFD.
+    Plotly reads a small HTML of its own (`<b>`, entities), templates (`%{x}`) and TeX between
+    dollar signs in every label; control and direction characters, which would reorder the words
+    around them, are shown as U+FFFD.
 
     >>> literal("<b>%{x} $a$")
     '&lt;b&gt;&#37;{x} &#36;a&#36;'
@@ -88,7 +96,9 @@ def named(source: str) -> str:
     >>> named("/data/runs/my-model/"), named("EleutherAI/pythia-70m"), named("./runs/gpt")
     ('my-model', 'EleutherAI/pythia-70m', 'gpt')
     """
-    is_path = source.startswith(("/", ".", "~")) or (source.count("/") > 1 and re.fullmatch(r"[\w./~-]+", source))
+    is_path = source.startswith(("/", ".", "~")) or (
+        source.count("/") > 1 and re.fullmatch(r"[\w./~-]+", source)
+    )
     return source.rstrip("/").rpartition("/")[2] or source if is_path else source
 
 
@@ -122,7 +132,11 @@ def describe(figure: go.Figure) -> str:
     >>> describe(go.Figure(go.Scatter(x=[0, 1, 2], y=[0.5, None, 0.25], name="loss")))
     'loss: from 0.500 to 0.250.'
     """
-    traces = [trace for trace in figure.data if trace.visible is not False and not getattr(trace, "fill", None)]
+    traces = [
+        trace
+        for trace in figure.data
+        if trace.visible is not False and not getattr(trace, "fill", None)
+    ]
     told = [sentence for trace in traces[:MOST] if (sentence := _trace(trace))]
     rest = f" And {len(traces) - MOST} more." if len(traces) > MOST else ""
     return " ".join(told) + rest
@@ -131,7 +145,11 @@ def describe(figure: go.Figure) -> str:
 def _trace(trace: Any) -> str:
     if trace.type == "heatmap":
         values = [found for row in trace.z for cell in row if (found := value_of(cell)) is not None]
-        return f"Values from {number(min(values))} to {number(max(values))}." if values else "No values."
+        return (
+            f"Values from {number(min(values))} to {number(max(values))}."
+            if values
+            else "No values."
+        )
     across = trace.type == "bar" and trace.orientation == "h"
     given = list((trace.x if across else trace.y) if trace.y is not None else [])
     values = [found for cell in given if (found := value_of(cell)) is not None]
@@ -139,8 +157,13 @@ def _trace(trace: Any) -> str:
         return ""
     name = html.unescape(str(trace.name)) if trace.name else "Values"
     ends = f"from {number(values[0])} to {number(values[-1])}"
-    low, high = min(values), max(values)
-    between = "" if {low, high} <= {values[0], values[-1]} else f", lowest {number(low)}, highest {number(high)}"
+    low = min(values)
+    high = max(values)
+    between = (
+        ""
+        if {low, high} <= {values[0], values[-1]}
+        else f", lowest {number(low)}, highest {number(high)}"
+    )
     return f"{name}: {ends}{between}."
 
 
@@ -149,8 +172,12 @@ def noted(notes: Iterable[str]) -> list[str]:
     reasons: dict[str, dict[str, None]] = {}
     for note in notes:
         name, lacks, why = note.partition(" has no interval: ")
-        reasons.setdefault(why if lacks else note, {})[name.split("_without_")[0] if lacks else ""] = None
+        reasons.setdefault(why if lacks else note, {})[
+            name.split("_without_")[0] if lacks else ""
+        ] = None
     return [
-        why if "" in names else f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no interval: {why}"
+        why
+        if "" in names
+        else f"{', '.join(names)} {'has' if len(names) == 1 else 'have'} no interval: {why}"
         for why, names in reasons.items()
     ]

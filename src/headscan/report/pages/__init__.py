@@ -1,1 +1,3 @@
-"""One module (or folder) a kind of result: the head of its page and its sections, each registered with the kit."""
+"""One module (or folder) a kind of result: the head of its page and its sections, each registered
+with the kit.
+"""

@@ -1,4 +1,6 @@
-"""The sheet of a checkup: models by conditions at a glance, and each number beside its limit and the reference models."""
+"""The sheet of a checkup: models by conditions at a glance, and each number beside its limit and
+the reference models.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,21 @@ if TYPE_CHECKING:
 SIGNS = {"alarm": "!", "notice": "·", "fine": "+", "none": "–"}
 STYLES = {"alarm": LEVELS["alert"][1], "notice": LEVELS["notice"][1], "fine": "", "none": "dim"}
 WORDS = {"alarm": "alarm", "notice": "notice", "fine": "no finding", "none": "not examined"}
-QUESTIONS: dict[Question, str] = {"shape": "Shape", "cause": "Prediction", "leak": "Leak", "cure": "Remedy"}
+QUESTIONS: dict[Question, str] = {
+    "shape": "Shape",
+    "cause": "Prediction",
+    "leak": "Leak",
+    "cure": "Remedy",
+}
 WIDE = 5  # models beside one another in a terminal
 SPREAD = 30.0  # numbers that differ by more than this factor are shown on a logarithmic axis
 
 
 @dataclass(frozen=True)
 class SheetCell:
-    """One model's number of a condition: `state` is a key of `SIGNS`; `why` says what the number alone does not."""
+    """One model's number of a condition: `state` is a key of `SIGNS`; `why` says what the number
+    alone does not.
+    """
 
     model: str
     state: str
@@ -50,7 +59,9 @@ class SheetCell:
 
 @dataclass(frozen=True)
 class SheetRow:
-    """A condition in all models. `reference` are the numbers of healthy and of ill reference models."""
+    """A condition in all models. `reference` are the numbers of healthy and of ill reference
+    models.
+    """
 
     code: str
     title: str
@@ -72,10 +83,18 @@ class SheetRow:
         return all(cell.state in ("fine", "none") for cell in self.cells)
 
     def axis(self) -> tuple[float, float, bool]:
-        """The ends of the strips, and whether they are logarithmic; ill reference models beyond stand at the end."""
-        own = [value for cell in self.cells for value in (cell.value, cell.null, *(cell.ends or ())) if value is not None]
+        """The ends of the strips, and whether they are logarithmic; ill reference models beyond
+        stand at the end.
+        """
+        own = [
+            value
+            for cell in self.cells
+            for value in (cell.value, cell.null, *(cell.ends or ()))
+            if value is not None
+        ]
         shown = [value for value in [*own, *self.healthy, self.limit] if math.isfinite(value)]
-        low, high = min(shown), max(shown)
+        low = min(shown)
+        high = max(shown)
         log = low > 0 and high > SPREAD * low
         ends = (math.log(low), math.log(high)) if log else (low, high)
         return *ends, log
@@ -84,11 +103,15 @@ class SheetRow:
         """Where a number stands on the strip, in per cent, inside its ends."""
         low, high, log = self.axis()
         at = (math.log(value) if value > 0 else low) if log else value
-        return round(min(100.0, max(0.0, 4 + 92 * ((at - low) / (high - low) if high > low else 0.5))), 2)
+        return round(
+            min(100.0, max(0.0, 4 + 92 * ((at - low) / (high - low) if high > low else 0.5))), 2
+        )
 
 
 def rows_of(result: CheckupResult) -> list[SheetRow]:
-    """The conditions looked for in any model: alarms, the most urgent first, then notices, then the others, by code."""
+    """The conditions looked for in any model: alarms, the most urgent first, then notices, then the
+    others, by code.
+    """
     from headscan.diagnosis.result import population
 
     passed = {(one.model, one.code): one.passed for one in result.findings}
@@ -100,10 +123,25 @@ def rows_of(result: CheckupResult) -> list[SheetRow]:
         cells = [_cell(each, seen.get(key), passed.get(key, ""), code) for each, key in keyed]
         one = next(seen[model, code] for model in models if (model, code) in seen)
         known = [(other.kind, other.values[code]) for other in population() if code in other.values]
-        healthy, ill = ([value for kind, value in known if kind == wanted] for wanted in ("healthy", "ill"))
+        healthy, ill = (
+            [value for kind, value in known if kind == wanted] for wanted in ("healthy", "ill")
+        )
         limit = one.threshold if one.alarm is None else one.alarm
-        rows.append(SheetRow(code, one.title, one.unit, QUESTIONS[one.question], limit, one.least, cells, healthy, ill))
-    order, urgent = list(SIGNS), [one.code for one in result.findings]
+        rows.append(
+            SheetRow(
+                code,
+                one.title,
+                one.unit,
+                QUESTIONS[one.question],
+                limit,
+                one.least,
+                cells,
+                healthy,
+                ill,
+            )
+        )
+    order = list(SIGNS)
+    urgent = [one.code for one in result.findings]
 
     def urgency(row: SheetRow) -> tuple[int, int]:
         worst = min(order.index(cell.state) for cell in row.cells if cell.state != "none")
@@ -118,9 +156,13 @@ def _cell(examined: Examination, one: Observation | None, passed: str, code: str
     alarm = one.present and not one.known and not passed
     state = "alarm" if alarm else "notice" if one.present else "fine"
     null = one.null if one.null_of == "with random weights" else None
-    beyond = one.value is not None and (one.value >= one.threshold if one.least else one.value <= one.threshold)
+    beyond = one.value is not None and (
+        one.value >= one.threshold if one.least else one.value <= one.threshold
+    )
     why = {"known": "in the baseline", "ignored": "ignored"}.get(passed, "")
-    why = why or ("not certain, the interval holds the limit" if alarm and one.sure is False else "")
+    why = why or (
+        "not certain, the interval holds the limit" if alarm and one.sure is False else ""
+    )
     why = why or ("the interval holds 0" if beyond and not one.present else "")
     return SheetCell(examined.model, state, one.value, one.interval, null, why)
 
@@ -132,50 +174,96 @@ def _absent(examined: Examination, code: str) -> str:
     known = CONDITIONS.get(code)
     if known is None:  # a plug-in that had it may be gone
         return ""
-    reasons = [reason for reason in examined.evidence.skipped if any(word in reason for word in (*known.lacks, "Stored states"))]
+    reasons = [
+        reason
+        for reason in examined.evidence.skipped
+        if any(word in reason for word in (*known.lacks, "Stored states"))
+    ]
     return next((reason.partition(": ")[2].rstrip(".") for reason in reasons), known.silent)
 
 
 def sheet(result: CheckupResult) -> Raw:
     """The sheet as the first part of the page."""
     rows = rows_of(result)
-    models = [(each.model, sum(row.cells[k].state == "alarm" for row in rows)) for k, each in enumerate(result.examinations)]
+    models = [
+        (each.model, sum(row.cells[k].state == "alarm" for row in rows))
+        for k, each in enumerate(result.examinations)
+    ]
     by_code = sorted(rows, key=lambda row: row.code)
-    groups = {question: [row for row in by_code if row.question == question] for question in QUESTIONS.values()}
+    groups = {
+        question: [row for row in by_code if row.question == question]
+        for question in QUESTIONS.values()
+    }
     context = {
-        "rows": rows, "models": models, "groups": {name: group for name, group in groups.items() if group}, "signs": SIGNS,
+        "rows": rows,
+        "models": models,
+        "groups": {name: group for name, group in groups.items() if group},
+        "signs": SIGNS,
         "slices": [_slices(each) for each in result.examinations],
-    }  # fmt: skip
-    return Raw("checkup_sheet.html.j2", context, styles=("checkup.css",), terminal=_terminal(result, rows, models))
+    }
+    return Raw(
+        "checkup_sheet.html.j2",
+        context,
+        styles=("checkup.css",),
+        terminal=_terminal(result, rows, models),
+    )
 
 
 def _slices(examined: Examination) -> list[dict[str, object]]:
-    """The CAT picture of one model: each site's average cosine as a cone of its half-angle, from the embedding to the norm."""
+    """The CAT picture of one model: each site's average cosine as a cone of its half-angle, from
+    the embedding to the norm.
+    """
     shown: list[dict[str, object]] = []
     for row in sorted(examined.evidence.sites, key=lambda row: row.number("depth") or 0.0):
         if (angle := half_angle(row.get(leading(row, "average_cosine")))) is not None:
-            sine, cosine = math.sin(math.radians(angle)), math.cos(math.radians(angle))
+            sine = math.sin(math.radians(angle))
+            cosine = math.cos(math.radians(angle))
             ends = {"x": round(10 * sine, 2), "y": round(-10 * cosine, 2)}
-            shown.append({"site": row.text("site"), "cosine": row.number(leading(row, "average_cosine")), "angle": angle, **ends})
+            shown.append(
+                {
+                    "site": row.text("site"),
+                    "cosine": row.number(leading(row, "average_cosine")),
+                    "angle": angle,
+                    **ends,
+                }
+            )
     return shown
 
 
 # ---- The same in a terminal.
 
 
-def _terminal(result: CheckupResult, rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> RenderableType:
-    parts: list[RenderableType] = [_columns(rows, models) if len(models) <= WIDE else _grid(rows, models)]
+def _terminal(
+    result: CheckupResult, rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]
+) -> RenderableType:
+    parts: list[RenderableType] = [
+        _columns(rows, models) if len(models) <= WIDE else _grid(rows, models)
+    ]
     parts.append(Text("! alarm  · notice: no fault by itself  – not examined", style="dim"))
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for cell in row.cells:
             if cell.why:
                 reasons.setdefault((row.code, cell.why), []).append(clean(cell.model))
-    parts += [Text(f"{code} {', '.join(names)}: {why}", style="dim") for (code, why), names in reasons.items()]
+    parts += [
+        Text(f"{code} {', '.join(names)}: {why}", style="dim")
+        for (code, why), names in reasons.items()
+    ]
     for one in result.examinations:
-        alarm = next((each for each in result.findings if each.model == one.model and not each.known and not each.passed), None)
+        alarm = next(
+            (
+                each
+                for each in result.findings
+                if each.model == one.model and not each.known and not each.passed
+            ),
+            None,
+        )
         if alarm is not None:
-            parts.append(Text(f"{clean(one.model)}, first: ", style="bold").append(clean(alarm.advice), style="not bold"))
+            parts.append(
+                Text(f"{clean(one.model)}, first: ", style="bold").append(
+                    clean(alarm.advice), style="not bold"
+                )
+            )
     return Group(*parts, Text(next_command(result), style="dim"))
 
 
@@ -188,8 +276,13 @@ def _columns(rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> Ric
     for row in rows:
         signs = [SIGNS[cell.state] if cell.state != "fine" else " " for cell in row.cells]
         numbers = [number(cell.value) if cell.value is not None else "" for cell in row.cells]
-        cells = [Text(f"{a} {b}", style=STYLES[c.state]) for a, b, c in zip(signs, numbers, row.cells, strict=True)]
-        grid.add_row(Text(f"{row.code} {row.title}"), Text(f"{row.sign} {row.limit:g}", style="dim"), *cells)
+        cells = [
+            Text(f"{a} {b}", style=STYLES[c.state])
+            for a, b, c in zip(signs, numbers, row.cells, strict=True)
+        ]
+        grid.add_row(
+            Text(f"{row.code} {row.title}"), Text(f"{row.sign} {row.limit:g}", style="dim"), *cells
+        )
     return grid
 
 
@@ -202,12 +295,16 @@ def _grid(rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> RichTa
         grid.add_column(Text(row.code.removeprefix("HS")), no_wrap=True, min_width=4)
     for place, (model, _) in enumerate(models):
         states = [row.cells[place].state for row in ordered]
-        grid.add_row(Text(clean(model)), *(Text(SIGNS[state], style=STYLES[state]) for state in states))
+        grid.add_row(
+            Text(clean(model)), *(Text(SIGNS[state], style=STYLES[state]) for state in states)
+        )
     return grid
 
 
 def next_command(result: CheckupResult) -> str:
-    """What looks closer: at the layers of the first model with an alarm, else at what its states give away."""
+    """What looks closer: at the layers of the first model with an alarm, else at what its states
+    give away.
+    """
     ill = next((one.model for one in result.findings if not one.known and not one.passed), None)
     model = ill or result.examinations[0].model
     record = next((one for one in result.models if one.name == model), None)

@@ -1,4 +1,6 @@
-"""The rows of a scan by model and null, the place of a site on the axis that all models share, and lines along it."""
+"""The rows of a scan by model and null, the place of a site on the axis that all models share, and
+lines along it.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ NAME = re.compile(
 
 
 class Place(NamedTuple):
-    """Where a site stands: `stack` ('' unless encoder-decoder), `part` ('' in the main stream), x, and a short label."""
+    """Where a site stands: `stack` ('' unless encoder-decoder), `part` ('' in the main stream), x,
+    and a short label.
+    """
 
     stack: str
     part: str
@@ -40,18 +44,21 @@ class Place(NamedTuple):
 
 
 class Axis:
-    """The layer axis of models that may differ in depth, and of encoders that differ in depth from their decoders.
+    """The layer axis of models that may differ in depth, and of encoders that differ in depth from
+    their decoders.
 
-    Where all stacks have the same number of blocks, the axis counts layers: the embedding at 0, block k at k + 1, its parts
-    just before it, then the final norm and the head. Where they differ, block 4 of one is not block 4 of another: the axis
-    is the share of the blocks passed, 0 at the embedding and 1 after the last block, with the norm and the head beyond.
+    Where all stacks have the same number of blocks, the axis counts layers: the embedding at 0,
+    block k at k + 1, its parts just before it, then the final norm and the head. Where they differ,
+    block 4 of one is not block 4 of another: the axis is the share of the blocks passed, 0 at the
+    embedding and 1 after the last block, with the norm and the head beyond.
     """
 
     def __init__(self, rows: Iterable[Row], records: Iterable[ModelRecord]) -> None:
         self.blocks: dict[tuple[str, str], int] = {}
         self.deepest: dict[str, float] = {}
         for row in rows:
-            model, match = row.text("model"), NAME.match(row.text("site"))
+            model = row.text("model")
+            match = NAME.match(row.text("site"))
             self.deepest[model] = max(self.deepest.get(model, 1.0), depth_of(row))
             if match and match["index"] is not None:
                 key = model, match["stack"] or ""
@@ -64,15 +71,26 @@ class Axis:
 
     def place(self, row: Row) -> Place:
         """The place of a row's site; one with a name of its own kind stands at its depth."""
-        model, site = row.text("model"), row.text("site")
-        match, depth = NAME.match(site), depth_of(row)
+        model = row.text("model")
+        site = row.text("site")
+        match = NAME.match(site)
+        depth = depth_of(row)
         if not match:
-            return Place("", "", depth if self.counts else depth / self.deepest.get(model, 1.0), site)
-        stack, base, part = match["stack"] or "", match["base"], match["part"] or ""
+            return Place(
+                "", "", depth if self.counts else depth / self.deepest.get(model, 1.0), site
+            )
+        stack = match["stack"] or ""
+        base = match["base"]
+        part = match["part"] or ""
         blocks = self.blocks.get((model, stack)) or max(self.blocks.values(), default=0)
         if base == "block" and match["index"] is not None:
             x = int(match["index"]) + 1.0 - (0.25 if part == "mlp" else 0.5 if part else 0)
-            return Place(stack, part, x if self.counts else x / blocks, match["index"] + (f".{part}" if part else ""))
+            return Place(
+                stack,
+                part,
+                x if self.counts else x / blocks,
+                match["index"] + (f".{part}" if part else ""),
+            )
         beyond = {"final_norm": 1, "head": 2}.get(base)
         label = {"embedding": "emb", "final_norm": "norm"}.get(base, base)
         if beyond is None:
@@ -94,12 +112,19 @@ def depth_of(row: Row) -> float:
 
 def models(result: ScanResult) -> list[str]:
     """The models' names, in order; those that only the sites name come last."""
-    return list(dict.fromkeys([*(model.name for model in result.models), *(row.text("model") for row in result.sites)]))
+    return list(
+        dict.fromkeys(
+            [*(model.name for model in result.models), *(row.text("model") for row in result.sites)]
+        )
+    )
 
 
 def of_model(rows: Iterable[Row], model: str, null: str | None = None) -> list[Row]:
     """The rows of one model (and one null), in order of depth."""
-    return sorted((row for row in rows if row.get("model") == model and (row.get("null") or None) == null), key=depth_of)
+    return sorted(
+        (row for row in rows if row.get("model") == model and (row.get("null") or None) == null),
+        key=depth_of,
+    )
 
 
 def last_block(rows: Iterable[Row]) -> Row | None:
@@ -115,8 +140,9 @@ def term(words: Term, name: str, column: str = "") -> Term:
 
 # ---- Measures by layer: a line with its interval band for each model, and its nulls beside it.
 #
-# `first` says whether sink tokens count: "with", "without", or "both" (then the traces with them are hidden, and each trace
-# carries `meta = {"first": ...}` by which a page switches between them). Results that know of no sinks have "with" alone.
+# `first` says whether sink tokens count: "with", "without", or "both" (then the traces with them
+# are hidden, and each trace carries `meta = {"first": ...}` by which a page switches between them).
+# Results that know of no sinks have "with" alone.
 
 First = Literal["with", "without", "both"]
 DASH = {"random-init": "dot", "gaussian": "dash"}
@@ -131,7 +157,10 @@ def treatments(result: ScanResult, measure: str, first: First) -> list[tuple[str
         first = "with"
     if first != "both":
         return [(fields[first], {"visible": True, "meta": {}})]
-    return [(field, {"visible": name == "without", "meta": {"first": name}}) for name, field in fields.items()]
+    return [
+        (field, {"visible": name == "without", "meta": {"first": name}})
+        for name, field in fields.items()
+    ]
 
 
 def knows(result: ScanResult, measure: str) -> bool:
@@ -139,17 +168,26 @@ def knows(result: ScanResult, measure: str) -> bool:
     return any(measure + WITHOUT_SINKS in row for row in result.sites)
 
 
-def by_layer(result: ScanResult, measure: str, first: First = "without", *, nulls: bool = True) -> go.Figure:
+def by_layer(
+    result: ScanResult, measure: str, first: First = "without", *, nulls: bool = True
+) -> go.Figure:
     """One measure at each site of a scan.
 
-    Sites inside a block (attention, mlp) get a thinner line of their own; values that are not defined leave a gap.
+    Sites inside a block (attention, mlp) get a thinner line of their own; values that are not
+    defined leave a gap.
     """
-    figure, axis, names = empty(), Axis(result.sites, result.models), models(result)
+    figure = empty()
+    axis = Axis(result.sites, result.models)
+    names = models(result)
     for index, name in enumerate(names):
         strands = [("", literal(name), of_model(result.sites, name))]
         for null, words in NULLS.items() if nulls else ():
             if null == "random-init" or index == 0:
-                whose = f"{words} of {literal(name)}" if null == "random-init" and len(names) > 1 else words
+                whose = (
+                    f"{words} of {literal(name)}"
+                    if null == "random-init" and len(names) > 1
+                    else words
+                )
                 strands.append((null, whose, of_model(result.nulls, name, null)))
         for null, whose, rows in strands:
             streams: dict[tuple[str, str], list[tuple[float, Row]]] = {}
@@ -159,20 +197,35 @@ def by_layer(result: ScanResult, measure: str, first: First = "without", *, null
             for (stack, part), members in streams.items():
                 label = " ".join(word for word in (whose, literal(stack), literal(part)) if word)
                 for field, shown in treatments(result, measure, first):
-                    _add_line(figure, members, field, measure, index, null, label, bool(part), shown)
+                    _add_line(
+                        figure, members, field, measure, index, null, label, bool(part), shown
+                    )
     ticks = axis.ticks(result.sites)
     places = sorted(ticks)
-    figure.update_xaxes(tickvals=places, ticktext=[literal(ticks[x]) for x in places], title_text=axis.title)
+    figure.update_xaxes(
+        tickvals=places, ticktext=[literal(ticks[x]) for x in places], title_text=axis.title
+    )
     figure.update_layout(hovermode="x unified", xaxis_unifiedhovertitle_text=" ")
-    title = result.measures[measure].title if measure in result.measures else measure.replace("_", " ")
+    title = (
+        result.measures[measure].title if measure in result.measures else measure.replace("_", " ")
+    )
     return figure.update_yaxes(title_text=literal(title).lower() if len(title) < 30 else "")
 
 
 def _add_line(
-    figure: go.Figure, members: list[tuple[float, Row]], field: str, measure: str, index: int, null: str, label: str, thin: bool,
+    figure: go.Figure,
+    members: list[tuple[float, Row]],
+    field: str,
+    measure: str,
+    index: int,
+    null: str,
+    label: str,
+    thin: bool,
     shown: Treatment,
-) -> None:  # fmt: skip
-    """Adds the line of one stack and part of the model of an index, or of one of its nulls, and its interval band."""
+) -> None:
+    """Adds the line of one stack and part of the model of an index, or of one of its nulls, and its
+    interval band.
+    """
     x = [spot for spot, _ in members]
     values = [row.number(field) for _, row in members]
     colour = palette.ROLES["muted"][0] if null == "gaussian" else palette.model_colour(index)
@@ -182,26 +235,48 @@ def _add_line(
     if not null and any(bands):
         add_band(figure, x, bands, colour, label, shown)
     hover = [
-        f"{literal(row.text('site'))}: <b>{written(v)}</b>" + (f" ({written(b[0])} to {written(b[1])})" if b else "")
+        f"{literal(row.text('site'))}: <b>{written(v)}</b>"
+        + (f" ({written(b[0])} to {written(b[1])})" if b else "")
         for (_, row), v, b in zip(members, values, bands, strict=True)
     ]
     dash = "longdashdot" if thin else DASH.get(null) or palette.DASHES[index % len(palette.DASHES)]
     symbol = palette.SYMBOLS[index % len(palette.SYMBOLS)]
     figure.add_scatter(
-        x=x, y=[None if v is None else float(f"{v:.6g}") for v in values], name=label, legendgroup=label,
-        mode="lines" if null else "lines+markers", text=hover, hovertemplate="%{text}<extra>" + label + "</extra>",
+        x=x,
+        y=[None if v is None else float(f"{v:.6g}") for v in values],
+        name=label,
+        legendgroup=label,
+        mode="lines" if null else "lines+markers",
+        text=hover,
+        hovertemplate="%{text}<extra>" + label + "</extra>",
         line={"color": colour, "dash": dash, "width": 1.2 if thin or null else 2.2},
-        marker={"size": 3 if thin or len(x) > 30 else 6, "color": colour, "symbol": symbol}, **shown,
-    )  # fmt: skip
+        marker={"size": 3 if thin or len(x) > 30 else 6, "color": colour, "symbol": symbol},
+        **shown,
+    )
 
 
-def add_band(figure: go.Figure, x: list[float], bands: list[Interval | None], colour: str, group: str, shown: Treatment) -> None:
+def add_band(
+    figure: go.Figure,
+    x: list[float],
+    bands: list[Interval | None],
+    colour: str,
+    group: str,
+    shown: Treatment,
+) -> None:
     """The interval band; it is parted where a value is not defined."""
     for known, run in groupby(zip(x, bands, strict=True), key=lambda pair: pair[1] is not None):
         if known:
             rim = [(spot, *(float(f"{end:.6g}") for end in band or ())) for spot, band in run]
             there, low, high = map(list, zip(*rim, strict=True))
             figure.add_scatter(
-                x=there + there[::-1], y=high + low[::-1], mode="lines", fill="toself", hoverinfo="skip", showlegend=False,
-                fillcolor=palette.translucent(colour, 0.14), line={"width": 0}, legendgroup=group, **shown,
-            )  # fmt: skip
+                x=there + there[::-1],
+                y=high + low[::-1],
+                mode="lines",
+                fill="toself",
+                hoverinfo="skip",
+                showlegend=False,
+                fillcolor=palette.translucent(colour, 0.14),
+                line={"width": 0},
+                legendgroup=group,
+                **shown,
+            )

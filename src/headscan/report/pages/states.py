@@ -14,17 +14,25 @@ if TYPE_CHECKING:
 @page("states")
 def states(result: StatesResult) -> Head:
     """Whose states, and how many."""
-    said = f"{result.tokens:,} vectors at each of {len(result.sites)} sites, {result.bytes / 1e6:,.1f} MB, in {result.folder}."
+    said = (
+        f"{result.tokens:,} vectors at each of {len(result.sites)} sites, "
+        f"{result.bytes / 1e6:,.1f} MB, in {result.folder}."
+    )
     return Head([f"States of {named(result.models[0].name)}"], said)
 
 
 @section("states", 10)
 def stored(result: StatesResult) -> Section:
     """The sites, and the command that reads them."""
-    said = f"headscan scan {result.folder} reads them back: the numbers are those of a scan of the model on this text. Each "
+    said = (
+        f"headscan scan {result.folder} reads them back: the numbers are those of a scan of "
+        "the model on this text. Each "
+    )
     said += f"window has {result.context} tokens; token ids and documents are beside the vectors."
     lead = "A tensor [windows, tokens, width] a site and file."
-    return Section("What is stored", lead, [Prose(said), table(result.sites, "site", "width", "dtype")])
+    return Section(
+        "What is stored", lead, [Prose(said), table(result.sites, "site", "width", "dtype")]
+    )
 
 
 @section("states", 20)

@@ -1,10 +1,27 @@
 """Losses: pure functions of hidden states, embeddings and targets."""
 
 from headscan.training.losses.cross_entropy import IGNORE, ce_loss, gather_rows, mask_tokens
-from headscan.training.losses.linear import CWT_FORMS, cwt_loss, floor_of, has_fused, in_batch_accuracy
+from headscan.training.losses.linear import (
+    CWT_FORMS,
+    cwt_loss,
+    floor_of,
+    has_fused,
+    in_batch_accuracy,
+)
 from headscan.training.losses.shared import Pool, gather_ids, log_unigram, pool_of
 
 __all__ = [
-    "CWT_FORMS", "IGNORE", "Pool", "ce_loss", "cwt_loss", "floor_of", "gather_ids", "gather_rows", "has_fused",
-    "in_batch_accuracy", "log_unigram", "mask_tokens", "pool_of",
-]  # fmt: skip
+    "CWT_FORMS",
+    "IGNORE",
+    "Pool",
+    "ce_loss",
+    "cwt_loss",
+    "floor_of",
+    "gather_ids",
+    "gather_rows",
+    "has_fused",
+    "in_batch_accuracy",
+    "log_unigram",
+    "mask_tokens",
+    "pool_of",
+]

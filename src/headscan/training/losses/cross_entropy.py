@@ -1,4 +1,6 @@
-"""The usual loss, in the forms a fair comparison needs: full, on gathered rows only, chunked, and torch's fused one."""
+"""The usual loss, in the forms a fair comparison needs: full, on gathered rows only, chunked, and
+torch's fused one.
+"""
 
 import torch
 from torch import Tensor
@@ -12,29 +14,40 @@ IGNORE = -100
 
 
 def gather_rows(hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows that carry loss: hidden [..., d] and labels [...] (-100: none) to hidden [K, d] and targets [K].
+    """The rows that carry loss: hidden [..., d] and labels [...] (-100: none) to hidden [K, d] and
+    targets [K].
 
-    A masked model predicts 15 % of its positions; projecting only those makes the head 6.7 times cheaper, at no loss.
-    Published speed comparisons often leave this out of the baseline.
+    A masked model predicts 15 % of its positions; projecting only those makes the head 6.7 times
+    cheaper, at no loss. Published speed comparisons often leave this out of the baseline.
 
     >>> rows, targets = gather_rows(torch.zeros(2, 3, 4), torch.tensor([[-100, 5, -100], [-100, -100, 7]]))
     >>> rows.shape, targets.tolist()
     (torch.Size([2, 4]), [5, 7])
     """
     if hidden.shape[:-1] != labels.shape:
-        raise BadInput(f"Hidden states {list(hidden.shape)} and labels {list(labels.shape)} do not fit together.")
+        raise BadInput(
+            f"Hidden states {list(hidden.shape)} and labels {list(labels.shape)} do not fit "
+            "together."
+        )
     carried = labels != IGNORE
     return hidden[carried], labels[carried]
 
 
 def ce_loss(
-    hidden: Tensor, embeddings: Tensor, targets: Tensor, form: str = "full", *, bias: Tensor | None = None,
-    chunk: int = 256, reduction: str = "mean",
-) -> Tensor:  # fmt: skip
-    """Cross-entropy over the whole vocabulary (nats) of logits hidden [K, d] . embeddings [V, d] (+ bias [V]).
+    hidden: Tensor,
+    embeddings: Tensor,
+    targets: Tensor,
+    form: str = "full",
+    *,
+    bias: Tensor | None = None,
+    chunk: int = 256,
+    reduction: str = "mean",
+) -> Tensor:
+    """Cross-entropy over the whole vocabulary (nats) of logits hidden [K, d] . embeddings [V, d] (+
+    bias [V]).
 
-    form: "full" (K x V logits in memory), "chunked" (O(chunk x V), logits computed twice) or "fused" (torch's own kernel).
-    K = 0 gives 0 and zero gradients.
+    form: "full" (K x V logits in memory), "chunked" (O(chunk x V), logits computed twice) or
+    "fused" (torch's own kernel). K = 0 gives 0 and zero gradients.
 
     >>> ce_loss(torch.zeros(2, 3), torch.zeros(8, 3), torch.tensor([1, 2])).exp().round()
     tensor(8.)
@@ -54,13 +67,20 @@ def ce_loss(
 
 
 def mask_tokens(
-    ids: Tensor, *, mask_id: int, vocabulary: int, special: Tensor | None = None, share: float = 0.15,
+    ids: Tensor,
+    *,
+    mask_id: int,
+    vocabulary: int,
+    special: Tensor | None = None,
+    share: float = 0.15,
     generator: torch.Generator | None = None,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Corrupted ids and labels, both shaped as `ids` int64 [B, T]; labels are -100 where nothing is to be predicted.
+) -> tuple[Tensor, Tensor]:
+    """Corrupted ids and labels, both shaped as `ids` int64 [B, T]; labels are -100 where nothing is
+    to be predicted.
 
-    `share` of the ordinary tokens are chosen; of those 80 % become [MASK], 10 % a random token, 10 % stay (BERT).
-    special: bool [B, T], positions never chosen ([CLS], padding, ...). vocabulary: random tokens are drawn below it.
+    `share` of the ordinary tokens are chosen; of those 80 % become [MASK], 10 % a random token, 10
+    % stay (BERT). special: bool [B, T], positions never chosen ([CLS], padding, ...). vocabulary:
+    random tokens are drawn below it.
 
     >>> ids = torch.arange(20).view(1, 20)
     >>> seen, labels = mask_tokens(ids, mask_id=99, vocabulary=20, generator=torch.Generator().manual_seed(1))

@@ -12,17 +12,23 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def check(hidden: Tensor, embeddings: Tensor, targets: Tensor) -> None:
-    """Raise BadInput, in one sentence, where hidden [K, d], embeddings [V, d] and targets [K] do not fit together.
+    """Raise BadInput, in one sentence, where hidden [K, d], embeddings [V, d] and targets [K] do
+    not fit together.
 
-    Cost: one pass over the targets (and one wait for the device, as the unique tokens need one anyway).
+    Cost: one pass over the targets (and one wait for the device, as the unique tokens need one
+        anyway).
     """
     if hidden.dim() != 2 or embeddings.dim() != 2 or targets.dim() != 1:
         raise BadInput(
             "The loss wants hidden [K, d], embeddings [V, d] and targets [K], "
-            f"but was given {list(hidden.shape)}, {list(embeddings.shape)} and {list(targets.shape)}."
+            f"but was given {list(hidden.shape)}, {list(embeddings.shape)} and "
+            f"{list(targets.shape)}."
         )
     if hidden.shape[1] != embeddings.shape[1]:
-        raise BadInput(f"The hidden states have width {hidden.shape[1]} but the embeddings {embeddings.shape[1]}.")
+        raise BadInput(
+            f"The hidden states have width {hidden.shape[1]} but the embeddings "
+            f"{embeddings.shape[1]}."
+        )
     if hidden.shape[0] != targets.shape[0]:
         raise BadInput(f"There are {hidden.shape[0]} hidden states but {targets.shape[0]} targets.")
     if targets.dtype not in (torch.int64, torch.int32):
@@ -30,12 +36,15 @@ def check(hidden: Tensor, embeddings: Tensor, targets: Tensor) -> None:
     if len(targets) and not (int(targets.min()) >= 0 and int(targets.max()) < embeddings.shape[0]):
         raise BadInput(
             f"A target lies outside the vocabulary of {embeddings.shape[0]} tokens: "
-            f"ids run from {int(targets.min())} to {int(targets.max())}. Does the tokenizer belong to this model?"
+            f"ids run from {int(targets.min())} to {int(targets.max())}. Does the tokenizer "
+            "belong to this model?"
         )
 
 
 def reduce(losses: Tensor, reduction: str) -> Tensor:
-    """Mean, sum or the losses [K] themselves. The mean of no losses is 0, with a gradient of zeros, and not NaN."""
+    """Mean, sum or the losses [K] themselves. The mean of no losses is 0, with a gradient of zeros,
+    and not NaN.
+    """
     if reduction == "none":
         return losses
     if reduction == "sum":
@@ -46,7 +55,8 @@ def reduce(losses: Tensor, reduction: str) -> Tensor:
 
 
 def log_unigram(counts: Tensor, smoothing: float = 1.0) -> Tensor:
-    """log p(v) [V] in nats from token counts [V], with `smoothing` added to each count so that no token has p = 0.
+    """log p(v) [V] in nats from token counts [V], with `smoothing` added to each count so that no
+    token has p = 0.
 
     >>> log_unigram(torch.tensor([2, 0]), smoothing=1).exp()
     tensor([0.7500, 0.2500], dtype=torch.float64)
@@ -56,7 +66,8 @@ def log_unigram(counts: Tensor, smoothing: float = 1.0) -> Tensor:
 
 
 def gather_ids(ids: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """The ids [n] of all processes, in the order of ranks, [sum n]; processes may hold different numbers of them.
+    """The ids [n] of all processes, in the order of ranks, [sum n]; processes may hold different
+    numbers of them.
 
     Alone (no process group) it returns what it was given.
 
@@ -78,7 +89,8 @@ def gather_ids(ids: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
 class Pool(NamedTuple):
     """The tokens that a contrastive loss compares against.
 
-    ids: int64 [U], the distinct token ids, ascending. counts: int64 [U], how often each occurs in the pool.
+    ids: int64 [U], the distinct token ids, ascending. counts: int64 [U], how often each occurs in
+        the pool.
     positions: int64 [K], where the target of each of the K rows stands in `ids`.
     """
 
@@ -92,14 +104,17 @@ class Pool(NamedTuple):
 
         float64, or float32 on Apple's devices, which have no other.
         """
-        return self.counts.to(torch.float32 if self.counts.device.type == "mps" else torch.float64).log()
+        return self.counts.to(
+            torch.float32 if self.counts.device.type == "mps" else torch.float64
+        ).log()
 
 
 def pool_of(targets: Tensor, pool: Tensor | None = None) -> Pool:
-    """Distinct tokens of `pool` (int64 [P], default the targets themselves), and where each target [K] is among them.
+    """Distinct tokens of `pool` (int64 [P], default the targets themselves), and where each target
+    [K] is among them.
 
-    Cost: one sort of P integers. Raises BadInput when a target is missing from the pool, because then the loss would
-    have no positive.
+    Cost: one sort of P integers. Raises BadInput when a target is missing from the pool, because
+    then the loss would have no positive.
 
     >>> pool = pool_of(torch.tensor([7, 2, 7]))
     >>> pool.ids.tolist(), pool.counts.tolist(), pool.positions.tolist()
@@ -111,5 +126,8 @@ def pool_of(targets: Tensor, pool: Tensor | None = None) -> Pool:
     ids, counts = torch.unique(pool, return_counts=True)
     positions = torch.searchsorted(ids, targets).clamp_max(max(len(ids) - 1, 0))
     if len(ids) == 0 or not torch.equal(ids[positions], targets):
-        raise BadInput("Every target must also be in the pool: give pool=torch.cat([targets, extra_negatives]).")
+        raise BadInput(
+            "Every target must also be in the pool: give pool=torch.cat([targets, "
+            "extra_negatives])."
+        )
     return Pool(ids, counts, positions)

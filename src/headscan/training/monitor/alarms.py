@@ -1,11 +1,14 @@
-"""When a run degenerates: rules over what is measured as it goes, one class each; an alarm is a finding HS5...
+"""When a run degenerates: rules over what is measured as it goes, one class each; an alarm is a
+finding HS5...
 
-A rule sees a quantity on a scale where more is worse. It compares the latest reading with the median of the four (losses:
-eight) before it, in units of the largest step between two of those: a young model changes fast, and an old one that
-suddenly does is broken. One (`rise`) compares the last ten losses with the twenty before them, in standard errors; those
-that are a `Level` look at the latest reading alone. Limits were calibrated on small healthy runs that differ in kind, seed,
+A rule sees a quantity on a scale where more is worse. It compares the latest reading with the
+median of the four (losses: eight) before it, in units of the largest step between two of those: a
+young model changes fast, and an old one that suddenly does is broken. One (`rise`) compares the
+last ten losses with the twenty before them, in standard errors; those that are a `Level` look at
+the latest reading alone. Limits were calibrated on small healthy runs that differ in kind, seed,
 width, depth, rate, text and distance between readings, and then held against others
-(`benchmarks/the_monitor_names_ten_faults_and_leaves_healthy_runs_alone.py`). A larger model may change faster.
+(`benchmarks/the_monitor_names_ten_faults_and_leaves_healthy_runs_alone.py`). A larger model may
+change faster.
 """
 
 import math
@@ -21,7 +24,9 @@ from headscan.run.findings import KINDS
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """A rule that spoke after a step: its name and the code of its finding, the quantity before and now, a sentence."""
+    """A rule that spoke after a step: its name and the code of its finding, the quantity before and
+    now, a sentence.
+    """
 
     name: str
     code: str
@@ -35,17 +40,25 @@ class Alarm:
     def finding(self) -> Finding:
         """The alarm as every verb writes its findings."""
         name = next((kind.name for kind in KINDS if kind.code == self.code), "")
-        return Finding(code=name or self.code, level="alert", sentence=self.sentence, site=self.site, value=self.value)
+        return Finding(
+            code=name or self.code,
+            level="alert",
+            sentence=self.sentence,
+            site=self.site,
+            value=self.value,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class AlarmRule(Settings):
     """One rule: which quantity, and how much worse is too much.
 
-    code: of its finding. quantity: the column of a reading that it looks at, of a family FAMILY/WHAT; "loss" is the Trainer's.
-    memory: readings before the latest that it needs. ground: added to the largest step, so that what hardly moves does not make
-    every breath an alarm; on the rule's scale. scale: 1 where more is worse, -1 where less is; with `within`, of the logarithm
-    of what lies between these bounds. report: what happened and what to do, with {where}, {before} and {now}.
+    code: of its finding. quantity: the column of a reading that it looks at, of a family
+        FAMILY/WHAT; "loss" is the Trainer's.
+    memory: readings before the latest that it needs. ground: added to the largest step, so that
+    what hardly moves does not make every breath an alarm; on the rule's scale. scale: 1 where more
+    is worse, -1 where less is; with `within`, of the logarithm of what lies between these bounds.
+    report: what happened and what to do, with {where}, {before} and {now}.
     """
 
     name: ClassVar[str]
@@ -72,7 +85,9 @@ class AlarmRule(Settings):
         return self.report.format(where=where, before=before, now=now)
 
     def change(self, values: Sequence[float]) -> float | None:
-        """How much worse the last reading is, in usual steps; None with too few before it, or where one is not finite."""
+        """How much worse the last reading is, in usual steps; None with too few before it, or where
+        one is not finite.
+        """
         known = values[-self.memory - 1 :]
         if len(known) <= self.memory or not np.isfinite(known).all():
             return None
@@ -123,8 +138,14 @@ class ConeCloses(AlarmRule):
     Young models pass through cones of .7 and leave them again: a level alone says nothing.
     """
 
-    name, code, quantity, ground = "cone", "HS503", "average_cosine", 0.2
-    report = "The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states close into a cone."
+    name = "cone"
+    code = "HS503"
+    quantity = "average_cosine"
+    ground = 0.2
+    report = (
+        "The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states "
+        "close into a cone."
+    )
 
     def bad(self, value: float) -> float:
         return -math.log(max(1 - value, 1e-9))
@@ -132,17 +153,29 @@ class ConeCloses(AlarmRule):
 
 @ALARMS.register("dead")
 class DeadFeatures(AlarmRule):
-    """A share of a site's coordinates stopped telling tokens apart (variance under 1e-6 of the mean one)."""
+    """A share of a site's coordinates stopped telling tokens apart (variance under 1e-6 of the mean
+    one).
+    """
 
-    name, code, quantity, ground = "dead", "HS505", "dead_share", 0.02
-    report = "At {where} the share of coordinates that are the same for every token rose from {before:.0%} to {now:.0%}."
+    name = "dead"
+    code = "HS505"
+    quantity = "dead_share"
+    ground = 0.02
+    report = (
+        "At {where} the share of coordinates that are the same for every token rose from "
+        "{before:.0%} to {now:.0%}."
+    )
 
 
 @ALARMS.register("loss")
 class LossSpike(AlarmRule):
     """The loss rose above the eight logged before it."""
 
-    name, code, quantity, memory, ground = "loss", "HS501", "loss", 8, 0.05
+    name = "loss"
+    code = "HS501"
+    quantity = "loss"
+    memory = 8
+    ground = 0.05
     limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 4.0
     report = "The loss leapt from {before:.3f} to {now:.3f}."
 
@@ -151,7 +184,11 @@ class LossSpike(AlarmRule):
 class NormGrowth(AlarmRule):
     """The mean norm of a site grew: its logarithm, in usual steps."""
 
-    name, code, quantity, ground, within = "norm", "HS506", "mean_norm", 0.2, (1e-12, math.inf)
+    name = "norm"
+    code = "HS506"
+    quantity = "mean_norm"
+    ground = 0.2
+    within = (1e-12, math.inf)
     report = "The mean norm at {where} grew from {before:.3g} to {now:.3g}."
 
 
@@ -159,29 +196,44 @@ class NormGrowth(AlarmRule):
 class RankCollapse(AlarmRule):
     """The effective rank of a site fell: its logarithm, in usual steps."""
 
-    name, code, quantity, ground, scale, within = "rank", "HS504", "effective_rank", 0.2, -1, (1e-12, math.inf)
+    name = "rank"
+    code = "HS504"
+    quantity = "effective_rank"
+    ground = 0.2
+    scale = -1
+    within = (1e-12, math.inf)
     report = "The effective rank at {where} fell from {before:.3g} to {now:.3g}."
 
 
 @ALARMS.register("rise")
 class LossRise(AlarmRule):
-    """The mean of the last ten logged losses is above that of the twenty before them, in standard errors.
+    """The mean of the last ten logged losses is above that of the twenty before them, in standard
+    errors.
 
-    A young model expects little of its text and loses as little where that turns into noise: hundredths of a nat, less than
-    two batches differ by, but for ten batches in a row. Healthy losses fall or stay.
+    A young model expects little of its text and loses as little where that turns into noise:
+    hundredths of a nat, less than two batches differ by, but for ten batches in a row. Healthy
+    losses fall or stay.
     """
 
-    name, code, quantity = "rise", "HS502", "loss"
+    name = "rise"
+    code = "HS502"
+    quantity = "loss"
     recent = 10
     memory = 29
     ground = 1e-4
     limit: Annotated[float, Option("How many standard errors of the difference.", above=0)] = 4.5
-    report = "The loss rose from {before:.3f} to {now:.3f} and stayed: look at the data of the last 10 logs."
+    report = (
+        "The loss rose from {before:.3f} to {now:.3f} and stayed: look at the data of the "
+        "last 10 logs."
+    )
 
     def _worse(self, known: Sequence[float]) -> float:
-        before, now = np.asarray(known[: -self.recent]), np.asarray(known[-self.recent :])
+        before = np.asarray(known[: -self.recent])
+        now = np.asarray(known[-self.recent :])
         deviation = max(before.std(ddof=1), now.std(ddof=1)) + self.ground  # the larger of the two
-        return float((now.mean() - before.mean()) / (deviation * np.sqrt(1 / len(before) + 1 / len(now))))
+        return float(
+            (now.mean() - before.mean()) / (deviation * np.sqrt(1 / len(before) + 1 / len(now)))
+        )
 
     def before(self, values: Sequence[float]) -> float:
         return float(np.mean(values[-self.memory - 1 : -self.recent]))
@@ -189,27 +241,51 @@ class LossRise(AlarmRule):
 
 @ALARMS.register("logits")
 class LogitGrowth(AlarmRule):
-    """The largest attention logit of a block grew: its logarithm, in usual steps; below 5 it does no harm."""
+    """The largest attention logit of a block grew: its logarithm, in usual steps; below 5 it does
+    no harm.
+    """
 
-    name, code, quantity, ground, within = "logits", "HS507", "qk_logit_max/max", 0.3, (5.0, math.inf)
-    report = "The largest attention logit at {where} grew from {before:.3g} to {now:.3g}: normalise queries and keys, or cap."
+    name = "logits"
+    code = "HS507"
+    quantity = "qk_logit_max/max"
+    ground = 0.3
+    within = (5.0, math.inf)
+    report = (
+        "The largest attention logit at {where} grew from {before:.3g} to {now:.3g}: "
+        "normalise queries and keys, or cap."
+    )
 
 
 @ALARMS.register("entropy")
 class AttentionCollapse(AlarmRule):
-    """The least entropy of a head (over that of uniform weights) fell: its logarithm, in usual steps."""
+    """The least entropy of a head (over that of uniform weights) fell: its logarithm, in usual
+    steps.
+    """
 
-    name, code, quantity, ground, scale, within = "entropy", "HS508", "qk_logit_max/entropy", 0.2, -1, (1e-3, 1.0)
-    report = "A head at {where} looks at one place: its share of the greatest entropy fell from {before:.3g} to {now:.3g}."
+    name = "entropy"
+    code = "HS508"
+    quantity = "qk_logit_max/entropy"
+    ground = 0.2
+    scale = -1
+    within = (1e-3, 1.0)
+    report = (
+        "A head at {where} looks at one place: its share of the greatest entropy fell from "
+        "{before:.3g} to {now:.3g}."
+    )
 
 
 @ALARMS.register("overflow")
 class Overflow(Level):
     """An activation came near the largest number of its precision, or passed it."""
 
-    name, code, quantity = "overflow", "HS509", "branch_ratio/headroom"
+    name = "overflow"
+    code = "HS509"
+    quantity = "branch_ratio/headroom"
     limit: Annotated[float, Option("Share of the largest number of the precision.", above=0)] = 0.1
-    report = "Activations at {where} reach {now:.2g} of the largest number of their precision: look at its branches' max."
+    report = (
+        "Activations at {where} reach {now:.2g} of the largest number of their precision: "
+        "look at its branches' max."
+    )
 
     def bad(self, value: float) -> float:
         return value if math.isfinite(value) else math.inf
@@ -219,16 +295,27 @@ class Overflow(Level):
 class UpdateGrowth(AlarmRule):
     """The update of a matrix over its weights grew: its logarithm, in usual steps."""
 
-    name, code, quantity, ground, within = "update", "HS510", "update_stable_rank/relative", 0.3, (1e-4, math.inf)
-    report = "A step moves {where} by {now:.2g} times its norm, after {before:.2g}: look at the learning rate."
+    name = "update"
+    code = "HS510"
+    quantity = "update_stable_rank/relative"
+    ground = 0.3
+    within = (1e-4, math.inf)
+    report = (
+        "A step moves {where} by {now:.2g} times its norm, after {before:.2g}: look at the "
+        "learning rate."
+    )
 
 
 @ALARMS.register("warmup")
 class NoWarmup(Level):
     """The very first update moved weights far: the rate has no warm-up."""
 
-    name, code, quantity = "warmup", "HS511", "update_stable_rank/relative"
-    limit: Annotated[float, Option("Norm of the first update over that of the weights.", above=0)] = 0.04
+    name = "warmup"
+    code = "HS511"
+    quantity = "update_stable_rank/relative"
+    limit: Annotated[
+        float, Option("Norm of the first update over that of the weights.", above=0)
+    ] = 0.04
     report = "The first step moved {where} by {now:.2g} times its norm: warm the learning rate up."
 
     def change(self, values: Sequence[float]) -> float | None:
@@ -237,11 +324,21 @@ class NoWarmup(Level):
 
 @ALARMS.register("frozen")
 class FrozenLayer(AlarmRule):
-    """A matrix that moved stands still, while others move: how many times less, as a decimal logarithm."""
+    """A matrix that moved stands still, while others move: how many times less, as a decimal
+    logarithm.
+    """
 
-    name, code, quantity, memory, ground = "frozen", "HS512", "update_stable_rank/against_mean", 1, 0.0
-    limit: Annotated[float, Option("Decimal logarithm of the factor between the last two readings.", above=0)] = 3.0
-    report = "{where} stands still while others move: is it frozen, or are its updates lost to rounding?"
+    name = "frozen"
+    code = "HS512"
+    quantity = "update_stable_rank/against_mean"
+    memory = 1
+    ground = 0.0
+    limit: Annotated[
+        float, Option("Decimal logarithm of the factor between the last two readings.", above=0)
+    ] = 3.0
+    report = (
+        "{where} stands still while others move: is it frozen, or are its updates lost to rounding?"
+    )
 
     def _worse(self, known: Sequence[float]) -> float:
         before, now = (math.log10(max(value, 1e-9)) for value in known)
@@ -252,17 +349,33 @@ class FrozenLayer(AlarmRule):
 class RowSpike(AlarmRule):
     """The longest row of a matrix over its median row grew: its logarithm, in usual steps."""
 
-    name, code, quantity, ground, within = "rows", "HS513", "weight_stable_rank/row_spread", 0.2, (1.0, math.inf)
-    report = "The longest row of {where} grew from {before:.3g} to {now:.3g} times the median one: look at what it stands for."
+    name = "rows"
+    code = "HS513"
+    quantity = "weight_stable_rank/row_spread"
+    ground = 0.2
+    within = (1.0, math.inf)
+    report = (
+        "The longest row of {where} grew from {before:.3g} to {now:.3g} times the median "
+        "one: look at what it stands for."
+    )
 
 
 @ALARMS.register("experts")
 class StarvedExperts(AlarmRule):
-    """The share of experts that get no token, nor a tenth of an equal probability, rose in two readings above the four before."""
+    """The share of experts that get no token, nor a tenth of an equal probability, rose in two
+    readings above the four before.
+    """
 
-    name, code, quantity, memory, ground = "experts", "HS514", "expert_load/dead", 5, 0.0
+    name = "experts"
+    code = "HS514"
+    quantity = "expert_load/dead"
+    memory = 5
+    ground = 0.0
     limit: Annotated[float, Option("By which share of the experts.", above=0)] = 0.2
-    report = "At {where} {now:.0%} of the experts get no token and no chance, after {before:.0%}: look at the balancing loss."
+    report = (
+        "At {where} {now:.0%} of the experts get no token and no chance, after "
+        "{before:.0%}: look at the balancing loss."
+    )
 
     def _worse(self, known: Sequence[float]) -> float:
         return min(known[-2:]) - max(known[:-2])
@@ -272,14 +385,27 @@ class StarvedExperts(AlarmRule):
 class RepeatedData(Level):
     """Most windows were read a short time ago, too."""
 
-    name, code, quantity = "repeated", "HS515", "repeated/share"
+    name = "repeated"
+    code = "HS515"
+    quantity = "repeated/share"
     limit: Annotated[float, Option("Share of the windows since the last reading.", above=0)] = 0.5
-    report = "{now:.0%} of the windows were read before within the last steps: look at the sampler and at the shards."
+    report = (
+        "{now:.0%} of the windows were read before within the last steps: look at the "
+        "sampler and at the shards."
+    )
 
 
 @ALARMS.register("shard")
 class OtherTokens(AlarmRule):
-    """Pairs of tokens became rarer among those read before: it is of the text alone, whatever the model has learned."""
+    """Pairs of tokens became rarer among those read before: it is of the text alone, whatever the
+    model has learned.
+    """
 
-    name, code, quantity, ground = "shard", "HS516", "repeated/surprise", 0.1
-    report = "The tokens are unlike those before: their pairs are {now:.3g} nats rare, after {before:.3g}; look at the shard."
+    name = "shard"
+    code = "HS516"
+    quantity = "repeated/surprise"
+    ground = 0.1
+    report = (
+        "The tokens are unlike those before: their pairs are {now:.3g} nats rare, after "
+        "{before:.3g}; look at the shard."
+    )

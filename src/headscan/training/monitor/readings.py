@@ -1,4 +1,6 @@
-"""The families of a monitor at work: hooks on the steps of their clocks, one transfer a reading, numbers one step later."""
+"""The families of a monitor at work: hooks on the steps of their clocks, one transfer a reading,
+numbers one step later.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,16 @@ from headscan.model import Lens
 from headscan.model.recording import Recorder
 from headscan.run import BadInput, Option, Registry, Settings
 from headscan.training.monitor.alarms import Alarm
-from headscan.training.monitor.families import AttentionCall, Family, Repeated, Scene, Store, families_of, hashed, look_at
+from headscan.training.monitor.families import (
+    AttentionCall,
+    Family,
+    Repeated,
+    Scene,
+    Store,
+    families_of,
+    hashed,
+    look_at,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +46,12 @@ Working = list[tuple[Family, Store]]
 
 
 class Readings:
-    """Read a model in training by its families: `begin` a step, `before` and `after` the weights move, and `harvest` what came.
+    """Read a model in training by its families: `begin` a step, `before` and `after` the weights
+    move, and `harvest` what came.
 
-    What was read in a step is harvested after the next one, so that nobody waits for the device; processes of a group agree on
-    each number (the largest, or the mean). Training computes what it would compute: attention runs the same kernel, no random
-    number is drawn from a shared state.
+    What was read in a step is harvested after the next one, so that nobody waits for the device;
+    processes of a group agree on each number (the largest, or the mean). Training computes what it
+    would compute: attention runs the same kernel, no random number is drawn from a shared state.
     """
 
     def __init__(self, lens: Lens, families: str | list[Family] = "*") -> None:
@@ -48,17 +60,23 @@ class Readings:
         self._open: ExitStack | None = None
         self._due: dict[Family, Store] = {}
         self._arriving: list[tuple[int, Family, list[tuple[str, torch.Size]], Tensor, Any]] = []
-        branches = [site for site in lens.sites if site != "head" and not site.endswith("final_norm")]
+        branches = [
+            site for site in lens.sites if site != "head" and not site.endswith("final_norm")
+        ]
         self._taps = [lens.tap(site) for site in branches]
 
     def begin(self, step: int) -> None:
         """Before the forward pass of step number `step`, from 1."""
         self.close()
-        self._due = {family: Store() for family in self.families if step == 1 or step % family.every == 0}
+        self._due = {
+            family: Store() for family in self.families if step == 1 or step % family.every == 0
+        }
         hooks = self._open = ExitStack()
         if any(isinstance(family, Repeated) for family in self.families):
             body = getattr(self.scene.lens.model, "base_model", self.scene.lens.model)
-            hooks.callback(body.register_forward_pre_hook(self._windows(step), with_kwargs=True).remove)
+            hooks.callback(
+                body.register_forward_pre_hook(self._windows(step), with_kwargs=True).remove
+            )
         seeing, attending, routing = (self._which(name) for name in ("see", "attend", "route"))
         if seeing:
             self.scene.held = {}
@@ -73,7 +91,9 @@ class Readings:
         if routing:
             for block, router in self.scene.routers.items():
                 hooks.callback(router.register_forward_hook(self._router(block, routing)).remove)
-        if self._due and "torch._dynamo" in sys.modules:  # compiled code passes no hook: this step runs without it
+        if (
+            self._due and "torch._dynamo" in sys.modules
+        ):  # compiled code passes no hook: this step runs without it
             hooks.enter_context(torch.compiler.set_stance("force_eager"))
 
     @torch.no_grad()
@@ -98,11 +118,17 @@ class Readings:
             step, family, names, flat, event = self._arriving.pop(0)
             if event is not None:
                 event.synchronize()
-            numbers, raw = flat.cpu().double().numpy(), {}
+            numbers = flat.cpu().double().numpy()
+            raw = {}
             for name, shape in names:
-                raw[name], numbers = numbers[: shape.numel()].reshape(shape), numbers[shape.numel() :]
+                raw[name], numbers = (
+                    numbers[: shape.numel()].reshape(shape),
+                    numbers[shape.numel() :],
+                )
             with np.errstate(all="ignore"):
-                found.append(Reading(step=step, family=family.name, values=family.finish(raw, self.scene)))
+                found.append(
+                    Reading(step=step, family=family.name, values=family.finish(raw, self.scene))
+                )
         return found
 
     def close(self) -> None:
@@ -112,7 +138,11 @@ class Readings:
         self._open, self.scene.held = None, {}
 
     def _which(self, method: str) -> Working:
-        return [(one, store) for one, store in self._due.items() if getattr(type(one), method) is not getattr(Family, method)]
+        return [
+            (one, store)
+            for one, store in self._due.items()
+            if getattr(type(one), method) is not getattr(Family, method)
+        ]
 
     def _each(self, seeing: Working) -> Callable[[str, Tensor], None]:
         def each(site: str, states: Tensor) -> None:
@@ -126,7 +156,9 @@ class Readings:
         def routed(module: Any, given: Any, answer: Any) -> None:
             with torch.no_grad():
                 for family, store in routing:
-                    family.route(store, block, tuple(one for one in answer if isinstance(one, Tensor)))
+                    family.route(
+                        store, block, tuple(one for one in answer if isinstance(one, Tensor))
+                    )
 
         return routed
 
@@ -144,22 +176,29 @@ class Readings:
         world = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
         parts: list[Tensor] = []
         for group, how in ((store.largest, dist.ReduceOp.MAX), (means, dist.ReduceOp.SUM)):
-            parts += [torch.cat([value.float().flatten() for value in group.values()])] if group else []
+            parts += (
+                [torch.cat([value.float().flatten() for value in group.values()])] if group else []
+            )
             if group and world > 1:
                 dist.all_reduce(parts[-1], how)
                 parts[-1] = parts[-1] / world if group is means else parts[-1]
         parts += [value.float().flatten() for value in store.local.values()]
-        names = [(name, value.shape) for name, value in (store.largest | means | store.local).items()]
-        flat, event = torch.cat(parts) if parts else torch.zeros(0), None
+        names = [
+            (name, value.shape) for name, value in (store.largest | means | store.local).items()
+        ]
+        flat = torch.cat(parts) if parts else torch.zeros(0)
+        event = None
         if flat.device.type == "cuda":
-            flat, event = torch.empty(flat.shape, pin_memory=True).copy_(flat, non_blocking=True), torch.cuda.Event()
+            flat = torch.empty(flat.shape, pin_memory=True).copy_(flat, non_blocking=True)
+            event = torch.cuda.Event()
             event.record()
         self._arriving.append((step, family, names, flat, event))
 
 
 @contextmanager
 def attention_calls(scene: Scene, take: Callable[[str, AttentionCall], Any]) -> Iterator[None]:
-    """A context in which `take(block, call)` is told of every attention call of the scene's model, whose kernel stays the same.
+    """A context in which `take(block, call)` is told of every attention call of the scene's model,
+    whose kernel stays the same.
 
     Of models whose attention goes through transformers' interface; nothing is told of others.
     """
@@ -168,7 +207,13 @@ def attention_calls(scene: Scene, take: Callable[[str, AttentionCall], Any]) -> 
     inner = getattr(inner, "inner", inner)  # a step that broke off has left its own
 
     def attend(
-        module: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None, *args: Any, **options: Any
+        module: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        mask: Tensor | None = None,
+        *args: Any,
+        **options: Any,
     ) -> Any:
         if block := scene.owner.get(id(module)):
             causal = getattr(module, "is_causal", True) and (mask is None or mask.ndim == 2)
@@ -191,19 +236,26 @@ def attention_calls(scene: Scene, take: Callable[[str, AttentionCall], Any]) -> 
 
 @dataclass(frozen=True, kw_only=True)
 class Tracker(Settings):
-    """A package with `init`, `log` and `alert`; a run that is open there already is used. In a Trainer `report_to` brings the
-    numbers there, and this the alarms; a loop of one's own gives both to it."""
+    """A package with `init`, `log` and `alert`; a run that is open there already is used. In a
+    Trainer `report_to` brings the numbers there, and this the alarms; a loop of one's own gives
+    both to it.
+    """
 
     name: ClassVar[str]
     where: ClassVar[str]  # module and attribute that hold the open run
-    project: Annotated[str, Option("Project under which a run is opened, where none is.")] = "headscan"
+    project: Annotated[str, Option("Project under which a run is opened, where none is.")] = (
+        "headscan"
+    )
 
     def ready(self) -> Any:
         """The package, with a run; BadInput where it is not installed."""
         try:
-            package, module = importlib.import_module(self.name), importlib.import_module(self.where.rpartition(":")[0])
+            package = importlib.import_module(self.name)
+            module = importlib.import_module(self.where.rpartition(":")[0])
         except ImportError:
-            raise BadInput(f'The tracker {self.name} needs its package: pip install "headscan[{self.name}]".') from None
+            raise BadInput(
+                f'The tracker {self.name} needs its package: pip install "headscan[{self.name}]".'
+            ) from None
         run = getattr(module, self.where.rpartition(":")[2])
         if run is None or (hasattr(run, "get") and not hasattr(run, "log") and run.get() is None):
             package.init(project=self.project)
@@ -215,7 +267,9 @@ class Tracker(Settings):
 
     def alert(self, alarm: Alarm) -> None:
         """Tell of an alarm."""
-        self.ready().alert(title=f"{alarm.code} {alarm.name}", text=f"After step {alarm.step}: {alarm.sentence}")
+        self.ready().alert(
+            title=f"{alarm.code} {alarm.name}", text=f"After step {alarm.step}: {alarm.sentence}"
+        )
 
 
 TRACKERS: Registry[type[Tracker]] = Registry("tracker", "headscan.training.monitor.readings")
@@ -231,11 +285,13 @@ def trackers_of(given: str | list[Tracker]) -> list[Tracker]:
 class WandB(Tracker):
     """Weights & Biases (`headscan[wandb]`); WANDB_MODE=offline keeps all of it on this machine."""
 
-    name, where = "wandb", "wandb:run"
+    name = "wandb"
+    where = "wandb:run"
 
 
 @TRACKERS.register("trackio")
 class Trackio(Tracker):
     """trackio (`headscan[trackio]`), whose runs are kept on this machine."""
 
-    name, where = "trackio", "trackio.context_vars:current_run"
+    name = "trackio"
+    where = "trackio.context_vars:current_run"

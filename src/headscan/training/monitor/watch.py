@@ -1,4 +1,6 @@
-"""A model under watch, in any training loop: what its states look like now, and whether that is alarming."""
+"""A model under watch, in any training loop: what its states look like now, and whether that is
+alarming.
+"""
 
 from __future__ import annotations
 
@@ -48,16 +50,19 @@ class Watch:
                 watch.measure(step)
         for alarm in watch.raised: print(alarm.step, alarm.sentence)
 
-    model: a transformers model; under DDP or fully_shard every process calls. windows: int [n, context], token ids to measure the
-    geometry on: held out, if they are to mean anything; None measures none. sites: globs of sites; default the residual stream
-    and its ends. measures: of the registry of measures, beside those the alarms need. alarms: rules, by names or made with limits
-    of one's own. families: what is read of the steps themselves (`FAMILIES`), by globs or NAME:every=N, "" for none. counts: the
-    training text's token counts [V], by which a headless model is read out for its gradient. to: trackers (`TRACKERS`) that get
-    numbers and alarms. `history` has a `GeometrySnapshot` a measurement, `readings` a `Reading` a family and step, `losses` what
-    was told of the loss, `raised` the alarms.
+    model: a transformers model; under DDP or fully_shard every process calls. windows: int [n,
+    context], token ids to measure the geometry on: held out, if they are to mean anything; None
+    measures none. sites: globs of sites; default the residual stream and its ends. measures: of the
+    registry of measures, beside those the alarms need. alarms: rules, by names or made with limits
+    of one's own. families: what is read of the steps themselves (`FAMILIES`), by globs or
+    NAME:every=N, "" for none. counts: the training text's token counts [V], by which a headless
+    model is read out for its gradient. to: trackers (`TRACKERS`) that get numbers and alarms.
+    `history` has a `GeometrySnapshot` a measurement, `readings` a `Reading` a family and step,
+    `losses` what was told of the loss, `raised` the alarms.
 
-    Training is not touched: modes and random states are as before. Cost of a measurement: one forward pass over the windows
-    and a Gram matrix [d, d] a site; of the families: benchmarks/the_monitor_takes_at_most_two_percent_of_a_step.py.
+    Training is not touched: modes and random states are as before. Cost of a measurement: one
+    forward pass over the windows and a Gram matrix [d, d] a site; of the families:
+    benchmarks/the_monitor_takes_at_most_two_percent_of_a_step.py.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=8, n_layer=1, n_head=2, n_positions=8))
@@ -67,18 +72,34 @@ class Watch:
     """
 
     def __init__(
-        self, model: nn.Module, windows: npt.NDArray[np.integer] | None, *, sites: str | Iterable[str] | None = None,
-        measures: Iterable[str] = DEFAULT, alarms: str | Iterable[str | AlarmRule] = "*",
-        counts: Int[Tensor, " vocabulary"] | None = None, families: str | list[Family] = "*", to: str | list[Tracker] = "",
-    ) -> None:  # fmt: skip
+        self,
+        model: nn.Module,
+        windows: npt.NDArray[np.integer] | None,
+        *,
+        sites: str | Iterable[str] | None = None,
+        measures: Iterable[str] = DEFAULT,
+        alarms: str | Iterable[str | AlarmRule] = "*",
+        counts: Int[Tensor, " vocabulary"] | None = None,
+        families: str | list[Family] = "*",
+        to: str | list[Tracker] = "",
+    ) -> None:
         model = unwrapped(model)
         self.learner = model if isinstance(model, Learner) else None
         self.lens = Lens(model if self.learner is None else self.learner.model, name="training")
-        self.reader, self.trackers = Readings(self.lens, families), trackers_of(to)
+        self.reader = Readings(self.lens, families)
+        self.trackers = trackers_of(to)
         self.counts = counts
-        self.windows, self.sites, self.rules = windows, sites, rules_of(alarms)
-        of_sites = [rule.quantity for rule in self.rules if rule.quantity != "dead_share" and "/" not in rule.quantity]
-        self.measures = tuple(dict.fromkeys([*measures, *(name for name in of_sites if name != "loss")]))
+        self.windows = windows
+        self.sites = sites
+        self.rules = rules_of(alarms)
+        of_sites = [
+            rule.quantity
+            for rule in self.rules
+            if rule.quantity != "dead_share" and "/" not in rule.quantity
+        ]
+        self.measures = tuple(
+            dict.fromkeys([*measures, *(name for name in of_sites if name != "loss")])
+        )
         self.history: list[GeometrySnapshot] = []
         self.readings: list[Reading] = []
         self.losses: list[float] = []
@@ -87,17 +108,26 @@ class Watch:
         self._silent: dict[str, int] = {}
 
     def measure(self, step: int) -> list[Alarm]:
-        """Measure after `step`; the alarms that this raises. States that are not finite raise `NonFinite`."""
+        """Measure after `step`; the alarms that this raises. States that are not finite raise
+        `NonFinite`.
+        """
         if self.windows is None:
             raise BadInput("There is nothing to measure on: give windows.")
         with torch.random.fork_rng():
             rows = measure_sites(self.lens, self.windows, sites=self.sites, measures=self.measures)
-            gradient = gradient_through_head(self.lens.model, self.learner, self.windows, self.counts)
-        return self._told(snapshot := GeometrySnapshot(step=step, sites=rows, gradient=gradient), self.take(snapshot))
+            gradient = gradient_through_head(
+                self.lens.model, self.learner, self.windows, self.counts
+            )
+        return self._told(
+            snapshot := GeometrySnapshot(step=step, sites=rows, gradient=gradient),
+            self.take(snapshot),
+        )
 
     @contextmanager
     def step(self, step: int, optimizer: torch.optim.Optimizer) -> Iterator[None]:
-        """Read step number `step` (forward, backward and the optimizer's) by the families whose clock it is."""
+        """Read step number `step` (forward, backward and the optimizer's) by the families whose
+        clock it is.
+        """
         self.reader.begin(step)
         handle = optimizer.register_step_pre_hook(lambda *_: self.reader.before(step))
         try:
@@ -111,8 +141,14 @@ class Watch:
         self.harvest(step)
 
     def harvest(self, before: int | None = None) -> list[Alarm]:
-        """Take up what was read in earlier steps (with none named: in all); the alarms that it raises."""
-        return [alarm for reading in self.reader.harvest(before) for alarm in self._told(reading, self.take(reading))]
+        """Take up what was read in earlier steps (with none named: in all); the alarms that it
+        raises.
+        """
+        return [
+            alarm
+            for reading in self.reader.harvest(before)
+            for alarm in self._told(reading, self.take(reading))
+        ]
 
     def loss(self, step: int, loss: float) -> list[Alarm]:
         """Take up a loss in nats; the alarms that it raises."""
@@ -120,7 +156,9 @@ class Watch:
         return self._told(None, self._judge(step, {"loss": {"": loss}}))
 
     def take(self, what: GeometrySnapshot | Reading) -> list[Alarm]:
-        """Take up a measurement or a reading, made now or kept from before; the alarms that it raises."""
+        """Take up a measurement or a reading, made now or kept from before; the alarms that it
+        raises.
+        """
         numbers: dict[str, dict[str, float]] = {}
         if isinstance(what, Reading):
             self.readings.append(what)
@@ -130,8 +168,12 @@ class Watch:
         else:
             self.history.append(what)
             for quantity in {rule.quantity for rule in self.rules}:
-                known = {row.text("site"): row.number(quantity) for row in what.sites if quantity in row}
-                numbers[quantity] = {site: math.nan if value is None else value for site, value in known.items()}
+                known = {
+                    row.text("site"): row.number(quantity) for row in what.sites if quantity in row
+                }
+                numbers[quantity] = {
+                    site: math.nan if value is None else value for site, value in known.items()
+                }
         return self._judge(what.step, numbers)
 
     def _told(self, what: GeometrySnapshot | Reading | None, alarms: list[Alarm]) -> list[Alarm]:
@@ -153,7 +195,9 @@ class Watch:
                 if change is not None and change > rule.limit:
                     changes[where] = change
                 del series[: -rule.memory - 1]
-            readings = self._silent.get(rule.name, 0)  # for how many more it is silent: it compares with what was before
+            readings = self._silent.get(
+                rule.name, 0
+            )  # for how many more it is silent: it compares with what was before
             if numbers.get(rule.quantity):
                 self._silent[rule.name] = max(0, readings - 1)
             if changes and not readings:
@@ -165,13 +209,23 @@ class Watch:
     def _alarm(self, rule: AlarmRule, step: int, changes: dict[str, float]) -> Alarm:
         where = max(changes, key=changes.__getitem__)
         values = self._series[rule.name, where]
-        before, now = rule.before(values), values[-1]
-        more = f" and {len(changes) - 1} other site{'s' * (len(changes) > 2)}" if len(changes) > 1 else ""
+        before = rule.before(values)
+        now = values[-1]
+        more = (
+            f" and {len(changes) - 1} other site{'s' * (len(changes) > 2)}"
+            if len(changes) > 1
+            else ""
+        )
         return Alarm(
-            name=rule.name, code=rule.code, step=step, site=where or None, sites=[one for one in changes if one],
-            before=before if math.isfinite(before) else None, value=now if math.isfinite(now) else None,
+            name=rule.name,
+            code=rule.code,
+            step=step,
+            site=where or None,
+            sites=[one for one in changes if one],
+            before=before if math.isfinite(before) else None,
+            value=now if math.isfinite(now) else None,
             sentence=rule.say(where + more, before, now),
-        )  # fmt: skip
+        )
 
 
 log = logging.getLogger(__name__)
@@ -186,40 +240,71 @@ class Monitor(TrainerCallback):
 
         trainer.add_callback(headscan.training.Monitor(trainer))
 
-    trainer: whose log (TensorBoard, W&B, MLflow, ... follow it) gets the numbers, under headscan/, and whose
-    eval_dataset is measured on where no `windows` are given. Without it the numbers go to geometry.jsonl and monitor.jsonl alone.
-    windows: int [n, context], token ids to measure on. every: steps between measurements. Default: so many that measuring takes
-    at most `share` of the time of training. sites, measures, counts, families: as `Watch` takes them; families keep their own
-    clocks. alarms: names of rules or rules; "" for none. on_alarm: "warn" (a warning in the log), "checkpoint" (and the Trainer
-    saves), "stop" (and it stops), for all or by the rule's name: {"loss": "stop"}; or a function of an `Alarm` that returns one
-    of these (None: "warn"). to: trackers (`TRACKERS`) that get alarms, and without a trainer the numbers.
+    trainer: whose log (TensorBoard, W&B, MLflow, ... follow it) gets the numbers, under headscan/,
+    and whose eval_dataset is measured on where no `windows` are given. Without it the numbers go to
+    geometry.jsonl and monitor.jsonl alone.
+    windows: int [n, context], token ids to measure on. every: steps between measurements. Default:
+    so many that measuring takes at most `share` of the time of training. sites, measures, counts,
+    families: as `Watch` takes them; families keep their own clocks. alarms: names of rules or
+    rules; "" for none. on_alarm: "warn" (a warning in the log), "checkpoint" (and the Trainer
+    saves), "stop" (and it stops), for all or by the rule's name: {"loss": "stop"}; or a function of
+    an `Alarm` that returns one of these (None: "warn"). to: trackers (`TRACKERS`) that get alarms,
+    and without a trainer the numbers.
 
-    It measures before the first step and after the last; `history` is a list of `GeometrySnapshot`, which also goes line by line
-    to geometry.jsonl in the run's folder; `readings` are those of the families, in monitor.jsonl. Every process measures (the
-    forward pass of a sharded model needs all of them) and the first one writes, and decides. A run that was interrupted and
-    resumed measures with `every` at the steps of one that was not.
+    It measures before the first step and after the last; `history` is a list of `GeometrySnapshot`,
+    which also goes line by line to geometry.jsonl in the run's folder; `readings` are those of the
+    families, in monitor.jsonl. Every process measures (the forward pass of a sharded model needs
+    all of them) and the first one writes, and decides. A run that was interrupted and resumed
+    measures with `every` at the steps of one that was not.
     """
 
     def __init__(
-        self, trainer: Trainer | None = None, windows: npt.NDArray[np.integer] | None = None, *, every: int | None = None,
-        share: float = 0.02, sites: str | None = None, measures: Iterable[str] = DEFAULT,
+        self,
+        trainer: Trainer | None = None,
+        windows: npt.NDArray[np.integer] | None = None,
+        *,
+        every: int | None = None,
+        share: float = 0.02,
+        sites: str | None = None,
+        measures: Iterable[str] = DEFAULT,
         alarms: str | Iterable[str | AlarmRule] = "*",
         on_alarm: Action | Mapping[str, Action] | Callable[[Alarm], Action | None] = "warn",
-        counts: Int[Tensor, " vocabulary"] | None = None, families: str | list[Family] = "*", to: str | list[Tracker] = "",
-    ) -> None:  # fmt: skip
+        counts: Int[Tensor, " vocabulary"] | None = None,
+        families: str | list[Family] = "*",
+        to: str | list[Tracker] = "",
+    ) -> None:
         if every is not None and every < 1:
             raise BadInput(f"The geometry is measured every 1 step or more, not every {every}.")
         if not 0 < share <= 1:
-            raise BadInput(f"The share of the time that measuring may take is above 0 and at most 1, not {share}.")
-        for action in [on_alarm] if isinstance(on_alarm, str) else on_alarm.values() if isinstance(on_alarm, Mapping) else ():
+            raise BadInput(
+                "The share of the time that measuring may take is above 0 and at most 1, not "
+                f"{share}."
+            )
+        for action in (
+            [on_alarm]
+            if isinstance(on_alarm, str)
+            else on_alarm.values()
+            if isinstance(on_alarm, Mapping)
+            else ()
+        ):
             checked(action)
         if windows is None:
             if trainer is None or trainer.eval_dataset is None:
-                raise BadInput("What shall be measured? Give windows, or a trainer that has an eval_dataset.")
+                raise BadInput(
+                    "What shall be measured? Give windows, or a trainer that has an eval_dataset."
+                )
             windows = _windows(trainer)
-        self.trainer, self.windows, self.every, self.share = trainer, windows, every, share
-        self.sites, self.measures, self.on_alarm, self.counts = sites, tuple(measures), on_alarm, counts
-        self.rules, self.families, self.trackers = rules_of(alarms), families, trackers_of(to)
+        self.trainer = trainer
+        self.windows = windows
+        self.every = every
+        self.share = share
+        self.sites = sites
+        self.measures = tuple(measures)
+        self.on_alarm = on_alarm
+        self.counts = counts
+        self.rules = rules_of(alarms)
+        self.families = families
+        self.trackers = trackers_of(to)
         self.history: list[GeometrySnapshot] = []
         self.readings: list[Reading] = []
         self.losses: list[float] = []
@@ -228,18 +313,30 @@ class Monitor(TrainerCallback):
         self._watch: Watch | None = None
         self._next = 0
 
-    def on_train_begin(self, args: Args, state: State, control: Control, model: Any = None, **_: Any) -> None:
+    def on_train_begin(
+        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
+    ) -> None:
         kept: list[GeometrySnapshot | Reading] = []
         if state.global_step:
-            # What was measured where a run was stopped early belongs to that end, and this run goes past it.
+            # What was measured where a run was stopped early belongs to that end, and this run goes
+            # past it.
             kept += [
-                one for line in _lines(self._file(args)) if (one := snapshot_of(line)).step <= state.global_step
+                one
+                for line in _lines(self._file(args))
+                if (one := snapshot_of(line)).step <= state.global_step
                 and (self._regular(one.step) or one.step == state.max_steps)
-            ]  # fmt: skip
+            ]
             for line in _lines(self._file(args, READINGS)):
-                line["values"] = {name: math.nan if value is None else value for name, value in line["values"].items()}
+                line["values"] = {
+                    name: math.nan if value is None else value
+                    for name, value in line["values"].items()
+                }
                 kept += [Reading(**line)] if line["step"] <= state.global_step else []
-        told = [(int(entry["step"]), float(entry["loss"])) for entry in state.log_history if "loss" in entry]
+        told = [
+            (int(entry["step"]), float(entry["loss"]))
+            for entry in state.log_history
+            if "loss" in entry
+        ]
         for told_before in (self.history, self.readings, self.losses, self.raised):
             told_before.clear()
         watch = self._watching(model)
@@ -253,61 +350,105 @@ class Monitor(TrainerCallback):
             watch.reader.scene.counts = torch.tensor(counts)
             watch.reader.scene.seen = {int(key): step for key, step in seen.items()}
             watch.reader.scene.read = [torch.tensor(read, device=watch.lens.device)] if read else []
-        self._start, self._first = time.perf_counter(), state.global_step
+        self._start = time.perf_counter()
+        self._first = state.global_step
         self._next = state.global_step + SETTLED
         self._write(args, state)
         self._append(args, state, self.readings, afresh=True)
         if not state.global_step or self._regular(state.global_step):
             self._measure(args, state, control, model)
 
-    def on_step_begin(self, args: Args, state: State, control: Control, model: Any = None, **_: Any) -> None:
+    def on_step_begin(
+        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
+    ) -> None:
         reader = self._watching(model).reader
         epoch = state.global_step / state.epoch if state.epoch else math.inf
         reader.scene.horizon = min(100.0, epoch / 4)
         reader.begin(state.global_step + 1)
 
-    def on_pre_optimizer_step(self, args: Args, state: State, control: Control, model: Any = None, **_: Any) -> None:
+    def on_pre_optimizer_step(
+        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
+    ) -> None:
         self._watching(model).reader.before(state.global_step + 1)
 
-    def on_save(self, args: Args, state: State, control: Control, model: Any = None, **_: Any) -> None:
+    def on_save(
+        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
+    ) -> None:
         self._harvest(args, state, control, model)
-        scene, path = self._watching(model).reader.scene, self._memory(args, state)
+        scene = self._watching(model).reader.scene
+        path = self._memory(args, state)
         if state.is_world_process_zero and (scene.seen or scene.read) and path.parent.is_dir():
             write_atomic(
-                path, json.dumps([scene.seen, torch.cat(scene.read).tolist() if scene.read else [], scene.counts.tolist()])
+                path,
+                json.dumps(
+                    [
+                        scene.seen,
+                        torch.cat(scene.read).tolist() if scene.read else [],
+                        scene.counts.tolist(),
+                    ]
+                ),
             )
 
-    def on_log(self, args: Args, state: State, control: Control, logs: Any = None, model: Any = None, **_: Any) -> None:
+    def on_log(
+        self,
+        args: Args,
+        state: State,
+        control: Control,
+        logs: Any = None,
+        model: Any = None,
+        **_: Any,
+    ) -> None:
         if logs and "loss" in logs:
             self._raise(self._watching(model).loss(state.global_step, float(logs["loss"])), control)
 
-    def on_step_end(self, args: Args, state: State, control: Control, model: Any = None, **_: Any) -> None:
+    def on_step_end(
+        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
+    ) -> None:
         step = state.global_step
         self._watching(model).reader.after(step)
-        self._harvest(args, state, control, model, None if control.should_save or control.should_training_stop else step)
-        if self._regular(step) or (self.every is None and step >= self._next and self._affordable(step)):
+        self._harvest(
+            args,
+            state,
+            control,
+            model,
+            None if control.should_save or control.should_training_stop else step,
+        )
+        if self._regular(step) or (
+            self.every is None and step >= self._next and self._affordable(step)
+        ):
             self._measure(args, state, control, model)
 
-    def on_train_end(self, args: Args, state: State, control: Control, model: Any = None, **_: Any) -> None:
+    def on_train_end(
+        self, args: Args, state: State, control: Control, model: Any = None, **_: Any
+    ) -> None:
         self._harvest(args, state, control, model)
         self._measure(args, state, control, model)
 
-    def _harvest(self, args: Args, state: State, control: Control, model: Any, before: int | None = None) -> None:
+    def _harvest(
+        self, args: Args, state: State, control: Control, model: Any, before: int | None = None
+    ) -> None:
         """Take up what the families read in earlier steps, write and log it, and raise alarms."""
-        watch, start = self._watching(model), len(self.readings)
+        watch = self._watching(model)
+        start = len(self.readings)
         alarms = watch.harvest(before)
         if len(self.readings) == start:
             return
         fresh = self.readings[start:]
         self._append(args, state, fresh)
-        self._log(control, fresh[-1].step, {name: value for one in fresh for name, value in numbers_of(one).items()})
+        self._log(
+            control,
+            fresh[-1].step,
+            {name: value for one in fresh for name, value in numbers_of(one).items()},
+        )
         self._raise(alarms, control, agree=True)
 
     def _regular(self, step: int) -> bool:
         return self.every is not None and step % self.every == 0
 
     def _affordable(self, step: int) -> bool:
-        """Whether another measurement keeps within the share; if not, the step at which it will is set, for all processes."""
+        """Whether another measurement keeps within the share; if not, the step at which it will is
+        set, for all processes.
+        """
         passed = time.perf_counter() - self._start - self.cost
         one = self.cost / max(len(self.history), 1)
         missing = (self.cost + one) / self.share - passed
@@ -321,16 +462,29 @@ class Monitor(TrainerCallback):
 
     def _memory(self, args: Args, state: State) -> Path:
         """Where a checkpoint keeps which windows were read lately."""
-        return self._file(args, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}") / "headscan_windows.json"
+        return (
+            self._file(args, f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+            / "headscan_windows.json"
+        )
 
     def _watching(self, model: Any) -> Watch:
-        if self._watch is None or unwrapped(model) is not (self._watch.learner or self._watch.lens.model):
+        if self._watch is None or unwrapped(model) is not (
+            self._watch.learner or self._watch.lens.model
+        ):
             self._watch = Watch(
-                model, self.windows, sites=self.sites, measures=self.measures, alarms=self.rules, counts=self.counts,
+                model,
+                self.windows,
+                sites=self.sites,
+                measures=self.measures,
+                alarms=self.rules,
+                counts=self.counts,
                 families=self.families,
-            )  # fmt: skip
+            )
             watch = self._watch
-            watch.history, watch.losses, watch.raised, watch.readings = self.history, self.losses, self.raised, self.readings
+            watch.history = self.history
+            watch.losses = self.losses
+            watch.raised = self.raised
+            watch.readings = self.readings
         return self._watch
 
     def _measure(self, args: Args, state: State, control: Control, model: Any) -> None:
@@ -340,8 +494,12 @@ class Monitor(TrainerCallback):
         try:
             alarms = self._watching(model).measure(state.global_step)
         except NonFinite:
-            # The loss will tell, where somebody looks at it; a measurement alone does not end anyone's run.
-            log.warning("The geometry after step %d is left out: the states are not finite.", state.global_step)
+            # The loss will tell, where somebody looks at it; a measurement alone does not end
+            # anyone's run.
+            log.warning(
+                "The geometry after step %d is left out: the states are not finite.",
+                state.global_step,
+            )
             return
         finally:
             self.cost += time.perf_counter() - start
@@ -357,20 +515,37 @@ class Monitor(TrainerCallback):
         due = control.should_log  # which a call of the log clears, and with it the step's loss
         handler = self.trainer.callback_handler
         every = handler.callbacks
-        handler.callbacks = [one for one in every if not isinstance(one, PrinterCallback | ProgressCallback)]  # not on the screen
+        handler.callbacks = [
+            one for one in every if not isinstance(one, PrinterCallback | ProgressCallback)
+        ]  # not on the screen
         try:
             self.trainer.log(numbers)
         finally:
-            handler.callbacks, control.should_log = every, due
+            handler.callbacks = every
+            control.should_log = due
 
     def _raise(self, alarms: list[Alarm], control: Control, *, agree: bool = False) -> None:
-        """Say what was found, and do what is asked; where processes may differ (`agree`), what the first one is asked."""
+        """Say what was found, and do what is asked; where processes may differ (`agree`), what the
+        first one is asked.
+        """
         actions: list[Action] = []
         for alarm in alarms:
             asked = self.on_alarm
-            action = asked.get(alarm.name) if isinstance(asked, Mapping) else asked(alarm) if callable(asked) else asked
+            action = (
+                asked.get(alarm.name)
+                if isinstance(asked, Mapping)
+                else asked(alarm)
+                if callable(asked)
+                else asked
+            )
             actions.append(checked(action or "warn"))
-            log.warning("After step %d (%s, alarm %s): %s", alarm.step, alarm.code, alarm.name, alarm.sentence)
+            log.warning(
+                "After step %d (%s, alarm %s): %s",
+                alarm.step,
+                alarm.code,
+                alarm.name,
+                alarm.sentence,
+            )
             for tracker in self.trackers:
                 tracker.alert(alarm)
         worst = max(map(get_args(Action).index, actions), default=0)
@@ -382,9 +557,13 @@ class Monitor(TrainerCallback):
         if state.is_world_process_zero:
             path = self._file(args)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(path, "".join(json.dumps(plain(snapshot)) + "\n" for snapshot in self.history))
+            write_atomic(
+                path, "".join(json.dumps(plain(snapshot)) + "\n" for snapshot in self.history)
+            )
 
-    def _append(self, args: Args, state: State, readings: list[Reading], *, afresh: bool = False) -> None:
+    def _append(
+        self, args: Args, state: State, readings: list[Reading], *, afresh: bool = False
+    ) -> None:
         if state.is_world_process_zero and (readings or self._file(args, READINGS).exists()):
             with self._file(args, READINGS).open("w" if afresh else "a", encoding="utf-8") as file:
                 file.writelines(json.dumps(plain(reading)) + "\n" for reading in readings)
@@ -432,8 +611,13 @@ def unwrapped(model: Any) -> nn.Module:
 def _windows(trainer: Trainer) -> npt.NDArray[np.integer]:
     """The first windows of the held-out data, cut to the shortest of them."""
     data: Any = trainer.eval_dataset
-    rows = [np.asarray(data[place]["input_ids"]).ravel() for place in range(min(WINDOWS, len(data)))]
+    rows = [
+        np.asarray(data[place]["input_ids"]).ravel() for place in range(min(WINDOWS, len(data)))
+    ]
     length = min(map(len, rows), default=0)
     if length < 2:
-        raise BadInput("The Trainer's eval_dataset has no windows of two tokens or more in 'input_ids': give windows.")
+        raise BadInput(
+            "The Trainer's eval_dataset has no windows of two tokens or more in 'input_ids': "
+            "give windows."
+        )
     return np.stack([row[:length] for row in rows])

@@ -1,8 +1,10 @@
-"""What a mixer's (or a transformer's) outputs still hold of a token whose own output is hidden: the tool behind 105-122.
+"""What a mixer's (or a transformer's) outputs still hold of a token whose own output is hidden: the
+tool behind 105-122.
 
-Two ways of asking. *Continuous*, as the source does: embeddings are moved by gradient until the visible outputs match, and
-decoded to the nearest token. *Exact*: every token of the vocabulary is tried at the last hidden position, with the rest
-known; if one fits and no other does, the information is there, whatever an optimizer made of it.
+Two ways of asking. *Continuous*, as the source does: embeddings are moved by gradient until the
+visible outputs match, and decoded to the nearest token. *Exact*: every token of the vocabulary is
+tried at the last hidden position, with the rest known; if one fits and no other does, the
+information is there, whatever an optimizer made of it.
 """
 
 from collections.abc import Callable
@@ -21,7 +23,14 @@ from headscan.model.mixer import MixerConfig, MixerModel
 from headscan.model.slicing import Slice
 from headscan.run import Json
 from headscan.training.losses import ce_loss
-from headscan_lab.ledger.experiment import EXPERIMENTS, Experiment, ExperimentOutcome, ExperimentWords, StandIn, enough
+from headscan_lab.ledger.experiment import (
+    EXPERIMENTS,
+    Experiment,
+    ExperimentOutcome,
+    ExperimentWords,
+    StandIn,
+    enough,
+)
 from headscan_lab.ledger.experiments.descents import FEW
 from headscan_lab.ledger.measurement import PROMPTS, SHARE_TEST, own_seeds, share_of
 from headscan_lab.ledger.stand_ins import VOCABULARY, OnModels, language, lens_of, prompts, twin_of
@@ -29,14 +38,20 @@ from headscan_lab.ledger.stand_ins import VOCABULARY, OnModels, language, lens_o
 
 @torch.no_grad()
 def leak_check(
-    slice_: Slice, lens: Lens, input_ids: IdsLike, *, trials: int = 4, seed: int = 0, batch: int = 256
+    slice_: Slice,
+    lens: Lens,
+    input_ids: IdsLike,
+    *,
+    trials: int = 4,
+    seed: int = 0,
+    batch: int = 256,
 ) -> Float[Tensor, "T kept"]:
     """How far each output moves when each token of one prompt is replaced by random others.
 
     Returns:
-        float32 [T, T']: entry (j, i) is the largest ||O_i(changed at j) - O_i|| / ||O_i|| over the trials. Zero means
-        that output i did not depend on token j (up to `1e-6`, the rounding of other batch shapes) for these
-        replacements; it is no proof for all tokens.
+        float32 [T, T']: entry (j, i) is the largest ||O_i(changed at j) - O_i|| / ||O_i|| over the
+        trials. Zero means that output i did not depend on token j (up to `1e-6`, the rounding of
+        other batch shapes) for these replacements; it is no proof for all tokens.
 
     Cost: T x trials rows of T tokens.
 
@@ -49,11 +64,17 @@ def leak_check(
     """
     cut = slice_.on(lens)
     ids = cut.check(torch.atleast_2d(torch.as_tensor(input_ids)))[:1]
-    length, vocabulary = ids.shape[1], cut.vocabulary_size
+    length = ids.shape[1]
+    vocabulary = cut.vocabulary_size
     generator = torch.Generator().manual_seed(seed)
     rows = ids.repeat(length * trials, 1)
-    shift = torch.randint(1, max(vocabulary, 2), (length * trials,), generator=generator).to(ids.device)
-    changed = torch.arange(len(rows), device=ids.device), torch.arange(length).repeat_interleave(trials).to(ids.device)
+    shift = torch.randint(1, max(vocabulary, 2), (length * trials,), generator=generator).to(
+        ids.device
+    )
+    changed = (
+        torch.arange(len(rows), device=ids.device),
+        torch.arange(length).repeat_interleave(trials).to(ids.device),
+    )
     rows[changed] = (rows[changed] + shift) % vocabulary
     moved = []
     for chunk in rows.split(max(1, batch - 1)):
@@ -64,7 +85,9 @@ def leak_check(
     return torch.where(largest > 1e-6, largest, torch.zeros_like(largest))
 
 
-SLOTS, SIZE, MIXER_PROMPTS = 12, VOCABULARY, 6
+SLOTS = 12
+SIZE = VOCABULARY
+MIXER_PROMPTS = 6
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,9 +95,10 @@ class Recall:
     """What was found, 1 or 0 a token.
 
     Attributes:
-        own: [n, T - first], tokens whose output is visible, by descent; hidden: [n, first], the others (None for first = 0).
-        exact: [n, 1], the last hidden token by search, all others known; margin: the least relative residual of a runner-up
-            in that search: near 0, nothing tells the two apart.
+        own: [n, T - first], tokens whose output is visible, by descent; hidden: [n, first], the
+            others (None for first = 0).
+        exact: [n, 1], the last hidden token by search, all others known; margin: the least relative
+            residual of a runner-up in that search: near 0, nothing tells the two apart.
     """
 
     own: Tensor
@@ -84,26 +108,50 @@ class Recall:
 
     def numbers(self) -> dict[str, Json]:
         """Shares and margin as plain numbers."""
-        hidden, exact = (None if part is None else float(part.mean()) for part in (self.hidden, self.exact))
+        hidden, exact = (
+            None if part is None else float(part.mean()) for part in (self.hidden, self.exact)
+        )
         count = 0 if self.hidden is None else self.hidden.shape[1]
-        return {"own": float(self.own.mean()), "hidden": hidden, "exact": exact, "margin": self.margin, "count": count}
+        return {
+            "own": float(self.own.mean()),
+            "hidden": hidden,
+            "exact": exact,
+            "margin": self.margin,
+            "count": count,
+        }
 
 
 def body(kind: str, width: int, blocks: int, *, trained: int = 0, seed: int = 0) -> Any:
-    """A body on embeddings N(0, 1) as published: a mixer by its mixing, or "llama"; `trained` steps on a made-up language."""
+    """A body on embeddings N(0, 1) as published: a mixer by its mixing, or "llama"; `trained` steps
+    on a made-up language.
+    """
     torch.manual_seed(seed)
     if kind == "llama":
         from transformers import LlamaConfig, LlamaModel
 
         config = LlamaConfig(
-            vocab_size=SIZE, hidden_size=width, intermediate_size=4 * width, num_hidden_layers=blocks, num_attention_heads=4,
+            vocab_size=SIZE,
+            hidden_size=width,
+            intermediate_size=4 * width,
+            num_hidden_layers=blocks,
+            num_attention_heads=4,
             max_position_embeddings=SLOTS,
-        )  # fmt: skip
+        )
         model: Any = LlamaModel(config)
     else:
-        expansion = {"mixing": "expanded", "mixing_expansion": 1} if kind == "expanded" else {"mixing": kind}
+        expansion = (
+            {"mixing": "expanded", "mixing_expansion": 1}
+            if kind == "expanded"
+            else {"mixing": kind}
+        )
         model = MixerModel(
-            MixerConfig(vocab_size=SIZE, hidden_size=width, num_hidden_layers=blocks, max_position_embeddings=SLOTS, **expansion)
+            MixerConfig(
+                vocab_size=SIZE,
+                hidden_size=width,
+                num_hidden_layers=blocks,
+                max_position_embeddings=SLOTS,
+                **expansion,
+            )
         )
     if trained:
         _train(model, trained, seed)
@@ -111,13 +159,20 @@ def body(kind: str, width: int, blocks: int, *, trained: int = 0, seed: int = 0)
 
 
 def recall(
-    model: Any, *, first: int, seed: int = 0, steps: int = 150, blocks: int | None = None, rate: float = 0.1,
+    model: Any,
+    *,
+    first: int,
+    seed: int = 0,
+    steps: int = 150,
+    blocks: int | None = None,
+    rate: float = 0.1,
     ids: Tensor | None = None,
-) -> Recall:  # fmt: skip
-    """Recover texts int [n, T] from the outputs at positions `first`, ..., T - 1 of block `blocks`; by default MIXER_PROMPTS
-    texts of SLOTS tokens of the made-up language.
+) -> Recall:
+    """Recover texts int [n, T] from the outputs at positions `first`, ..., T - 1 of block `blocks`;
+    by default MIXER_PROMPTS texts of SLOTS tokens of the made-up language.
 
-    Continuous: Adam on the mean absolute difference from embeddings drawn as the table's own, the rate falling to zero.
+    Continuous: Adam on the mean absolute difference from embeddings drawn as the table's own, the
+        rate falling to zero.
     """
     ids = language(seed + 50_000_000, MIXER_PROMPTS, SLOTS) if ids is None else ids
     run = _runner(model, blocks)
@@ -140,13 +195,21 @@ def recall(
 
 
 @torch.no_grad()
-def _search(run: Callable[[Tensor], Tensor], table: Tensor, ids: Tensor, target: Tensor, first: int) -> tuple[Tensor, float]:
+def _search(
+    run: Callable[[Tensor], Tensor], table: Tensor, ids: Tensor, target: Tensor, first: int
+) -> tuple[Tensor, float]:
     """Try every token at position first - 1, the last hidden one, all others known."""
-    hits, margins = [], []
+    hits = []
+    margins = []
     for row, want in zip(ids, target, strict=True):
         candidates = row.repeat(len(table), 1)
         candidates[:, first - 1] = torch.arange(len(table))
-        residual = torch.cat([(run(table[part])[:, first:] - want).flatten(1).norm(dim=1) for part in candidates.split(128)])
+        residual = torch.cat(
+            [
+                (run(table[part])[:, first:] - want).flatten(1).norm(dim=1)
+                for part in candidates.split(128)
+            ]
+        )
         best = residual.argsort()[:2]
         hits.append(float(best[0] == row[first - 1]))
         margins.append(float(residual[best[1]] / want.norm()))
@@ -187,13 +250,15 @@ def _train(model: Any, steps: int, seed: int) -> None:
 class MixerRecall(Experiment):
     """A body of `blocks` blocks, its first `first` outputs hidden; `at` blocks are run (None: all).
 
-    The control tries every token for the last hidden place, the others known: it cannot miss what is there.
+    The control tries every token for the last hidden place, the others known: it cannot miss what
+    is there.
     """
 
     words = ExperimentWords(
-        quantity="share of hidden tokens (of all, where none is hidden) that a descent finds", test=SHARE_TEST,
+        quantity="share of hidden tokens (of all, where none is hidden) that a descent finds",
+        test=SHARE_TEST,
         scope=f"bodies on {SLOTS} tokens of a made-up language of {SIZE}, widths up to 128, Adam",
-    )  # fmt: skip
+    )
     controlled = True
 
     body: Literal["flat", "expanded", "parallel", "llama"] = "flat"
@@ -206,8 +271,15 @@ class MixerRecall(Experiment):
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         how = f"trained here for {self.trained} steps" if self.trained else "random weights"
-        name = f"one {self.body} body a seed, {self.width} wide, {self.blocks} blocks, V = {SIZE}, {how}"
-        return (StandIn(name, "The same architecture; narrower, on shorter texts of a smaller vocabulary."),)
+        name = (
+            f"one {self.body} body a seed, {self.width} wide, {self.blocks} blocks, V = "
+            f"{SIZE}, {how}"
+        )
+        return (
+            StandIn(
+                name, "The same architecture; narrower, on shorter texts of a smaller vocabulary."
+            ),
+        )
 
     def observe(self, seed: int) -> ExperimentOutcome:
         return _observe(self, seed)
@@ -220,12 +292,20 @@ def _body(kind: str, width: int, blocks: int, trained: int, seed: int) -> Any:
 
 @lru_cache(maxsize=64)
 def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
-    own, hidden, exact = [], [], []
+    own = []
+    hidden = []
+    exact = []
     everything = asked.first == 0 or asked.scored == "all"
     count = enough(SLOTS if everything else asked.first)
     for inner in own_seeds(seed):
         model = _body(asked.body, asked.width, asked.blocks, asked.trained, inner)
-        found = recall(model, first=asked.first, seed=inner, blocks=asked.at, ids=language(inner + 50_000_000, count, SLOTS))
+        found = recall(
+            model,
+            first=asked.first,
+            seed=inner,
+            blocks=asked.at,
+            ids=language(inner + 50_000_000, count, SLOTS),
+        )
         own.append(found.own.numpy())
         if found.hidden is not None and found.exact is not None:
             hidden.append(found.hidden.numpy())
@@ -237,10 +317,13 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
     lost = share_of(f"hidden tokens found ({what})", hidden, chance=1 / SIZE)
     return ExperimentOutcome(
         effect=shown if asked.scored == "all" else lost,
-        control=share_of("the last hidden token by search, the others known", exact, chance=1 / SIZE),
-        cause="the optimiser failed where the information is there", beside=(lost if asked.scored == "all" else shown,),
+        control=share_of(
+            "the last hidden token by search, the others known", exact, chance=1 / SIZE
+        ),
+        cause="the optimiser failed where the information is there",
+        beside=(lost if asked.scored == "all" else shown,),
         models=(what,),
-    )  # fmt: skip
+    )
 
 
 # ---- Whether later tokens reach earlier outputs of attention whose mask is lifted.
@@ -248,12 +331,15 @@ def _observe(asked: MixerRecall, seed: int) -> ExperimentOutcome:
 
 @EXPERIMENTS.register("mask-lifted")
 class MaskLifted(OnModels):
-    """Each later token of a prompt is changed: the share of earlier outputs that move, without the mask and with it."""
+    """Each later token of a prompt is changed: the share of earlier outputs that move, without the
+    mask and with it.
+    """
 
     words = ExperimentWords(
         quantity="share of earlier outputs that a later token moves when no mask is given",
-        test="Wilson's interval, clustered by prompt and seed", scope="random weights, and those of models that are given",
-    )  # fmt: skip
+        test="Wilson's interval, clustered by prompt and seed",
+        scope="random weights, and those of models that are given",
+    )
 
     model: str = "llama"
 
@@ -266,8 +352,15 @@ class MaskLifted(OnModels):
             lens = lens_of(self.model, own)
             ids = prompts(self.model, own, PROMPTS if self.model == "llama" else FEW, 6)
             for lifted, rows in shares.items():
-                moved = [leak_check(Slice(causal=False if lifted else None), lens, one) > 0 for one in ids]
-                rows.append(np.stack([one[np.tril_indices(6, -1)] for one in map(np.asarray, moved)]).astype(float))
+                moved = [
+                    leak_check(Slice(causal=False if lifted else None), lens, one) > 0
+                    for one in ids
+                ]
+                rows.append(
+                    np.stack(
+                        [one[np.tril_indices(6, -1)] for one in map(np.asarray, moved)]
+                    ).astype(float)
+                )
         return ExperimentOutcome(
             effect=share_of("earlier outputs moved, mask lifted", shares[True]),
             beside=(share_of("earlier outputs moved, with the model's mask", shares[False]),),
