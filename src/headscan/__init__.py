@@ -21,10 +21,11 @@ from headscan.run.errors import BadInput, renamed
 from headscan.run.result import present_with
 
 if TYPE_CHECKING:
-    from headscan import flow, ntp, states, training
+    from headscan import flow, ntp, states, training, weights
     from headscan.attribution import attribute
     from headscan.comparison import compare
     from headscan.diagnosis import checkup
+    from headscan.flow import channel
     from headscan.inversion import invert
     from headscan.leaks import privacy
     from headscan.measures.cone import average_cosine, top_direction_share
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from headscan.remedies.run import remedy
     from headscan.run.result import Result
     from headscan.scanner import scan
-    from headscan.training import train
+    from headscan.training import recover, train
 
 __version__ = "0.3.0.dev0"
 
@@ -52,6 +53,7 @@ _HOMES = {
     "attribute": "attribution",
     "available_models": "model.source",
     "average_cosine": "measures",
+    "channel": "flow",
     "checkup": "diagnosis",
     "compare": "comparison",
     "decone": "remedies.decone",
@@ -65,6 +67,7 @@ _HOMES = {
     "ntp": "",
     "participation_ratio": "measures",
     "privacy": "leaks",
+    "recover": "training",
     "remedy": "remedies.run",
     "Result": "run",
     "scan": "scanner",
@@ -75,6 +78,7 @@ _HOMES = {
     "top_direction_share": "measures",
     "train": "training",
     "training": "",
+    "weights": "",
 }
 # Names of version 0.2 that moved to their packages; they work until the next version, and say where
 # they are.
@@ -134,6 +138,7 @@ __all__ = [
     "attribute",
     "available_models",
     "average_cosine",
+    "channel",
     "checkup",
     "compare",
     "decone",
@@ -147,6 +152,7 @@ __all__ = [
     "ntp",
     "participation_ratio",
     "privacy",
+    "recover",
     "remedy",
     "scan",
     "singular_values",
@@ -155,6 +161,7 @@ __all__ = [
     "top_direction_share",
     "train",
     "training",
+    "weights",
 ]
 
 

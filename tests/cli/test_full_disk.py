@@ -5,7 +5,7 @@ traceback.
 import pytest
 from safetensors import SafetensorError
 
-from headscan.run import BadInput, Out, verb
+from headscan.run import BadInput, Out, Run, verb
 
 FULL = [
     OSError(28, "No space left on device"),
@@ -16,7 +16,7 @@ FULL = [
 @pytest.mark.parametrize("error", FULL)
 def test_one_sentence_says_what_to_do(error, tmp_path):
     @verb("test-full-disk")
-    def fills(out: Out):
+    def fills(run: Run, out: Out):
         raise error
 
     with pytest.raises(
@@ -27,7 +27,7 @@ def test_one_sentence_says_what_to_do(error, tmp_path):
 
 def test_other_faults_stay_what_they_are(tmp_path):
     @verb("test-other-fault")
-    def breaks(out: Out):
+    def breaks(run: Run, out: Out):
         raise OSError(2, "No such file")
 
     with pytest.raises(OSError, match="No such file"):

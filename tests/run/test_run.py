@@ -26,7 +26,6 @@ from headscan.run import (
     Run,
     Seed,
     halving,
-    running,
     verb,
 )
 from headscan.run.files import write_atomic
@@ -55,6 +54,7 @@ def square(number):
 
 @verb("test-count")
 def count(
+    run: Run,
     name: str,
     *,
     upto: Annotated[int, Option("How far.", low=0)] = 3,
@@ -63,7 +63,6 @@ def count(
     resume: Resume = False,
     seed: Seed = 0,
 ) -> CountResult:
-    _, run = running()
     if name == "refused":
         raise BadInput("No.")
     run.identify(f"the content of {name}", len(name))

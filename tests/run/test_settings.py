@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pytest
 import torch
 
-from headscan.run import BadInput, Option, Out, Result, Resume, Seed, Settings, verb
+from headscan.run import BadInput, Option, Out, Result, Resume, Run, Seed, Settings, verb
 from headscan.run.verbs import VERBS
 
 Dtype = Annotated[Literal["auto", "float32"], Option("Weights.")]
@@ -21,6 +21,7 @@ class Loading(Settings):
 
 @verb("test-verb")
 def work(
+    run: Run,
     model: str,
     text: Annotated[str, Option("A text.", content=True)],
     *,
@@ -64,9 +65,10 @@ def test_fields_come_in_order_and_those_without_default_are_required():
     assert fields["share"].flag == "--share"
 
 
-def test_the_arguments_of_a_call_make_the_groups_that_share_their_names():
-    given = work.verb.given(("m", "t"), {"dtype": "float32"})
-    assert given.chosen(Loading) == Loading(dtype="float32", device="cpu")
+def test_the_arguments_of_a_call_are_checked_and_complete():
+    arguments = work.verb.arguments(("m", "t"), {"dtype": "float32"})
+    assert arguments["dtype"] == "float32"
+    assert set(arguments) == set(inspect.signature(work).parameters)
 
 
 def test_a_verb_keeps_its_signature_and_refuses_what_is_not_there():
@@ -105,7 +107,7 @@ def test_no_verb_multiplies_in_tf32_whatever_a_script_allowed():
     allowed = []
 
     @verb("multiplied")
-    def multiplied(model: str) -> Result:
+    def multiplied(run: Run, model: str) -> Result:
         allowed.extend([torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32])
         raise BadInput("enough")
 

@@ -53,7 +53,7 @@ def dry_run(command: str) -> str:
         options = {
             key: value for key, value in options.items() if key not in ("progress", "command")
         }
-        given = record.given(subject, options)
+        given = record.arguments(subject, options)
         cut = Slice.parse(given["at"]) if name == "invert" else None
         models = subject[0] if subject and isinstance(subject[0], list) else subject
         said.append(

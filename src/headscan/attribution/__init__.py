@@ -44,3 +44,7 @@ __all__ = [
     "gradient_x_input",
     "integrated_gradients",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

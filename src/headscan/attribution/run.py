@@ -46,9 +46,9 @@ from headscan.run import (
     Finding,
     Given,
     Result,
+    Run,
     dataframe,
     options_of,
-    running,
     verb,
 )
 from headscan.run.settings import (
@@ -57,6 +57,7 @@ from headscan.run.settings import (
     Ignore,
     Option,
     Out,
+    Overwrite,
     Progressing,
     Resume,
     Seed,
@@ -291,9 +292,11 @@ def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
 
 @verb("attribute")
 def attribute(
+    run: Run,
     model: ModelLike,
     prompt: Annotated[
-        PromptLike, Option("The prompt; - reads it from standard input.", content=True)
+        PromptLike,
+        Option("The prompt; - reads it from standard input.", content=True, group="Input"),
     ],
     *,
     method: Annotated[
@@ -303,6 +306,7 @@ def attribute(
             "gradient-x-input; occlusion for a sentence "
             "vector compared with itself.",
             choices=METHODS,
+            group="Input",
         ),
     ] = None,
     target: Annotated[
@@ -320,7 +324,8 @@ def attribute(
         str | int | None,
         Option(
             "Token to contrast with: its text or #ID; for a sentence vector, another text to "
-            "compare with."
+            "compare with.",
+            group="Input",
         ),
     ] = None,
     continuation: Annotated[str | None, Option("Explain every token of this continuation.")] = None,
@@ -348,6 +353,7 @@ def attribute(
     baseline: Baseline = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -376,7 +382,7 @@ def attribute(
     >>> len(found.scores), found.target.kind
     (5, 'logit')
     """
-    asked, run = running()
+    asked = Given(locals())
     check(asked)
     lens = open_model(model, asked.chosen(Loading))
     sentence = asks_for_sentence(lens, asked)

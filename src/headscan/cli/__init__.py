@@ -136,7 +136,6 @@ TAIL = """
 Options:
   --version             Print the version and leave.
   --help, -h            Show this message.
-  --overwrite           Replace a finished result in the output folder (every verb).
   --install-completion  Install completion for the current shell."""
 
 
@@ -183,9 +182,7 @@ def run(words: Sequence[str]) -> int:
         app = getattr(import_module("headscan.cli.commands"), f"{name}_app")()
     else:
         app = command_of(name).app(name, verbs().get(name, ""))
-    given = [
-        word for word in words[1:] if word != "--overwrite"
-    ]  # read where the folder is chosen (cli/output.py)
+    given = list(words[1:])
     if given[:1] == ["-"]:  # standard input as the subject: behind the mark that ends the options
         given = [*given[1:], "--", "-"]
     try:
@@ -265,3 +262,7 @@ def _main(words: Sequence[str]) -> NoReturn:
         resume = "" if words[0] in BARE else " Continue with the same command and --resume."
         print(f"headscan: interrupted.{resume}", file=sys.stderr)
         sys.exit(130)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -27,6 +27,7 @@ from headscan.cli.output import (
     show,
 )
 from headscan.run.findings import new_alarms
+from headscan.run.settings import HelpGroup, is_alias
 
 DOCS = "https://github.com/headscan/headscan/blob/main/docs/"
 MODEL_HELP = (
@@ -38,22 +39,8 @@ SOURCE_HELP = (
     "folder or URL (.npy, .npz, .safetensors, .parquet, a datasets folder, ...)."
 )
 GROUPS = {
-    name: Group(name, sort_key=place)
-    for place, name in enumerate(("What it examines", "How much", "How", "Where to", "Advanced"))
+    name: Group(name, sort_key=position) for position, name in enumerate(typing.get_args(HelpGroup))
 }
-# The group of an option by its name, where its Option names none; all others say how.
-PLACED = {
-    "What it examines": "text prompt documents field sites at tokenizer states pairs partners "
-    "revisions checkpoints "
-    "model against damage only start release method objective claims on tasks given",
-    "How much": "max_tokens context windows length limit budget sample draws trials steps batch "
-    "seeds size candidates "
-    "max_contexts prefixes groups min_count memory order vocabulary",
-    "Where to": "out resume export formats store page contribute json",
-    "Advanced": "engine master processes precision accumulation dtype device seed streaming pool "
-    "reading",
-}
-GROUP_OF = {name: group for group, names in PLACED.items() for name in names.split()}
 DRY_RUN = "dry_run"
 
 
@@ -159,7 +146,12 @@ class Command:
                 raise headscan.BadInput("--out is empty.")
             chosen["out"] = Path(chosen["out"])
             speaks = os.environ.get("RANK", "0") == "0"
-            before = finished_before(chosen["out"], resume=resume, continues=record.continues)
+            before = finished_before(
+                chosen["out"],
+                resume=resume,
+                overwrite=bool(chosen.get("overwrite")),
+                continues=record.continues,
+            )
             if before is not None:
                 show(before, chosen["out"], as_json=as_json, whole=bool(extra.get("verbose")))
                 return (self.after(before, extra) or 0) if self.after is not None else 0
@@ -217,7 +209,7 @@ class Command:
             info = Parameter(
                 name=(self.subject.rstrip("."),),
                 help=self.subject_help,
-                group=GROUPS["What it examines"],
+                group=GROUPS["Input"],
             )
             yield inspect.Parameter(
                 "subjects", inspect.Parameter.VAR_POSITIONAL, annotation=Annotated[str, info]
@@ -230,7 +222,7 @@ class Command:
                 name,
                 kind,
                 help,
-                group=GROUP_OF.get(name, "How"),
+                group="Output",
                 short="-v" if name == "verbose" else "",
             )
         if self.estimate is not None:
@@ -238,12 +230,12 @@ class Command:
                 "Print what it would take in memory and time, and stop: no weights are read, "
                 "nothing is written."
             )
-            yield _parameter(DRY_RUN, bool, help, group="How much")
+            yield _parameter(DRY_RUN, bool, help, group="Limits")
         yield _parameter(
             "json",
             bool,
             "Print result.json, and nothing else, on standard output.",
-            group="Where to",
+            group="Output",
         )
 
 
@@ -271,7 +263,7 @@ def _parameter(
     *,
     by_place: bool = False,
     required: bool = False,
-    group: str = "What it examines",
+    group: HelpGroup = "Input",
     flag: str | None = None,
     default: str = "",
     negative: bool = False,
@@ -317,7 +309,7 @@ def _option(one: Any) -> inspect.Parameter:
         required=one.required,
         default=_default_text(one),
         flag=one.flag,
-        group=one.option.group or GROUP_OF.get(one.name, "How"),
+        group=one.option.group,
         negative=bool in _members(one.type) and one.default is not False,
     )
 
@@ -337,6 +329,7 @@ def _default_text(one: Any) -> str:
 
 
 def _members(kind: Any) -> list[Any]:
+    kind = kind.__value__ if is_alias(kind) else kind
     if typing.get_origin(kind) in (typing.Union, UnionType):
         return [member for one in typing.get_args(kind) for member in _members(one)]
     return [] if kind is type(None) else [kind]

@@ -20,8 +20,6 @@ from headscan import BadInput, Result
 from headscan.cli.guard import console, guarded, shown
 from headscan.run.run import UNFINISHED
 
-OVERWRITE = "--overwrite"
-"""Said of any verb: a finished result in the folder may be replaced."""
 Progress = Callable[[str, int, int | None, str], None]
 # seconds: least and most between two lines of progress where standard error is no terminal
 EVERY = 10.0
@@ -63,7 +61,9 @@ def free_folder(folder: Path, *, resume: bool) -> Path:
     return next(each for each in numbered if not (each / "result.json").exists())
 
 
-def finished_before(folder: Path, *, resume: bool, continues: bool) -> Result | None:
+def finished_before(
+    folder: Path, *, resume: bool, overwrite: bool, continues: bool
+) -> Result | None:
     """The finished result that a folder holds, to be shown again: with `resume`, and made by the
     same command.
 
@@ -71,12 +71,7 @@ def finished_before(folder: Path, *, resume: bool, continues: bool) -> Result | 
     `continues` keeps what it goes on from; another's folder with that is one that was interrupted.
     """
     interrupted = (folder / UNFINISHED).exists() and not continues
-    if (
-        OVERWRITE in sys.argv
-        or (continues and resume)
-        or interrupted
-        or not (folder / "result.json").is_file()
-    ):
+    if overwrite or (continues and resume) or interrupted or not (folder / "result.json").is_file():
         return None
     import headscan
 
@@ -104,7 +99,7 @@ def _words(command: str) -> list[str]:
     return [
         word
         for word in shlex.split(command)[1:]
-        if word not in ("--resume", "--json", OVERWRITE, "--verbose", "-v")
+        if word not in ("--resume", "--json", "--overwrite", "--verbose", "-v")
     ]
 
 

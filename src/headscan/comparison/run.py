@@ -17,13 +17,14 @@ from headscan.comparison.result import Alignment, CompareResult, SimilarityCell,
 from headscan.comparison.settings import Against, ComparisonSettings, compared_subjects
 from headscan.model.inputs import SENTENCE
 from headscan.model.settings import Device, Dtype, Sites, TokenizerName, tokenizer_identity
-from headscan.run import BadInput, Finding, Given, Run, estimates, running, verb
+from headscan.run import BadInput, Finding, Given, Run, estimates, verb
 from headscan.run.settings import (
     Baseline,
     CommandLine,
     Ignore,
     Option,
     Out,
+    Overwrite,
     Progressing,
     Resume,
     Seed,
@@ -39,11 +40,15 @@ LARGEST = 0.5  # of the machine's memory that the moments may take
 
 @verb("compare")
 def compare(
+    run: Run,
     models: SourcesLike,
     text: Annotated[TextLike | None, TEXT] = None,
     *,
     context: Annotated[
-        int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)
+        int,
+        Option(
+            "Tokens of a window; one window is one row of a forward pass.", low=2, group="Limits"
+        ),
     ] = 128,
     sites: Sites = None,
     skip_first: Annotated[
@@ -62,20 +67,28 @@ def compare(
         ),
     ] = "permutation",
     draws: Annotated[
-        int, Option("Draws of a null: the least p is 1/(draws + 1).", low=19, high=2**24)
+        int,
+        Option(
+            "Draws of a null: the least p is 1/(draws + 1).", low=19, high=2**24, group="Limits"
+        ),
     ] = 99,
     sample: Annotated[
-        int, Option("Tokens of the sample, for RSA, neighbours, nulls and --damage.", low=64)
+        int,
+        Option(
+            "Tokens of the sample, for RSA, neighbours, nulls and --damage.", low=64, group="Limits"
+        ),
     ] = 1024,
     against: Annotated[
         Against | None,
         Option(
             "Compare each model with itself in so few bits, too; those of .gguf files (q8_0 to "
-            "q2_k) with --damage only."
+            "q2_k) with --damage only.",
+            group="Input",
         ),
     ] = None,
     damage: Annotated[
-        bool, Option("What the second model (rounded, fine-tuned) costs, block by block.")
+        bool,
+        Option("What the second model (rounded, fine-tuned) costs, block by block.", group="Input"),
     ] = False,
     keep: Annotated[
         float | None,
@@ -83,7 +96,11 @@ def compare(
     ] = None,
     limit: Annotated[
         float | None,
-        Option("With --damage: divergence in nats a token that is too much (HS701).", low=0),
+        Option(
+            "With --damage: divergence in nats a token that is too much (HS701).",
+            low=0,
+            group="Limits",
+        ),
     ] = None,
     fail_on: Annotated[
         Literal["HS701"] | None, Option("With --damage: a finding at which it exits with status 3.")
@@ -99,6 +116,7 @@ def compare(
     baseline: Baseline = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -112,7 +130,6 @@ def compare(
             versions of an embedding column); tokens of windows are [windows, T, d]. One may be
             named twice.
         text: as for `headscan.scan`; not needed for stored vectors.
-        Further options: see `headscan compare --help`.
 
     Returns:
         A `CompareResult`: one cell a pair of models, pair of sites and measure, with an interval by
@@ -136,7 +153,7 @@ def compare(
     >>> round(result.cell("cka", "block.2").value, 9)
     1.0
     """
-    asked, run = running()
+    asked = Given(locals())
     check_options(asked)
     if damage:
         return measure_damage(models, asked, run)

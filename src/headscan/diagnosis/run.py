@@ -29,17 +29,19 @@ from headscan.diagnosis.result import (
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
 from headscan.model.settings import Device, Dtype, TokenizerName
-from headscan.run import BadInput, Progress, Row, Run, running, verb, write_atomic
+from headscan.run import BadInput, Progress, Row, Run, verb, write_atomic
 from headscan.run.settings import (
     Baseline,
     CommandLine,
     Ignore,
     Option,
     Out,
+    Overwrite,
     Progressing,
     Resume,
     Seed,
 )
+from headscan.run.verbs import Given
 from headscan.scanner.findings import on_few
 from headscan.scanner.result import ScanResult
 from headscan.scanner.run import scan
@@ -221,6 +223,7 @@ def examined_states(
 
 @verb("checkup")
 def checkup(
+    run: Run,
     sources: SourcesLike,
     text: Annotated[TextLike | None, TEXT] = None,
     *,
@@ -229,7 +232,8 @@ def checkup(
         Option(
             "What a model may cost: about two or ten minutes on two cores, by its size (the "
             "more, the more tokens are read and "
-            "the more is tried), or all of the text, the random-weight control and every search."
+            "the more is tried), or all of the text, the random-weight control and every search.",
+            group="Limits",
         ),
     ] = "2m",
     fail_on: Annotated[
@@ -245,11 +249,15 @@ def checkup(
         bool,
         Option(
             "The sources are checkpoints of one training run, in its order: that order is "
-            "examined, too."
+            "examined, too.",
+            group="Input",
         ),
     ] = False,
     context: Annotated[
-        int, Option("Tokens of a window; one window is one row of a forward pass.", low=2)
+        int,
+        Option(
+            "Tokens of a window; one window is one row of a forward pass.", low=2, group="Limits"
+        ),
     ] = 128,
     documents: Documents = "whole",
     field: FieldName = "text",
@@ -261,6 +269,7 @@ def checkup(
     baseline: Baseline = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -288,7 +297,7 @@ def checkup(
     >>> [one.code for one in found.findings][:1], found.examinations[0].observations[0].title
     (['HS301'], 'Narrow cone')
     """
-    asked, run = running()
+    asked = Given(locals())
     settings = asked.chosen(CheckingUp)
     if not (given := given_sources(sources)):
         raise BadInput("No source was named: name at least one model, or stored states.")

@@ -18,6 +18,7 @@ from headscan.flow.codebooks import channel_bound, codebook, distances, noise_ac
 from headscan.flow.influence import Recovery, leaks, recovery
 from headscan.flow.result import ChannelResult, FlowResult
 from headscan.flow.verbs import VARIANTS, channel, run, variant
+from headscan.run.verbs import make_callable
 from headscan.statistics.information import fano_accuracy, fano_bits, gaussian_bits
 
 __all__ = [
@@ -38,3 +39,10 @@ __all__ = [
     "run",
     "variant",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+make_callable(__name__)

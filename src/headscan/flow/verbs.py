@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from jaxtyping import Float32, Float64, Int, Num
 from torch import Tensor
+from typing_extensions import TypeAliasType
 
 from headscan.flow.codebooks import channel_bound, codebook, distances, noise_accuracy
 from headscan.flow.influence import (
@@ -40,7 +41,6 @@ from headscan.run import (
     Run,
     TextRecord,
     names_in,
-    running,
     verb,
 )
 from headscan.run.settings import (
@@ -49,6 +49,7 @@ from headscan.run.settings import (
     Ignore,
     Option,
     Out,
+    Overwrite,
     Progressing,
     Resume,
     Seed,
@@ -92,30 +93,55 @@ def variant(name: str, sites: Sequence[str]) -> Slice:
 WINDOWS = 8
 LENGTH = 16
 
-Prompts = Annotated[
-    PromptsLike | None,
-    Option("A prompt; repeat it to average over several.", content=True, repeat=True),
-]
-WindowCount = Annotated[
-    int | None,
-    Option(
-        f"Windows of --length tokens taken from the text's beginning. Default: {WINDOWS}.", low=1
-    ),
-]
-Length = Annotated[
-    int | None,
-    Option(f"Tokens of each prompt. Default: those of the shortest; {LENGTH} of a text.", low=2),
-]
-SiteGlobs = Annotated[str | Sequence[str], Option("Globs of sites, comma-separated.")]
-Cuts = Annotated[
-    str | Sequence[str],
-    Option(
-        f"Parts of the model that are kept: {', '.join(VARIANTS)}; joined with +; several, "
-        "comma-separated.",
-        name="cut",
-    ),
-]
-RandomWeights = Annotated[bool, Option("Measure each model with random weights, too.")]
+Prompts = TypeAliasType(
+    "Prompts",
+    Annotated[
+        PromptsLike | None,
+        Option(
+            "A prompt; repeat it to average over several.", content=True, repeat=True, group="Input"
+        ),
+    ],
+)
+WindowCount = TypeAliasType(
+    "WindowCount",
+    Annotated[
+        int | None,
+        Option(
+            f"Windows of --length tokens taken from the text's beginning. Default: {WINDOWS}.",
+            low=1,
+            group="Limits",
+        ),
+    ],
+)
+Length = TypeAliasType(
+    "Length",
+    Annotated[
+        int | None,
+        Option(
+            f"Tokens of each prompt. Default: those of the shortest; {LENGTH} of a text.",
+            low=2,
+            group="Limits",
+        ),
+    ],
+)
+SiteGlobs = TypeAliasType(
+    "SiteGlobs",
+    Annotated[str | Sequence[str], Option("Globs of sites, comma-separated.", group="Input")],
+)
+Cuts = TypeAliasType(
+    "Cuts",
+    Annotated[
+        str | Sequence[str],
+        Option(
+            f"Parts of the model that are kept: {', '.join(VARIANTS)}; joined with +; several, "
+            "comma-separated.",
+            name="cut",
+        ),
+    ],
+)
+RandomWeights = TypeAliasType(
+    "RandomWeights", Annotated[bool, Option("Measure each model with random weights, too.")]
+)
 
 
 def check(asked: Given) -> None:
@@ -307,6 +333,7 @@ P = TypeVar("P")
 
 @verb("flow")
 def run(
+    run: Run,
     models: ModelsLike,
     prompt: Prompts = None,
     *,
@@ -317,7 +344,13 @@ def run(
     cuts: Cuts = "whole",
     null: RandomWeights = False,
     trials: Annotated[
-        int, Option("Random replacement tokens at each position, for the leak.", low=1, high=2**20)
+        int,
+        Option(
+            "Random replacement tokens at each position, for the leak.",
+            low=1,
+            high=2**20,
+            group="Limits",
+        ),
     ] = 4,
     recover: Annotated[
         bool, Option("Search the vocabulary at each position; otherwise only the leak is measured.")
@@ -328,6 +361,7 @@ def run(
             "Tokens tried for recovery at each position. Default: the vocabulary, or as many as "
             "take some minutes.",
             low=2,
+            group="Limits",
         ),
     ] = None,
     tokenizer: TokenizerName = None,
@@ -337,6 +371,7 @@ def run(
     baseline: Baseline = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -361,7 +396,7 @@ def run(
     >>> found.arrays["leak"].shape, bool(found.arrays["leak"][1][4, 0] == 0)
     ((2, 5, 5), True)
     """
-    asked, run = running()
+    asked = Given(locals())
     if asked["candidates"] is not None and not recover:
         raise BadInput("--candidates is not used without --recover.")
     compared = compare(models, asked, run)
@@ -395,6 +430,7 @@ def run(
 
 @verb("channel")
 def channel(
+    run: Run,
     models: ModelsLike,
     prompt: Prompts = None,
     *,
@@ -417,6 +453,7 @@ def channel(
     baseline: Baseline = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -435,7 +472,7 @@ def channel(
     >>> found.parts[0].vocabulary, found.parts[0].distances.duplicates
     (50, 0)
     """
-    asked, run = running()
+    asked = Given(locals())
     if not asked["noise"]:
         raise BadInput("Give --noise at least one number.")
     compared = compare(models, asked, run)

@@ -55,3 +55,7 @@ _RENAMED = {"GIVEN": "headscan.inversion:OBSERVATIONS"}
 
 def __getattr__(name: str) -> Any:
     return renamed(__name__, name, _RENAMED)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -34,11 +34,12 @@ from headscan.run import (
     Progressing,
     Resume,
     Row,
+    Run,
     Seed,
     plain,
-    running,
     verb,
 )
+from headscan.run.settings import Overwrite
 from headscan.text import display
 from headscan.text.prompts import Prompt, PromptsLike, read_prompts
 
@@ -81,6 +82,7 @@ TOGETHER = 16
 
 @verb("invert")
 def invert(
+    run: Run,
     model: ModelLike,
     prompt: Annotated[
         PromptsLike | None,
@@ -88,6 +90,7 @@ def invert(
             "The text whose states are inverted; may be given several times.",
             content=True,
             repeat=True,
+            group="Input",
         ),
     ] = None,
     *,
@@ -99,11 +102,16 @@ def invert(
             "site of it); in Python also an array [T, w] or [prompts, T, w].",
             content=True,
             metavar="FILE",
+            group="Input",
         ),
     ] = None,
     method: Annotated[
         str | Method,
-        Option("Method: exact (left to right), joint, indirect or direct.", choices=METHODS),
+        Option(
+            "Method: exact (left to right), joint, indirect or direct.",
+            choices=METHODS,
+            group="Input",
+        ),
     ] = "auto",
     given: Annotated[
         str,
@@ -111,6 +119,7 @@ def invert(
             "The attacker observes: states (of the slice), next-token (log-probabilities), "
             "embedding.",
             choices=OBSERVATIONS,
+            group="Input",
         ),
     ] = "states",
     tolerance: Annotated[
@@ -129,7 +138,8 @@ def invert(
         ),
     ] = "auto",
     vocabulary: Annotated[
-        str | Sequence[str] | None, Option("A text; only its tokens may be returned.", content=True)
+        str | Sequence[str] | None,
+        Option("A text; only its tokens may be returned.", content=True, group="Limits"),
     ] = None,
     at: At = "block.0",
     tokenizer: TokenizerName = None,
@@ -137,6 +147,7 @@ def invert(
     device: Device = "auto",
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -165,7 +176,7 @@ def invert(
     >>> invert(lens, states=leak + 1e-3 * leak.norm() / leak.numel() ** 0.5).prompts[0].recovered
     [7, 3, 9]
     """
-    asked, run = running()
+    asked = Given(locals())
     check(asked)
     wanted: Method = METHODS.build(method) if isinstance(method, str) else method
     place = Slice.parse(at) if isinstance(at, str) else at

@@ -49,3 +49,7 @@ _RENAMED = {"DEFENCES": "headscan.leaks:MECHANISMS", "RELEASES": "headscan.leaks
 
 def __getattr__(name: str) -> Any:
     return renamed(__name__, name, _RENAMED)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -31,10 +31,9 @@ from headscan.run import (
     Settings,
     TextRecord,
     plain,
-    running,
     verb,
 )
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
 from headscan.statistics.information import entropy_bits
 from headscan.text import documents as read_documents
 from headscan.text.source import (
@@ -160,6 +159,7 @@ CHARACTERS = 200_000  # of one document more is not needed: some windows are tak
 
 @verb("privacy")
 def privacy(
+    run: Run,
     model: ModelLike,
     text: Annotated[TextLike, TEXT],
     *,
@@ -168,6 +168,7 @@ def privacy(
         Option(
             "What leaks: states, cache (keys and values), logits, embedding, gradient.",
             choices=CHANNELS,
+            group="Input",
         ),
     ] = "states",
     sites: Annotated[
@@ -175,7 +176,8 @@ def privacy(
         Option(
             "Sites whose states (or caches) leak, as globs. Default: all blocks; of many three, "
             "two of a cache, one for several "
-            "defences."
+            "defences.",
+            group="Input",
         ),
     ] = None,
     noise: Annotated[
@@ -212,11 +214,15 @@ def privacy(
         ),
     ] = "model",
     windows: Annotated[
-        int, Option("Windows of the text that are examined, evenly spaced.", low=1)
+        int, Option("Windows of the text that are examined, evenly spaced.", low=1, group="Limits")
     ] = 5,
     length: Annotated[
         int,
-        Option("Tokens of each window; the first is taken as known where bits are counted.", low=2),
+        Option(
+            "Tokens of each window; the first is taken as known where bits are counted.",
+            low=2,
+            group="Limits",
+        ),
     ] = 21,
     candidates: Annotated[
         int | None,
@@ -224,10 +230,14 @@ def privacy(
             "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, "
             "where that takes long.",
             low=2,
+            group="Limits",
         ),
     ] = None,
     draws: Annotated[
-        int, Option("Monte Carlo draws a position, for truth and attack.", low=2, high=2**24)
+        int,
+        Option(
+            "Monte Carlo draws a position, for truth and attack.", low=2, high=2**24, group="Limits"
+        ),
     ] = 64,
     test: Annotated[
         str | LeakTest | Sequence[str | LeakTest] | None,
@@ -254,6 +264,7 @@ def privacy(
     device: Device = "auto",
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -280,7 +291,7 @@ def privacy(
     >>> clean.attack_accuracy, clean.bits_upper, noisy.bits_lower < noisy.bits_truth < noisy.bits_upper < noisy.prior_bits
     (1.0, None, True)
     """
-    asked, run = running()
+    asked = Given(locals())
     asked.chosen(Reading)  # which checks them
     rules = None
     if policy is not None:

@@ -65,3 +65,7 @@ __all__ = [
     "watch_heads",
     "words",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -2,16 +2,18 @@
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Any, Literal
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+from typing_extensions import TypeAliasType
 
 from headscan.model.inputs import IdsLike, ModelInputs, SentenceHead, context_length, sentence_head
 from headscan.model.load import Blank, Preparation, load_tokenizer, prepare, require_tokenizer
-from headscan.model.recording import Recorder, Stack, find_sites, record
+from headscan.model.recording import Recorder, Stack, find_sites, patched, record
 from headscan.model.settings import Building, Loading, Origin, TokenizerLike, model_identity
 from headscan.model.sites import Tap, match_sites
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
@@ -213,6 +215,29 @@ class Lens(Memo):
 
     # ---- the model itself
 
+    @contextmanager
+    def patch(self, changes: Mapping[str, Callable[[Tensor], Tensor]]) -> Iterator[None]:
+        """Replace the states at sites in every forward pass of this context.
+
+        Args:
+            changes: by site, a function of its states [windows, T, d] that returns states of the
+                same shape, which the model goes on with.
+
+        Raises:
+            BadInput: for an unknown site, and for one whose states cannot be replaced.
+
+        >>> from transformers import GPT2Config, GPT2LMHeadModel
+        >>> config = GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)
+        >>> lens = Lens(GPT2LMHeadModel(config))
+        >>> with lens.patch({"block.1": torch.zeros_like}):
+        ...     float(lens.run([[1, 2]], sites="block.1")["block.1"].abs().max())
+        0.0
+        """
+        with ExitStack() as patches:
+            for site, function in changes.items():
+                patches.enter_context(patched(self.tap(site), function))
+            yield
+
     @cached_property
     def traits(self) -> Traits:
         return Traits(self)
@@ -339,11 +364,11 @@ class Lens(Memo):
 
 # ---- What verbs take as models
 
-ModelLike = str | os.PathLike[str] | Lens | nn.Module
+ModelLike = TypeAliasType("ModelLike", str | os.PathLike[str] | Lens | nn.Module)
 """A specimen's name, a folder, a .gguf file, a Hugging Face id, a Lens, a model of transformers or
 of sentence-transformers.
 """
-ModelsLike = ModelLike | Sequence[ModelLike]
+ModelsLike = TypeAliasType("ModelsLike", ModelLike | Sequence[ModelLike])
 
 
 def open_models(given: ModelsLike, settings: Loading) -> Iterator[Lens]:

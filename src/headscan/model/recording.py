@@ -4,7 +4,7 @@ leave nothing behind.
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -229,6 +229,98 @@ def _factor(before: Tensor | None, after: Tensor) -> float | None:
 
 
 # ---- Hooks that read sites while the model runs, and that leave nothing behind.
+
+
+BeforeCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any]], Any]
+"""Called with (module, args, kwargs) before a module runs; returns None, or other (args, kwargs)."""
+AfterCall = Callable[[nn.Module, tuple[Any, ...], dict[str, Any], Any], Any]
+"""Called with (module, args, kwargs, output) after a module ran; returns None, or other output."""
+
+
+@contextmanager
+def before_call(
+    modules: nn.Module | Iterable[nn.Module], function: BeforeCall, *, first: bool = False
+) -> Iterator[None]:
+    """Call `function(module, args, kwargs)` before each of the modules runs, in this context only.
+
+    `first`: before every hook that is there already.
+    """
+    with ExitStack() as hooks:
+        for module in [modules] if isinstance(modules, nn.Module) else modules:
+            handle = module.register_forward_pre_hook(function, with_kwargs=True, prepend=first)
+            hooks.callback(handle.remove)
+        yield
+
+
+@contextmanager
+def after_call(
+    modules: nn.Module | Iterable[nn.Module], function: AfterCall, *, first: bool = False
+) -> Iterator[None]:
+    """Call `function(module, args, kwargs, output)` after each of the modules ran, in this context
+    only.
+
+    `first`: before every hook that is there already, so that those see what `function` returns.
+    """
+    with ExitStack() as hooks:
+        for module in [modules] if isinstance(modules, nn.Module) else modules:
+            handle = module.register_forward_hook(function, with_kwargs=True, prepend=first)
+            hooks.callback(handle.remove)
+        yield
+
+
+def with_first_tensor(output: Any, tensor: Tensor) -> Any:
+    """Return a module's output with its first tensor replaced.
+
+    >>> with_first_tensor((torch.zeros(1), "cache"), torch.ones(1))
+    (tensor([1.]), 'cache')
+    """
+    if isinstance(output, Tensor):
+        return tensor
+    if isinstance(output, tuple):
+        return (tensor, *output[1:])
+    if isinstance(output, list):
+        return [tensor, *output[1:]]
+    raise TypeError(
+        f"A module returned {type(output).__name__}, in which no tensor can be replaced."
+    )
+
+
+@contextmanager
+def patched(tap: Tap, function: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Replace the states at a tap by `function(states)` in every forward pass of this context.
+
+    The function gets and returns a tensor of the shape that the module computes, mostly
+    [windows, T, d]. Recorders that are entered before or after see the replaced states.
+
+    Raises:
+        BadInput: for a site of a module that runs several times in a pass, or in another shape.
+    """
+    if tap.calls > 1 or tap.shape_from is not None or tap.site == "head":
+        raise BadInput(f"The states at {tap.site} cannot be replaced while the model runs.")
+
+    def change_output(
+        module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
+    ) -> Any:
+        states = first_tensor(output)
+        assert states is not None
+        return with_first_tensor(output, function(states))
+
+    def change_input(
+        module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        states = input_tensor(args, kwargs)
+        assert states is not None
+        changed = function(states)
+        new_args = tuple(changed if value is states else value for value in args)
+        new_kwargs = {name: changed if value is states else value for name, value in kwargs.items()}
+        return new_args, new_kwargs
+
+    if tap.where == "output":
+        with after_call(tap.module, change_output, first=True):
+            yield
+    else:
+        with before_call(tap.module, change_input, first=True):
+            yield
 
 
 class Stop(BaseException):

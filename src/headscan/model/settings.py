@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, Protocol
 
 import torch
 from torch import nn
+from typing_extensions import TypeAliasType
 
 from headscan.run import BadInput, Json, Option, Settings
 from headscan.run.memory import memory
@@ -25,7 +26,7 @@ class TokenizerObject(Protocol):
     def decode(self, ids: Any, /) -> Any: ...
 
 
-TokenizerLike = str | os.PathLike[str] | TokenizerObject
+TokenizerLike = TypeAliasType("TokenizerLike", str | os.PathLike[str] | TokenizerObject)
 """A folder, a .gguf file, a Hugging Face id, the name of a specimen, "bytes" for UTF-8 bytes, or a
 tokenizer itself.
 """
@@ -33,45 +34,68 @@ tokenizer itself.
 
 # ---- The options of verbs that load a model; `Loading` has them all.
 
-TokenizerName = Annotated[
-    TokenizerLike | None,
-    Option("Id or folder of a tokenizer that is not the model's own, or 'bytes'.", metavar="ID"),
-]
-Dtype = Annotated[
-    Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"],
-    Option(
-        "Weights and activations; auto is as the weights were saved (float32 for a .gguf file of "
-        "few bits); 8bit and 4bit "
-        "round the weights (need headscan[quantize])."
-    ),
-]
-Device = Annotated[
-    str | Mapping[str, str | int],
-    Option(
-        "auto, cpu, cuda, cuda:N, mps, or balanced, which spreads the model over all devices; in "
-        "Python also a device_map "
-        "of transformers.",
-        identity=False,
-    ),
-]
+TokenizerName = TypeAliasType(
+    "TokenizerName",
+    Annotated[
+        TokenizerLike | None,
+        Option(
+            "Id or folder of a tokenizer that is not the model's own, or 'bytes'.",
+            metavar="ID",
+            group="Input",
+        ),
+    ],
+)
+Dtype = TypeAliasType(
+    "Dtype",
+    Annotated[
+        Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"],
+        Option(
+            "Weights and activations; auto is as the weights were saved (float32 for a .gguf file of "
+            "few bits); 8bit and 4bit "
+            "round the weights (need headscan[quantize]).",
+            group="Advanced",
+        ),
+    ],
+)
+Device = TypeAliasType(
+    "Device",
+    Annotated[
+        str | Mapping[str, str | int],
+        Option(
+            "auto, cpu, cuda, cuda:N, mps, or balanced, which spreads the model over all devices; in "
+            "Python also a device_map "
+            "of transformers.",
+            identity=False,
+            group="Advanced",
+        ),
+    ],
+)
 TRUST = "HEADSCAN_TRUST_REMOTE_CODE"
 """The environment variable that allows code which comes with a model to run, where it is 1."""
-Sites = Annotated[
-    str | None,
-    Option(
-        "Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, "
-        "final norm."
-    ),
-]
-Revisions = Annotated[
-    str | Sequence[str] | None,
-    Option(
-        "Checkpoints of the one SOURCE, comma-separated, a model each: revisions of a Hugging "
-        "Face id, in their order, or globs of "
-        "folders in a folder, such as 'checkpoint-*', in the order of their steps.",
-        metavar="A,B,...",
-    ),
-]
+Sites = TypeAliasType(
+    "Sites",
+    Annotated[
+        str | None,
+        Option(
+            "Globs of sites, comma-separated, such as 'block.*,head'. Default: embedding, blocks, "
+            "final norm.",
+            group="Input",
+        ),
+    ],
+)
+Revisions = TypeAliasType(
+    "Revisions",
+    Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Checkpoints of the one SOURCE, comma-separated, a model each: revisions of a Hugging "
+            "Face id, in their order, or globs of "
+            "folders in a folder, such as 'checkpoint-*', in the order of their steps.",
+            metavar="A,B,...",
+            group="Input",
+        ),
+    ],
+)
 
 
 @dataclass(frozen=True, kw_only=True)

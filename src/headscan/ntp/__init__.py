@@ -31,6 +31,7 @@ from headscan.ntp.result import NtpResult
 from headscan.ntp.subspace import in_support, out_of_support, sparse_component
 from headscan.ntp.support_metrics import Embeddings, SupportMetrics, support_metrics
 from headscan.ntp.svm import CentredCertificate, SvmSolution, certificate, estimate_cost, svm
+from headscan.run.verbs import make_callable
 
 __all__ = [
     "CentredCertificate",
@@ -61,3 +62,10 @@ __all__ = [
     "threshold_sweep",
     "unseen_mass",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+make_callable(__name__)

@@ -31,10 +31,11 @@ from headscan.run import (
     Resume,
     Run,
     Seed,
-    running,
     verb,
 )
 from headscan.run.memory import within
+from headscan.run.settings import Overwrite
+from headscan.run.verbs import Given
 from headscan.text import display, source, tokenizer_identity
 from headscan.text.counts import ContextCounts, TokenStore, count_tokens, grouped_counts, store_text
 from headscan.text.source import Counting, Reading, TextLike, check_text, parse_bytes
@@ -70,6 +71,7 @@ class Predicting(Loading, Reading, Counting):
 
 @verb("ntp")
 def run(
+    run: Run,
     text: TextLike,
     *,
     model: Annotated[
@@ -79,6 +81,7 @@ def run(
             "their order.",
             content=True,
             repeat=True,
+            group="Input",
         ),
     ] = None,
     gap: Annotated[
@@ -92,14 +95,18 @@ def run(
             "machine; the certified gap reached is stated, and a proxy stands in for what cannot "
             "begin.",
             low=0,
+            group="Limits",
         ),
     ] = 10.0,
     reading: Annotated[
         Literal["text", "alone"],
-        Option("How models read the contexts: at their places in the text, or each context alone."),
+        Option(
+            "How models read the contexts: at their places in the text, or each context alone.",
+            group="Advanced",
+        ),
     ] = "text",
     groups: Annotated[
-        int, Option("Groups of documents for the bootstrap; 0 for none.", low=0)
+        int, Option("Groups of documents for the bootstrap; 0 for none.", low=0, group="Limits")
     ] = 20,
     order: source.Order,
     min_count: source.MinCount = 1,
@@ -116,6 +123,7 @@ def run(
     baseline: Baseline = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -125,7 +133,7 @@ def run(
 
     Args:
         text: a file, folder, `-`, `datasets` id, name of an embedded text, the text itself, or a
-        list of texts. Further options: see `headscan ntp --help`. `out`/counts keeps the count as
+        list of texts. `out`/counts keeps the count as
         Parquet and safetensors.
 
     Raises BadInput: an empty text, one shorter than the order, an empty vocabulary, supports that
@@ -139,7 +147,7 @@ def run(
     >>> result.contexts, result.supports
     (2, 2)
     """
-    asked, run = running()
+    asked = Given(locals())
     settings = asked.chosen(Predicting)
     check_text(text)
     tokenizer, lenses = _open(settings)

@@ -8,3 +8,7 @@ scikit-learn.
 from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod, remedies
 
 __all__ = ["REMEDIES", "Remedy", "RemedyMethod", "remedies"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -33,10 +33,12 @@ from headscan.run import (
     Out,
     Progressing,
     Resume,
+    Run,
     Seed,
-    running,
     verb,
 )
+from headscan.run.settings import Overwrite
+from headscan.run.verbs import Given
 from headscan.states import SourceLike, VectorSource, stored_source
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
 
@@ -153,6 +155,7 @@ LEVEL = 0.95
 
 @verb("remedy")
 def remedy(
+    run: Run,
     source: SourceLike,
     text: Annotated[TextLike | None, TEXT] = None,
     *,
@@ -164,6 +167,7 @@ def remedy(
             "columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE.",
             metavar="FILE",
             repeat=True,
+            group="Input",
         ),
     ] = (),
     partners: Annotated[
@@ -171,6 +175,7 @@ def remedy(
         Option(
             "Of stored vectors: more of them; row k belongs with row k, and is to find it.",
             metavar="SOURCE",
+            group="Input",
         ),
     ] = None,
     against: Annotated[
@@ -178,6 +183,7 @@ def remedy(
         Option(
             "Another version: the same rows, or texts, by another model. How far it drifted.",
             metavar="SOURCE",
+            group="Input",
         ),
     ] = None,
     remedies: Annotated[
@@ -201,14 +207,16 @@ def remedy(
         str,
         Option(
             "Which remedy is written: its name, best (the one that improves recall@1 most, for "
-            "certain) or none."
+            "certain) or none.",
+            group="Output",
         ),
     ] = "best",
     formats: Annotated[
         str,
         Option(
             "Formats: dense (safetensors; sentence-transformers' module), column (stored vectors, "
-            "rewritten), model (a copy of the sentence-transformers folder with the remedy in it)."
+            "rewritten), model (a copy of the sentence-transformers folder with the remedy in it).",
+            group="Output",
         ),
     ] = "dense",
     documents: Documents = "whole",
@@ -221,6 +229,7 @@ def remedy(
     baseline: Baseline = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -233,7 +242,7 @@ def remedy(
             `headscan.scan` takes them, with `partners` (vectors of the same number, row k to find
             row k) where recall is to be known.
         text: what a model's remedies are fitted on, a vector a document (see `documents`). Default:
-        half of the pairs' texts. Further options: see `headscan remedy --help`.
+        half of the pairs' texts.
 
     Returns:
         A `RemedyResult`: a row a remedy and set of pairs. Nothing is fitted on what judges.
@@ -253,7 +262,7 @@ def remedy(
     >>> result.row("whiten").number("recall_at_1") > result.row("none").number("recall_at_1") + 0.3
     True
     """
-    asked, run = running()
+    asked = Given(locals())
     settings = asked.chosen(RemedySettings)
     methods = settings.methods()
     stored = stored_source(

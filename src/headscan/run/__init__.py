@@ -40,6 +40,7 @@ from headscan.run.settings import (
     Option,
     OptionField,
     Out,
+    Overwrite,
     Progress,
     Progressing,
     Resume,
@@ -49,7 +50,7 @@ from headscan.run.settings import (
     no_progress,
     options_of,
 )
-from headscan.run.verbs import VERBS, Given, estimates, running, verb
+from headscan.run.verbs import VERBS, Given, estimates, verb
 from headscan.run.vocabulary import Term, terms_of
 
 __all__ = [
@@ -70,6 +71,7 @@ __all__ = [
     "Option",
     "OptionField",
     "Out",
+    "Overwrite",
     "Part",
     "Parts",
     "Presenter",
@@ -98,9 +100,12 @@ __all__ = [
     "plain",
     "present_with",
     "read_document",
-    "running",
     "terms_of",
     "uninterrupted",
     "verb",
     "write_atomic",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

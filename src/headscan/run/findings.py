@@ -436,9 +436,16 @@ class Passed:
     known: frozenset[tuple[object, ...]] = frozenset()
 
     @classmethod
-    def of(cls, given: dict[str, Any], verb: str) -> "Passed":
-        """From a call's arguments: before any work, so that a wrong one costs nothing."""
-        return cls(listed(given.get("ignore")), frozenset(earlier(given.get("baseline"), verb)))
+    def of(
+        cls,
+        ignore: str | Sequence[str] | None,
+        baseline: str | os.PathLike[str] | None,
+        verb: str,
+    ) -> "Passed":
+        """Return what does not count in a call; made before any work, so that a wrong one costs
+        nothing.
+        """
+        return cls(listed(ignore), frozenset(earlier(baseline, verb)))
 
     def mark(self, result: R) -> R:
         """The result, its findings with their `passed`; codes that a checkup fails on are those of

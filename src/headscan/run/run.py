@@ -55,6 +55,7 @@ class Run:
         *,
         out: str | os.PathLike[str] | None = None,
         resume: bool = False,
+        overwrite: bool = False,
         seed: int = 0,
         progress: Progress | None = None,
         command: str | None = None,
@@ -75,6 +76,8 @@ class Run:
         self._options = list(options)
         self._made = out is not None and not os.path.exists(out)
         self.folder = None if out is None else check_writable(out)
+        if not (resume or overwrite or continues):
+            self._refuse_finished()
         self._before = (
             set() if self.folder is None else {path.name for path in self.folder.iterdir()}
         )
@@ -93,6 +96,32 @@ class Run:
             for field, value in self._options
             if field.option.identity and not field.option.content and not field.option.python
         }
+
+    def _refuse_finished(self) -> None:
+        """Raise BadInput where the folder holds a finished result, which this run would replace."""
+        if self.folder is None or (self.folder / UNFINISHED).exists():
+            return
+        if (self.folder / "result.json").is_file():
+            raise BadInput(
+                f"{self.folder} holds a finished result. Give --overwrite (in Python "
+                "overwrite=True) to replace it, or another --out."
+            )
+
+    def refuse_changed(self, circumstance: str, **values: Any) -> None:
+        """Raise BadInput for the first of these options that has another value than its default.
+
+        Args:
+            circumstance: when the options are not used, such as "with --damage".
+            values: the options' values by the names of the verb's parameters.
+
+        >>> with Run.quiet() as run:
+        ...     run.refuse_changed("with --damage")
+        """
+        fields = {field.name: field for field, _ in self._options}
+        for name, value in values.items():
+            field = fields[name]
+            if value is not None and value != field.default:
+                raise BadInput(f"{field.flag} is not used {circumstance}.")
 
     @classmethod
     def quiet(cls, verb: str = "run", *, seed: int = 0) -> "Run":

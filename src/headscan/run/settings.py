@@ -13,11 +13,35 @@ from dataclasses import dataclass
 from operator import gt, le, lt
 from typing import Annotated, Any, Literal
 
+from typing_extensions import TypeAliasType
+
 from headscan.run.errors import BadInput
 
+HelpGroup = Literal["Input", "Limits", "Method", "Output", "Advanced"]
+"""The headings under which the help of a verb lists its options."""
 
-@dataclass(frozen=True, kw_only=True)
-class _Rules:
+
+@dataclass(frozen=True)
+class Option:
+    """What a reader must know of an option, and which values it takes.
+
+    Args:
+        help: one sentence, with the unit.
+        low, high: inclusive bounds of a number. NaN and infinities are never allowed.
+        above: an exclusive lower bound.
+        choices: the names that may be given: a tuple of words, or a `Registry`, whose items may be
+            given with parameters of their own, NAME:KEY=VALUE,...
+        metavar: how the help writes the value; by default the field's name.
+        name: how the command line writes the option; by default the field's name.
+        python: the option exists in Python only.
+        content: a resume compares the content (the verb does that), not this value.
+        identity: whether a resume with another value is refused.
+        repeat: the command line takes the option several times, and hands on a list of texts.
+        group: the heading under which the help lists it.
+    """
+
+    help: str
+    _: dataclasses.KW_ONLY
     low: float | None = None
     high: float | None = None
     above: float | None = None
@@ -28,35 +52,7 @@ class _Rules:
     content: bool = False
     identity: bool = True
     repeat: bool = False
-    group: str | None = None
-
-
-@dataclass(frozen=True, init=False)
-class Option(_Rules):
-    """What a reader must know of an option, and what its values may be.
-
-    Args:
-        help: one sentence, with the unit.
-        low, high: inclusive bounds of a number; above: an exclusive lower one. NaN and infinities
-            are never taken.
-        choices: the names that may be given: a tuple of words, or a `Registry`, whose items may be
-            given with parameters of their own, NAME:KEY=VALUE,...
-        metavar, name: how the command line writes the value, and the option itself, where not by
-            the field's name.
-        python: not an option of the command line.
-        content: compared by its content when a run is resumed (the verb does that), not by this
-            value.
-        identity: whether a run that was interrupted with another value must not be resumed.
-        repeat: the command line takes the option several times, and hands on a list of texts.
-        group: under which heading the help shows it: "What it examines", "How much", "How", "Where
-            to", "Advanced".
-    """
-
-    help: str = ""
-
-    def __init__(self, help: str, **rules: Any) -> None:
-        object.__setattr__(self, "help", help)
-        _Rules.__init__(self, **rules)
+    group: HelpGroup = "Method"
 
 
 @dataclass(frozen=True)
@@ -108,8 +104,14 @@ def _options_of(settings: Any) -> tuple[OptionField, ...]:
     )
 
 
+def is_alias(hint: Any) -> bool:
+    """Return whether a type is an alias with a name of its own (`TypeAliasType`)."""
+    return isinstance(hint, TypeAliasType)
+
+
 def option_of(name: str, hint: Any, default: Any, positional: bool) -> OptionField | None:
     """A parameter or field as an option; None where its type is not annotated with one."""
+    hint = hint.__value__ if is_alias(hint) else hint
     kind, *extra = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
     option = next((item for item in extra if isinstance(item, Option)), None)
     if option is None:
@@ -209,6 +211,7 @@ def _written(value: float) -> str:
 
 
 def _members(kind: Any) -> Iterable[Any]:
+    kind = kind.__value__ if is_alias(kind) else kind
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         for one in typing.get_args(kind):
             yield from _members(one)
@@ -301,46 +304,71 @@ def no_progress(stage: str, done: int, total: int | None = None, unit: str = "to
     """Says nothing."""
 
 
-Out = Annotated[
-    str | os.PathLike[str] | None,
-    Option(
-        "Folder of the result; one with a finished result needs --overwrite. Default: under "
-        "headscan-results/.",
-        metavar="FOLDER",
-        identity=False,
-    ),
-]
-Resume = Annotated[
-    bool,
-    Option(
-        "Continue what was interrupted in --out; refused where anything changed.", identity=False
-    ),
-]
-Seed = Annotated[int, Option("Random seed.", low=0, high=2**63 - 1)]
-Seed32 = Annotated[
-    int, Option("Random seed.", low=0, high=2**32 - 1)
-]  # where it is handed to what takes no more
-Ignore = Annotated[
-    str | Sequence[str] | None,
-    Option(
-        "Findings that do not count, by code or name, comma-separated: 'HS101,SINK'.",
-        metavar="CODES",
-        identity=False,
-        group="Where to",
-    ),
-]
-Baseline = Annotated[
-    str | os.PathLike[str] | None,
-    Option(
-        "A saved result: findings that it has do not count, and a new alarm is exit status 3.",
-        metavar="RESULT",
-        identity=False,
-        group="Where to",
-    ),
-]
-Progressing = Annotated[
-    Progress | None, Option("Called as work goes on.", python=True, identity=False)
-]
-CommandLine = Annotated[
-    str | None, Option("The command line, for the protocol.", python=True, identity=False)
-]
+Out = TypeAliasType(
+    "Out",
+    Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "Folder of the result; one with a finished result needs --overwrite. Default: under "
+            "headscan-results/.",
+            metavar="FOLDER",
+            identity=False,
+            group="Output",
+        ),
+    ],
+)
+Resume = TypeAliasType(
+    "Resume",
+    Annotated[
+        bool,
+        Option(
+            "Continue what was interrupted in --out; refused where anything changed.",
+            identity=False,
+            group="Output",
+        ),
+    ],
+)
+Overwrite = TypeAliasType(
+    "Overwrite",
+    Annotated[bool, Option("Replace a finished result in --out.", identity=False, group="Output")],
+)
+Seed = TypeAliasType(
+    "Seed", Annotated[int, Option("Random seed.", low=0, high=2**63 - 1, group="Advanced")]
+)
+Seed32 = TypeAliasType(
+    "Seed32", Annotated[int, Option("Random seed.", low=0, high=2**32 - 1, group="Advanced")]
+)  # where it is handed to what takes no more
+Ignore = TypeAliasType(
+    "Ignore",
+    Annotated[
+        str | Sequence[str] | None,
+        Option(
+            "Findings that do not count, by code or name, comma-separated: 'HS101,SINK'.",
+            metavar="CODES",
+            identity=False,
+            group="Output",
+        ),
+    ],
+)
+Baseline = TypeAliasType(
+    "Baseline",
+    Annotated[
+        str | os.PathLike[str] | None,
+        Option(
+            "A saved result: findings that it has do not count, and a new alarm is exit status 3.",
+            metavar="RESULT",
+            identity=False,
+            group="Output",
+        ),
+    ],
+)
+Progressing = TypeAliasType(
+    "Progressing",
+    Annotated[Progress | None, Option("Called as work goes on.", python=True, identity=False)],
+)
+CommandLine = TypeAliasType(
+    "CommandLine",
+    Annotated[
+        str | None, Option("The command line, for the protocol.", python=True, identity=False)
+    ],
+)

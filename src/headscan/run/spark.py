@@ -10,7 +10,11 @@ from urllib.parse import urlparse
 from headscan.run.errors import BadInput
 from headscan.run.settings import Option
 
-MASTER = Option("URL of the Spark master, such as spark://host:7077 or local[2].", identity=False)
+MASTER = Option(
+    "URL of the Spark master, such as spark://host:7077 or local[2].",
+    identity=False,
+    group="Advanced",
+)
 """What every verb with an engine `spark` says of the cluster."""
 
 

@@ -1,50 +1,39 @@
-"""The decorator under every verb: options checked, a run opened around the work, its result
-completed and saved.
-"""
+"""The decorator under every verb: it checks the options, opens a run, and saves the result."""
 
 import errno
 import functools
 import inspect
 import sys
+import textwrap
+import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import fields
-from typing import Any, ParamSpec, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from headscan.run.errors import BadInput, disk_is_full, nearest
 from headscan.run.findings import Passed
 from headscan.run.result import Result
 from headscan.run.rows import Json
 from headscan.run.run import Run
-from headscan.run.settings import OptionField, check_value, option_of, parsed
+from headscan.run.settings import OptionField, check_value, is_alias, option_of, parsed
 
 P = ParamSpec("P")
-T = TypeVar("T")
 E = TypeVar("E")
 R = TypeVar("R", bound=Result)
 
 
-class Given(dict[str, Any]):
-    """The arguments of a call of a verb by their names, defaults included, checked by their
-    options.
-    """
-
-    def chosen(self, kind: type[T]) -> T:
-        """A dataclass (`Loading`, `Reading`) made of the arguments that are named like its fields."""
-        return kind(
-            **{
-                field.name: self[field.name]
-                for field in fields(cast(Any, kind))
-                if field.name in self
-            }
-        )
-
-
 class VerbRecord:
-    """What the command line needs of a verb: its name, its function, its options, and the function
-    of its estimates.
+    """What the command line and `help()` read of a verb.
+
+    Attributes:
+        name: the verb, as the command line spells it.
+        function: the function as written, which takes its run first.
+        call: the function that users call.
+        signature: the parameters that users give, each with the name of its type.
+        subject: the parameter without an `Option`: what the verb examines; None where it has none.
+        estimate: the function behind --dry-run; None where there is none.
+        continues: whether a finished run may be resumed.
     """
 
     def __init__(
@@ -55,44 +44,37 @@ class VerbRecord:
         self.continues = continues
         self.call: Callable[..., Result] = function
         self.estimate: Callable[..., Sequence[object]] | None = None
-        try:
-            hints = typing.get_type_hints(function, include_extras=True)
-        except NameError:  # a type that only type checkers import
-            hints = function.__annotations__
-        plain = inspect.signature(function)
-        self._options = {
-            key: option
-            for key, one in plain.parameters.items()
-            if (
-                option := option_of(
-                    key, hints.get(key), one.default, one.kind is not one.KEYWORD_ONLY
-                )
-            )
-            is not None
-        }
-        self.subject = next((key for key in plain.parameters if key not in self._options), None)
-        bare = [
-            one.replace(
-                annotation=self._options[key].type
-                if key in self._options
-                else hints.get(key, one.annotation)
-            )
-            for key, one in plain.parameters.items()
-        ]
-        self.signature = inspect.Signature(
-            bare, return_annotation=hints.get("return", plain.return_annotation)
-        )
+
+        hints = _type_hints(function)
+        run, *parameters = inspect.signature(function).parameters.values()
+        if run.name != "run":
+            raise TypeError(f"The first parameter of the verb {name} must be its run.")
+
+        self._options: dict[str, OptionField] = {}
+        shown = []
+        for parameter in parameters:
+            hint = hints.get(parameter.name, parameter.annotation)
+            positional = parameter.kind is not parameter.KEYWORD_ONLY
+            option = option_of(parameter.name, hint, parameter.default, positional)
+            if option is not None:
+                self._options[parameter.name] = option
+            shown.append(parameter.replace(annotation=_shown_type(hint, option)))
+        self.subject = next((key.name for key in parameters if key.name not in self._options), None)
+        self.signature = inspect.Signature(shown, return_annotation=hints.get("return"))
 
     def options(self) -> tuple[OptionField, ...]:
-        """The parameters that have an `Option`."""
+        """Return the parameters that have an `Option`."""
         return tuple(self._options.values())
 
-    def given(self, places: tuple[Any, ...], named: dict[str, Any]) -> Given:
-        """The arguments of a call; TypeError, which names the verb, for a wrong name, BadInput for
-        a wrong value.
+    def arguments(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the checked arguments of a call by name, defaults included.
+
+        Raises:
+            TypeError: for a name that the verb does not have; the message names the verb.
+            BadInput: for a value that its option does not allow.
         """
         try:
-            bound = self.signature.bind(*places, **named)
+            bound = self.signature.bind(*positional, **named)
         except TypeError as error:
             unknown = [key for key in named if key not in self.signature.parameters]
             if not unknown:
@@ -100,98 +82,139 @@ class VerbRecord:
             near = nearest(unknown[0], self.signature.parameters)
             raise TypeError(f"{self.name}() has no option {unknown[0]!r}.{near}") from None
         bound.apply_defaults()
-        given = Given(bound.arguments)
-        for key, option in self._options.items():
-            given[key] = parsed(option, given[key])
-            check_value(option, given[key])
-        return given
 
-    def run(self, given: Given) -> Run:
-        """The run of a call: its folder, and the options by which a resume knows it."""
-        shared = {
-            key: given[key]
-            for key in ("out", "resume", "seed", "progress", "command")
-            if key in given
-        }
-        options = [(option, given[key]) for key, option in self._options.items()]
-        subject = _named(given[self.subject]) if self.subject is not None else None
-        return Run(self.name, **shared, options=options, subject=subject, continues=self.continues)
+        arguments = dict(bound.arguments)
+        for key, option in self._options.items():
+            arguments[key] = parsed(option, arguments[key])
+            check_value(option, arguments[key])
+        return arguments
+
+    def open_run(self, arguments: Mapping[str, Any]) -> Run:
+        """Return the run of a call: its folder, and the options by which a resume recognises it."""
+        shared = ("out", "resume", "overwrite", "seed", "progress", "command")
+        subject = None if self.subject is None else _subject_name(arguments[self.subject])
+        return Run(
+            self.name,
+            **{key: arguments[key] for key in shared if key in arguments},
+            options=[(option, arguments[key]) for key, option in self._options.items()],
+            subject=subject,
+            continues=self.continues,
+        )
+
+    def documentation(self) -> str:
+        """Return the docstring with one entry for each option: type, default and meaning."""
+        text = inspect.cleandoc(self.function.__doc__ or "")
+        entries = []
+        for option in self._options.values():
+            parameter = self.signature.parameters[option.name]
+            kind = inspect.formatannotation(parameter.annotation)
+            default = "required" if option.required else f"default {option.default!r}"
+            entry = f"{option.name} ({kind}, {default}): {option.option.help}"
+            entries.append(
+                textwrap.fill(entry, 100, initial_indent="    ", subsequent_indent=" " * 8)
+            )
+        section = "\n".join(["Options:", *entries]) + "\n"
+        head, marker, tail = text.partition("\nReturns:")
+        if marker:
+            return f"{head}\n{section}{marker}{tail}"
+        return f"{text}\n\n{section}"
+
+
+class Given(dict[str, Any]):
+    """TRANSITIONAL: goes when every verb reads its own parameters."""
+
+    def chosen(self, kind: Any) -> Any:
+        import dataclasses
+
+        return kind(**{f.name: self[f.name] for f in dataclasses.fields(kind) if f.name in self})
 
 
 VERBS: dict[str, VerbRecord] = {}
 """Every verb that was defined so far, by its name."""
-_GIVEN: ContextVar[tuple[Given, Run]] = ContextVar("the call of a verb that is running")
 
 
-def running() -> tuple[Given, Run]:
-    """Inside a verb: the arguments of its call, and its run."""
-    return _GIVEN.get()
+def _type_hints(function: Callable[..., object]) -> dict[str, Any]:
+    try:
+        return typing.get_type_hints(function, include_extras=True)
+    except NameError:  # a type that only type checkers import
+        return dict(function.__annotations__)
 
 
-def _named(one: Any) -> Json:
-    """What the verb is of, as far as it can be named: ids, folders; of live objects their name."""
-    if isinstance(one, list | tuple):
-        return [_named(item) for item in one]
-    if one is None or isinstance(one, bool | int | float | str):
-        return one
-    return str(getattr(one, "name", type(one).__name__))
+def _shown_type(hint: Any, option: OptionField | None) -> Any:
+    """Return what a signature shows: an alias by its name, another type without its `Option`."""
+    if option is None or is_alias(hint):
+        return hint
+    return option.type
+
+
+def _subject_name(subject: Any) -> Json:
+    """Return the subject by which a run is recognised: ids and folders; a live object's name."""
+    if isinstance(subject, list | tuple):
+        return [_subject_name(item) for item in subject]
+    if subject is None or isinstance(subject, bool | int | float | str):
+        return subject
+    return str(getattr(subject, "name", type(subject).__name__))
 
 
 @contextmanager
 def float32_in_full() -> Iterator[None]:
-    """No product of a card in TF32, whatever a script allowed; what it allowed is put back."""
+    """Forbid TF32 products on a GPU for a while, and restore what was allowed before."""
     backends = getattr(sys.modules.get("torch"), "backends", None)
     switches = [] if backends is None else [backends.cuda.matmul, backends.cudnn]
-    before = [switch.allow_tf32 for switch in switches]
+    allowed_before = [switch.allow_tf32 for switch in switches]
     try:
         for switch in switches:
             switch.allow_tf32 = False
         yield
     finally:
-        for switch, allowed in zip(switches, before, strict=True):
+        for switch, allowed in zip(switches, allowed_before, strict=True):
             switch.allow_tf32 = allowed
 
 
-def verb(name: str, *, continues: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Decorate a function into a verb: its parameters with an `Option` are the options of `headscan
-    NAME`, too.
+@contextmanager
+def _refusals(run: Run) -> Iterator[None]:
+    """Turn a full disk and a name that is too long into bad input; tidy up after a refusal."""
+    try:
+        yield
+    except BadInput:
+        run.refused()
+        raise
+    except Exception as error:
+        if getattr(error, "errno", None) == errno.ENAMETOOLONG:
+            run.refused()
+            message = f"There is no file or folder of so long a name: {str(error)[:80]}..."
+            raise BadInput(message) from None
+        if not disk_is_full(error):
+            raise
+        advice = "make room and continue with the same command and --resume"
+        raise BadInput(f"The disk is full ({error}): {advice}.") from error
 
-    The options are checked; the folder `out` is checked, made and locked; then the function runs,
-    in which `running()` gives its arguments and its run; the protocol of its result is completed
-    and it is saved. A full disk is bad input. `continues`: a run that is over may be resumed, too
-    (a training goes on for more steps).
+
+def verb(
+    name: str, *, continues: bool = False
+) -> Callable[[Callable[Concatenate[Run, P], R]], Callable[P, R]]:
+    """Decorate a function into a verb; its parameters with an `Option` are `headscan NAME`'s.
+
+    The function takes its run first, as `run`, and then the parameters that users give, which it
+    reads like any function. Before it is called, the options are checked and the folder `out` is
+    checked, made and locked. Afterwards the protocol of its result is completed and the result is
+    saved. `continues`: a finished run may be resumed (a training goes on for more steps).
     """
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
-        record = VERBS[name] = VerbRecord(name, function, continues=continues)
+    def decorate(function: Callable[Concatenate[Run, P], R]) -> Callable[P, R]:
+        record = VerbRecord(name, function, continues=continues)
+        VERBS[name] = record
 
         @functools.wraps(function)
-        def called(*places: P.args, **named: P.kwargs) -> R:
-            given = record.given(places, named)
-            passed = Passed.of(given, name)
-            with float32_in_full(), record.run(given) as run:
-                token = _GIVEN.set((given, run))
-                try:
-                    return run.finish(passed.mark(function(**given)))  # type: ignore[call-arg]
-                except BadInput:
-                    run.refused()
-                    raise
-                except Exception as error:
-                    if (
-                        getattr(error, "errno", None) == errno.ENAMETOOLONG
-                    ):  # asked for what no file can be called
-                        run.refused()
-                        raise BadInput(
-                            f"There is no file or folder of so long a name: {str(error)[:80]}..."
-                        ) from None
-                    if not disk_is_full(error):
-                        raise
-                    advice = "make room and continue with the same command and --resume"
-                    raise BadInput(f"The disk is full ({error}): {advice}.") from error
-                finally:
-                    _GIVEN.reset(token)
+        def called(*positional: P.args, **named: P.kwargs) -> R:
+            arguments = record.arguments(positional, named)
+            passed = Passed.of(arguments.get("ignore"), arguments.get("baseline"), name)
+            with float32_in_full(), record.open_run(arguments) as run, _refusals(run):
+                result = cast(Callable[..., R], function)(run=run, **arguments)
+                return run.finish(passed.mark(result))
 
         record.call = called
+        called.__doc__ = record.documentation()
         called.__signature__ = record.signature  # type: ignore[attr-defined]
         called.verb = record  # type: ignore[attr-defined]
         return called
@@ -199,19 +222,41 @@ def verb(name: str, *, continues: bool = False) -> Callable[[Callable[P, R]], Ca
     return decorate
 
 
-def estimates(of: Callable[P, Result]) -> Callable[[Callable[[Given], E]], Callable[P, E]]:
-    """Decorate `f(given)` into a function that takes what the verb `of` takes; the command line
-    prints it for --dry-run.
+class _CallablePackage(types.ModuleType):
+    """A package that is called like the verb of its name; its function `run` is that verb."""
+
+    run: Callable[..., Result]
+
+    def __call__(self, *positional: Any, **named: Any) -> Result:
+        return self.run(*positional, **named)
+
+
+def make_callable(package: str) -> None:
+    """Let `headscan.ntp(...)` mean `headscan.ntp.run(...)`, for a package named like its verb."""
+    module = sys.modules[package]
+    module.__class__ = _CallablePackage
+    call = module.run
+    module.__signature__ = inspect.signature(call)  # type: ignore[attr-defined]
+
+
+def estimates(of: Callable[P, Result]) -> Callable[[Callable[..., E]], Callable[P, E]]:
+    """Decorate the estimate of a verb, which --dry-run prints.
+
+    The function declares those parameters of the verb that it reads; the decorated one takes all
+    that the verb takes, and checks them as the verb does.
     """
 
-    def decorate(function: Callable[[Given], E]) -> Callable[P, E]:
+    def decorate(function: Callable[..., E]) -> Callable[P, E]:
         record: VerbRecord = of.verb  # type: ignore[attr-defined]
+        wanted = list(inspect.signature(function).parameters)
 
         @functools.wraps(function)
-        def called(*places: P.args, **named: P.kwargs) -> E:
-            return function(record.given(places, named))
+        def called(*positional: P.args, **named: P.kwargs) -> E:
+            arguments = record.arguments(positional, named)
+            return function(**{key: arguments[key] for key in wanted})
 
-        called.__signature__ = record.signature.replace(return_annotation=inspect.Signature.empty)  # type: ignore[attr-defined]
+        shown = record.signature.replace(return_annotation=inspect.Signature.empty)
+        called.__signature__ = shown  # type: ignore[attr-defined]
         record.estimate = cast(Any, called)
         return called
 

@@ -5,3 +5,7 @@ from headscan.scanner.run import scan
 from headscan.scanner.settings import choose, ordered_measures, ordered_probes
 
 __all__ = ["ScanResult", "choose", "ordered_measures", "ordered_probes", "scan"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -14,13 +14,14 @@ from headscan.measures.outliers import RULE
 from headscan.measures.probe import Probe
 from headscan.model.inputs import SENTENCE
 from headscan.model.settings import Device, Dtype, Revisions, Sites, TokenizerName
-from headscan.run import BadInput, Finding, Given, Row, Run, estimates, running, verb
+from headscan.run import BadInput, Finding, Given, Row, Run, estimates, verb
 from headscan.run.settings import (
     Baseline,
     CommandLine,
     Ignore,
     Option,
     Out,
+    Overwrite,
     Progressing,
     Resume,
     Seed,
@@ -50,6 +51,7 @@ from headscan.text.source import (
 
 @verb("scan")
 def scan(
+    run: Run,
     sources: SourcesLike,
     text: Annotated[TextLike | None, TEXT] = None,
     *,
@@ -63,7 +65,7 @@ def scan(
         bool,
         Option("Scan the same architecture with random weights, too, and add the Gaussian null."),
     ] = False,
-    sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0)] = 600,
+    sample: Annotated[int, Option("Tokens shown in the 3-D picture.", low=0, group="Limits")] = 600,
     measures: Annotated[
         str | Sequence[str] | None,
         Option(
@@ -81,6 +83,7 @@ def scan(
             "more): .tsv of two columns, "
             ".csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: a list of English synonyms.",
             metavar="FILE",
+            group="Input",
         ),
     ] = (),
     batch: BatchSize = None,
@@ -97,6 +100,7 @@ def scan(
         Option(
             "Engine that reads stored states: here (these processes) or spark (a cluster).",
             identity=False,
+            group="Advanced",
         ),
     ] = "here",
     master: Master = None,
@@ -110,6 +114,7 @@ def scan(
     baseline: Baseline = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -123,7 +128,7 @@ def scan(
             path or URL (see `headscan.states.FORMATS`), an array [n, d] or [windows, T, d], a dict
             of such by site.
         text: for models: a file, folder, `-`, `datasets` id, name of an embedded text, a text, or a
-        list of texts. Further options: see `headscan scan --help`.
+        list of texts.
 
     Returns:
         A `ScanResult`. Under `torchrun`, process 0's is complete; the others return theirs with
@@ -146,7 +151,7 @@ def scan(
     >>> scan(np.eye(640, 8)).site("vectors")["tokens"]
     640
     """
-    asked, run = running()
+    asked = Given(locals())
     settings = asked.chosen(Scanning)
     chosen, probes = choose(settings.measures)
     if settings.text is not None:

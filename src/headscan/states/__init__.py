@@ -5,6 +5,7 @@ which.
 `VectorSource`. One file of `formats` a format; more come in as plug-ins.
 """
 
+from headscan.run.verbs import make_callable
 from headscan.states.formats.folders import verify
 from headscan.states.source import Each, ModelSource, VectorSource
 from headscan.states.stored import (
@@ -34,3 +35,10 @@ __all__ = [
     "stored_source",
     "verify",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__
+
+
+make_callable(__name__)

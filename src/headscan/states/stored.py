@@ -3,12 +3,13 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from typing_extensions import TypeAliasType
 
 from headscan.model.lens import Lens, ModelLike
 from headscan.model.source import check_adapter, model_folder, specimens
@@ -273,11 +274,11 @@ def of_object(given: Any, name: str = "array") -> Vectors:
 
 # ---- From what a user gives to a source: a path or URL, an array, a dict.
 
-SourceLike: TypeAlias = ModelLike | VectorSource | Any
+SourceLike = TypeAliasType("SourceLike", ModelLike | VectorSource | Any)
 """A model, or stored states: a path or URL, an array (numpy, torch, DLPack), a dict of arrays by
 site.
 """
-SourcesLike: TypeAlias = SourceLike | Sequence[SourceLike]
+SourcesLike = TypeAliasType("SourcesLike", SourceLike | Sequence[SourceLike])
 
 
 def given_sources(given: SourcesLike) -> list[SourceLike]:

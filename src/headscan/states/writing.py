@@ -23,11 +23,10 @@ from headscan.run import (
     Run,
     dataframe,
     estimates,
-    running,
     uninterrupted,
     verb,
 )
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location
 from headscan.states.source import ModelSource, VectorSource
@@ -93,6 +92,7 @@ class Storing(Loading, Reading):
 
 @verb("states")
 def run(
+    run: Run,
     model: ModelLike,
     text: Annotated[TextLike, TEXT],
     *,
@@ -100,7 +100,7 @@ def run(
     context: Context = 128,
     store: Annotated[
         Literal["same", "float32", "float16", "bfloat16"],
-        Option("What is stored; same is what the model computes in."),
+        Option("What is stored; same is what the model computes in.", group="Output"),
     ] = "same",
     batch: BatchSize = None,
     documents: Documents = "whole",
@@ -111,6 +111,7 @@ def run(
     device: Device = "auto",
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -133,7 +134,7 @@ def run(
     >>> run("gpt-vanilla", "stories", sites="block.0", max_tokens=256, context=64, out=folder).tokens
     256
     """
-    asked, run = running()
+    asked = Given(locals())
     if run.folder is None:
         raise BadInput("Say where the states are to be written: --out FOLDER.")
     settings = asked.chosen(Storing)

@@ -54,3 +54,7 @@ __all__ = [
     "process_rank",
     "same_everywhere",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -37,3 +37,7 @@ __all__ = [
     "tokenise",
     "tokenizer_identity",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -11,6 +11,8 @@ from functools import cache
 from numbers import Integral
 from typing import Any, Protocol, overload, runtime_checkable
 
+from typing_extensions import TypeAliasType
+
 from headscan.run.errors import BadInput
 
 # ---- Tokens as people can see them: spaces, line ends, stray bytes and invisible characters made visible.
@@ -208,11 +210,15 @@ def _special(tokenizer: Any, ids: Iterable[int]) -> tuple[bool, ...]:
     return tuple(i in special for i in ids)
 
 
-PromptLike = str | Prompt | IdArray | Sequence[int] | Sequence[Mapping[str, str]]
+PromptLike = TypeAliasType(
+    "PromptLike", str | Prompt | IdArray | Sequence[int] | Sequence[Mapping[str, str]]
+)
 """One prompt: a text; token ids as a list, tensor or array [T]; or a chat, a list of {"role": ...,
 "content": ...}.
 """
-PromptsLike = PromptLike | Sequence[str] | Sequence[Sequence[int]] | Sequence[PromptLike]
+PromptsLike = TypeAliasType(
+    "PromptsLike", PromptLike | Sequence[str] | Sequence[Sequence[int]] | Sequence[PromptLike]
+)
 """One prompt or several: a list of prompts of any kinds, or ids [P, T]."""
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from typing_extensions import TypeAliasType
+
 from headscan.run import Option, Settings
 from headscan.run.errors import BadInput, nearest
 from headscan.run.spark import MASTER, check_engine
@@ -51,7 +53,7 @@ def python_help() -> Iterator[str]:
         yield ("\n\n" if count else "") + topics[name].strip("\n")
 
 
-TextLike = str | os.PathLike[str] | Sequence[str]
+TextLike = TypeAliasType("TextLike", str | os.PathLike[str] | Sequence[str])
 """A file (.txt, .jsonl, .parquet, also .gz or .zst), a folder, "-", the name of an embedded text, a
 `datasets` id, or text.
 
@@ -257,6 +259,7 @@ TEXT = Option(
     "of an embedded text; in Python also the text itself, or a list of texts.",
     content=True,
     metavar="TEXT",
+    group="Input",
 )
 """What every verb says of its text."""
 
@@ -292,34 +295,55 @@ def parse_bytes(size: str | int) -> int:
 
 # ---- The options of verbs that read a text; `Reading` has those of all.
 
-Documents = Annotated[
-    str,
-    Option(
-        "How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator."
-    ),
-]
-FieldName = Annotated[
-    str, Option("The field of a .jsonl, .parquet or datasets row that is its document.")
-]
-MaxTokens = Annotated[int | None, Option("Maximum number of tokens to read.", low=1)]
+Documents = TypeAliasType(
+    "Documents",
+    Annotated[
+        str,
+        Option(
+            "How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator.",
+            group="Input",
+        ),
+    ],
+)
+FieldName = TypeAliasType(
+    "FieldName",
+    Annotated[
+        str,
+        Option(
+            "The field of a .jsonl, .parquet or datasets row that is its document.", group="Input"
+        ),
+    ],
+)
+MaxTokens = TypeAliasType(
+    "MaxTokens",
+    Annotated[int | None, Option("Maximum number of tokens to read.", low=1, group="Limits")],
+)
 CONTEXT = 128
-Context = Annotated[
-    int,
-    Option(
-        "Tokens of a window; one window is one row of a forward pass. Of a sentence encoder each "
-        "document is a window, by "
-        "default as long as its encode reads.",
-        low=1,
-    ),
-]
-BatchSize = Annotated[
-    int | None,
-    Option(
-        "Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.",
-        low=1,
-        high=2**20,
-    ),
-]
+Context = TypeAliasType(
+    "Context",
+    Annotated[
+        int,
+        Option(
+            "Tokens of a window; one window is one row of a forward pass. Of a sentence encoder each "
+            "document is a window, by "
+            "default as long as its encode reads.",
+            low=1,
+            group="Limits",
+        ),
+    ],
+)
+BatchSize = TypeAliasType(
+    "BatchSize",
+    Annotated[
+        int | None,
+        Option(
+            "Windows of a forward pass. Default: about 2,048 tokens, 16,384 on a GPU.",
+            low=1,
+            high=2**20,
+            group="Limits",
+        ),
+    ],
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,22 +362,62 @@ class Reading(Settings):
             )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Windowing(Settings):
+    """How tokens are cut into windows, and which positions count.
+
+    Attributes:
+        context: tokens of a window.
+        skip_first: positions left out at the beginning of each window.
+        batch: windows of a forward pass; None: about 2,048 tokens, 16,384 on a GPU.
+    """
+
+    context: Context = 128
+    skip_first: Annotated[
+        int, Option("Positions left out at the beginning of each window.", low=0)
+    ] = 0
+    batch: BatchSize = None
+
+    def check(self) -> None:
+        """Raise BadInput where no position of a window would count."""
+        if self.skip_first >= self.context:
+            raise BadInput(
+                f"--skip-first must leave at least one of the {self.context} positions of a "
+                f"window, not {self.skip_first}."
+            )
+
+
 # ---- The options of verbs that count contexts; `Counting` has them all.
 
-Order = Annotated[int, Option("Tokens of a context, K.", low=1)]
-MinCount = Annotated[int, Option("Leave out contexts seen fewer times.", low=1)]
-CountingMemory = Annotated[
-    str | int,
-    Option(
-        "What grouping may hold, such as 512MiB; the rest goes to disk. The counts come on top.",
-        low=1,
-    ),
-]
-CountingEngine = Annotated[
-    Literal["here", "spark"],
-    Option("Engine that counts: here (on this machine, out of core) or spark (on a cluster)."),
-]
-Master = Annotated[str | None, MASTER]
+Order = TypeAliasType(
+    "Order", Annotated[int, Option("Tokens of a context, K.", low=1, group="Limits")]
+)
+MinCount = TypeAliasType(
+    "MinCount",
+    Annotated[int, Option("Leave out contexts seen fewer times.", low=1, group="Limits")],
+)
+CountingMemory = TypeAliasType(
+    "CountingMemory",
+    Annotated[
+        str | int,
+        Option(
+            "What grouping may hold, such as 512MiB; the rest goes to disk. The counts come on top.",
+            low=1,
+            group="Limits",
+        ),
+    ],
+)
+CountingEngine = TypeAliasType(
+    "CountingEngine",
+    Annotated[
+        Literal["here", "spark"],
+        Option(
+            "Engine that counts: here (on this machine, out of core) or spark (on a cluster).",
+            group="Advanced",
+        ),
+    ],
+)
+Master = TypeAliasType("Master", Annotated[str | None, MASTER])
 
 
 @dataclass(frozen=True, kw_only=True)

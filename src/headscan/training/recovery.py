@@ -26,8 +26,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel, PreTrainedTokeni
 from headscan.model import Lens
 from headscan.model.settings import Device, Loading, TokenizerName, quiet
 from headscan.model.traits import embedding_table
-from headscan.run import BadInput, Progress, Registry, Settings, no_progress, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed
+from headscan.run import BadInput, Progress, Registry, Run, Settings, no_progress, verb
+from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
+from headscan.run.verbs import Given
 from headscan.statistics.uncertainty import Floats, StandardError, enough_documents
 from headscan.text import Windows
 from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike, check_text
@@ -428,6 +429,7 @@ REPLACED = (
 
 @verb("recover")
 def recover(
+    run: Run,
     model: str | os.PathLike[str],
     text: Annotated[TextLike, TEXT],
     *,
@@ -436,14 +438,15 @@ def recover(
         float, Option("Objective that the model was trained with.", above=0)
     ] = 1.0,
     context: Annotated[
-        int | None, Option("Tokens of a window. Default: the model's, at most 128.", low=1)
+        int | None,
+        Option("Tokens of a window. Default: the model's, at most 128.", low=1, group="Limits"),
     ] = None,
     held_out: Annotated[
         float, Option("Share of the windows that is held out.", above=0, high=1)
     ] = 0.05,
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        Option("Weights and activations; auto is as the weights were saved."),
+        Option("Weights and activations; auto is as the weights were saved.", group="Advanced"),
     ] = "float32",
     documents: Documents = "whole",
     field: FieldName = "text",
@@ -452,6 +455,7 @@ def recover(
     device: Device = "auto",
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -463,7 +467,7 @@ def recover(
     measures it. Give the text that the body was trained on: the unigram bias is a property of the
     training data. Raises BadInput where model, tokenizer or text cannot be used.
     """
-    asked, run = running()
+    asked = Given(locals())
     if run.folder is None:
         raise BadInput("The recovered model is written to a folder: give --out.")
     how = recovery_of(mode)

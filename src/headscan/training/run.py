@@ -27,8 +27,8 @@ from transformers import (
 from transformers.trainer_utils import align_special_tokens
 
 from headscan.model.settings import quiet
-from headscan.run import BadInput, Given, ModelRecord, Run, TextRecord, plain, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed32
+from headscan.run import BadInput, Given, ModelRecord, Run, TextRecord, plain, verb
+from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed32
 from headscan.text import Windows, documents
 from headscan.text.source import (
     TEXT,
@@ -266,15 +266,17 @@ PROBE = 24  # held-out windows on which the geometry is measured while training
 
 @verb("train", continues=True)
 def train(
+    run: Run,
     recipe: str | Recipe,
     text: Annotated[TextLike, TEXT],
     *,
     objective: Annotated[
-        str | Objective, Option("Training objective.", choices=OBJECTIVES, identity=False)
+        str | Objective,
+        Option("Training objective.", choices=OBJECTIVES, identity=False, group="Input"),
     ] = "cwt",
     size: Annotated[
         Literal["tiny", "small", "paper"],
-        Option("tiny (minutes), small (hours on a CPU) or paper (as published)."),
+        Option("tiny (minutes), small (hours on a CPU) or paper (as published).", group="Limits"),
     ] = "tiny",
     regulariser: Annotated[
         str | None,
@@ -288,27 +290,42 @@ def train(
     ] = "adamw",
     tokenizer: Annotated[
         str | PreTrainedTokenizerBase | None,
-        Option("Id or folder of a tokenizer. Default: one is fitted on the text.", identity=False),
+        Option(
+            "Id or folder of a tokenizer. Default: one is fitted on the text.",
+            identity=False,
+            group="Input",
+        ),
     ] = None,
     tied: Annotated[
         bool | None, Option("Tie the head of a model that has one. Default: as the recipe does.")
     ] = None,
     steps: Annotated[
         int | None,
-        Option("Steps of the optimizer, in place of the recipe's.", low=1, identity=False),
+        Option(
+            "Steps of the optimizer, in place of the recipe's.",
+            low=1,
+            identity=False,
+            group="Limits",
+        ),
     ] = None,
-    batch: Annotated[int | None, Option("Windows per step and process.", low=1, high=2**20)] = None,
-    accumulation: Annotated[int | None, Option("Micro-batches per optimizer step.", low=1)] = None,
-    context: Annotated[int | None, Option("Tokens of a window.", low=2)] = None,
+    batch: Annotated[
+        int | None, Option("Windows per step and process.", low=1, high=2**20, group="Limits")
+    ] = None,
+    accumulation: Annotated[
+        int | None, Option("Micro-batches per optimizer step.", low=1, group="Advanced")
+    ] = None,
+    context: Annotated[int | None, Option("Tokens of a window.", low=2, group="Limits")] = None,
     rate: Annotated[float | None, Option("Peak learning rate.", above=0)] = None,
     vocabulary: Annotated[
-        int | None, Option("Tokens of the tokenizer that is fitted.", low=1, high=2**22)
+        int | None,
+        Option("Tokens of the tokenizer that is fitted.", low=1, high=2**22, group="Limits"),
     ] = None,
     pool: Annotated[
         Literal["batch", "accumulation", "devices", "all"],
         Option(
             "Where a contrastive objective's negatives come from: one micro-batch, those of a "
-            "step, all processes, both."
+            "step, all processes, both.",
+            group="Advanced",
         ),
     ] = "batch",
     held_out: Annotated[
@@ -343,6 +360,7 @@ def train(
     max_tokens: MaxTokens = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed32 = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -361,7 +379,7 @@ def train(
     that was never stopped. Raises BadInput where text, tokenizer or options do not fit, or the loss
     is not finite.
     """
-    asked, run = running()
+    asked = Given(locals())
     aim = check_training(asked)
     assert run.folder is not None
     plan = (recipe_of(recipe, size) if isinstance(recipe, str) else recipe).but(

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
+from typing_extensions import TypeAliasType
 
 from headscan.model import Lens
 from headscan.model.settings import Origin
@@ -27,7 +28,7 @@ from headscan.statistics.uncertainty import Floats
 
 PLAIN = ("F64", "F32", "BF16", "F16")  # as safetensors name them
 LEAST = 16  # shorter sides have no spectrum to speak of
-ModelWeights = str | os.PathLike[str] | nn.Module | Lens
+ModelWeights = TypeAliasType("ModelWeights", str | os.PathLike[str] | nn.Module | Lens)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,14 @@ import numpy as np
 import torch
 
 from headscan.measures.spectrum import entropy_of
-from headscan.run import BadInput, Finding, Interval, Result, Term, fingerprint, running, verb
+from headscan.run import BadInput, Finding, Interval, Result, Run, Term, fingerprint, verb
 from headscan.run.settings import (
     Baseline,
     CommandLine,
     Ignore,
     Option,
     Out,
+    Overwrite,
     Progressing,
     Resume,
     Seed,
@@ -188,6 +189,7 @@ def weights_findings(name: str, rows: list[MatrixRow]) -> list[Finding]:
 
 @verb("weights")
 def run(
+    run: Run,
     model: ModelWeights,
     *,
     base: Annotated[
@@ -198,6 +200,7 @@ def run(
     baseline: Baseline = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -213,7 +216,6 @@ def run(
     >>> row.shape, row.stable_rank < row.control["stable_rank"], row.spikes > 0
     ((128, 512), True, True)
     """
-    _, run = running()
     opened = open_weights(model, base)
     threads = torch.get_num_threads()
     made = list[MeasuredMatrix]()

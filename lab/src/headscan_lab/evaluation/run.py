@@ -20,11 +20,13 @@ from headscan.run import (
     Out,
     Progressing,
     Resume,
+    Run,
     Seed,
     names_in,
-    running,
     verb,
 )
+from headscan.run.settings import Overwrite
+from headscan.run.verbs import Given
 from headscan.statistics.uncertainty import normal
 from headscan.training.checkpoints import load_trained
 from headscan_lab.evaluation.result import EvaluationResult, Score
@@ -98,6 +100,7 @@ UNTOLD = 10_000  # items: no set that is known is much larger
 
 @verb("evaluate")
 def evaluate(
+    run: Run,
     model: str | os.PathLike[str],
     text: Annotated[
         str | os.PathLike[str] | None,
@@ -105,6 +108,7 @@ def evaluate(
             "Folder of the evaluation sets, as their authors ship them; not needed where all "
             "tasks are lm-eval:NAME.",
             metavar="FOLDER",
+            group="Input",
         ),
     ] = None,
     *,
@@ -114,7 +118,8 @@ def evaluate(
             "Comma-separated: lambada, blimp, cola, sst2, stsb, rte, wnli, mrpc, qqp, qnli, "
             "mnli, mnli_mismatch, xnli, pud, "
             "synonyms, cola-finetuned, sst2-finetuned, or lm-eval:NAME. "
-            "Default: all but the fine-tuned that the folder holds and the model can do."
+            "Default: all but the fine-tuned that the folder holds and the model can do.",
+            group="Input",
         ),
     ] = None,
     limit: Annotated[
@@ -123,16 +128,18 @@ def evaluate(
             "At most so many items of a set, drawn with --seed. Default: all, or what some "
             "minutes have room for.",
             low=1,
+            group="Limits",
         ),
     ] = None,
     dtype: Annotated[
         Literal["auto", "float32", "bfloat16", "float16"],
-        Option("Weights and activations; auto is as the weights were saved."),
+        Option("Weights and activations; auto is as the weights were saved.", group="Advanced"),
     ] = "float32",
     tokenizer: TokenizerName = None,
     device: Device = "auto",
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -145,7 +152,7 @@ def evaluate(
     so that a resumed run does not do it again. Raises BadInput where model, sets or tasks cannot be
     used.
     """
-    asked, run = running()
+    asked = Given(locals())
     names = None if tasks is None else names_in(tasks)
     own = None if names is None else [name for name in names if not name.startswith(HARNESS)]
     theirs = [name.removeprefix(HARNESS) for name in names or [] if name.startswith(HARNESS)]

@@ -11,12 +11,22 @@ from headscan.run import (
     DataFrame,
     ModelRecord,
     Result,
+    Run,
     dataframe,
     fingerprint,
-    running,
     verb,
 )
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed32, Settings
+from headscan.run.settings import (
+    CommandLine,
+    Option,
+    Out,
+    Overwrite,
+    Progressing,
+    Resume,
+    Seed32,
+    Settings,
+)
+from headscan.run.verbs import Given
 from headscan_lab.ledger.claim import CLAIMS, Claim
 from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, paper_figure, paper_of, redrawn
 from headscan_lab.ledger.record import (
@@ -153,6 +163,7 @@ def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
 
 @verb("reproduce")
 def reproduce(
+    run: Run,
     claims: Annotated[
         str | Sequence[str | int],
         Option(
@@ -160,6 +171,7 @@ def reproduce(
             "field, later. Default: all.",
             metavar="CLAIM",
             repeat=True,
+            group="Input",
         ),
     ] = (),
     *,
@@ -185,10 +197,12 @@ def reproduce(
             "be given more than once.",
             metavar="MODEL",
             repeat=True,
+            group="Input",
         ),
     ] = (),
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed32 = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -213,7 +227,7 @@ def reproduce(
     >>> result.claims[0].verdict, result.claims[0].effect, result.claims[0].seeds
     ('supported', 1.0, 5)
     """
-    asked, run = running()
+    asked = Given(locals())
     settings = asked.chosen(Reproducing)
     known = all_claims()
     numbers = settings.wanted()

@@ -40,3 +40,7 @@ __all__ = [
     "regularised",
     "train_features",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
-from headscan.run import BadInput, Run, TextRecord, running, verb
-from headscan.run.settings import CommandLine, Option, Out, Progressing, Resume, Seed32
+from headscan.run import BadInput, Run, TextRecord, verb
+from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed32
+from headscan.run.verbs import Given
 from headscan.text import Windows, documents
 from headscan.text.source import (
     TEXT,
@@ -89,6 +90,7 @@ HELD_OUT = 0.05
 
 @verb("tournament", continues=True)
 def tournament(
+    run: Run,
     text: Annotated[TextLike, TEXT],
     *,
     arms: Annotated[
@@ -96,16 +98,23 @@ def tournament(
     ] = "*",
     size: Annotated[
         Literal["tiny", "small", "base"],
-        Option("tiny (an hour on two cores), small (a day of them) or base (a card)."),
+        Option(
+            "tiny (an hour on two cores), small (a day of them) or base (a card).", group="Limits"
+        ),
     ] = "tiny",
     seeds: Annotated[
-        int, Option("Seeds of every arm and rate in the first cell.", low=1, identity=False)
+        int,
+        Option(
+            "Seeds of every arm and rate in the first cell.", low=1, identity=False, group="Limits"
+        ),
     ] = 5,
     matched_loss: Annotated[
         float | None,
         Option("Held-out nats at which arms are compared. Default: the size's.", above=0),
     ] = None,
-    steps: Annotated[int | None, Option("Steps of a run. Default: the size's.", low=2)] = None,
+    steps: Annotated[
+        int | None, Option("Steps of a run. Default: the size's.", low=2, group="Limits")
+    ] = None,
     rates: Annotated[
         str | None,
         Option(
@@ -125,6 +134,7 @@ def tournament(
             "Runs at once, one thread each; no number depends on it. Default: one a core.",
             low=1,
             identity=False,
+            group="Advanced",
         ),
     ] = None,
     documents: Documents = "whole",
@@ -132,6 +142,7 @@ def tournament(
     max_tokens: MaxTokens = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
     seed: Seed32 = 0,
     progress: Progressing = None,
     command: CommandLine = None,
@@ -148,7 +159,7 @@ def tournament(
     Raises BadInput for arms that are unknown, options out of bounds, or a text that is too short
     for the windows wanted.
     """
-    asked, run = running()
+    asked = Given(locals())
     settings = asked.chosen(Tournament)
     check_text(settings.text)
     plan = settings.plan

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from typing_extensions import TypeAliasType
 
 from headscan.model.inputs import IdsLike
 from headscan.model.lens import Lens
@@ -425,12 +426,16 @@ class Slice(SliceSpecification):
         return self.on(lens).run(input_ids, inputs_embeds=inputs_embeds, grad=grad)
 
 
-At = Annotated[
-    str | Slice,
-    Option(
-        "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: "
-        "'block.3[:, 1:, :64] only=attention "
-        "residual=false'. Attributes: only, residual, normalisation, causal, embedding, weights, "
-        "pool."
-    ),
-]
+At = TypeAliasType(
+    "At",
+    Annotated[
+        str | Slice,
+        Option(
+            "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: "
+            "'block.3[:, 1:, :64] only=attention "
+            "residual=false'. Attributes: only, residual, normalisation, causal, embedding, weights, "
+            "pool.",
+            group="Input",
+        ),
+    ],
+)

@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.distributed.tensor import DTensor
+from typing_extensions import TypeAliasType
 
 from headscan.model import Lens
 from headscan.model.sites import is_block
@@ -27,7 +28,7 @@ from headscan.run import BadInput, Option, Registry, Settings
 from headscan.statistics.reservoir import FACTOR
 
 Raw = dict[str, npt.NDArray[np.float64]]
-Every = Annotated[int, Option("Steps between readings.", low=1)]
+Every = TypeAliasType("Every", Annotated[int, Option("Steps between readings.", low=1)])
 # attention scores held at a time; entries of which a percentile is taken
 CELLS = 2**22
 SAMPLE = 2**16
