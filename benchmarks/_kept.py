@@ -21,9 +21,8 @@ def kept(key: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
     """
     script = Path(sys.argv[0])
     file = Path(__file__).parent.parent / "headscan-results" / "benchmarks" / f"{script.stem}.jsonl"
-    code = ast.dump(
-        ast.Module(ast.parse(script.read_text()).body[1:], [])
-    )  # without the first docstring
+    # without the first docstring
+    code = ast.dump(ast.Module(ast.parse(script.read_text()).body[1:], []))
     key = f"{hashlib.sha256(code.encode()).hexdigest()[:12]} {key}"
     rows = map(json.loads, file.read_text().splitlines() if file.exists() else [])
     found: dict[str, Any] | None = next((row["row"] for row in rows if row["key"] == key), None)

@@ -40,8 +40,7 @@ def positions() -> None:
     for row in found.rows:
         print(
             f"| {row.site} | {row.noise} | {row.prior_bits:.3f} | {row.bits_lower:.3f} | "
-            f"{row.bits_truth:.3f} "
-            f"| {row.bits_upper:.3f} | {row.attack_accuracy:.1%} | "
+            f"{row.bits_truth:.3f} | {row.bits_upper:.3f} | {row.attack_accuracy:.1%} | "
             f"{row.attack_accuracy_upper:.1%} | {row.loss_added:.2f} |"
         )
 
@@ -72,8 +71,7 @@ def vocabulary() -> None:
         for noise, one in zip(NOISES, bounds, strict=True):
             print(
                 f"| {most} | {code.kept:.3f} | {noise} | {one.lower:.2f} | {one.upper:.2f} | "
-                f"{code.entropy:.2f} "
-                f"| {code.tail:.2f} | {spent:.1f} |"
+                f"{code.entropy:.2f} | {code.tail:.2f} | {spent:.1f} |"
             )
 
 

@@ -70,16 +70,15 @@ def main() -> None:
     times["measures"] = time.process_time() - start
     runners["anatomy"].rows(accumulated, clouds, {"model": "model"})
     print(
-        "| tokens | bare forward | scan's pass | with anatomy | after: measures | after: shares "
-        "| passes | added | limit |"
+        "| tokens | bare forward | scan's pass | with anatomy | after: measures | after: shares | "
+        "passes | added | limit |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     print(
         f"| {options.tokens:,} | {times['bare']:.1f} s | {times['scan'] / times['bare']:.2f} | "
-        f"{times['anatomy']:.1f} s "
-        f"| {times['measures']:.1f} s | {runners['anatomy'].seconds['anatomy']:.1f} s "
-        f"| {times['anatomy'] / times['bare']:.2f} | "
-        f"**{(times['anatomy'] - times['scan']) / times['bare']:.2f}** | 0.33 |"
+        f"{times['anatomy']:.1f} s | {times['measures']:.1f} s | "
+        f"{runners['anatomy'].seconds['anatomy']:.1f} s | {times['anatomy'] / times['bare']:.2f} "
+        f"| **{(times['anatomy'] - times['scan']) / times['bare']:.2f}** | 0.33 |"
     )
 
 

@@ -51,8 +51,8 @@ def main() -> None:
     turned = [(a, b) for a, b in apart if {a.tendency, b.tendency} == {"supported", "refuted"}]
     share = 1 - len(apart) / len(pairs) if pairs else 0.0
     print(
-        f"{len(pairs)} claims were measured in both runs; {share:.1%} of the tendencies agree "
-        f"(at least {LEAST:.0%} is asked),"
+        f"{len(pairs)} claims were measured in both runs; {share:.1%} of the tendencies agree (at "
+        f"least {LEAST:.0%} is asked),"
     )
     print(f"{len(turned)} turned from *supported* to *refuted* or back (none may).\n")
     if apart:

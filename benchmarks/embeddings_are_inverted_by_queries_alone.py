@@ -71,8 +71,8 @@ def main() -> None:
         result = invert(lens, text, given="embedding", method=Joint(budget=60_000))
         read = f"{result.token_accuracy:.0%} of its tokens in their places"
         print(
-            f"joint search, {text!r}: {read}, {result.verdict}, "
-            f"{time.process_time() - start:.0f} s",
+            f"joint search, {text!r}: {read}, {result.verdict}, {time.process_time() - start:.0f} "
+            "s",
             flush=True,
         )
 

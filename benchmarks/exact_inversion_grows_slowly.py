@@ -71,8 +71,8 @@ def measure(here: dict[str, int]) -> tuple[list[float], str]:
     brute = 1000 * (time.process_time() - start)
     mean_random = sum(random.evaluations) / len(few)
     cells = (
-        f"{right:.3f} | {sum(tried) / len(tried):.0f} | {max(tried)} | {spent:.1f} | {built:.2f} s "
-        f"| {mean_random:.0f} | {in_random_order:.0f} | {brute:.0f}"
+        f"{right:.3f} | {sum(tried) / len(tried):.0f} | {max(tried)} | {spent:.1f} | {built:.2f} "
+        f"s | {mean_random:.0f} | {in_random_order:.0f} | {brute:.0f}"
     )
     return [brute, in_random_order, spent], cells
 
@@ -151,8 +151,7 @@ def main() -> None:
     torch.set_num_threads(1)
     print(
         "| changed | V | d | blocks | length | accuracy | candidates a token | most | ms a token "
-        "| table "
-        "| random order: candidates | ms a token | brute force: ms a token |"
+        "| table | random order: candidates | ms a token | brute force: ms a token |"
     )
     print("|" + "---|" * 13)
     results: dict[str, list[tuple[int, list[float]]]] = {}

@@ -34,9 +34,8 @@ def main() -> None:
     torch.set_num_threads(1)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 4
     print(
-        "| model | blocks | exact: a prompt | accuracy | table | published: a prompt | accuracy "
-        "| times faster "
-        "| Adam: a prompt | accuracy |"
+        "| model | blocks | exact: a prompt | accuracy | table | published: a prompt | accuracy | "
+        "times faster | Adam: a prompt | accuracy |"
     )
     print("|" + "---|" * 10)
     for name in ("gpt2", "llama", "stories260K"):

@@ -46,10 +46,9 @@ def row(name: str, cut, ids: torch.Tensor, search: Search) -> str:
     after = sum(step.evidence.count - step.evaluations for step in steps) / ids.numel()
     return (
         f"| {name} | {cut.sites[0]} | {search.order} | {len(ids)} | "
-        f"{float((tokens == ids).float().mean()):.2%} | {sole} "
-        f"| {statistics.median(tried):.0f} | {sum(tried) / len(tried):.0f} | {max(tried)} | "
-        f"{margin:.2f} "
-        f"| {1000 * seconds:.0f} ms | {built:.2f} s | {after:.0f} |"
+        f"{float((tokens == ids).float().mean()):.2%} | {sole} | {statistics.median(tried):.0f} | "
+        f"{sum(tried) / len(tried):.0f} | {max(tried)} | {margin:.2f} | {1000 * seconds:.0f} ms | "
+        f"{built:.2f} s | {after:.0f} |"
     )
 
 
@@ -58,8 +57,7 @@ def main() -> None:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 50
     print(
         "| model | at | order | prompts | tokens recovered | no other tried fits | median | mean "
-        "| most candidates "
-        "| smallest margin | a prompt | table | for the certificate |"
+        "| most candidates | smallest margin | a prompt | table | for the certificate |"
     )
     print("|" + "---|" * 13)
     for name in ("stories260K", "babyllama-tok105", "gpt2", "llama"):

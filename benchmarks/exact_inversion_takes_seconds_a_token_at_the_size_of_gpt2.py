@@ -38,8 +38,7 @@ def main() -> None:
     ids = prompts_of(lens, count, LENGTH)
     print(
         "| V | blocks | table | a token | processor s a token | accuracy | candidates a token, "
-        "mean | most "
-        "| brute force a token, extrapolated |"
+        "mean | most | brute force a token, extrapolated |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     for depth in depths:
@@ -57,8 +56,7 @@ def main() -> None:
         right = float((torch.tensor([one.tokens for one in found]) == ids).float().mean())
         print(
             f"| {vocabulary} | {depth} | {built:.1f} s | {spent:.2f} s | {busy:.2f} | {right:.2f} "
-            f"| {sum(tried) / len(tried):.0f} | {max(tried)} "
-            f"| {built / 4:.1f} s |",
+            f"| {sum(tried) / len(tried):.0f} | {max(tried)} | {built / 4:.1f} s |",
             flush=True,
         )
 

@@ -71,8 +71,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|")
     print(
         f"| {options.tokens:,} | {times['bare']:.1f} s | {times['scan']:.1f} s | "
-        f"{times['after']:.1f} s "
-        f"| **{total / times['bare']:.2f}** | 2 |"
+        f"{times['after']:.1f} s | **{total / times['bare']:.2f}** | 2 |"
     )
     slow = sorted(runner.seconds, key=lambda name: -runner.seconds[name])[:4]
     print(

@@ -101,8 +101,8 @@ def main() -> None:
     print(f"{machine()}\n")
     heads = " | ".join(f"{form}: ms, MiB" for form in FORMS)
     print(
-        f"| V | batch | {heads} | time: gathered / headless | every / headless | memory: "
-        "gathered / headless | every |"
+        f"| V | batch | {heads} | time: gathered / headless | every / headless | memory: gathered "
+        "/ headless | every |"
     )
     print("|" + "---|" * 9)
     cells = [(vocabulary, max(options.batches)) for vocabulary in options.vocabularies]

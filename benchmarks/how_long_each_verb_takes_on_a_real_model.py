@@ -239,8 +239,8 @@ def table(kept: dict[str, Measured]) -> str:
         found = one.found.replace("|", "\\|")
         rows.append(
             f"| {name} | `{said}` | {one.seconds:.0f}{busy} | "
-            f"{'' if one.processor is None else round(one.processor)} | "
-            f"{one.gigabytes:.1f} | {found} | {one.date} | {one.load:.1f} | {one.threads} |"
+            f"{'' if one.processor is None else round(one.processor)} | {one.gigabytes:.1f} | "
+            f"{found} | {one.date} | {one.load:.1f} | {one.threads} |"
         )
     missing = [name for name in every if name not in kept]
     last = f"\n\nNot measured yet: {', '.join(missing)}." if missing else ""

@@ -120,8 +120,8 @@ def measured(script: Path) -> str:
     took = time.monotonic() - begun
     took_words = f"{took:.0f} s" if took < 120 else f"{took / 60:.0f} min"
     about = (
-        f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, load {load:.1f} at the start, "
-        f"{took_words} in all"
+        f"{datetime.now(UTC):%Y-%m-%d}, {processor()}, load {load:.1f} at the start, {took_words} "
+        "in all"
     )
     return (
         f"## {title(script)}\n\n`python benchmarks/{script.name}`, "

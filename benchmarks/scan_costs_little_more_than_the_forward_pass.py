@@ -199,8 +199,8 @@ def main() -> None:
     for threads in (1, 2):
         found = child("alternate", options.tokens, threads)
         print(
-            f"| {threads} | {options.tokens:,} | {found['bare_s']:.1f} s | {found['scan_s']:.1f} s "
-            f"| {found['median_ratio']:.3f} | {found['total_ratio']:.3f} | 1.12 |"
+            f"| {threads} | {options.tokens:,} | {found['bare_s']:.1f} s | {found['scan_s']:.1f} "
+            f"s | {found['median_ratio']:.3f} | {found['total_ratio']:.3f} | 1.12 |"
         )
     memory = {way: child(way, options.tokens, 1) for way in ("bare", "scan")}
     ratio = memory["scan"]["peak_mib"] / memory["bare"]["peak_mib"]

@@ -98,8 +98,8 @@ def main() -> None:
         print(f"| {name} | {seconds:.2f} | {options.rows / max(seconds, 1e-9):,.0f} |")
     print()
     print(
-        f"Read and product in float64 are **{bare / spent['scan']:.0%}** of the scan (goal 80 "
-        f"%). Width {options.width}."
+        f"Read and product in float64 are **{bare / spent['scan']:.0%}** of the scan (goal 80 %). "
+        f"Width {options.width}."
     )
     said = ", ".join(f"{megabytes:.0f} MB for {tokens:,}" for tokens, megabytes in more.items())
     print(

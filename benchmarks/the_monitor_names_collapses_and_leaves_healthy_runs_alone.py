@@ -73,14 +73,8 @@ FAULTS: dict[str, Callable[[Any], None]] = {
     "loss": lambda _: None,
 }
 
-RULES = (
-    "cone",
-    "dead",
-    "loss",
-    "norm",
-    "rank",
-    "rise",
-)  # of shape and loss; those of the families have a benchmark of their own
+# of shape and loss; those of the families have a benchmark of their own
+RULES = ("cone", "dead", "loss", "norm", "rank", "rise")
 # What training would mend at once is done again after every step.
 LASTING = ("rank", "cone", "dead")
 
@@ -91,9 +85,8 @@ def tokens_of(kind: str) -> tuple[np.ndarray, int]:
         return np.frombuffer(embedded("stories").read_bytes(), dtype=np.uint8).astype(np.int64), 256
     draws = np.random.default_rng(7)
     weights = 1 / np.arange(1, 513)
-    pairs = draws.permuted(
-        np.tile(np.arange(512), (512, 1)), axis=1
-    )  # each token has favourite successors
+    # each token has favourite successors
+    pairs = draws.permuted(np.tile(np.arange(512), (512, 1)), axis=1)
     ids = []
     now = 0
     for rank_of in draws.choice(512, size=200_000, p=weights / weights.sum()):

@@ -176,9 +176,8 @@ def tokens_of(kind: str, seed: int = 7) -> tuple[np.ndarray, int]:
         return np.frombuffer(embedded("stories").read_bytes(), dtype=np.uint8).astype(np.int64), 256
     draws = np.random.default_rng(seed)
     weights = 1 / np.arange(1, 513)
-    pairs = draws.permuted(
-        np.tile(np.arange(512), (512, 1)), axis=1
-    )  # each token has favourite successors
+    # each token has favourite successors
+    pairs = draws.permuted(np.tile(np.arange(512), (512, 1)), axis=1)
     ids = []
     now = 0
     for rank_of in draws.choice(512, size=100_000, p=weights / weights.sum()):
@@ -395,9 +394,8 @@ def tables(have: list[dict[str, Any]]) -> None:
         peer = sum(
             any(first <= step < first + 2 * one["every"] for step in one["spiked"]) for one in some
         )
-        early = sum(
-            any(step < first for _, step in one["alarms"]) for one in some
-        )  # false ones, too
+        # false ones, too
+        early = sum(any(step < first for _, step in one["alarms"]) for one in some)
         rows.append(
             {
                 "fault": fault,

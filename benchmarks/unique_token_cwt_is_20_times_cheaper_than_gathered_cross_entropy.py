@@ -47,8 +47,8 @@ def main() -> None:
     dense = size[1] * size[2] * (2 if gpu else 4) / 2**20
     print(f"one dense gradient of the table is {dense:.0f} MiB\n")
     print(
-        "| loss | ms | unique is faster by | peak MiB | unique is smaller by | with lookup, MiB "
-        "| sparse is smaller by |"
+        "| loss | ms | unique is faster by | peak MiB | unique is smaller by | with lookup, MiB | "
+        "sparse is smaller by |"
     )
     print("|---|---|---|---|---|---|---|")
     own = "CWT unique, sparse gradient"
@@ -57,8 +57,7 @@ def main() -> None:
         smaller = peak[name] / peak["CWT unique"]
         print(
             f"| {name} | {1000 * seconds[name]:.1f} | {faster:.1f} x | {peak[name]:.0f} | "
-            f"{smaller:.1f} x "
-            f"| {whole[name]:.0f} | {whole[name] / whole[own]:.1f} x |"
+            f"{smaller:.1f} x | {whole[name]:.0f} | {whole[name] / whole[own]:.1f} x |"
         )
     best = min(peak[name] for name in VARIANTS if name.startswith("CE"))
     print(

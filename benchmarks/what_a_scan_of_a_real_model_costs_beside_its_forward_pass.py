@@ -182,8 +182,8 @@ def table(model: str, runs: dict[str, list[dict[str, float]]], tokens: int) -> N
         every = ", ".join(f"{run['seconds']:.1f}" for run in own)
         private, written = (median(run[key] for run in own) for key in ("private", "written"))
         print(
-            f"| {name} | {seconds:.1f} s ({every}) | {seconds / bare:.2f} | {peak:.2f} GB "
-            f"| {peak - own[0]['weights']:.2f} GB | {private:.2f} GB | {written:.2f} GB |"
+            f"| {name} | {seconds:.1f} s ({every}) | {seconds / bare:.2f} | {peak:.2f} GB | "
+            f"{peak - own[0]['weights']:.2f} GB | {private:.2f} GB | {written:.2f} GB |"
         )
     paired = [a["seconds"] / b["seconds"] for a, b in zip(runs["scan"], runs["bare"], strict=False)]
     limit = LIMITS.get(tokens)
@@ -191,9 +191,9 @@ def table(model: str, runs: dict[str, list[dict[str, float]]], tokens: int) -> N
         f"\nScan over bare, round by round: {', '.join(f'{ratio:.3f}' for ratio in paired)}; "
         f"median {median(paired):.3f}"
         + (f" (limit {limit})" if limit else "")
-        + f". Memory beside the model (weights {runs['scan'][0]['weights']:.2f} GB; limit 1.5 GB): "
-        f"{max(run['peak'] for run in runs['scan']) - runs['scan'][0]['weights']:.2f} GB, with "
-        "the libraries' own."
+        + f". Memory beside the model (weights {runs['scan'][0]['weights']:.2f} GB; limit 1.5 "
+        f"GB): {max(run['peak'] for run in runs['scan']) - runs['scan'][0]['weights']:.2f} GB, "
+        "with the libraries' own."
     )
 
 

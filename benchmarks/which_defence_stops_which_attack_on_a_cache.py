@@ -74,8 +74,8 @@ def main() -> None:
                     back(stored)
         best.append((time.process_time() - begun) / forward)
     print(
-        f"KV-Cloak, stored and taken back, 128 tokens: {min(best):.2f} to {max(best):.2f} "
-        "forward passes"
+        f"KV-Cloak, stored and taken back, 128 tokens: {min(best):.2f} to {max(best):.2f} forward "
+        "passes"
     )
 
 

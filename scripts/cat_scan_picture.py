@@ -154,8 +154,8 @@ def section(kind: str, x: float, y: float, radius: float, cosine: float) -> list
     dx = radius * math.sin(angle)
     dy = radius * math.cos(angle)
     sector = (
-        f"M{x:.1f} {y:.1f}L{x - dx:.1f} {y - dy:.1f}A{radius:.1f} {radius:.1f} 0 0 1 "
-        f"{x + dx:.1f} {y - dy:.1f}Z"
+        f"M{x:.1f} {y:.1f}L{x - dx:.1f} {y - dy:.1f}A{radius:.1f} {radius:.1f} 0 0 1 {x + dx:.1f} "
+        f"{y - dy:.1f}Z"
     )
     title = f"<title>{math.degrees(angle):.0f}°, average cosine {cosine:.2f}</title>"
     ball = f'<circle class="ball" cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"/>'

@@ -128,8 +128,8 @@ def _numbers(
         )
         if run.records[-1].excess > loss + 1e-9:
             raise SystemExit(
-                f"{name} at the rate {rate:g} does not come to {loss:g} nats above the entropy "
-                f"in {STEPS:,} steps."
+                f"{name} at the rate {rate:g} does not come to {loss:g} nats above the entropy in "
+                f"{STEPS:,} steps."
             )
         made.append(numbers_of(run, labels))
     return made

@@ -31,8 +31,7 @@ EXAMPLES = {
     "states": "states gpt-vanilla --text stories --context 32 --max-tokens 320 --sites "
     "block.0,block.1",
     "compare": "compare gpt-vanilla gpt-headless --text stories --context 32 --max-tokens 960 "
-    "--sites embedding,block.* "
-    "--draws 19",
+    "--sites embedding,block.* --draws 19",
     "ntp": "ntp stories --tokenizer gpt-vanilla --order 1 --max-tokens 1500 --model gpt-vanilla "
     "--gap 1e-3",
     "invert": f"invert gpt-vanilla --prompt {PROMPT} --at block.1",
@@ -48,8 +47,7 @@ EXAMPLES = {
     "--geometry-every 10",
     "recover": "recover gpt-headless --text stories --context 32 --max-tokens 960",
     "tournament": "tournament --text stories --arms ce,ce+unigram --seeds 2 --steps 2 --cells "
-    "300/8 --rates 0.01,0.03 "
-    "--matched-loss 5.5 --processes 1",
+    "300/8 --rates 0.01,0.03 --matched-loss 5.5 --processes 1",
     "remedy": "remedy {column} --partners {partners} --against {partners} --held-out 300 "
     "--formats dense,column",
     "evaluation": "evaluate gpt-vanilla --text {sets} --tasks blimp,synonyms",

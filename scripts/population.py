@@ -85,8 +85,8 @@ def ranges(codes: list[str]) -> str:
     """The percentiles of each number over the trained models, and where the healthy ones lie."""
     shares = (0, 10, 25, 50, 75, 90, 100)
     lines = [
-        "| number | models | lowest | 10 % | 25 % | median | 75 % | 90 % | highest | healthy "
-        "ones | alarm |",
+        "| number | models | lowest | 10 % | 25 % | median | 75 % | 90 % | highest | healthy ones "
+        "| alarm |",
         "|---|" + "---|" * 10,
     ]
     for code in codes:
@@ -130,19 +130,16 @@ def pages() -> dict[Path, str]:
     parts = [
         "# The reference population",
         "<!-- written by scripts/population.py from src/headscan/diagnosis/population.json -->",
-        f"{len(healthy)} models that are trained and healthy, and {ill} that are known to be "
-        "ill, examined by `headscan checkup` "
-        f"on one text: {' or '.join(texts)}. A checkup says beside each number how the model "
-        "stands among the healthy ones; of "
-        f"fewer than {LEAST} it says that they are too few. So few models make no percentile of "
-        "all there are, and most are "
+        f"{len(healthy)} models that are trained and healthy, and {ill} that are known to be ill, "
+        f"examined by `headscan checkup` on one text: {' or '.join(texts)}. A checkup says beside "
+        f"each number how the model stands among the healthy ones; of fewer than {LEAST} it says "
+        "that they are too few. So few models make no percentile of all there are, and most are "
         "small: a number that stands apart is a reason to look, no diagnosis. A number moves "
         "with the text, too.",
-        "`headscan checkup MODEL --text stories --max-tokens 4096 --budget 10m --contribute "
-        "FILE` writes a model's row: its "
-        "name, numbers and protocol, nothing of its weights or text. In a pull request, `python "
-        "scripts/population.py --add FILE "
-        "--kind healthy --about WORDS` takes it in and writes these tables anew.",
+        "`headscan checkup MODEL --text stories --max-tokens 4096 --budget 10m --contribute FILE` "
+        "writes a model's row: its name, numbers and protocol, nothing of its weights or text. In "
+        "a pull request, `python scripts/population.py --add FILE --kind healthy --about WORDS` "
+        "takes it in and writes these tables anew.",
         f"## Percentiles\n\nEdition {edition()}, windows of "
         f"{' or '.join(sorted({str(one.context) for one in rows}))} tokens; "
         "the edition changes with any row. Percentiles are of the "
@@ -182,9 +179,8 @@ def main() -> None:
         kind, _, about = words.partition(":")
         work.append((name or source, source, kind.strip(), about.strip()))
     for each in given.faults:
-        sys.path.insert(
-            0, str(ROOT / "benchmarks")
-        )  # only here: as a module this page's writer leaves imports alone
+        # only here: as a module this page's writer leaves imports alone
+        sys.path.insert(0, str(ROOT / "benchmarks"))
         from _faults import FAULTS, sick
 
         name, _, source = each.rpartition("@")

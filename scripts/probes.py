@@ -91,8 +91,7 @@ def gaussian_page() -> str:
     shape = Shape()
     words = (
         f"n = {shape.n:,}, d = {shape.d}, windows of {shape.window}, {shape.classes} classes, "
-        f"tables of {shape.rows:,} rows "
-        f"of scale {shape.scale}, samples of {shape.sample:,}"
+        f"tables of {shape.rows:,} rows of scale {shape.scale}, samples of {shape.sample:,}"
     )
     lines = []
     for name, known in KNOWN.items():

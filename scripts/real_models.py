@@ -29,63 +29,55 @@ MEASURES = "drift,rogue,words,dimension,sphere,frequency,head,collapse,partition
 TEXTS = {"TinyStories": "tinystories/tinystories_2MiB.txt", "Shakespeare": "tinyshakespeare.txt"}
 READING = (
     "Read with the null: stories260K has PUD's translations at a distance of 0.1 to 0.3, which "
-    "looks aligned and is "
-    "nearly what any two sentences have there; only the ratio tells. all-MiniLM-L6-v2 was "
-    "trained on English alone: "
-    "languages that share words and letters with it (de, es, fr) come a third nearer than "
-    "chance, others hardly. What "
-    "it was trained for, paraphrases, it does best."
+    "looks aligned and is nearly what any two sentences have there; only the ratio tells. "
+    "all-MiniLM-L6-v2 was trained on English alone: languages that share words and letters with "
+    "it (de, es, fr) come a third nearer than chance, others hardly. What it was trained for, "
+    "paraphrases, it does best."
 )
 LITERATURE = {
     "all-MiniLM-L6-v2": (
         "BERT-base, last layer: 0.37 to 0.48 (Ethayarajh 2019, on STS sentences, one word each)",
         "a *sentence* encoder, trained contrastively: that objective spreads sentences over the "
-        "sphere, so two tokens of "
-        "different windows are nearly unrelated while those of one window share much (within − "
-        "between). These scans read "
-        "packed windows without special tokens; headscan now reads each text by itself (see "
-        "[stored states](states.md#sentence-encoders)).",
+        "sphere, so two tokens of different windows are nearly unrelated while those of one "
+        "window share much (within − between). These scans read packed windows without special "
+        "tokens; headscan now reads each text by itself (see [stored "
+        "states](states.md#sentence-encoders)).",
     ),
     "stories260K": (
-        "GPT-2 small, last layer: 0.83 (Pile) to 0.98 (STS); Pythia up to 160M 0.97 to 1.0 "
-        "(Godey et al. 2024)",
+        "GPT-2 small, last layer: 0.83 (Pile) to 0.98 (STS); Pythia up to 160M 0.97 to 1.0 (Godey "
+        "et al. 2024)",
         "five blocks, d = 64, RMSNorm without biases, rotary positions, trained for a short time "
-        "on one narrow text: no late "
-        "saturation. The text matters as much as the model: Shakespeare, which it was not "
-        "trained on, gives a cone twice as "
-        "tight. Tokens that never occur share one direction, negative to the mean state: the "
-        "mechanism of Gao et al. 2019 is "
-        "there without a narrow cone.",
+        "on one narrow text: no late saturation. The text matters as much as the model: "
+        "Shakespeare, which it was not trained on, gives a cone twice as tight. Tokens that never "
+        "occur share one direction, negative to the mean state: the mechanism of Gao et al. 2019 "
+        "is there without a narrow cone.",
     ),
     "babyllama-tok105": (
         "character models: as anisotropic as token models or more (Godey et al. 2024, "
         "arXiv:2401.12143)",
         "the contrary at the last block; the cone is widest open there and tightest in the first "
-        "blocks. 105 characters have "
-        "hardly a Zipf tail, so that few rows are only ever pushed away.",
+        "blocks. 105 characters have hardly a Zipf tail, so that few rows are only ever pushed "
+        "away.",
     ),
     "gpt-vanilla": (
-        "GPT-2 small, last layer: 0.83 (Pile) to 0.98 (STS); Gao et al. 2019 draw a cone of "
-        "the embedding rows, too",
+        "GPT-2 small, last layer: 0.83 (Pile) to 0.98 (STS); Gao et al. 2019 draw a cone of the "
+        "embedding rows, too",
         "two million parameters, five blocks, d = 128, dropout and weight decay, trained to the "
-        "end of its learning rate: the "
-        "cone of the states is an episode of early training (0.14 after 250 steps, see its card) "
-        "and gone at the end. The head, "
-        "which is not tied, is where the rows point one way.",
+        "end of its learning rate: the cone of the states is an episode of early training (0.14 "
+        "after 250 steps, see its card) and gone at the end. The head, which is not tied, is "
+        "where the rows point one way.",
     ),
     "gpt-headless": (
         "headless models have lower average cosines than vanilla ones (Godey et al. 2023, "
         "arXiv:2309.08351)",
         "the twin of gpt-vanilla, trained by contrastive weight tying: where there is no strong "
-        "cone to cure, the states are no "
-        "rounder; the rows of the table that predicts are.",
+        "cone to cure, the states are no rounder; the rows of the table that predicts are.",
     ),
     "tiny-rwkv-4v0-660K": (
         "none for RWKV; anisotropy is said to be inherent to Transformers (Godey et al. 2024)",
         "no attention, bytes as tokens, and a tighter cone than the Transformers on TinyStories; "
-        "but "
-        "one single coordinate makes nearly all of it "
-        "(rogue 1), which no published protocol that only samples pairs would show.",
+        "but one single coordinate makes nearly all of it (rogue 1), which no published protocol "
+        "that only samples pairs would show.",
     ),
 }
 
@@ -191,12 +183,11 @@ def main_row(name: str, text: str, result) -> str:
     low, high = last["average_cosine_interval"]
     return (
         f"| {name} | {text} | {number(first['average_cosine'])} | "
-        f"{number(widest['average_cosine'])} ({widest['site']}) "
-        f"| **{number(last['average_cosine'])}** [{number(low)}, {number(high)}] "
-        f"| {number(last['average_cosine_without_first'])} | "
-        f"{number(norm and norm['average_cosine'])} "
-        f"| {number(last['drift'])} | {number(rogue['rogue_share_1'])} / "
-        f"{number(rogue['rogue_share_3'])} |"
+        f"{number(widest['average_cosine'])} ({widest['site']}) | "
+        f"**{number(last['average_cosine'])}** [{number(low)}, {number(high)}] | "
+        f"{number(last['average_cosine_without_first'])} | "
+        f"{number(norm and norm['average_cosine'])} | {number(last['drift'])} | "
+        f"{number(rogue['rogue_share_1'])} / {number(rogue['rogue_share_3'])} |"
     )
 
 
@@ -215,12 +206,12 @@ def second_row(name: str, text: str, result) -> str:
     spectrum = document["head"][:1]
     return (
         f"| {name} | {text} | {number(at('words')['within_adjusted'], 3)} | "
-        f"{number(at('words')['self_adjusted'])} "
-        f"| {number(at('dimension')['twonn'], 1)} ({number(gaussian.get('twonn'), 1)}) "
-        f"| {number(at('sphere')['uniformity'])} ({number(at('sphere')['uniformity_floor'])}) "
-        f"| {number(spectrum[0]['singular_entropy'] if spectrum else None)} "
-        f"| {number(unseen['average_cosine'])}, {number(unseen['cosine_to_state'])} "
-        f"| {number(collapse['cdnv'])} | {number(collapse['agreement'])} |"
+        f"{number(at('words')['self_adjusted'])} | {number(at('dimension')['twonn'], 1)} "
+        f"({number(gaussian.get('twonn'), 1)}) | {number(at('sphere')['uniformity'])} "
+        f"({number(at('sphere')['uniformity_floor'])}) | "
+        f"{number(spectrum[0]['singular_entropy'] if spectrum else None)} | "
+        f"{number(unseen['average_cosine'])}, {number(unseen['cosine_to_state'])} | "
+        f"{number(collapse['cdnv'])} | {number(collapse['agreement'])} |"
     )
 
 
@@ -270,8 +261,8 @@ def alignments(assets: Path) -> list[str]:
             low, high = row["relative_interval"]
             lines.append(
                 f"| {name} | {row['set']} | {row['pairs']:,} | {number(row['alignment'], 3)} | "
-                f"{number(row['unrelated'], 3)} "
-                f"| **{number(row['relative'])}** [{number(low)}, {number(high)}] |"
+                f"{number(row['unrelated'], 3)} | **{number(row['relative'])}** [{number(low)}, "
+                f"{number(high)}] |"
             )
         print("\n".join(lines), flush=True)
     return [*lines, "", READING]

@@ -52,28 +52,16 @@ SECOND = {("gpt", "ce")}
 # seeds from which a run ends after so many steps; FRESH ones do not
 EARLY = 50
 LAST = 200
-READ = {
-    0,
-    10,
-    30,
-    60,
-    100,
-    150,
-    200,
-    300,
-    450,
-    600,
-    800,
-    1000,
-}  # steps after which everything is measured
+# steps after which everything is measured
+READ = {0, 10, 30, 60, 100, 150, 200, 300, 450, 600, 800, 1000}
 # of a curve; of one of a matrix
 POINTS = 12
 OF_SPECTRA = 7
 BOUNDED = ("average_cosine", "share", "entropy", "tail")
 PROTOCOL = (
     "headscan train RECIPE --objective OBJECTIVE --rate RATE, all else at its default (size "
-    "tiny), measured after the steps "
-    f"{', '.join(map(str, sorted(READ)))}; the band is mean ± t s √(1 + 1/n) over n runs."
+    f"tiny), measured after the steps {', '.join(map(str, sorted(READ)))}; the band is mean ± t s "
+    "√(1 + 1/n) over n runs."
 )
 Bands = dict[str, list[tuple[float, float, float]]]
 Key = tuple[tuple[str, str], float, int]  # (name and text), rate, seed
@@ -196,8 +184,8 @@ def reference(
         f" and {len(results) - whole} over their first {LAST} steps" if len(results) > whole else ""
     )
     about = (
-        f"Compared are {whole} runs of headscan train {design[0]} --objective "
-        f"{design[1]}{more}: {model.width} wide, "
+        f"Compared are {whole} runs of headscan train {design[0]} --objective {design[1]}{more}: "
+        f"{model.width} wide, "
     )
     about += f"{model.depth} blocks, V {model.vocabulary:,}, {a_step:,} tokens a step, "
     about += f"rates {' and '.join(map(str, RATES))}, texts {', '.join(texts)}"

@@ -94,18 +94,18 @@ def codes() -> str:
     lines = [
         "# Findings by code",
         "",
-        "Written by `scripts/registries.py` from `headscan/run/findings.py` and the conditions "
-        "of a checkup; a test fails when",
+        "Written by `scripts/registries.py` from `headscan/run/findings.py` and the conditions of "
+        "a checkup; a test fails when",
         "it is out of date. HS1: shape, HS2: cause, HS3: leak, HS4: cure, HS5: a run, HS6: "
         "weights; a phenomenon has one code.",
-        "`--ignore HS101,SINK` (codes or names, with `*`) takes findings out of what counts: "
-        "they stay on the page, marked.",
-        "`--baseline last.json` does so with those that an earlier result of the same verb has "
-        "at the same model and site, and",
+        "`--ignore HS101,SINK` (codes or names, with `*`) takes findings out of what counts: they "
+        "stay on the page, marked.",
+        "`--baseline last.json` does so with those that an earlier result of the same verb has at "
+        "the same model and site, and",
         "ends with status 3 where an alarm is new. `checkup --fail-on CODES` ends with status 3 "
         "where one of these was found",
-        "and counts. A scan's DRIFT, SPIKE and FLAT are told (level `good`, `+`) where the "
-        "number is short of its limit by less",
+        "and counts. A scan's DRIFT, SPIKE and FLAT are told (level `good`, `+`) where the number "
+        "is short of its limit by less",
         "than a tenth, too: windows or texts of another length may be on the other side of it. "
         "Where the interval of CONE, SPIKE",
         "or FLAT holds the limit, the finding says so and is no alarm.",
@@ -131,10 +131,10 @@ def codes() -> str:
             )
             lines += [
                 f"`checkup`: {one.meaning} {one.sentence} Threshold: at "
-                f"{'least' if one.least else 'most'} {one.threshold:g} "
-                f"({one.unit}){beyond}; source: {one.source.rstrip('.')}. {one.todo} *Limits:* "
-                f"{one.limits} The reference models "
-                "that it was set beside, and how often it was false: [checkup](checkup.md).",
+                f"{'least' if one.least else 'most'} {one.threshold:g} ({one.unit}){beyond}; "
+                f"source: {one.source.rstrip('.')}. {one.todo} *Limits:* {one.limits} The "
+                "reference models that it was set beside, and how often it was false: "
+                "[checkup](checkup.md).",
                 "",
             ]
     return "\n".join(lines).rstrip() + "\n"

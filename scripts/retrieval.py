@@ -71,9 +71,8 @@ def train_retrieval(
         queries, answers = (
             F.normalize(text_vectors(model, rows[chosen], position), dim=1) for rows in (one, other)
         )
-        loss = F.cross_entropy(
-            queries @ answers.T / temperature, torch.arange(len(queries))
-        )  # InfoNCE
+        # InfoNCE
+        loss = F.cross_entropy(queries @ answers.T / temperature, torch.arange(len(queries)))
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(body.parameters(), 1.0)

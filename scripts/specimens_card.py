@@ -85,9 +85,8 @@ Seed 0, temperature 0.8{sample_note}:
 
 FINISHED = {
     "skill": "that writes little stories",
-    "limits": "It knows the words of children's stories, makes mistakes of sense in most of "
-    "them, and is good for being "
-    "studied only.",
+    "limits": "It knows the words of children's stories, makes mistakes of sense in most of them, "
+    "and is good for being studied only.",
 }
 EARLY = {
     "skill": "at the end of a\nvery short training",
@@ -136,9 +135,8 @@ def export(
         metadata={"format": "pt"},
     )
     corpus.tokenizer.save_pretrained(aside)
-    corpus.tokenizer.backend_tokenizer.save(
-        str(aside / "tokenizer.json"), pretty=False
-    )  # half the size
+    # half the size
+    corpus.tokenizer.backend_tokenizer.save(str(aside / "tokenizer.json"), pretty=False)
     settings = json.loads((aside / "tokenizer_config.json").read_text())
     settings.pop("backend", None)
     settings["tokenizer_class"] = (

@@ -69,8 +69,8 @@ def main() -> None:
                 nats = point["nats"].get("bias", point["nats"].get("head"))
                 last, norm = (point["sites"][place]["average_cosine"] for place in (-3, -2))
                 print(
-                    f"| {vocabulary:,} | {arm.name} | {point['step']} | {nats:.3f} | {last:.3f} "
-                    f"| {norm:.3f} |",
+                    f"| {vocabulary:,} | {arm.name} | {point['step']} | {nats:.3f} | {last:.3f} | "
+                    f"{norm:.3f} |",
                     flush=True,
                 )
 

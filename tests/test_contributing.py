@@ -277,8 +277,8 @@ def test_an_inversion_method_is_an_option_with_its_parameter(installed, tmp_path
 def test_a_remedy_is_found_with_its_parameter(installed):
     _, run = installed
     code = (
-        "from headscan.remedies import REMEDIES; print(REMEDIES.build('shrink', {'share': "
-        ".25}), list(REMEDIES))"
+        "from headscan.remedies import REMEDIES; print(REMEDIES.build('shrink', {'share': .25}), "
+        "list(REMEDIES))"
     )
     assert "Shrink(share=0.25)" in run("-c", code)
 

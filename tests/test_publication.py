@@ -128,7 +128,6 @@ def test_the_wheel_stays_under_six_megabytes():
         and "__pycache__" not in path.parts
         and not str(path).startswith(tuple(f"{p}/" for p in left_out))
     ]
-    names = 300 * len(
-        files
-    )  # the name and the hash of each, in the archive's directory and in RECORD
+    # the name and the hash of each, in the archive's directory and in RECORD
+    names = 300 * len(files)
     assert sum(len(zlib.compress(path.read_bytes(), 6)) for path in files) + names < 6_000_000

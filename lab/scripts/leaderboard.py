@@ -162,18 +162,15 @@ def page(result: TournamentResult) -> str:
         "# The leaderboard",
         "",
         "Written by `lab/scripts/leaderboard.py` from a run of `headscan tournament` "
-        f"({first.started[:10]}; `{source}`): "
-        f"{len(result.arms)} arms, {result.seeds} seeds{early}, {len(result.races)} runs. A "
-        f"GPT-2 of {plan.blocks} blocks, "
-        f"d = {main.width}, V = {main.vocabulary:,}, {plan.steps} steps of {plan.batch} windows of "
-        f"{plan.context} tokens; the rates {' and '.join(f'{rate:g}' for rate in plan.rates)} "
-        "for every arm. "
-        "The rules are in [Cures side by side](tournament.md).",
+        f"({first.started[:10]}; `{source}`): {len(result.arms)} arms, {result.seeds} "
+        f"seeds{early}, {len(result.races)} runs. A GPT-2 of {plan.blocks} blocks, d = "
+        f"{main.width}, V = {main.vocabulary:,}, {plan.steps} steps of {plan.batch} windows of "
+        f"{plan.context} tokens; the rates {' and '.join(f'{rate:g}' for rate in plan.rates)} for "
+        "every arm. The rules are in [Cures side by side](tournament.md).",
         "",
         f"The steps took {trained / 60:.0f} minutes of one core's time in all, "
-        f"{trained / 120:.0f} of two cores, "
-        "without the measurements. Brackets: 95 % intervals. What is told here is told of models "
-        "of this size.",
+        f"{trained / 120:.0f} of two cores, without the measurements. Brackets: 95 % intervals. "
+        "What is told here is told of models of this size.",
         "",
         *markdown(leaderboard(result)),
         *markdown(words(result)),
@@ -204,8 +201,7 @@ def _below(result: TournamentResult) -> list[str]:
     under = int(np.sum([each < 1 for each in ratios.values()]))
     return [
         f"{under} of {len(ratios)} arms lie below the null of their leverages; kept over null "
-        f"runs from {ratios[low]:.2f} "
-        f"({low}) to {ratios[high]:.2f} ({high})."
+        f"runs from {ratios[low]:.2f} ({low}) to {ratios[high]:.2f} ({high})."
     ]
 
 

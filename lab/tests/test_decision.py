@@ -114,9 +114,8 @@ def test_what_would_decide_is_told():
     # At .8 with a reach of .15 on 40 prompts, the bound .9 is cleared when the reach is .1: 40 ·
     # (.15/.1)² = 90 prompts.
     assert decide(claim, ExperimentOutcome(effect=seen(0.65, 0.95))).more == 50
-    assert (
-        decide(claim, ExperimentOutcome(effect=seen(0.8, 1.0))).more is None
-    )  # on the bound: no number would
+    # on the bound: no number would
+    assert decide(claim, ExperimentOutcome(effect=seen(0.8, 1.0))).more is None
     # 20 tokens are missing, 4.5 come with a prompt.
     assert decide(claim, ExperimentOutcome(effect=seen(0, 0, tokens=180))).more == 5
     assert decide(claim, ExperimentOutcome(effect=seen(0, 0, seeds=2))).more == 3
@@ -124,9 +123,8 @@ def test_what_would_decide_is_told():
 
 def test_a_search_that_does_not_work_explains_nothing():
     claim = tried(all_claims()[75])
-    assert (
-        decide(claim, ExperimentOutcome(effect=seen(0.0, 0.1))).verdict == "undecided"
-    )  # nor one that was not made
+    # nor one that was not made
+    assert decide(claim, ExperimentOutcome(effect=seen(0.0, 0.1))).verdict == "undecided"
     lost = seen(0.0, 0.1)
     nothing = seen(0.0, 0.1)
     works = seen(0.95, 1.0), seen(0.4, 0.6)

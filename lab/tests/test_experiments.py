@@ -171,9 +171,8 @@ def test_a_step_is_not_weighed_on_a_model_that_is_too_short_for_its_texts():
 def test_the_contexts_of_a_text_are_an_instance_as_drawn_ones_are():
     text = tuple(prompts("specimen", 0, 1, 2000)[0].tolist())
     assert np.allclose(checks.drawn(0, text).prior, 1 / checks.drawn(0, text).contexts)
-    assert (
-        all_claims()[403].experiment.on("gpt-vanilla") is None
-    )  # of three tokens, whatever the text
+    # of three tokens, whatever the text
+    assert all_claims()[403].experiment.on("gpt-vanilla") is None
     trained = all_claims()[416].experiment
     assert 0 < trained.on("gpt-vanilla").observe(0).effect.value != trained.observe(0).effect.value
     mlp, (contexts, labels) = pyramid(5, 2, 8, 0), checks.text_labels((0, 1, 2, 3, 4) * 20, 2, 5)

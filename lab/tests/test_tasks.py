@@ -69,9 +69,8 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(model, tokenizer):
     found = perplexity(model, rows, tokenizer, batch=2)
     assert found.nats_per_token == pytest.approx(want, rel=1e-5)
     assert found.perplexity == pytest.approx(math.exp(want), rel=1e-4)
-    length = sum(
-        len(bytes(tokenizer.decode([i]), "utf8")) for i in rows[:, 1:].ravel() if i < 128
-    )  # ascii tokens
+    # ascii tokens
+    length = sum(len(bytes(tokenizer.decode([i]), "utf8")) for i in rows[:, 1:].ravel() if i < 128)
     assert found.bits_per_byte > 0
     assert length <= bytes_of_tokens(tokenizer)[rows[:, 1:]].sum()
     with pytest.raises(BadInput, match="no windows"):
@@ -85,9 +84,8 @@ def test_perplexity_errs_by_documents_where_there_are_some(model):
     alone = perplexity(model, rows)
     losses = np.zeros((12, 10))
     losses[:, 1:] = token_losses(model, torch.from_numpy(rows)).detach().double().numpy()
-    n = np.array(
-        [(part % 10 > 0).sum() for part in np.split(np.arange(120), begins)]
-    )  # a window's first token is not predicted
+    # a window's first token is not predicted
+    n = np.array([(part % 10 > 0).sum() for part in np.split(np.arange(120), begins)])
     sums = np.array([part.sum() for part in np.split(losses.ravel(), begins)])
     rest = sums - n * losses.sum() / n.sum()
     assert found.standard_error == pytest.approx(
@@ -314,9 +312,8 @@ def test_a_real_model_on_all_sets(assets):
     first, drawn = (
         {"stsb": evaluate_task(replace(given, seed=seed), "stsb")["spearman en"]} for seed in (0, 1)
     )
-    assert (
-        first["stsb"] == whole["stsb"]["spearman en"] != drawn["stsb"]
-    )  # a sample that follows the seed
+    # a sample that follows the seed
+    assert first["stsb"] == whole["stsb"]["spearman en"] != drawn["stsb"]
     assert found["blimp"]["accuracy"] > 0.45
     assert len(found["blimp"]) == 1 + 67
     assert found["lambada"]["passages"] == 10
@@ -347,9 +344,8 @@ def test_a_default_tries_what_minutes_have_room_for_and_says_so(monkeypatch, tmp
     )
     given = Evaluated(model, None, tmp_path)
     assert task.affordable_items(given, 3, "lambada") > 10_000
-    body = (
-        sum(w.numel() for w in model.transformer.h.parameters() if w.ndim > 1) + 16 * 8
-    )  # with its positions
+    # with its positions
+    body = sum(w.numel() for w in model.transformer.h.parameters() if w.ndim > 1) + 16 * 8
     monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * (body + 50 * 8))
     assert task.affordable_items(given, 3, "lambada") == 7
     monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * body)

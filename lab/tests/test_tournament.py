@@ -254,8 +254,8 @@ def test_an_interruption_leaves_no_process_running():
         stop(pool)
         before = time.monotonic()
         while process.exitcode is None and time.monotonic() < before + 30:
-            time.sleep(
-                0.01
-            )  # the pool's own thread waits for the process, too: of two that do, one is told nothing at first
+            # the pool's own thread waits for the process, too: of two that do, one is told nothing
+            # at first
+            time.sleep(0.01)
         assert process.exitcode == -signal.SIGKILL
         assert not waiting.done() or waiting.exception() is not None

@@ -124,8 +124,8 @@ def _measures() -> Pages:
 def _findings() -> Pages:
     rows = [(code, f"{code}: {one.title}", cell(one.meaning)) for code, one in CONDITIONS.items()]
     said = (
-        "What a [checkup](../checkup.md) names, by code; `--fail-on CODES` ends with exit "
-        "status 3 where one was found."
+        "What a [checkup](../checkup.md) names, by code; `--fail-on CODES` ends with exit status "
+        "3 where one was found."
     )
     return {"findings/index.md": listing("Findings", said, rows, "finding")} | {
         f"findings/{code}.md": leaf(_finding(code, one)) for code, one in CONDITIONS.items()
@@ -137,14 +137,14 @@ def _finding(code: str, one: Condition) -> str:
     alarm = "Many healthy models have it: it is a notice." if one.known else "It is an alarm."
     if one.alarm is not None:
         alarm = (
-            f"Many healthy models have it up to {one.alarm:g}: it is a notice until there, "
-            "and an alarm from there on."
+            f"Many healthy models have it up to {one.alarm:g}: it is a notice until there, and an "
+            "alarm from there on."
         )
     if one.brings:
         also = "it is an alarm, too, and" if one.known else "it is"
         alarm += (
-            f" It may bring about {', '.join(one.brings)}: beside an alarm of these {also} "
-            "named first."
+            f" It may bring about {', '.join(one.brings)}: beside an alarm of these {also} named "
+            "first."
         )
     return "\n\n".join(
         [
@@ -153,8 +153,8 @@ def _finding(code: str, one: Condition) -> str:
             f"**Question.** {QUESTIONS[one.question]}",
             f"**The number.** {one.sentence} ({one.unit})",
             f"**Named** where it is {side} {one.threshold:g}. {alarm} Where the number's 95 % "
-            "interval holds the threshold, an "
-            "alarm is called not certain. The threshold is a convention, no test of significance.",
+            "interval holds the threshold, an alarm is called not certain. The threshold is a "
+            "convention, no test of significance.",
             f"**How it is found.** {inspect.getdoc(one.seen)}",
             f"**What to do.** {one.todo}",
             f"**What it does not say.** {one.limits}",
@@ -236,9 +236,8 @@ def _formats() -> Pages:
     stored = [(f"states-{name}", one.title, cell(one.sentence)) for name, one in FORMATS.items()]
     said = (
         "A verb writes `result.json`, described here a kind a page, `arrays.safetensors` beside "
-        "it where there are arrays, and "
-        "`report.html`. Stored states are read in the formats below them. Every JSON has `kind`, "
-        "`headscan` and `schema`."
+        "it where there are arrays, and `report.html`. Stored states are read in the formats "
+        "below them. Every JSON has `kind`, `headscan` and `schema`."
     )
     made = {"formats/index.md": listing("File formats", said, rows + stored, "format")}
     made |= {

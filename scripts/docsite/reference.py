@@ -52,8 +52,8 @@ def _commands(pages: Pages) -> Pages:
     rows = [(name, f"headscan {name}", cell(what)) for name, what in verbs().items()]
     said = (
         "Each is a function of Python, too, with the same options as keywords. Exit status: 0 "
-        "done, 2 bad input (one sentence), "
-        "3 a finding named by `--fail-on`, 130 interrupted, 1 a fault of headscan's own."
+        "done, 2 bad input (one sentence), 3 a finding named by `--fail-on`, 130 interrupted, 1 a "
+        "fault of headscan's own."
     )
     made = {"commands/index.md": listing("Commands", said, rows, "command", sidebar=True)}
     for name, what in verbs().items():
@@ -150,8 +150,7 @@ def _title(text: str) -> str:
 def _packages() -> Pages:
     said = (
         "`import headscan` has what most programs need, loaded when it is first asked for. Each "
-        "question has a package; "
-        "names in no list below are internal."
+        "question has a package; names in no list below are internal."
     )
     rows = [("headscan", "headscan", "The public names, in one place.")]
     rows += [(name, name, sentence(import_module(name).__doc__)) for name in PACKAGES]

@@ -38,12 +38,8 @@ EVIDENCE = [
     "BENCHMARKS",
 ]
 PROJECT = ["CONTRIBUTING", "AGENTS", "CHANGELOG"]
-UNSEARCHED = (
-    "CHANGELOG.md",
-    "AGENTS.md",
-    "ledger.md",
-    "claims/",
-)  # their text would stand before the guides in every search
+# their text would stand before the guides in every search
+UNSEARCHED = ("CHANGELOG.md", "AGENTS.md", "ledger.md", "claims/")
 LINK = re.compile(r"(\]\()([^)\s]+)(\))")
 CODE = re.compile(r"(^```.*?^```$|^(?: {4}|\t)[^\n]*$|`[^`\n]+`)", re.MULTILINE | re.DOTALL)
 

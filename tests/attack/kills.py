@@ -30,17 +30,13 @@ os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALL
 
 CASES = {
     "scan": "scan gpt-vanilla-early --text TEXT --documents paragraphs --context 16 --batch 4 "
-    "--max-tokens 1600 --null "
-    "--sites block.0,block.3 --measures rogue --sample 20",
+    "--max-tokens 1600 --null --sites block.0,block.3 --measures rogue --sample 20",
     "ntp": "ntp TEXT --tokenizer gpt-vanilla-early --documents paragraphs --order 2 --memory "
-    "64KiB --max-tokens 20000 "
-    "--gap 0.5 --budget 1000",
-    "train": "train gpt --text TEXT --documents paragraphs --size tiny --vocabulary 300 "
-    "--context 16 --batch 2 --steps 20 "
-    "--trainer save_steps=2 --geometry-every 6 --max-tokens 20000",
+    "64KiB --max-tokens 20000 --gap 0.5 --budget 1000",
+    "train": "train gpt --text TEXT --documents paragraphs --size tiny --vocabulary 300 --context "
+    "16 --batch 2 --steps 20 --trainer save_steps=2 --geometry-every 6 --max-tokens 20000",
     "compare": "compare gpt-vanilla-early gpt-headless-early --text TEXT --documents paragraphs "
-    "--context 16 --batch 4 --max-tokens 1600 "
-    "--sites block.0,block.3 --draws 20",
+    "--context 16 --batch 4 --max-tokens 1600 --sites block.0,block.3 --draws 20",
     "states": "states gpt-vanilla-early --text TEXT --documents paragraphs --context 16 --batch 4 "
     "--max-tokens 40000 --sites block.0,block.3",
     "checkup": "checkup gpt-vanilla-early --text TEXT --documents paragraphs --max-tokens 1024 "
@@ -58,8 +54,8 @@ CASES = {
     "evaluate": "evaluate gpt-vanilla-early --text SETS",
     "reproduce": "reproduce 401 402",
     "tournament": "tournament --text TEXT --documents paragraphs --arms ce,ce+unigram --seeds 1 "
-    "--steps 3 --cells 300/8 --rates 0.01 "
-    "--matched-loss 5.5 --processes 1 --max-tokens 20000",
+    "--steps 3 --cells 300/8 --rates 0.01 --matched-loss 5.5 --processes 1 "
+    "--max-tokens 20000",
 }
 TIMES = ("started", "command")
 PLACES = 10

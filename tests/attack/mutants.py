@@ -147,10 +147,8 @@ class Watch:
             and isinstance(given[2], int)
         ):
             writes = bool(given[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
-        inside = event in WRITES and given[-1] not in (
-            -1,
-            None,
-        )  # by the handle of a folder that is being removed
+        # by the handle of a folder that is being removed
+        inside = event in WRITES and given[-1] not in (-1, None)
         writes = writes and not inside and isinstance(given[0], str | os.PathLike)
         if event in ALONE or (writes and not self.owned(os.path.realpath(given[0]))):
             self.seen.append(f"{event} {given[0]!s}"[:200])
@@ -161,9 +159,8 @@ def judged(words: list[str], watch: Watch) -> tuple[int, str | None, str]:
     watch.seen = []
     watch.on = True
     used = int(time.process_time())
-    resource.setrlimit(
-        resource.RLIMIT_CPU, (used + 3 * LIMIT, resource.RLIM_INFINITY)
-    )  # where no Python runs that could stop
+    # where no Python runs that could stop
+    resource.setrlimit(resource.RLIMIT_CPU, (used + 3 * LIMIT, resource.RLIM_INFINITY))
     status, said, _ = fuzz.run(words)
     watch.on = False
     fault = fuzz.faults_of(words, status, said) if status != 74 else None

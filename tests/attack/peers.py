@@ -21,8 +21,8 @@ from tests.attack.kills import command, contents, difference, story
 from tests.forked import start, status_of
 
 WORDS = (
-    "scan gpt-vanilla-early --documents paragraphs --context 16 --batch 4 --sites "
-    "block.0,block.3 --sample 20"
+    "scan gpt-vanilla-early --documents paragraphs --context 16 --batch 4 --sites block.0,block.3 "
+    "--sample 20"
 )
 LIMIT = 60  # seconds in which the other must have ended
 ENDED = "the run had ended: not counted"

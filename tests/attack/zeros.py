@@ -40,9 +40,8 @@ def main() -> int:
                 f"{folder}/{verb}",
             ]
             done = subprocess.run(words, capture_output=True, text=True)
-            peak = (
-                resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
-            )  # of the largest child up to now
+            # of the largest child up to now
+            peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
             sentences = done.stderr.strip().splitlines()
             wrong += done.returncode != 2 or len(sentences) != 1 or peak > LIMIT
             print(

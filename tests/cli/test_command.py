@@ -202,15 +202,7 @@ def test_old_names_work_and_warn():
 
 def test_help_groups_the_options_and_shows_an_example():
     said = headscan("invert", "--help").stdout
-    for heading in (
-        "Input",
-        "Limits",
-        "Method",
-        "Output",
-        "Advanced",
-        "Example:",
-        "inversion.md",
-    ):
+    for heading in ("Input", "Limits", "Method", "Output", "Advanced", "Example:", "inversion.md"):
         assert heading in said
 
 

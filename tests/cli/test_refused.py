@@ -392,9 +392,8 @@ def test_bad_input_is_one_sentence_and_exit_2(case, tmp_path):
     assert last.startswith("headscan: ")
     assert sentence in last
     assert not (tmp_path / "victim").exists()  # no link was followed
-    assert set((tmp_path / "out").rglob("*")) <= before | {
-        tmp_path / "out" / ".lock"
-    }  # nothing is left behind
+    # nothing is left behind
+    assert set((tmp_path / "out").rglob("*")) <= before | {tmp_path / "out" / ".lock"}
 
 
 @pytest.mark.parametrize("kind", ["zstd", "lz4", "stream", "dictionary", "text.zst"])
@@ -461,9 +460,8 @@ def test_a_large_packed_array_is_unpacked_as_it_is_read(tmp_path, monkeypatch):
 
 
 def test_rows_that_a_table_keeps_once_are_not_all_unpacked_at_once(tmp_path):
-    pq.write_table(
-        pa.table({"x": zeros(1 << 18, 128)}), tmp_path / "a.parquet"
-    )  # 128 MiB in a few KB
+    # 128 MiB in a few KB
+    pq.write_table(pa.table({"x": zeros(1 << 18, 128)}), tmp_path / "a.parquet")
     before = pa.total_allocated_bytes()
     read_states(str(tmp_path / "a.parquet")).sites["x"].read(0, 1)
     assert pa.total_allocated_bytes() - before < 1 << 26

@@ -234,9 +234,8 @@ def launched(words: list[str], text: str, printed: Path) -> None:
     """
     from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-    shared, write = (
-        os.pipe()
-    )  # the processes share one standard input; multiprocessing closes theirs
+    # the processes share one standard input; multiprocessing closes theirs
+    shared, write = os.pipe()
     os.write(write, text.encode())
     os.close(write)
     os.dup2(os.open(printed, os.O_WRONLY | os.O_CREAT), 1)

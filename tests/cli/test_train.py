@@ -86,9 +86,8 @@ def test_trains_recovers_and_prints_json_alone(tmp_path):
 
 def test_evaluation_sets_are_no_text(tmp_path):
     (tmp_path / "pud.json").write_text("[]")
-    _check_text(
-        ["evaluate", "model", "--text", str(tmp_path)]
-    )  # what `main` looks at before anything heavy is imported
+    # what `main` looks at before anything heavy is imported
+    _check_text(["evaluate", "model", "--text", str(tmp_path)])
     with pytest.raises(headscan.BadInput, match="holds no text"):
         _check_text(["train", "gpt", "--text", str(tmp_path)])
 
@@ -143,9 +142,8 @@ def test_two_processes_train_the_model_of_one(tmp_path):
     headscan.train("gpt", str(text), out=tmp_path / "one", batch=8, **options)
 
     def job():
-        AcceleratorState._reset_state(
-            reset_partial_state=True
-        )  # as in a process that has trained nothing yet
+        # as in a process that has trained nothing yet
+        AcceleratorState._reset_state(reset_partial_state=True)
         headscan.train("gpt", str(text), out=tmp_path / "two", batch=4, **options)
 
     said = tmp_path / "said"

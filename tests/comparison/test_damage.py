@@ -415,8 +415,8 @@ def test_a_block_that_was_hurt_is_kept_and_a_limit_fails(capsys, tmp_path):
     )
     assert by_name["random"].number("kl") > by_name["greedy"].number("kl")
     words = (
-        "compare gpt-vanilla --against q4_0 --damage --text stories --max-tokens 192 "
-        "--context 32 --sample 64 --limit 1e-6"
+        "compare gpt-vanilla --against q4_0 --damage --text stories --max-tokens 192 --context 32 "
+        "--sample 64 --limit 1e-6"
     )
     with pytest.raises(SystemExit) as ended:
         _main([*words.split(), "--fail-on", "HS701", "--json", "--out", str(tmp_path / "x")])
@@ -439,8 +439,8 @@ def test_a_gate_opens_where_the_interval_is_within_the_limit_and_only_there(
     from headscan.cli import _main
 
     words = (
-        "compare gpt-vanilla --against q8_0 --damage --text stories --context 32 --sample "
-        f"64 --max-tokens {tokens}"
+        "compare gpt-vanilla --against q8_0 --damage --text stories --context 32 --sample 64 "
+        f"--max-tokens {tokens}"
     )
     with pytest.raises(SystemExit) as ended:
         _main(

@@ -42,9 +42,8 @@ def test_a_model_is_held_against_itself_in_8_and_in_4_bits(tmp_path):
         result = headscan.compare(str(tmp_path / "small"), TEXT, against=bits, **OPTIONS)
         cell = result.cell("cka", "block.1")
         assert (cell.model_a, cell.model_b) == ("small", f"small ({bits})")
-        assert result.cell("cka", "embedding").value == pytest.approx(
-            1, abs=1e-4
-        )  # embeddings are not rounded
+        # embeddings are not rounded
+        assert result.cell("cka", "embedding").value == pytest.approx(1, abs=1e-4)
         found[bits] = cell.value
     assert 0.8 < found["4bit"] < found["8bit"] - 1e-4 < 1
     with pytest.raises(headscan.BadInput, match="--dtype 8bit rounds all"):
@@ -80,9 +79,8 @@ def test_revisions_of_one_id_are_checkpoints(tmp_path, monkeypatch):
     cached(model, tmp_path, "someone/tiny", "step1", "step2", monkeypatch=monkeypatch)
     result = headscan.compare(["someone/tiny@step1", "someone/tiny@step2"], TEXT, **OPTIONS)
     assert [one.name for one in result.models] == ["someone/tiny@step1", "someone/tiny@step2"]
-    assert result.cell("cka", "block.0").value == pytest.approx(
-        1, abs=1e-9
-    )  # both hold the same weights
+    # both hold the same weights
+    assert result.cell("cka", "block.0").value == pytest.approx(1, abs=1e-9)
     with pytest.raises(headscan.BadInput, match="one model and --against"):
         headscan.compare("someone/tiny@step1", TEXT, **OPTIONS)
 
@@ -98,6 +96,5 @@ def test_two_versions_of_a_column_of_embeddings(tmp_path):
     assert [one.name for one in result.models] == ["before.npy", "after.npy"]
     for name in ("cka", "procrustes"):  # turned, scaled and shifted: the same
         assert result.cell(name, "vectors").value == pytest.approx(1, abs=1e-5)
-    assert (
-        result.cell("mutual_knn", "vectors").value < 1
-    )  # of angles about the origin: a shift is seen
+    # of angles about the origin: a shift is seen
+    assert result.cell("mutual_knn", "vectors").value < 1

@@ -129,8 +129,7 @@ def test_an_interrupted_checkup_of_one_model_goes_on_at_its_stage(tmp_path, monk
         broken.setattr(measurements.Measurements, "_cure", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run(out=tmp_path)
-    monkeypatch.setattr(
-        measurements, "invert", interrupted
-    )  # what was read and scanned is not read and scanned again
+    # what was read and scanned is not read and scanned again
+    monkeypatch.setattr(measurements, "invert", interrupted)
     monkeypatch.setattr(examine, "MEASURES", "none")
     assert timeless(run(out=tmp_path, resume=True).document) == whole

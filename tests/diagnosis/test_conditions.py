@@ -157,8 +157,8 @@ def test_what_brings_others_about_is_named_first():
     cone = ILL["HS101"]["sites"] + ILL["HS102"]["sites"]
     result = judged(replace(UNTOLD, sites=[cone[2], cone[1]]), [])
     assert result.summary[-1].startswith(
-        "What to do first: Standardise coordinates, or set coordinates 7, 9 aside, before "
-        "vectors are compared"
+        "What to do first: Standardise coordinates, or set coordinates 7, 9 aside, before vectors "
+        "are compared"
     )
     assert (
         " 2 of 6 alarms are raised: rogue coordinates (HS102); narrow cone (HS101) may follow "
@@ -369,8 +369,7 @@ def test_a_gain_that_may_be_chance_is_no_remedy():
     assert not found.present
     assert found.sentence == (
         "Search at final_norm: the passage that follows is found first in 10 of 50 searches, and "
-        "in 12 after centre "
-        "(may be chance)."
+        "in 12 after centre (may be chance)."
     )
     none = judged(HEALTHY, []).observations[-1].sentence
     assert none.endswith("searches, and in no more after any of the 1 remedies tried.")

@@ -14,9 +14,8 @@ from headscan.report.pages.checkup_sheet import SIGNS, rows_of
 from headscan.run import ModelRecord, Protocol, TextRecord
 from tests.diagnosis.test_conditions import HEALTHY, ILL, tried
 
-HIGH = {
-    "cure": replace(HEALTHY.cure, rows=tried(0.03, -0.01, 0.07))
-}  # above its limit, and perhaps nothing
+# above its limit, and perhaps nothing
+HIGH = {"cure": replace(HEALTHY.cure, rows=tried(0.03, -0.01, 0.07))}
 
 
 def result_of(**models: dict) -> CheckupResult:

@@ -58,9 +58,8 @@ def test_no_decoder_exceeds_the_bounds(name, skewed):
         assert bits <= most + 3 * error + 1e-9, noise
         assert accuracy <= fano_accuracy(most, VOCABULARY, entropy) + 0.03
         assert accuracy <= fano_accuracy(bits + 3 * error, VOCABULARY, entropy) + 0.03  # Fano alone
-    assert bits > 0.2 * min(
-        most, entropy
-    )  # and it says something: at the strongest noise it is near
+    # and it says something: at the strongest noise it is near
+    assert bits > 0.2 * min(most, entropy)
 
 
 def test_one_ratio_for_all_features_is_no_bound():

@@ -38,9 +38,8 @@ def test_recovery_from_some_candidates_is_an_upper_bound_and_says_so(llama, monk
     assert (some.parts[0].candidates, some.parts[0].exhaustive) == (12, False)
     assert (some.arrays["margin"] >= whole.arrays["margin"] - 1e-6).all()
     assert "upper bound" in some.protocol.notes[0]
-    assert (
-        f"{1 - 0.05 ** (1 / 6):.2g}" in some.protocol.notes[0]
-    )  # six are drawn: (1 - share)^6 = 0.05
+    # six are drawn: (1 - share)^6 = 0.05
+    assert f"{1 - 0.05 ** (1 / 6):.2g}" in some.protocol.notes[0]
     assert "among the 12 candidates tried" in some.findings[0].sentence
     assert headscan.flow.run(llama, IDS, at="block.1", candidates=50).parts[0].exhaustive
 

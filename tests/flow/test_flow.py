@@ -170,9 +170,8 @@ def test_means_over_prompts_have_intervals_of_students_over_prompts(llama):
     cut = variant("whole", ["block.0"])
     upper = np.triu_indices(4, 1)
     alone = [recovery(llama, cut, [one]).recoverable[0][upper].mean() for one in prompts]
-    assert set(alone) == {
-        1.0
-    }  # so nothing varies, and how many there are says how many could be otherwise
+    # so nothing varies, and how many there are says how many could be otherwise
+    assert set(alone) == {1.0}
     assert site.recoverable_of_earlier_interval == pytest.approx([0.025 ** (1 / 6), 1.0])
     generator = torch.Generator().manual_seed(0)
     moved = []

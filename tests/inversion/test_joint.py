@@ -111,8 +111,7 @@ def test_an_encoder_decoder_gives_its_prompt_back(at):
     lens = Lens(T5ForConditionalGeneration(config), name="t5")
     [entry] = invert(lens, [7, 13, 29, 40], at=at, method=Joint(restarts=2, steps=60)).prompts
     assert entry.recovered == [7, 13, 29, 40]
-    assert (
-        entry.verdict == "recovered, unique among those tried"
-    )  # prompts of two other tokens were not run
+    # prompts of two other tokens were not run
+    assert entry.verdict == "recovered, unique among those tried"
     with pytest.raises(BadInput, match="use the method 'joint'"):
         invert(lens, [7, 13], at=at, method="exact")

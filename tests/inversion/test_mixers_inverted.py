@@ -83,9 +83,8 @@ def test_a_mixer_has_no_cache_and_leaks_nothing_backwards(flat, ids):
 def test_a_hidden_token_of_a_mixer_is_searched(flat, ids):
     entry = invert(flat, ids[0], at="block.1[:, 1:, :]").prompts[0]
     assert entry.recovered == ids[0].tolist()
-    assert (
-        entry.verdict == "recovered, unique among those tried"
-    )  # prompts of two other tokens were not run
+    # prompts of two other tokens were not run
+    assert entry.verdict == "recovered, unique among those tried"
 
 
 def test_what_a_mixer_cannot_do_is_said(flat):

@@ -74,9 +74,8 @@ def test_which_defence_stops_which_attack(lens):
     read = {(row.defence, row.setting, row.site): row.value for row in result.trials}
     exact = {(row.defence, row.site): row.text_accuracy for row in result.rows}
     assert read["none", "collision", "block.0"] == read["none", "collision", "block.1"] == 1
-    assert (
-        read["none", "inversion", "block.0"] > 0.6
-    )  # learned positions are added to what is solved for
+    # learned positions are added to what is solved for
+    assert read["none", "inversion", "block.0"] > 0.6
     for defence in ("permutation", "kv-cloak"):
         for attack in ("collision", "inversion"):
             assert read[defence, attack, "block.1"] < 0.3, (defence, attack)

@@ -169,12 +169,8 @@ def test_a_defence_brings_states_back(lens, defence):
     seen = fitted.seen(states)
     assert torch.allclose(fitted.seen(fitted.back(seen)), seen, atol=1e-4)
     kept = fitted.seen if fitted.kept is None else fitted.kept
-    lossless = defence in (
-        "rotation",
-        "per-coordinate",
-        "permutation",
-        "kv-cloak",
-    )  # the last one undoes itself
+    # the last one undoes itself
+    lossless = defence in ("rotation", "per-coordinate", "permutation", "kv-cloak")
     assert torch.allclose(fitted.back(kept(states)), states, atol=1e-3) is lossless
 
 

@@ -74,9 +74,8 @@ def test_a_head_that_is_no_linear_map_says_why():
     from tests.model.tiny import family
 
     lens = Lens(family("Bert (masked LM)"), ByteTokenizer(), name="bert")
-    lens.tokenizer.encode = lambda text, **_: [
-        3 + ord(c) % 90 for c in text
-    ]  # the family's vocabulary is 97
+    # the family's vocabulary is 97
+    lens.tokenizer.encode = lambda text, **_: [3 + ord(c) % 90 for c in text]
     result = scan(lens, TEXT, context=32, batch=8, measures="common_direction")
     assert result.tables["common_direction"] == []
     assert "no linear map" in result.probes[0].notes[0]

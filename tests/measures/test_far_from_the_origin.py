@@ -47,9 +47,8 @@ def exact(x: np.ndarray) -> dict[str, object]:
             total = mpmath.fsum(parts)
             return -mpmath.fsum(p / total * mpmath.log(p / total) for p in parts if p > 0)
 
-        ranks = [
-            mpmath.log(i) for i in range(2, d + 1)
-        ]  # of narrow clouds the slope over all but the first
+        # of narrow clouds the slope over all but the first
+        ranks = [mpmath.log(i) for i in range(2, d + 1)]
         steps = [x - mpmath.fsum(ranks) / len(ranks) for x in ranks]
         fall = (
             [-mpmath.fsum(x * mpmath.log(e) for x, e in zip(steps, energies[1:], strict=True))]

@@ -110,9 +110,8 @@ def found():
 
 def test_every_number_is_in_the_table():
     fields = {f"{name}.{field}" for name, probe in PROBES.items() for field in probe.words.fields}
-    assert (
-        set(KNOWN) <= set(MEASURES) | fields
-    )  # a newcomer may leave its known value to be added later
+    # a newcomer may leave its known value to be added later
+    assert set(KNOWN) <= set(MEASURES) | fields
     assert all(known.why for known in KNOWN.values())
 
 

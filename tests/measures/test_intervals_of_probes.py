@@ -118,13 +118,7 @@ def axes(rng):
 
 @pytest.mark.parametrize(
     "draw",
-    [
-        dimension("twonn"),
-        dimension("mle_dimension"),
-        sphere,
-        agreement,
-        axes,
-    ],
+    [dimension("twonn"), dimension("mle_dimension"), sphere, agreement, axes],
     ids=["twonn", "mle", "uniformity", "agreement", "axes"],
 )
 def test_intervals_of_blocks_of_a_text_are_as_wide_as_values_scatter(draw):

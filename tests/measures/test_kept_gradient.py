@@ -73,9 +73,8 @@ def test_a_random_head_keeps_its_share_of_dimensions():
     torch.manual_seed(0)
     states = torch.randn(400, 64)
     targets = torch.randint(2000, (400,))
-    logits = GradientThroughHead(
-        torch.randn(2000, 64)
-    )  # another head than the one that made the states
+    # another head than the one that made the states
+    logits = GradientThroughHead(torch.randn(2000, 64))
     logits.update(0.1 * states, targets)
     found = logits.result()
     assert found.kept_norm_random == pytest.approx(np.sqrt(64 / 2000))

@@ -72,9 +72,8 @@ def test_in_a_scan_it_is_exact_at_the_end_and_no_other_token_is():
 
 def test_a_model_that_predicts_no_next_token_says_why():
     one = Lens(family("Bert (masked LM)"), ByteTokenizer(), name="bert")
-    one.tokenizer.encode = lambda text, **_: [
-        3 + ord(c) % 90 for c in text
-    ]  # the family's vocabulary is 97
+    # the family's vocabulary is 97
+    one.tokenizer.encode = lambda text, **_: [3 + ord(c) % 90 for c in text]
     found = scan(one, [TEXT], context=8, max_tokens=64, measures="logit_lens")
     assert found.tables["logit_lens"] == []
     assert "no prediction of the next" in found.probes[0].notes[0]

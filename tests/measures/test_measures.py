@@ -110,9 +110,8 @@ def test_duplicates_change_no_spectral_measure(x):
 def test_ranges_hold(x):
     for name, value in values(x).items():
         if value is None:
-            assert (
-                name == "alpha_req"
-            )  # the only one that such a cloud may be too narrow or too short for
+            # the only one that such a cloud may be too narrow or too short for
+            assert name == "alpha_req"
             continue
         low, high = MEASURES[name].range
         assert low is None or value >= low - 1e-9, name

@@ -25,9 +25,8 @@ def test_hubness_equals_counting_by_hand_and_sees_a_hub():
     assert found["robin_hood"] == pytest.approx(np.abs(counts - 10).sum() / 1200)
     assert found["antihubs"] == (counts == 0).mean()
     wide = rng.standard_normal((500, 300))
-    assert hubness(wide)["hub_skewness"] == pytest.approx(
-        10**-0.5, abs=0.2
-    )  # of directions without a cone: as by chance
+    # of directions without a cone: as by chance
+    assert hubness(wide)["hub_skewness"] == pytest.approx(10**-0.5, abs=0.2)
     assert hubness(wide + 1)["hub_skewness"] > 1  # a cone makes hubs
     assert hubness(x[:8])["antihubs"] is None
 

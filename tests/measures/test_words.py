@@ -37,9 +37,8 @@ def test_independent_tokens_have_no_context():
     row = tally_row(tally_of(x), contexts, PROBES["words"].words.fields)
     low, high = row["within_adjusted_interval"]
     assert low < 0 < high
-    assert (
-        high - low < 0.02
-    )  # a text that runs on, by its rule: twice as wide as of independent tokens
+    # a text that runs on, by its rule: twice as wide as of independent tokens
+    assert high - low < 0.02
 
 
 def test_one_window_has_no_between():

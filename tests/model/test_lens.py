@@ -241,9 +241,8 @@ def test_an_encoder_decoder_reads_its_input_shifted_right_by_default():
         found["encoder.final_norm"],
         lens.run(tokens, sites="encoder.final_norm")["encoder.final_norm"],
     )
-    lens.model.decoder.embed_tokens = torch.nn.Embedding(
-        97, 32
-    )  # of its own: its vectors are not the encoder's
+    # of its own: its vectors are not the encoder's
+    lens.model.decoder.embed_tokens = torch.nn.Embedding(97, 32)
     with pytest.raises(BadInput, match="decoder_input_ids"):
         lens.run(inputs_embeds=vectors, sites=site)
 

@@ -9,8 +9,8 @@ from headscan.model import Lens
 from tests.model.tiny import coverage_script, minilm
 
 TEXT = (
-    "Once upon a time there was a little girl named Lily. She liked to play with her toys in "
-    "the garden."
+    "Once upon a time there was a little girl named Lily. She liked to play with her toys in the "
+    "garden."
 )
 
 

@@ -178,8 +178,7 @@ def test_thresholds_and_bootstrap():
     assert found.entropy_bound_error > 0
     assert found.contexts_error >= 0
     same = ntp.bootstrap([sp.csr_matrix(counts[0])] * 5, draws=5)
-    assert same.entropy_bound_error == pytest.approx(
-        0, abs=1e-12
-    )  # nothing differs, so nothing spreads
+    # nothing differs, so nothing spreads
+    assert same.entropy_bound_error == pytest.approx(0, abs=1e-12)
     with pytest.raises(BadInput, match="two groups"):
         ntp.bootstrap([sp.csr_matrix(total)])

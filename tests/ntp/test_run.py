@@ -70,9 +70,8 @@ def test_the_contract(result):
     assert document["contexts"] == len(contexts)
     assert document["supports"] == len({tuple(row > 0) for row in table})
     assert document["entropy_bound"] == pytest.approx(entropy(table))
-    assert (
-        "20 stretches of text, as if these were independent" in document["protocol"]["notes"][0]
-    )  # of two documents
+    # of two documents
+    assert "20 stretches of text, as if these were independent" in document["protocol"]["notes"][0]
     assert document["single_successor_share"] == pytest.approx(((table > 0).sum(1) == 1).mean())
     assert document["solution"]["converged"]
     assert {path.name for path in (folder / "counts").iterdir()} == {

@@ -14,9 +14,8 @@ def value(model, embeds, position, kind, token, against=None, original=None):
         return float(logits[token] - logits[against])
     if kind == "logprob":
         return float(torch.log(probability[token]))
-    return -float(
-        (logits - original.double()).abs().sum()
-    )  # "all": minus the L1 distance from the original logits
+    # "all": minus the L1 distance from the original logits
+    return -float((logits - original.double()).abs().sum())
 
 
 @torch.no_grad()

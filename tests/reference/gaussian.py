@@ -283,8 +283,8 @@ KNOWN: dict[str, Known] = {
     **{
         f"dimension.{name}": Known(
             "d",
-            "within a tenth for d ≤ 4 and 2,000 points: density falls off between neighbours; "
-            "far lower for large d",
+            "within a tenth for d ≤ 4 and 2,000 points: density falls off between neighbours; far "
+            "lower for large d",
             lambda s: float(s.near),
             lambda s: 0.1 * s.near,
         )

@@ -44,8 +44,8 @@ TOLERANCES |= {
     f"scan*/gaussian/{name}_interval": ORDER for name in ("mean_norm", "mean_vector_norm")
 }
 ABOUT = (
-    "the second moment is the scatter about the mean plus the mean's own part; its scatter "
-    "no longer cancels"
+    "the second moment is the scatter about the mean plus the mean's own part; its scatter no "
+    "longer cancels"
 )
 TOLERANCES |= {f"scan*/gaussian/{name}_interval": ABOUT for name in SPECTRAL[:-1]}
 TOLERANCES |= {"scan*/arrays/picture_share/*": ORDER}
@@ -67,8 +67,8 @@ MERGED_IN = (
 )
 TOLERANCES |= dict.fromkeys(MERGED_IN, MERGED)
 CELLS = (
-    "sums of sinks, of first and of other tokens are kept apart and added, where first "
-    "positions were taken away"
+    "sums of sinks, of first and of other tokens are kept apart and added, where first positions "
+    "were taken away"
 )
 TOLERANCES |= {f"scan*/{name}{suffix}": CELLS for name in DIRECTIONAL for suffix in BOTH}
 TOLERANCES |= {"scan*/axis/*": CELLS}
@@ -78,20 +78,20 @@ TOLERANCES["ntp/uncertainty/bootstrap/entropy_bound_error"] = (
     "counts are drawn from a table in another order of its rows"
 )
 SUFFIX = (
-    "what stands before a changed token is not run again: later margins are 0 where they "
-    "were rounding, others move by it"
+    "what stands before a changed token is not run again: later margins are 0 where they were "
+    "rounding, others move by it"
 )
 SINGLE: dict[str, str] = {"flow/noise": SUFFIX, "flow/arrays/margin": SUFFIX}
 FEWER = (
-    "comprehensiveness and sufficiency are gone, so that a packed pass has fewer rows and "
-    "its float32 sums another order"
+    "comprehensiveness and sufficiency are gone, so that a packed pass has fewer rows and its "
+    "float32 sums another order"
 )
 SINGLE |= {f"attribution/*/faithfulness/*{kind}*": FEWER for kind in ("deletion", "insertion")}
 SINGLE |= {"contrastive-loss/fused/*": "torch's fused loss holds 256 rows at a time on a CPU"}
 MORE = "19 random orders of a single prediction, where three could give no p of .05"
 COVER = (
-    "0.1's intervals did not cover (review A1); tests/statistics/test_coverage.py holds the "
-    "new ones"
+    "0.1's intervals did not cover (review A1); tests/statistics/test_coverage.py holds the new "
+    "ones"
 )
 CORRECTED: dict[str, str] = {
     f"scan*/{place}{name}{suffix}_interval": COVER
@@ -127,8 +127,8 @@ CORRECTED |= {
 }
 
 BLOCKS = (
-    "blocks of a text depend on each other over more than one block: the rule for a text "
-    "that runs on (docs/intervals.md)"
+    "blocks of a text depend on each other over more than one block: the rule for a text that "
+    "runs on (docs/intervals.md)"
 )
 CORRECTED |= {
     f"scan*/{probe}/*_interval": BLOCKS

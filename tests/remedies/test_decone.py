@@ -86,9 +86,8 @@ def test_a_specimen_loses_its_cone_at_the_head_and_keeps_its_logits():
     assert cosine[0] > 0.05
     assert abs(cosine[1]) < 0.03
     assert found.model.get_output_embeddings().bias is not None
-    assert (
-        found.output_embeddings.data_ptr() == lens.output_embeddings.data_ptr()
-    )  # shared, and tied as before
+    # shared, and tied as before
+    assert found.output_embeddings.data_ptr() == lens.output_embeddings.data_ptr()
 
 
 def test_a_live_model_gives_a_live_model():

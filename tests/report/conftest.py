@@ -34,9 +34,8 @@ class Visit:
         self.page = self.staying[browser].context.new_page()
         self.page.set_viewport_size(viewport or {"width": 1100, "height": 800})
         self.page.emulate_media(color_scheme=color_scheme)
-        self.page.wait_for_function = (
-            self.until
-        )  # playwright's own evaluates text in the page, which the page's policy forbids
+        # playwright's own evaluates text in the page, which the page's policy forbids
+        self.page.wait_for_function = self.until
         self.errors: list[str] = []
         self.dialogs: list[str] = []
         self.requests: list[str] = []

@@ -328,8 +328,8 @@ def test_the_policy_runs_and_paints_nothing_but_its_own(two, chromium_without_we
             opened.page.wait_for_timeout(100)
             assert opened.page.evaluate("window.pwned") is None, way
             fixed = (
-                "[...document.querySelectorAll('p')].filter((p) => "
-                "getComputedStyle(p).position === 'fixed').length"
+                "[...document.querySelectorAll('p')].filter((p) => getComputedStyle(p).position "
+                "=== 'fixed').length"
             )
             assert opened.page.evaluate(fixed) == 0, way
             assert any("Content Security Policy" in error for error in opened.errors), way
@@ -351,6 +351,5 @@ def test_no_cell_of_the_tables_is_a_formula_to_a_spreadsheet(
     assert not any(letter in cell for row in rows for cell in row for letter in "\x1b\u2028")
     assert any(cell.startswith(f"'{formula}") for row in rows for cell in row)
     assert not any(cell.startswith(("=", "+", "@")) for row in rows for cell in row)
-    assert any(
-        float(row[4]) < 0 for row in rows if re.fullmatch(r"-[\d.]+", row[4])
-    )  # and numbers stay numbers
+    # and numbers stay numbers
+    assert any(float(row[4]) < 0 for row in rows if re.fullmatch(r"-[\d.]+", row[4]))

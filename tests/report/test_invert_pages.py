@@ -34,9 +34,8 @@ def pages(tmp_path_factory):
 
 def test_pages_say_what_they_show(pages):
     text = pages["invert"].read_text()
-    assert (
-        text.count("Recovered: the tokens shown give the output within") == 1
-    )  # one sentence for both prompts
+    # one sentence for both prompts
+    assert text.count("Recovered: the tokens shown give the output within") == 1
     assert "&lt;" in text
     assert "<b>&$x$" not in text.split('id="data"')[0]
     assert "Information absent" in pages["part"].read_text()

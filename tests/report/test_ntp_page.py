@@ -21,9 +21,8 @@ def saved():
 @pytest.mark.browser
 def test_all_figures_are_drawn(chromium_without_webgl, saved, visit):
     with visit(chromium_without_webgl, saved.page) as opened:
-        assert (
-            opened.page.locator("[data-figure]:not(:has(.main-svg))").count() == 0
-        )  # also what was never in view
+        # also what was never in view
+        assert opened.page.locator("[data-figure]:not(:has(.main-svg))").count() == 0
         assert opened.page.locator("[data-figure]").count() >= 5
         opened.clean()
 

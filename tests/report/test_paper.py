@@ -92,9 +92,8 @@ def test_a_name_stays_a_cell_of_its_own_in_latex_and_markdown(name):
     rows = table.partition("\\midrule\n")[2].partition("\\bottomrule")[0].splitlines()
     assert len(rows) == 2, table
     for row in rows:
-        bare = re.sub(
-            r"\\(text\w+\{\}|[&%$#_{}])", "", row
-        )  # what is left of it commands nothing but its two cells
+        # what is left of it commands nothing but its two cells
+        bare = re.sub(r"\\(text\w+\{\}|[&%$#_{}])", "", row)
         assert re.fullmatch(
             r"(\{\})?[^\\&%$#_{}^~|<>\x00-\x1f]* & 0\.50 \[0\.40, 0\.60\] \\\\", bare
         ), row

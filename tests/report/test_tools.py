@@ -18,8 +18,8 @@ COLUMN = (
     "row.cells[{}].firstChild.textContent)"
 )
 SHOWN = (
-    "[document.getElementById('layer-name').textContent, "
-    "document.getElementById('find').value, location.hash]"
+    "[document.getElementById('layer-name').textContent, document.getElementById('find').value, "
+    "location.hash]"
 )
 
 
@@ -135,8 +135,8 @@ def test_a_figure_is_taken_as_svg_and_png(page):
 def test_the_page_turns_dark_whatever_the_system_says(page):
     paper = "getComputedStyle(document.documentElement).backgroundColor"
     line = (
-        "document.querySelector('[data-figure=cosine]')._fullData.find((trace) => trace.mode "
-        "=== 'lines+markers').line.color"
+        "document.querySelector('[data-figure=cosine]')._fullData.find((trace) => trace.mode === "
+        "'lines+markers').line.color"
     )
     light = page.evaluate(paper), page.evaluate(line)
     page.locator("#theme").click()
@@ -151,8 +151,8 @@ def test_the_page_turns_dark_whatever_the_system_says(page):
 
 def test_a_site_is_selected_by_its_row_its_slider_and_its_address_alike(page):
     lines = (
-        "document.querySelector('[data-figure=cosine]').layout.shapes.filter((one) => "
-        "one.name === 'selected').length"
+        "document.querySelector('[data-figure=cosine]').layout.shapes.filter((one) => one.name "
+        "=== 'selected').length"
     )
     page.locator("#numbers tbody th bdi", has_text="block.2").first.click()
     assert page.evaluate(SHOWN) == ["block.2", "", "#site=block.2"]
@@ -216,8 +216,8 @@ def test_the_clouds_have_one_camera(material, chromium, visit):
             "JSON.stringify(scene._fullLayout.scene.camera.eye))"
         )
         turned = (
-            "Plotly.relayout(document.querySelectorAll('.scene')[1], {'scene.camera': "
-            "{eye: {x: 2, y: 0.5, z: 0.25}}})"
+            "Plotly.relayout(document.querySelectorAll('.scene')[1], {'scene.camera': {eye: {x: "
+            "2, y: 0.5, z: 0.25}}})"
         )
         opened.page.evaluate(turned)
         opened.page.wait_for_timeout(500)

@@ -58,10 +58,7 @@ def test_results_of_before_have_the_codes_of_now():
     assert (
         Finding(code="CONE", level="notice", sentence="").code,
         Finding(code="HS101", level="notice", sentence="").name,
-    ) == (
-        "HS101",
-        "",
-    )
+    ) == ("HS101", "")
 
 
 @pytest.fixture(scope="module")

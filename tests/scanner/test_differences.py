@@ -64,10 +64,8 @@ def test_what_did_not_read_the_same_has_no_interval():
     b = estimates(text(24, 8, 4, generator), "b", 4)
     found = differences([a, b], ("",))
     assert {one.interval is None for one in found} == {True}
-    assert {one.measure for one in found} == {
-        "average_cosine",
-        "mean_norm",
-    }  # a spectral number is one at a length
+    # a spectral number is one at a length
+    assert {one.measure for one in found} == {"average_cosine", "mean_norm"}
 
 
 @pytest.fixture(scope="module")
@@ -92,10 +90,7 @@ def test_a_scan_gives_neighbours_ends_models_and_twins(scanned):
     one = scanned.differences[0]
     a, b = (
         scanned.site(site, model).number(one.measure)
-        for site, model in (
-            (one.site_a, one.model_a),
-            (one.site_b, one.model_b),
-        )
+        for site, model in ((one.site_a, one.model_a), (one.site_b, one.model_b))
     )
     assert one.difference == a - b
     assert one.interval[0] <= one.difference <= one.interval[1]

@@ -56,9 +56,8 @@ def encoded() -> torch.Tensor:
     assert json.loads((folder / "1_Pooling/config.json").read_text())["pooling_mode_mean_tokens"]
     tokenizer = AutoTokenizer.from_pretrained(folder)
     model = AutoModel.from_pretrained(folder).eval()
-    batch = tokenizer(
-        LINES, padding=True, return_tensors="pt"
-    )  # padded: the way that is not the instrument's
+    # padded: the way that is not the instrument's
+    batch = tokenizer(LINES, padding=True, return_tensors="pt")
     with torch.no_grad():
         states = model(**batch).last_hidden_state
     mask = batch["attention_mask"][..., None]
@@ -98,9 +97,8 @@ def test_batches_of_unequal_lengths_are_the_texts_one_by_one(lens, lines, site):
         assert all(len(batch.ids) <= size for batch in source.batches())
         torch.testing.assert_close(vectors(source, site), one, atol=2e-6, rtol=1e-5)
     counts = [len(lens.tokenizer.encode(line)) for line in LINES]
-    assert len(one) == (
-        len(LINES) if site == "sentence" else sum(counts)
-    )  # no padding is among them
+    # no padding is among them
+    assert len(one) == (len(LINES) if site == "sentence" else sum(counts))
 
 
 def test_a_text_longer_than_encode_reads_becomes_several_windows(lens, tmp_path):

@@ -90,9 +90,8 @@ def figures(states):
         found |= {name + suffix: measure(some) for name, measure in measures.items()}
     x = states[~sinks]
     units = x / np.linalg.norm(x, axis=1, keepdims=True)
-    parts = (units.sum(0) ** 2 - (units**2).sum(0)) / (
-        len(x) * (len(x) - 1)
-    )  # of all ordered pairs of distinct rows
+    # of all ordered pairs of distinct rows
+    parts = (units.sum(0) ** 2 - (units**2).sum(0)) / (len(x) * (len(x) - 1))
     rogue = parts >= 0.1 * parts.sum()
     found |= {
         "rogue_share": parts[rogue].sum() / parts.sum(),

@@ -61,9 +61,8 @@ def test_folders_of_a_run_are_read_in_the_order_of_their_steps(series, capsys):
     one_by_one = headscan.scan([series / name for name in names], TEXT, context=32)
     assert found["sites"] == one_by_one.document["sites"]
     assert found["differences"] == one_by_one.document["differences"]
-    named = headscan.scan(
-        series, TEXT, revisions=["model", "checkpoint-5"], context=32
-    )  # in the order of the names
+    # in the order of the names
+    named = headscan.scan(series, TEXT, revisions=["model", "checkpoint-5"], context=32)
     assert [row.name for row in named.models] == ["run/model", "checkpoint-5"]
     assert [row.rpartition("/")[2] for row in revisions_of(series, "*")] == [*names, "model"]
     assert (

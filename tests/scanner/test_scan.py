@@ -133,9 +133,8 @@ def assert_same(a, b, rel=1e-12):
 
 def test_the_batch_size_changes_nothing(tiny):
     small = headscan.scan(tiny, TEXT, context=32, batch=1)
-    assert_same(
-        small, headscan.scan(tiny, TEXT, context=32, batch=5), rel=1e-6
-    )  # float32 products differ by batch
+    # float32 products differ by batch
+    assert_same(small, headscan.scan(tiny, TEXT, context=32, batch=5), rel=1e-6)
     assert small.document["protocol"]["text"]["documents"] == 2
 
 

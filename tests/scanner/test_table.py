@@ -21,11 +21,7 @@ def test_a_result_is_read_as_a_table_and_by_its_sites(tmp_path):
     at = ("gpt-headless", "block.0")
     assert wide.loc[
         at, ["average_cosine", "average_cosine_low", "average_cosine_high"]
-    ].tolist() == [
-        row["average_cosine"],
-        low,
-        high,
-    ]
+    ].tolist() == [row["average_cosine"], low, high]
     assert long.loc[at].set_index("measure").loc["average_cosine"].tolist() == [
         row["average_cosine"],
         low,

@@ -70,9 +70,8 @@ def test_a_parquet_file_whose_statistics_do_not_fit_its_schema_is_bad_input(tmp_
         path = tmp_path / f"{name}.parquet"
         pq.write_table(pa.table({name: column}), path)
         whole = path.read_bytes()
-        at = whole.rindex(
-            b"\x25\x02", 0, whole.rindex(b"schema") + 200
-        )  # the column may be missing: it must be there
+        # the column may be missing: it must be there
+        at = whole.rindex(b"\x25\x02", 0, whole.rindex(b"schema") + 200)
         path.write_bytes(whole[: at + 1] + b"\0" + whole[at + 2 :])
     with pytest.raises(
         BadInput,

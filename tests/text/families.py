@@ -85,9 +85,8 @@ def _sentencepiece(family: str) -> PreTrainedTokenizerFast:
     backend = Tokenizer.from_str(json.dumps(state))
     backend.add_special_tokens(SPECIAL)
     if family == "gemma":
-        backend.add_tokens(
-            ["\n\n", "\n\n\n", "▁▁"]
-        )  # runs of line ends as tokens, found in the raw text
+        # runs of line ends as tokens, found in the raw text
+        backend.add_tokens(["\n\n", "\n\n\n", "▁▁"])
     return _wrapped(backend, eos_token="</s>", unk_token="<unk>")
 
 

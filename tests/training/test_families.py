@@ -77,9 +77,8 @@ def made(kind="gpt2"):
 
 def taken(model, families, batches, rate=1e-3, run=None):
     """The readings of a few steps by family, and the weights after them."""
-    optimiser = torch.optim.SGD(
-        model.parameters(), lr=rate
-    )  # first: it wants the shards of a model under fully_shard
+    # first: it wants the shards of a model under fully_shard
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
     reader = Readings(Lens(model), families)
     for step, rows in enumerate(batches, 1):
         reader.begin(step)
@@ -108,9 +107,8 @@ def test_attention_logits_are_those_of_the_model(kind):
         assert values["qk_logit_max"][f"block.{block}/entropy"] == pytest.approx(
             entropy.mean(1).min(), abs=1e-5
         )
-        received = [
-            rows[:, place:, place].mean() for place in range(5)
-        ]  # that half of the queries see
+        # that half of the queries see
+        received = [rows[:, place:, place].mean() for place in range(5)]
         assert values["sinks"][f"block.{block}/attention"] == pytest.approx(max(received), abs=1e-5)
         assert values["sinks"][f"block.{block}/position"] == int(np.argmax(received))
 
@@ -440,9 +438,10 @@ def test_two_processes_read_what_one_does(tmp_path, sharded):
     whole = taken(made().eval(), "*", [ROWS[:8]], rate=0.1)
     assert set(first) == set(whole)
     for family in set(whole) - {"repeated", "qk_logit_max", "sinks"}:  # of the first window of each
+        # the larger of the two
         expected = {
             name: value for name, value in whole[family].items() if not name.endswith("_p99")
-        }  # the larger of the two
+        }
         assert first[family] == second[family]
         assert {name: first[family][name] for name in expected} == pytest.approx(
             expected, rel=1e-3, abs=1e-5
@@ -505,9 +504,8 @@ def test_alarms_are_findings_and_go_where_they_are_asked_to(tmp_path, caplog, mo
     package.log = lambda numbers, step: sent.append((step, numbers))
     package.alert = lambda title, text: sent.append((title, text))
     monkeypatch.setitem(sys.modules, "wandb", package)
-    trainer = _trainer(
-        tmp_path, steps=8, learning_rate=0.5, warmup_steps=0
-    )  # no warm-up, far too high
+    # no warm-up, far too high
+    trainer = _trainer(tmp_path, steps=8, learning_rate=0.5, warmup_steps=0)
     trainer.add_callback(
         Monitor(
             trainer,

@@ -140,6 +140,7 @@ def test_the_trainers_own_log_has_the_numbers(tmp_path):
         == monitor.history[-1].site("block.1")["average_cosine"]
     )
     assert monitor.windows.shape == (6, 8)  # the Trainer's own held-out data
+    # none is lost
     assert [entry["step"] for entry in trainer.state.log_history if "loss" in entry] == [
         1,
         2,
@@ -147,7 +148,7 @@ def test_the_trainers_own_log_has_the_numbers(tmp_path):
         4,
         5,
         6,
-    ]  # none is lost
+    ]
     written = b"".join(path.read_bytes() for path in tmp_path.rglob("events.out.tfevents*"))
     assert b"headscan/geometry/block.1/average_cosine" in written  # TensorBoard had it from there
 
@@ -262,7 +263,4 @@ def test_bad_input(tmp_path):
     assert [
         (one.name, one.every)
         for one in Watch(_model(), None, families="qk_*,sinks:every=3").reader.families
-    ] == [
-        ("qk_logit_max", 50),
-        ("sinks", 3),
-    ]
+    ] == [("qk_logit_max", 50), ("sinks", 3)]

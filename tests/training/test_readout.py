@@ -95,9 +95,8 @@ def test_a_probe_freezes_the_body_and_finetuning_does_not(body):
     probe = recover_head(body, "probe", counts=COUNTS)
     whole = recover_head(body, "finetune")
     free = {name for name, p in probe.named_parameters() if p.requires_grad}
-    head = (
-        "embed_out" if hasattr(probe, "embed_out") else "lm_head"
-    )  # what older transformers call that of GPT-NeoX
+    # what older transformers call that of GPT-NeoX
+    head = "embed_out" if hasattr(probe, "embed_out") else "lm_head"
     assert {name.rpartition(".")[0] for name in free} == {head}
     assert all(p.requires_grad for p in whole.parameters())
     hidden, table = _states(body)

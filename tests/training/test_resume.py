@@ -192,9 +192,8 @@ def test_what_is_stored_by_time_is_resumed_from_to_the_same_end(text, tmp_path, 
     """
     options = TINY | {"trainer": {"logging_steps": 3, "save_steps": 100}, "geometry_every": 0}
     monkeypatch.setattr("headscan.run.parts.Parts.FIRST", 0.0)
-    monkeypatch.setattr(
-        "headscan.run.parts.Parts.SHARE", 1e-6
-    )  # 2 % of a run that stood still is enough for one
+    # 2 % of a run that stood still is enough for one
+    monkeypatch.setattr("headscan.run.parts.Parts.SHARE", 1e-6)
     whole = train(PLAN, str(text), out=tmp_path / "whole", **options)
     assert [path.name for path in (tmp_path / "whole").glob("checkpoint-*")] == ["checkpoint-12"]
     monkeypatch.setattr("headscan.run.parts.Parts.SHARE", 1e9)

@@ -103,9 +103,8 @@ def test_a_finished_run_takes_no_step_more_and_a_stopped_one_is_not_thrown_away(
     assert (again.steps, again.curve) == (12, whole.curve)
     assert again.document["heldout"] == whole.document["heldout"]
     assert again.document["scan"] == whole.document["scan"]
-    afresh = train(
-        _small(), str(story_file), out=tmp_path, **options | {"steps": 8, "seed": 1}
-    )  # a finished run is replaced
+    # a finished run is replaced
+    afresh = train(_small(), str(story_file), out=tmp_path, **options | {"steps": 8, "seed": 1})
     assert afresh.document["steps"] == 8
     assert last_checkpoint(tmp_path).name == "checkpoint-8"
     (tmp_path / "result.json").unlink()  # what a kill leaves

@@ -282,8 +282,8 @@ class Engine:
                 "vocabulary"
             )
             advice = (
-                "load it as a causal or masked language model, or explain its sentence "
-                "vector (--target sentence)"
+                "load it as a causal or masked language model, or explain its sentence vector "
+                "(--target sentence)"
             )
             raise BadInput(f"{lacks}, so it predicts no token; {advice}.")
         self.declared = declared_pooling(lens.origin.source) if sentence else None

@@ -20,9 +20,8 @@ FEWEST = 4  # predictions of which an interval is made
 RANDOM_ORDERS = 3
 ALONE = 19
 ONE = (
-    "Too few predictions were explained for an interval over predictions: explain four or more "
-    "of a continuation "
-    "(--continuation, --generate). The intervals of random orders are over orders."
+    "Too few predictions were explained for an interval over predictions: explain four or more of "
+    "a continuation (--continuation, --generate). The intervals of random orders are over orders."
 )
 
 Numbers = npt.NDArray[np.float32 | np.float64]

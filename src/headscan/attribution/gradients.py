@@ -40,21 +40,19 @@ def gradients(
                 raise
             raise BadInput(
                 f"No gradient comes through '{engine.lens.name}' (its quantised layers may have "
-                "none: "
-                f"{str(error).splitlines()[0][:120].rstrip('.')}); use --method occlusion, which "
-                "needs none."
+                f"none: {str(error).splitlines()[0][:120].rstrip('.')}); use --method occlusion, "
+                "which needs none."
             ) from error
     gradient = torch.stack(slopes, 1)
     if _silent(engine, gradient, target):
         raise BadInput(
             f"No gradient comes through '{engine.lens.name}': its quantised layers return zero "
-            "without saying so; "
-            "use --method occlusion, which needs none."
+            "without saying so; use --method occlusion, which needs none."
         )
     if not bool(torch.isfinite(gradient).all()):
         raise BadInput(
-            f"The gradient of '{engine.lens.name}' is not finite in {gradient.dtype}; try "
-            "--dtype float32."
+            f"The gradient of '{engine.lens.name}' is not finite in {gradient.dtype}; try --dtype "
+            "float32."
         )
     return values.detach(), gradient
 

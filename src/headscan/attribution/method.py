@@ -180,9 +180,8 @@ class AttributionTask:
     embeds: Float[Tensor, "T e"]
     target: AttributionTarget
     units: list[Unit]
-    substitute: (
-        Float[Tensor, " e"] | None
-    )  # what stands for an absent token; None: it is left out altogether
+    # what stands for an absent token; None: it is left out altogether
+    substitute: Float[Tensor, " e"] | None
     substitute_name: str
     filler: Float[Tensor, " e"]  # the substitute where a vector is needed
     signed: bool = True  # whether scores have signs
@@ -333,8 +332,8 @@ class Combined(AttributionMethod):
 
     words = MethodWords(
         title="Gradient × input and occlusion",
-        sentence="The mean of gradient × input and occlusion, each divided by its largest size "
-        "in the prediction.",
+        sentence="The mean of gradient × input and occlusion, each divided by its largest size in "
+        "the prediction.",
         formula="½ (g / max|g| + o / max|o|)",
         cost="both",
         source="Badger, Language Modeling and Discrete Encodings",

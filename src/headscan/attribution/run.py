@@ -247,8 +247,8 @@ def findings(maps: Sequence[MapRecord], judged: str) -> list[Finding]:
                 for ends in (trust.gain_interval, trust.insertion_gain_interval)
             )
             text = (
-                f"replacing what it ranks highest leaves a mean {judged} of {own:.2g}, "
-                f"random orders {null:.2g}"
+                f"replacing what it ranks highest leaves a mean {judged} of {own:.2g}, random "
+                f"orders {null:.2g}"
             )
             text += (
                 f"; putting it back first gives {trust.insertion.area:.2g}, random orders "
@@ -303,8 +303,7 @@ def attribute(
         str | AttributionMethod | Sequence[str | AttributionMethod] | None,
         Option(
             "Methods, comma-separated (the first colours the page), or all. Default: "
-            "gradient-x-input; occlusion for a sentence "
-            "vector compared with itself.",
+            "gradient-x-input; occlusion for a sentence vector compared with itself.",
             choices=METHODS,
             group="Input",
         ),
@@ -449,8 +448,8 @@ def read_task(lens: Lens, asked: Given, *, sentence: bool = False) -> Attributio
     prompt = read_prompt(asked["prompt"], lens.tokenizer, lens.limits, chat=asked["chat"])
     if len(prompt) < 2:
         nothing = (
-            f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to "
-            "share the prediction between"
+            f"The prompt is the single token '{prompt.tokens[0]}': there is nothing to share the "
+            "prediction between"
         )
         raise BadInput(f"{nothing}; give at least two tokens.")
     if sentence:

@@ -189,6 +189,5 @@ def check_slopes(target: AttributionTarget, methods: Sequence[AttributionMethod]
         others = ", ".join(name for name, item in METHODS.items() if not item.local)
         raise BadInput(
             f"The cosine of a sentence vector with itself has no slope, so {' and '.join(local)} "
-            "would score every token 0: "
-            f"choose --method {others}, or another text with --against."
+            f"would score every token 0: choose --method {others}, or another text with --against."
         )

@@ -154,8 +154,8 @@ def one_token(lens: Lens, word: str | int) -> int:
         )
         raise BadInput(
             f"The target '{word}' must be one token, but it is "
-            f"{len(ids)}{': ' + pieces if ids else ''}; "
-            "choose one of them by #ID, or give a whole continuation."
+            f"{len(ids)}{': ' + pieces if ids else ''}; choose one of them by #ID, or give a "
+            "whole continuation."
         )
     return int(ids[0])
 
@@ -256,8 +256,8 @@ def substitute_vector(engine: Engine, choice: str | int) -> tuple[Tensor | None,
     if choice in ("mask", "pad", "eos", "bos", "unk"):
         if (token := special(str(choice))) is None:
             raise BadInput(
-                f"The tokenizer of '{lens.name}' has no {choice} token; use mean, zero, remove "
-                "or a token."
+                f"The tokenizer of '{lens.name}' has no {choice} token; use mean, zero, remove or "
+                "a token."
             )
     else:
         token = one_token(lens, choice)

@@ -216,9 +216,8 @@ def main() -> NoReturn:
     """Run the command line: exit 0 when done, 2 on bad input (one sentence), 74 where the machine
     refused (a full disk), 130 when interrupted, 1 on a fault.
     """
-    signal.signal(
-        signal.SIGTERM, signal.default_int_handler
-    )  # a polite kill saves its state as Ctrl-C does
+    # a polite kill saves its state as Ctrl-C does
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # it was closed
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115
@@ -226,17 +225,15 @@ def main() -> NoReturn:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # an ASCII terminal shows what it can
     sys.excepthook = print_fault
-    os.environ.setdefault(
-        "OMP_WAIT_POLICY", "PASSIVE"
-    )  # threads that spin while they wait may double the time of a run
+    # threads that spin while they wait may double the time of a run
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     with suppress(
         AttributeError, OSError, TypeError
     ):  # glibc alone: blocks that are given back at once cost a fault a page
         for parameter, size in ((M_TRIM_THRESHOLD, 2**29), (M_MMAP_THRESHOLD, 2**28)):
             ctypes.CDLL(None).mallopt(parameter, size)
-    gc.set_threshold(
-        100_000, 20, 100
-    )  # imports make objects that stay: look through them less often
+    # imports make objects that stay: look through them less often
+    gc.set_threshold(100_000, 20, 100)
     with guarded():
         _main(sys.argv[1:])
 

@@ -35,8 +35,8 @@ MODEL_HELP = (
 )
 SOURCE_HELP = (
     "A model (Hugging Face id, local folder, .gguf file, embedded specimen), which reads --text; "
-    "or stored states: a file, "
-    "folder or URL (.npy, .npz, .safetensors, .parquet, a datasets folder, ...)."
+    "or stored states: a file, folder or URL (.npy, .npz, .safetensors, .parquet, a datasets "
+    "folder, ...)."
 )
 GROUPS = {
     name: Group(name, sort_key=position) for position, name in enumerate(typing.get_args(HelpGroup))
@@ -207,9 +207,7 @@ class Command:
             )
         if self._many:
             info = Parameter(
-                name=(self.subject.rstrip("."),),
-                help=self.subject_help,
-                group=GROUPS["Input"],
+                name=(self.subject.rstrip("."),), help=self.subject_help, group=GROUPS["Input"]
             )
             yield inspect.Parameter(
                 "subjects", inspect.Parameter.VAR_POSITIONAL, annotation=Annotated[str, info]
@@ -219,11 +217,7 @@ class Command:
                 yield _option(option)
         for name, (kind, help) in self.extra.items():
             yield _parameter(
-                name,
-                kind,
-                help,
-                group="Output",
-                short="-v" if name == "verbose" else "",
+                name, kind, help, group="Output", short="-v" if name == "verbose" else ""
             )
         if self.estimate is not None:
             help = (
@@ -232,10 +226,7 @@ class Command:
             )
             yield _parameter(DRY_RUN, bool, help, group="Limits")
         yield _parameter(
-            "json",
-            bool,
-            "Print result.json, and nothing else, on standard output.",
-            group="Output",
+            "json", bool, "Print result.json, and nothing else, on standard output.", group="Output"
         )
 
 

@@ -25,8 +25,7 @@ from headscan.run import write_atomic
 MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or embedded specimens."
 TEXT_HELP = (
     "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a "
-    "datasets id, or an embedded "
-    "text."
+    "datasets id, or an embedded text."
 )
 FOUND = 3
 """The exit status where a finding that --fail-on names is there, or a policy fails."""
@@ -291,8 +290,8 @@ def index(folder: Path) -> Path:
     if not rows:
         raise headscan.BadInput(f"There is no result in {folder}: run a verb first.")
     style = (
-        "body{font:16px/1.5 Helvetica,Arial,sans-serif;max-width:70em;margin:2em "
-        "auto;padding:0 1em;color-scheme:light dark}"
+        "body{font:16px/1.5 Helvetica,Arial,sans-serif;max-width:70em;margin:2em auto;padding:0 "
+        "1em;color-scheme:light dark}"
     )
     style += (
         "table{border-collapse:collapse}th,td{text-align:left;padding:.3em 1.2em .3em "

@@ -330,9 +330,8 @@ def cells_of(
     for name, measure in measures.items():
         for s, site_a in enumerate(compared.sites[models[0]]):
             for t, site_b in enumerate(compared.sites[models[1]]):
-                value = float(
-                    np.clip(values[name][s, t], *measure.words.range)
-                )  # float32 sums pass an end by 1e-7
+                # float32 sums pass an end by 1e-7
+                value = float(np.clip(values[name][s, t], *measure.words.range))
                 spread = spreads.get(name)
                 interval, bias = (
                     spread.interval(s, t, value, measure.words.range) if spread else (None, None)

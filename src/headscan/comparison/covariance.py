@@ -105,9 +105,8 @@ class CrossCovariance:
     def principal_correlations(self) -> Tensor:
         """Canonical correlations [..., k] of the principal components alone."""
         between = self.x.principal.map.mT @ self.xy @ self.y.principal.map
-        used = [
-            max(1, int(site.principal.kept.max())) for site in (self.x, self.y)
-        ]  # what is beyond is zero
+        # what is beyond is zero
+        used = [max(1, int(site.principal.kept.max())) for site in (self.x, self.y)]
         correlations: Tensor = torch.linalg.svdvals(between[..., : used[0], : used[1]]).clamp(
             max=1.0
         )

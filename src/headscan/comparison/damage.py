@@ -36,9 +36,9 @@ DRAWS = 8
 # numbers of logits, and tokens of states, at once
 LOGITS = 2**25
 TOKENS = 2048
-NEAR = (
-    2**20
-)  # numbers of logits that a processor judges at once: more leave its cache, and take five times as long
+# numbers of logits that a processor judges at once: more leave its cache, and take five times as
+# long
+NEAR = 2**20
 OUTLYING = 6.0  # times the median coordinate's root mean square
 SHAPES = ("average_cosine", "effective_rank")
 COUNTED = ("sink_share", "massive_coordinates", "rogue_coordinates")
@@ -46,9 +46,8 @@ NOISE = 0.5  # of `bits`: Gaussian, in the root of the first model's total varia
 COLUMNS = ("kl", "kl_reverse", "loss_change", "top1_agreement")
 UNUSED = {"sites": None, "measures": "*", "nulls": "permutation", "draws": 99}
 Pair = tuple[PartwiseModel, PartwiseModel]
-Path = tuple[
-    int, ...
-]  # of each part of a model, 0 where it is the first model's, 1 where it is the second's
+# of each part of a model, 0 where it is the first model's, 1 where it is the second's
+Path = tuple[int, ...]
 
 
 @dataclass

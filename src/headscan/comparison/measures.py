@@ -138,8 +138,8 @@ class Rsa(RelationMeasure):
 
     words = SimilarityWords(
         title="RSA",
-        sentence="Agreement on which tokens are far apart: rank correlation of all distances in "
-        "a sample.",
+        sentence="Agreement on which tokens are far apart: rank correlation of all distances in a "
+        "sample.",
         formula="Spearman(D_x, D_y), D = 1 − cos(x − x̄, x' − x̄)",
         range=(-1.0, 1.0),
         invariant="rotation, one scale for all coordinates, shift",

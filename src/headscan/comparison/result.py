@@ -70,9 +70,8 @@ class CompareResult(Result):
     cells: list[SimilarityCell]  # one a pair of models, pair of sites and measure
     measures: dict[str, SimilarityWords] = field(default_factory=dict)  # the words of each measure
     nulls: dict[str, NullWords] = field(default_factory=dict)  # those of each null
-    alignment: list[Alignment] = field(
-        default_factory=list
-    )  # what of each model's tokens was compared
+    # what of each model's tokens was compared
+    alignment: list[Alignment] = field(default_factory=list)
     tokens: int = 0
     sampled: int = 0  # tokens of the sample
     tested: int = 0  # of the nulls' part
@@ -115,16 +114,13 @@ class DamageResult(CompareResult):
     kind: ClassVar[str] = "damage"
     cells: list[SimilarityCell] = field(default_factory=list)
     damage: list[Row]  # one a part whose weights differ and mode: isolated, accumulated
-    totals: dict[
-        str, Row
-    ]  # the second model on all windows (whole), and on those where parts were exchanged (sample)
+    # the second model on all windows (whole), and on those where parts were exchanged (sample)
+    totals: dict[str, Row]
     sums: dict[str, float]  # what the parts' divergences add up to, by mode, and the total
-    shape: list[Row] = field(
-        default_factory=list
-    )  # a site whose states differ: NAME_first, NAME_second, NAME_change
-    choices: list[Row] = field(
-        default_factory=list
-    )  # which parts to keep for --keep bytes, measured on other windows
+    # a site whose states differ: NAME_first, NAME_second, NAME_change
+    shape: list[Row] = field(default_factory=list)
+    # which parts to keep for --keep bytes, measured on other windows
+    choices: list[Row] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)  # the codes of --fail-on that were found
 
 
@@ -158,8 +154,8 @@ def findings(
     for row in alignment:
         if row.compared < PART * row.tokens:
             text = (
-                f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end "
-                "where those of the others do"
+                f"Only {row.compared:,} of the {row.tokens:,} tokens of {row.model} end where "
+                "those of the others do"
             )
             text += ": the numbers are of these."
             found.append(
@@ -196,8 +192,8 @@ def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]
         )
     else:
         text = (
-            f"Site against the same site, CKA of {a} and {b} is {value:.3f} or more; least "
-            f"at {least.site_b}."
+            f"Site against the same site, CKA of {a} and {b} is {value:.3f} or more; least at "
+            f"{least.site_b}."
         )
         level: Literal["good", "notice"] = "good" if value > 0.9 else "notice"
         yield Finding(code="CLOSENESS", level=level, sentence=text, site=least.site_b, value=value)
@@ -223,14 +219,14 @@ def _within(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding
     count = len(known)
     if not inside:
         text = (
-            f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes "
-            "them (adjusted p ≤ .05)."
+            f"All {count} cells of {a} and {b} are more alike than the null ({null}) makes them "
+            "(adjusted p ≤ .05)."
         )
         yield Finding(code="BEYOND-NULL", level="good", sentence=text, value=share)
         return
     text = (
-        f"{len(inside)} of {count} cells of {a} and {b} are no more alike than the null "
-        f"({null}) makes them "
+        f"{len(inside)} of {count} cells of {a} and {b} are no more alike than the null ({null}) "
+        "makes them "
     )
     text += "(adjusted p > .05)."
     yield Finding(

@@ -292,8 +292,8 @@ def _check_size(states: Sequence[Sequence[Tensor]], memory: float) -> None:
         pairs = sum(len(one) * len(two) for one, two in combinations(widths, 2))
         raise BadInput(
             f"The moments of {pairs:,} pairs of sites take {needed / 2**30:.0f} GiB, of this "
-            f"machine's {memory / 2**30:.0f}: "
-            "choose fewer sites, such as --sites 'block.?' or --sites embedding,block.9,final_norm."
+            f"machine's {memory / 2**30:.0f}: choose fewer sites, such as --sites 'block.?' or "
+            "--sites embedding,block.9,final_norm."
         )
 
 

@@ -24,14 +24,11 @@ from headscan.scanner.findings import LEANING, UNREAD
     "them say little.",
     source="Ethayarajh 2019, arXiv:1909.00512; Godey et al. 2024, arXiv:2401.12143",
     todo="Compare vectors only after centring (headscan remedy measures which map helps search). "
-    "Of a model with a linear "
-    "head headscan.decone moves the common direction into a bias, and no logit changes. In "
-    "training: a head with a bias, or "
-    "none (docs/training.md).",
+    "Of a model with a linear head headscan.decone moves the common direction into a bias, "
+    "and no logit changes. In training: a head with a bias, or none (docs/training.md).",
     limits="A cone is no defect by itself: a healthy model may predict well inside one. It says "
-    "that raw cosines are "
-    "uninformative, not that the states are. Sinks are left out, and one site, the last block, "
-    "decides.",
+    "that raw cosines are uninformative, not that the states are. Sinks are left out, and "
+    "one site, the last block, decides.",
 )
 def narrow_cone(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """The last block, the biased input of its head beside it."""
@@ -47,8 +44,8 @@ def narrow_cone(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
             "headscan.decone(model) moves the common direction into a bias of the output head: at "
         )
         advice += (
-            f"{head} the average cosine goes from {before:.2f} to {after:z.2f}, and no "
-            "logit changes."
+            f"{head} the average cosine goes from {before:.2f} to {after:z.2f}, and no logit "
+            "changes."
         )
     return Seen(
         value=cosine,
@@ -74,14 +71,12 @@ def narrow_cone(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
     "these few.",
     source="Timkey and van Schijndel 2021, arXiv:2109.04404",
     todo="Standardise coordinates, or leave these out, before vectors are compared or rounded; "
-    "give them a scale of their own "
-    "in 8 bits. Where a checkpoint has them and the one before has not, look at the norms' "
-    "weights and biases there.",
+    "give them a scale of their own in 8 bits. Where a checkpoint has them and the one "
+    "before has not, look at the norms' weights and biases there.",
     limits="Many large models have such coordinates at early blocks and work with them. The "
-    "number is of cosines, not of the "
-    "loss: headscan compare with a model without them shows whether the model needs them. A "
-    "coordinate is outlying that makes a "
-    "tenth of the average cosine or more. The number has no interval.",
+    "number is of cosines, not of the loss: headscan compare with a model without them "
+    "shows whether the model needs them. A coordinate is outlying that makes a tenth of "
+    "the average cosine or more. The number has no interval.",
 )
 def rogue_coordinates(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen:
     """Of all sites."""
@@ -101,11 +96,11 @@ def rogue_coordinates(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> 
         site=row.text("site"),
         null=_rogue_cosine(null) if null is not None else None,
         sentence=f"Two tokens have a cosine of {value(row, 'average_cosine') or 0.0:.2f} on "
-        f"average at {row['site']}; "
-        f"{few} {'alone adds' if len(coordinates) == 1 else 'add'} {made:.2f} to it.",
+        f"average at {row['site']}; {few} "
+        f"{'alone adds' if len(coordinates) == 1 else 'add'} {made:.2f} to it.",
         advice=f"Standardise coordinates, or set {few} aside, before vectors are "
-        f"compared{effect}. Where predictions "
-        f"are bad, too, look at the weights and biases that write it.{_search(evidence)}",
+        f"compared{effect}. Where predictions are bad, too, look at the weights and biases "
+        f"that write it.{_search(evidence)}",
     )
 
 
@@ -123,17 +118,16 @@ def _rogue_cosine(row: Row) -> float:
     brings=("HS101", "HS102", "HS201", "HS202", "HS207", "HS401"),
     unless="HS201",
     sentence="Participation ratio of the block where it is least, without sinks: it is centred, "
-    "so a cone alone does not lower "
-    "it.",
+    "so a cone alone does not lower it.",
     meaning="All tokens of a layer differ along a handful of directions only: little of the text "
     "passes it.",
     source="dimensional collapse: Jing et al. 2022, arXiv:2110.09348",
     todo="Look at that block's weights and at its learning rate; compare with an earlier "
-    "checkpoint (headscan compare). In a "
-    "run, headscan.training.Monitor warns, keeps a checkpoint or stops.",
+    "checkpoint (headscan compare). In a run, headscan.training.Monitor warns, keeps a "
+    "checkpoint or stops.",
     limits="The participation ratio counts directions by variance: a few of large variance hide "
-    "many small ones that still "
-    "carry the text (see HS301). On very few tokens, or a monotonous text, it is low of itself.",
+    "many small ones that still carry the text (see HS301). On very few tokens, or a "
+    "monotonous text, it is low of itself.",
 )
 def collapsed_layer(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """The flattest block."""
@@ -167,8 +161,7 @@ def collapsed_layer(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
     "tokens speak of them alone.",
     source="Xiao et al. 2023, arXiv:2309.17453; Sun et al. 2024, arXiv:2402.17762",
     todo="Read the columns without sinks; leave the first token out of means; give sinks a scale "
-    "of their own where "
-    "activations are rounded.",
+    "of their own where activations are rounded.",
     limits="Sinks are how attention rests, in most trained transformers; they harm only who "
     "averages or rounds over them.",
 )
@@ -184,9 +177,8 @@ def sink_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
         value=energy,
         site=row.text("site"),
         null=null.number("sink_energy") if null is not None else None,
-        sentence=f"{row.number('sinks') or 0:.0f} of {row.number('tokens') or 0:.0f} tokens "
-        f"carry {energy:.0%} of the "
-        f"energy at {row['site']}.",
+        sentence=f"{row.number('sinks') or 0:.0f} of {row.number('tokens') or 0:.0f} tokens carry "
+        f"{energy:.0%} of the energy at {row['site']}.",
     )
 
 
@@ -202,14 +194,13 @@ def sink_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
     sentence="Loss at the best scale of the logits, over that of a counter of pairs of tokens "
     "which learns from this text alone.",
     meaning="The predictions know no more than counting the same text tells: the head was not "
-    "trained, or head, tokenizer, "
-    "weights and text do not belong together.",
+    "trained, or head, tokenizer, weights and text do not belong together.",
     todo="See that the tokenizer is the model's own and that the checkpoint has the head's "
-    "weights (a warning of missing keys "
-    "on loading). A body that was trained without a head gets one from headscan recover.",
+    "weights (a warning of missing keys on loading). A body that was trained without a head "
+    "gets one from headscan recover.",
     limits="On a foreign text a healthy model may come near, or beyond (docs/checkup.md: "
-    "gpt-headless on wikitext-2). The longer "
-    "the text the better the counter. It does not say whether head, body or tokenizer is at fault.",
+    "gpt-headless on wikitext-2). The longer the text the better the counter. It does not "
+    "say whether head, body or tokenizer is at fault.",
 )
 def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Of models that predict a next token."""
@@ -231,8 +222,8 @@ def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence
         if ends
         else None,
         sentence=f"The loss is {loss:.2f} nats a token{scaled}, "
-        f"{'worse' if seen >= 1 else 'better'} than the {counted:.2f} of "
-        "counting pairs of tokens.",
+        f"{'worse' if seen >= 1 else 'better'} than the {counted:.2f} of counting pairs "
+        "of tokens.",
     )
 
 
@@ -249,11 +240,10 @@ def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence
     "states and head.",
     source="Guo et al. 2017, arXiv:1706.04599 (temperature)",
     todo="Compare the configuration with training's: tied or untied weights, a scale of the "
-    "embedding or of the logits, the "
-    "final norm. Where only the temperature is off, divide the logits by it.",
+    "embedding or of the logits, the final norm. Where only the temperature is off, divide "
+    "the logits by it.",
     limits="A factor below 2 is common: a model is a little too sure on a foreign text, and a "
-    "small one may be far too sure. "
-    "It is measured on the first 1,024 tokens.",
+    "small one may be far too sure. It is measured on the first 1,024 tokens.",
 )
 def logit_scale(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Either way: the value is the factor or its reciprocal, whichever is above 1."""
@@ -299,12 +289,10 @@ def _factor(scale: float) -> float:
     "the rounded model's.",
     source="definition; groups of 64 and 128: Dettmers and Zettlemoyer 2022, arXiv:2212.09720",
     todo="Say with every number that it is of the rounded model. headscan compare ORIGINAL MODEL "
-    "--damage tells block by block "
-    "what rounding costs.",
-    limits="It sees rounding with one scale for 32 neighbours or more. Finer groups, or "
-    "codebooks of vectors, pass unseen; "
-    "what rounding costs it does not say. Weights of equal values were never rounded and are "
-    "passed over.",
+    "--damage tells block by block what rounding costs.",
+    limits="It sees rounding with one scale for 32 neighbours or more. Finer groups, or codebooks "
+    "of vectors, pass unseen; what rounding costs it does not say. Weights of equal values "
+    "were never rounded and are passed over.",
 )
 def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Of models whose weights are at hand."""
@@ -316,8 +304,7 @@ def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> See
         null=64.0,
         null_of="weights never rounded",
         sentence=f"64 neighbouring weights of {grid.coarsest} hold {grid.coarsest_levels:.0f} "
-        "different values in the "
-        f"median, those of all matrices {grid.levels:.0f}.",
+        f"different values in the median, those of all matrices {grid.levels:.0f}.",
     )
 
 
@@ -333,11 +320,9 @@ def coarse_weights(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> See
     meaning="A later checkpoint predicts worse than an earlier one: they are not in order, or "
     "training went wrong there.",
     todo="Sort checkpoints by their step. Where they are in order, look at the run between these "
-    "two: learning rate, data, a "
-    "restart without the optimiser's state.",
+    "two: learning rate, data, a restart without the optimiser's state.",
     limits="Losses are of one text: a run may get worse on it and better on others. Neighbours "
-    "that differ by less than .1 "
-    "nat are not told apart, and it has no interval.",
+    "that differ by less than .1 nat are not told apart, and it has no interval.",
 )
 def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Of all but the first of a row of checkpoints."""
@@ -352,8 +337,8 @@ def checkpoint_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> S
     return Seen(
         value=loss - least,
         site="output head",
-        sentence=f"The loss of {evidence.model} is {loss:.2f} nats a token, that of {name} "
-        f"before it {least:.2f}.",
+        sentence=f"The loss of {evidence.model} is {loss:.2f} nats a token, that of {name} before "
+        f"it {least:.2f}.",
     )
 
 
@@ -407,18 +392,15 @@ after 20 steps of training 1.3.
     source="definition",
     sentence="How much more alike tokens of neighbouring ids are than others, in the table that "
     "the model reads them from.",
-    meaning="Tokenizers number tokens by frequency or by alphabet, so that trained neighbours "
-    "are alike: here they are not. The "
-    "rows were permuted, or never trained.",
+    meaning="Tokenizers number tokens by frequency or by alphabet, so that trained neighbours are "
+    "alike: here they are not. The rows were permuted, or never trained.",
     todo="Compare the tokenizer's vocabulary, id by id, with the one that the model was trained "
     "with.",
     limits="Of the table alone; a vocabulary that was numbered at random has it, too. It is a "
-    "notice where the model predicts "
-    "well, and where its loss is below 1.1 times that of guessing among all tokens, or without a "
-    "loss the norms of the rows are "
-    "about equal, as those of a table hardly trained are. A tokenizer that was permuted beside "
-    "an intact table is not seen here "
-    "(HS201 tells).",
+    "notice where the model predicts well, and where its loss is below 1.1 times that of "
+    "guessing among all tokens, or without a loss the norms of the rows are about equal, "
+    "as those of a table hardly trained are. A tokenizer that was permuted beside an "
+    "intact table is not seen here (HS201 tells).",
 )
 def vocabulary_out_of_order(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Of models with a table of tokens."""
@@ -436,8 +418,8 @@ def vocabulary_out_of_order(evidence: ModelEvidence, earlier: list[ModelEvidence
         )
     elif untrained := loss is None and evidence.norms is not None and evidence.norms < LIKE_NORMAL:
         said = (
-            f" Its rows' norms spread {evidence.norms:.1f} times as far as those of normal "
-            "rows: they have hardly been trained."
+            f" Its rows' norms spread {evidence.norms:.1f} times as far as those of normal rows: "
+            "they have hardly been trained."
         )
     else:
         said = ""
@@ -463,19 +445,15 @@ def vocabulary_out_of_order(evidence: ModelEvidence, earlier: list[ModelEvidence
     silent="it predicts no better than counting, with or without any block",
     brings=("HS201", "HS202"),
     source="definition; layers that can go: Men et al. 2024, arXiv:2403.03853",
-    sentence="Rise of the loss where a block's input stands in for its output, of the block "
-    "where it is least, times the number "
-    "of blocks: the more there are, the less each does.",
+    sentence="Rise of the loss where a block's input stands in for its output, of the block where "
+    "it is least, times the number of blocks: the more there are, the less each does.",
     meaning="The model predicts no worse without this block: its weights are not those that "
-    "training left there, or it was "
-    "put in the wrong place.",
+    "training left there, or it was put in the wrong place.",
     todo="Compare the block's weights with the checkpoint's: was it loaded, in its place, and "
-    "with its own norm? Leave it out "
-    "only where the loss on your own texts says so, too.",
+    "with its own norm? Leave it out only where the loss on your own texts says so, too.",
     limits="Of one text's beginning, a block at a time. A very deep model may have a block that "
-    "it can do without. Where a model "
-    "predicts no better than counting, and no better without the block, nothing is said of it "
-    "unless it changes nothing at all.",
+    "it can do without. Where a model predicts no better than counting, and no better "
+    "without the block, nothing is said of it unless it changes nothing at all.",
 )
 def unhelpful_block(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """The block whose removal costs least."""
@@ -514,11 +492,10 @@ def unhelpful_block(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
     meaning="Anyone who has the states of one layer can recover the text: states need the text's "
     "protection.",
     source="Morris et al. 2023, arXiv:2310.06816; exact search: docs/inversion.md",
-    todo="Protect states as the text itself is protected. headscan privacy says how many bits "
-    "a defence leaves, and what it costs the model.",
+    todo="Protect states as the text itself is protected. headscan privacy says how many bits a "
+    "defence leaves, and what it costs the model.",
     limits="One block and a few prompts were tried, by an attacker who has the weights. That a "
-    "prompt was not read is no proof "
-    "that it cannot be.",
+    "prompt was not read is no proof that it cannot be.",
 )
 def readable_states(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Where search was tried."""
@@ -542,8 +519,7 @@ def readable_states(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
         null=bits.guessed if bits is not None else None,
         null_of="guessing without a state",
         sentence=f"Exact search reads {read.recovered:.0%} of {read.tokens} tokens of the text "
-        "from the states of "
-        f"{read.site}; its verdict: {read.verdict}.",
+        f"from the states of {read.site}; its verdict: {read.verdict}.",
         advice=f"Treat stored or shared states as text. {noise}",
     )
 
@@ -560,12 +536,12 @@ def readable_states(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Se
     "information in its states.",
     lacks=("bits", "inverted"),
     source="docs/leaks.md; bounds: Kolchinsky and Tracey 2017, arXiv:1706.02419",
-    todo="Do not rely on noise that leaves the model usable: headscan privacy puts other "
-    "defences (rounding, projection, "
-    "permutation, rotation) beside it, each with the bits it leaves and the nats it costs.",
+    todo="Do not rely on noise that leaves the model usable: headscan privacy puts other defences "
+    "(rounding, projection, permutation, rotation) beside it, each with the bits it leaves "
+    "and the nats it costs.",
     limits="A lower bound, for this model's own expectation of the text as prior knowledge and "
-    "for the likeliest candidates: "
-    "more may leak, never less. One block and a few windows; the interval is wide.",
+    "for the likeliest candidates: more may leak, never less. One block and a few windows; "
+    "the interval is wide.",
 )
 def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Where bits were counted."""
@@ -579,10 +555,9 @@ def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
         null=bits.guessed,
         null_of="tokens guessed without a state",
         sentence=f"With noise of {bits.noise:g} of their spread the states of {bits.site} still "
-        "reveal "
-        f"{bits.told[0]}%{' or more' * (bits.told[0] < 100)} of a token's {bits.prior_bits:.1f} "
-        "bits; the best attack names "
-        f"{bits.named:.0%} of the tokens outright.",
+        f"reveal {bits.told[0]}%{' or more' * (bits.told[0] < 100)} of a token's "
+        f"{bits.prior_bits:.1f} bits; the best attack names {bits.named:.0%} of the "
+        "tokens outright.",
     )
 
 
@@ -599,14 +574,12 @@ def text_through_noise(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
     lacks=("between tokens",),
     sentence="How far an output moves when another token is replaced, over how far when its own "
     "is.",
-    meaning="Nothing flows between tokens: attention is cut off or broken, and each token is "
-    "read for itself.",
-    todo="Look at the attention: its mask, its output projection, a norm before it. headscan "
-    "flow --cut attention,mlp shows "
-    "which part carries what, site by site.",
+    meaning="Nothing flows between tokens: attention is cut off or broken, and each token is read "
+    "for itself.",
+    todo="Look at the attention: its mask, its output projection, a norm before it. headscan flow "
+    "--cut attention,mlp shows which part carries what, site by site.",
     limits="It is a mean over places of a few short prompts at the last block. That something "
-    "flows does not say that it is "
-    "used: headscan attribute asks that of one prediction.",
+    "flows does not say that it is used: headscan attribute asks that of one prediction.",
 )
 def unconnected_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Where it was measured."""
@@ -618,8 +591,7 @@ def unconnected_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
         interval=flow.interval,
         null=flow.null,
         sentence=f"Replacing another token moves an output of {flow.site} {flow.heard:.2g} times "
-        "as far as replacing "
-        "its own.",
+        "as far as replacing its own.",
     )
 
 
@@ -633,14 +605,12 @@ def unconnected_tokens(evidence: ModelEvidence, earlier: list[ModelEvidence]) ->
     silent="it has no linear output head",
     sentence="What a bias of the output head takes off the average cosine of its input.",
     meaning="Part of what all tokens have in common could be held by a bias of the output head: "
-    "it can go without changing a "
-    "prediction.",
+    "it can go without changing a prediction.",
     source="docs/anatomy.md; Godey et al. 2024, arXiv:2401.12143",
     todo="headscan.decone(model) returns the model with that bias, and proves that no logit "
     "changed.",
-    limits="What goes is what tokens have in common at the output head's input; inner blocks "
-    "keep theirs. Whether vectors then "
-    "search better is another question (HS402).",
+    limits="What goes is what tokens have in common at the output head's input; inner blocks keep "
+    "theirs. Whether vectors then search better is another question (HS402).",
 )
 def removable_direction(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Where the head is linear."""
@@ -655,8 +625,7 @@ def removable_direction(evidence: ModelEvidence, earlier: list[ModelEvidence]) -
         interval=evidence.gauge_interval,
         null=None if null is None else null[1] - null[2],
         sentence=f"{there} bias of the output head would take the average cosine at {site} from "
-        f"{before:.2f} to {after:z.2f} "
-        "and change no logit.",
+        f"{before:.2f} to {after:z.2f} and change no logit.",
     )
 
 
@@ -673,13 +642,12 @@ def removable_direction(evidence: ModelEvidence, earlier: list[ModelEvidence]) -
     meaning="A map of the finished vectors, fitted in one pass, lets more passages find the "
     "passage that follows them.",
     source="docs/remedies.md; Mu and Viswanath 2018, arXiv:1702.01417",
-    todo="headscan remedy MODEL --pairs FILE fits all remedies, judges them on your own pairs "
-    "and writes the best as a module "
-    "of sentence-transformers, as ONNX or into the model's folder.",
+    todo="headscan remedy MODEL --pairs FILE fits all remedies, judges them on your own pairs and "
+    "writes the best as a module of sentence-transformers, as ONNX or into the model's "
+    "folder.",
     limits="Judged by consecutive passages of 16 tokens of one text, by the mean of the states "
-    "that the head reads: search "
-    "among your documents may come out otherwise. Whitening needs more vectors than a short "
-    "checkup has.",
+    "that the head reads: search among your documents may come out otherwise. Whitening "
+    "needs more vectors than a short checkup has.",
 )
 def remedied_search(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen | None:
     """Where remedies were tried."""

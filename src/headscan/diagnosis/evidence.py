@@ -142,9 +142,8 @@ class ModelEvidence:
     text: TextRecord | None
     sites: list[Row]  # of a scan
     nulls: list[Row] = field(default_factory=list)  # the same of random weights
-    anatomy: list[Row] = field(
-        default_factory=list
-    )  # of the probes `anatomy` and `common_direction`
+    # of the probes `anatomy` and `common_direction`
+    anatomy: list[Row] = field(default_factory=list)
     common: list[Row] = field(default_factory=list)
     loss: Row | None = None  # of the probe `loss`, of models that predict a next token
     loss_of_null: Row | None = None

@@ -63,9 +63,8 @@ class Measurements:
     settings: CheckingUp
     progress: Progress
     until: Deadline
-    unit: Callable[
-        [str, Any, Callable[[], Any]], Any
-    ]  # keeps what a stage gave, for a resume (`Run.unit`)
+    # keeps what a stage gave, for a resume (`Run.unit`)
+    unit: Callable[[str, Any, Callable[[], Any]], Any]
     skipped: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

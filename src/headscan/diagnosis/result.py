@@ -76,9 +76,8 @@ class CheckupResult(Result):
 
     kind: ClassVar[str] = "checkup"
 
-    findings: Sequence[Observation] = field(
-        default_factory=list
-    )  # the conditions that are present, alarms first
+    # the conditions that are present, alarms first
+    findings: Sequence[Observation] = field(default_factory=list)
     examinations: list[Examination]  # one a source, with what was looked for and not found
     failed: list[str] = field(default_factory=list)  # the codes of `--fail-on` that were found
     population: str = ""  # the edition of the reference population that the percentiles are of
@@ -102,9 +101,8 @@ class Reference:
 
     model: str
     about: str = ""  # what it is, in a few words
-    kind: Literal[
-        "healthy", "ill", "unjudged"
-    ]  # ill with a fault that `about` names; contributed ones nobody has judged
+    # ill with a fault that `about` names; contributed ones nobody has judged
+    kind: Literal["healthy", "ill", "unjudged"]
     text: str
     tokens: int | None = None
     context: int | None = None  # tokens of a window
@@ -187,8 +185,8 @@ def beside(code: str, value: float, *, least: bool = True) -> str:
     if not count:
         return f"no {side} than any of {len(known)} {models}"
     return (
-        f"{side} than "
-        f"{f'all {count}' if count == len(known) else f'{count} of {len(known)}'} {models}"
+        f"{side} than {f'all {count}' if count == len(known) else f'{count} of {len(known)}'} "
+        f"{models}"
     )
 
 

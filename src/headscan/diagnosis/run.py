@@ -121,9 +121,8 @@ def examined_model(
     cure = measurements.cure()
     control = lens.twin(settings.seed)
     random = None
-    measurements.lens = lens = cast(
-        Lens, None
-    )  # gives the weights back, whose modules point to one another
+    # gives the weights back, whose modules point to one another
+    measurements.lens = lens = cast(Lens, None)
     gc.collect()
     if until.left > SAFE * took:
         with suppress(OutOfTime):
@@ -230,9 +229,9 @@ def checkup(
     budget: Annotated[
         Literal["2m", "10m", "full"],
         Option(
-            "What a model may cost: about two or ten minutes on two cores, by its size (the "
-            "more, the more tokens are read and "
-            "the more is tried), or all of the text, the random-weight control and every search.",
+            "What a model may cost: about two or ten minutes on two cores, by its size (the more, "
+            "the more tokens are read and the more is tried), or all of the text, the "
+            "random-weight control and every search.",
             group="Limits",
         ),
     ] = "2m",
@@ -394,9 +393,8 @@ def _observation(
     alarm = alarm and not few
     seen = replace(seen, sentence=seen.sentence + few)
     present = condition.present(seen.value, seen.interval)
-    beyond = (
-        condition.alarms if alarm and condition.alarms(seen.value) else condition.present
-    )  # the limit that was passed
+    # the limit that was passed
+    beyond = condition.alarms if alarm and condition.alarms(seen.value) else condition.present
     sure = (
         None
         if seen.interval is None

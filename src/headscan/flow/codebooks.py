@@ -161,9 +161,8 @@ class ChannelBound:
 
     noise: float  # standard deviation, in mean standard deviations of a feature
     bits: float  # `gaussian_bits` of these outputs, at most log2 V: what *they* can carry
-    width: (
-        int | None
-    )  # with fewer features, whichever they are, no decoder finds 95 % of the tokens; None: with none
+    # with fewer features, whichever they are, no decoder finds 95 % of the tokens; None: with none
+    width: int | None
 
 
 def channel_bound(book: Float[Tensor, "V w"], noise: float) -> ChannelBound:

@@ -132,9 +132,8 @@ class Recovery:
     j at site s.
     """
 
-    margins: Float64[np.ndarray, "N sites T T"] = field(
-        repr=False
-    )  # least relative distance of another token's output
+    # least relative distance of another token's output
+    margins: Float64[np.ndarray, "N sites T T"] = field(repr=False)
     # Of each site, the largest residual of the *true* token when it is run again among others:
     # rounding.
     noise: Float64[np.ndarray, " sites"]

@@ -87,17 +87,14 @@ class FlowPart:
     model: str
     cut: str
     slice: str  # as `Slice.parse` reads it
-    tokens: list[
-        str
-    ]  # labels of the matrices: of a single prompt its tokens, of several the positions #0, #1, ...
+    # labels of the matrices: of a single prompt its tokens, of several the positions #0, #1, ...
+    tokens: list[str]
     sites: list[FlowSummary]
-    noise: (
-        list[float] | None
-    )  # of each site, the rounding that a margin must exceed; None without recovery
+    # of each site, the rounding that a margin must exceed; None without recovery
+    noise: list[float] | None
     candidates: int | None  # tokens tried in each place
-    exhaustive: (
-        bool | None
-    )  # whether they are the whole vocabulary; else recovery is an upper bound
+    # whether they are the whole vocabulary; else recovery is an upper bound
+    exhaustive: bool | None
 
 
 @dataclass(frozen=True, repr=False)
@@ -140,9 +137,8 @@ class ChannelPart:
     distances: CodebookDistances
     noise: list[NoisyDecoding]
     bounds: list[ChannelBound]  # the bits and features that no decoder can do without
-    left_out: list[str] = field(
-        default_factory=list
-    )  # what was not done for its cost, as sentences
+    # what was not done for its cost, as sentences
+    left_out: list[str] = field(default_factory=list)
 
 
 TableName = Literal["distances", "noise", "bounds"]

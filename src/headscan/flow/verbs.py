@@ -33,16 +33,7 @@ from headscan.model.lens import ModelsLike, open_models
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import Slice
 from headscan.model.slicing.prefix import can_cache
-from headscan.run import (
-    BadInput,
-    Finding,
-    Given,
-    ModelRecord,
-    Run,
-    TextRecord,
-    names_in,
-    verb,
-)
+from headscan.run import BadInput, Finding, Given, ModelRecord, Run, TextRecord, names_in, verb
 from headscan.run.settings import (
     Baseline,
     CommandLine,
@@ -200,8 +191,8 @@ def find_prompts(lens: Lens, asked: Given) -> tuple[Int[Tensor, "N T"], TextReco
     )
     if least < 2:
         raise BadInput(
-            "A prompt of one token has no two tokens that could know of each other; give at "
-            "least two."
+            "A prompt of one token has no two tokens that could know of each other; give at least "
+            "two."
         )
     if lens.context_length is not None and least > lens.context_length:
         raise BadInput(
@@ -239,8 +230,8 @@ def flow_findings(parts: Sequence[FlowPart]) -> list[Finding]:
             )
         if (later := last.leak_of_later) > 0:
             text = (
-                f"Outputs of {last.site} move with the tokens that follow them, by "
-                f"{later:.2g} of their norm."
+                f"Outputs of {last.site} move with the tokens that follow them, by {later:.2g} of "
+                "their norm."
             )
             findings.append(finding(code="LATER", sentence=text, value=later))
     return findings
@@ -282,9 +273,8 @@ def channel_of(
         rows = 64
         left_out.append(
             f"The codebook of {lens.name}, {name} has {len(tokens)} tokens drawn from the "
-            "vocabulary of "
-            f"{lens.vocabulary_size}: distances to the nearest other token are upper bounds, and "
-            "so is what is decoded."
+            f"vocabulary of {lens.vocabulary_size}: distances to the nearest other token are "
+            "upper bounds, and so is what is decoded."
         )
         run.announce(left_out[0])
     book = codebook(
@@ -522,9 +512,8 @@ def compare(models: ModelsLike, asked: Given, run: Run) -> FlowComparison:
     sites = [find_sites(lens, asked["at"]) for lens in lenses]
     for lens, at in zip(lenses, sites, strict=True):
         for name in cut_names(asked):
-            variant(name, at).on(
-                lens
-            )  # a cut that cannot be made is refused before any is measured
+            # a cut that cannot be made is refused before any is measured
+            variant(name, at).on(lens)
     read = [find_prompts(lens, asked) for lens in lenses]
     shortest = min(int(ids.shape[1]) for ids, _ in read)
     prompts = [ids[:, :shortest] for ids, _ in read]
@@ -570,12 +559,11 @@ def measure_flow(
             most = max(2, room)
             run.announce(
                 f"Recovery tries {most} of {lens.vocabulary_size} tokens in each place, the "
-                "nearest and random ones: all "
-                f"would take {lens.vocabulary_size / most:.0f} times as long (--candidates)."
+                f"nearest and random ones: all would take {lens.vocabulary_size / most:.0f} times "
+                "as long (--candidates)."
             )
-        rows = (
-            32 if ids.shape[1] * work > 1e9 else 256
-        )  # progress within a minute, and little memory
+        # progress within a minute, and little memory
+        rows = 32 if ids.shape[1] * work > 1e9 else 256
         again = recovery(
             lens, cut, ids, most=most, seed=asked["seed"], rows=rows, progress=progress
         )
@@ -604,12 +592,10 @@ def upper_bounds(parts: Sequence[FlowPart]) -> list[str]:
     """What has to be said where not every token was tried."""
     return [
         f"{part.model}, {part.cut}: recovery tried {part.candidates} tokens in each place, half "
-        "of them nearest to the true "
-        "one by their input vectors, half drawn, so that the share recovered is an upper bound. "
-        "Where a token is recovered in "
-        f"all prompts, at most {untried(part.candidates - part.candidates // 2):.2g} of the "
-        "tokens that are not among the "
-        "nearest fit as well (95 %, each place and output by itself)."
+        "of them nearest to the true one by their input vectors, half drawn, so that the share "
+        "recovered is an upper bound. Where a token is recovered in all prompts, at most "
+        f"{untried(part.candidates - part.candidates // 2):.2g} of the tokens that are not among "
+        "the nearest fit as well (95 %, each place and output by itself)."
         for part in parts
         if part.exhaustive is False and part.candidates is not None
     ]

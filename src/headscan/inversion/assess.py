@@ -181,9 +181,8 @@ def near_rows(
     at least `least`.
     """
     own = cut.vectors[tokens].float()
-    parts = [
-        torch.cdist(own, part.float()) for part in cut.vectors.split(8192)
-    ]  # no float32 copy of the whole table
+    # no float32 copy of the whole table
+    parts = [torch.cdist(own, part.float()) for part in cut.vectors.split(8192)]
     distances = torch.cat(parts, dim=1)
     distances[torch.arange(len(tokens)), tokens] = float("inf")
     if allowed is not None:
@@ -299,8 +298,8 @@ def refuse_incomparable(cut: SlicedModel, lengths: list[int], ordered: bool) -> 
     ):
         raise BadInput(
             "An exhaustive certificate goes from left to right: it needs a causal slice that "
-            "gives the output of every "
-            "position. Here it would have to run every prompt of that length."
+            "gives the output of every position. Here it would have to run every prompt of that "
+            "length."
         )
 
 

@@ -90,9 +90,8 @@ class Decoder:
         """Scores with the forbidden tokens masked."""
         if self.allowed is None:
             return scores
-        allowed = (
-            self.allowed if self.allowed.ndim == 1 else self.allowed[:, None]
-        )  # [B, V] for scores [B, T, V]
+        # [B, V] for scores [B, T, V]
+        allowed = self.allowed if self.allowed.ndim == 1 else self.allowed[:, None]
         return (
             scores * allowed.to(scores)
             if self.mask == "zero"

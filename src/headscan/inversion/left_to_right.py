@@ -36,9 +36,8 @@ AFTER_FAILURE = 1024
 # tokens nearest to a doubtful one that are tried; how many times farther others must be
 LOOKALIKES = 256
 CLEAR = 10.0
-BATCH_NUMBERS = (
-    1 << 27
-)  # numbers that the cached keys and values of one batch of candidates may have in a block
+# numbers that the cached keys and values of one batch of candidates may have in a block
+BATCH_NUMBERS = 1 << 27
 LARGEST = 512  # candidates of the largest batch
 # So many neighbours of the foremost candidate are tried with the first batch: a second pass would
 # cost as much again.
@@ -56,8 +55,7 @@ class Search(Settings):
         Literal["auto", "table", "readout", "random"],
         Option(
             "Candidates by the table of all first outputs, by a linear readout and the model's "
-            "own prior (auto: the table "
-            "up to a vocabulary of 32,768), or random (brute force)."
+            "own prior (auto: the table up to a vocabulary of 32,768), or random (brute force)."
         ),
     ] = "auto"
     budget: Annotated[
@@ -89,8 +87,7 @@ def refuse_unordered(cut: SlicedModel) -> None:
     if not cut.causal:
         raise BadInput(
             "Exact inversion goes from left to right and needs a causal slice; here every output "
-            "sees every token: use "
-            "the method 'joint'."
+            "sees every token: use the method 'joint'."
         )
 
 

@@ -125,9 +125,8 @@ class _Exchange:
         self.progress = progress
         self.residual_of = proof.Residual(cut, target, settings.budget, progress)
         self.free = [place for place in range(length) if place not in known]
-        self.whole = cut.slice.pool is None and cut.kept(length) == list(
-            range(length)
-        )  # every position's output is given
+        # every position's output is given
+        self.whole = cut.slice.pool is None and cut.kept(length) == list(range(length))
 
     def search(self) -> Reconstruction:
         few = max(1, self.settings.restarts // 2)
@@ -397,8 +396,7 @@ class Exact(Search, Method):
         if not ordered:
             raise BadInput(
                 "What is given carries no position (one vector stands for all of them), so it "
-                "cannot be inverted token by "
-                "token: use the method 'joint'."
+                "cannot be inverted token by token: use the method 'joint'."
             )
         refuse_unordered(cut)
         return self

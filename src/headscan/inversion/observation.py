@@ -34,9 +34,8 @@ class Observation:
     """Something that is known of a prompt."""
 
     about: str  # what it is, in words
-    on: Callable[
-        [Lens, Slice], SlicedModel
-    ]  # what runs prompts to it, from a model and the slice that the user wants
+    # what runs prompts to it, from a model and the slice that the user wants
+    on: Callable[[Lens, Slice], SlicedModel]
     sliced: bool = False  # whether the user says which slice of the model it comes from
     ordered: bool = (
         False  # whether it tells positions apart, so that it can be inverted from left to right
@@ -116,8 +115,8 @@ def leaked(cut: SlicedModel, given: object) -> LeakedStates:
     site = next(iter(vectors.sites)) if len(vectors.sites) == 1 else "+".join(cut.sites)
     if site not in vectors.sites:
         raise BadInput(
-            f"{name} has no states of {site}; it has: {', '.join(vectors.sites)} (choose one "
-            "with #SITE behind its name)."
+            f"{name} has no states of {site}; it has: {', '.join(vectors.sites)} (choose one with "
+            "#SITE behind its name)."
         )
     if source.pooled(site):
         raise BadInput(
@@ -128,8 +127,7 @@ def leaked(cut: SlicedModel, given: object) -> LeakedStates:
     if rows.width != cut.width:
         raise BadInput(
             f"{name} holds vectors of width {rows.width}, and {cut.lens.name} gives {cut.width} "
-            f"at {cut.slice}: these states "
-            "cannot be this model's."
+            f"at {cut.slice}: these states cannot be this model's."
         )
     targets = []
     prompts = []
@@ -239,9 +237,8 @@ def foreign(
         away = "It is zero, or so near zero that no distance can be given in its norm."
     sentence = (
         f"No token fits: of all {choice:,} tokens none gives the first of these states at "
-        f"{cut.slice}. {away} They may be of "
-        "another site, order, scale or model, begin later than the prompt's first token, or be "
-        "drowned by noise."
+        f"{cut.slice}. {away} They may be of another site, order, scale or model, begin later "
+        "than the prompt's first token, or be drowned by noise."
     )
     return replace(
         entry, verdict=FOREIGN, verdicts=[FOREIGN] * len(entry.verdicts), certified=sentence

@@ -43,9 +43,8 @@ class TokenReadout:
     mean: Float[Tensor, " w"]  # of the outputs, of the features read
     centre: Float[Tensor, " e"]  # mean of the vectors
     filter: Float[Tensor, "w e"]  # S^-1 F
-    metric: Float[
-        Tensor, "e e"
-    ]  # F' S^-1 F, by which the predicted outputs of two tokens lie apart
+    # F' S^-1 F, by which the predicted outputs of two tokens lie apart
+    metric: Float[Tensor, "e e"]
     lengths: Float[Tensor, " V"]  # ||F (e_v - centre)|| in that metric
     columns: Int[Tensor, " w"] | None = None  # the features that are read; None: all
 
@@ -405,9 +404,8 @@ class TokenScores:
         if begin != self.begin:
             self._open(begin)
             if self.prior:
-                self._look(
-                    found
-                )  # with the readout's draft, then with the better one that the prior makes of it
+                # with the readout's draft, then with the better one that the prior makes of it
+                self._look(found)
                 self.draft = self._best()
                 self._look(found)
         elif self.prior and self.draft[: place - begin] != found[begin:]:

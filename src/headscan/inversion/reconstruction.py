@@ -97,9 +97,8 @@ class Evidence:
         )
 
 
-UNCOMPARED = Evidence(
-    count=0, why="sampled", residual=INFINITE
-)  # of a position at which nothing was compared
+# of a position at which nothing was compared
+UNCOMPARED = Evidence(count=0, why="sampled", residual=INFINITE)
 
 
 @dataclass(frozen=True)
@@ -200,21 +199,18 @@ class Certificate:
     type: Proof
     types: list[Proof]
     compared: list[int]  # tokens compared at each position, the one found included
-    residual: (
-        float | None
-    )  # largest relative distance of an output of the tokens from the one given; None: no number
+    # largest relative distance of an output of the tokens from the one given; None: no number
+    residual: float | None
     residuals: list[float | None]  # of each position's own output; None where that is not given
     tolerance: float  # up to which a residual counts as equal
     noise: float  # the residual that rounding causes at this slice, as measured
     margin: float | None  # the least residual of another token that was compared
     margins: list[float | None]  # of each position
     nearest: list[int | None]  # the token that has it
-    equivalent: list[
-        list[int]
-    ]  # for each position the other tokens within the tolerance (the 256 nearest)
-    unseen: list[
-        bool
-    ]  # whether no output given depends on a position, as far as six other tokens there tell
+    # for each position the other tokens within the tolerance (the 256 nearest)
+    equivalent: list[list[int]]
+    # whether no output given depends on a position, as far as six other tokens there tell
+    unseen: list[bool]
     checked: str  # what was compared with the tokens, in words
 
 

@@ -27,9 +27,8 @@ class PromptInversion:
     recovered_strings: list[str]
     token_accuracy: float | None  # the share recovered; None where the tokens are not known
     known: list[int]  # positions whose tokens were given (special tokens of encoders)
-    lost: list[
-        int
-    ]  # positions of the tokenizer's unknown token: the text that stood there is not in the states
+    # positions of the tokenizer's unknown token: the text that stood there is not in the states
+    lost: list[int]
     verdict: Verdict  # on the whole prompt
     verdicts: list[Verdict]  # on each position
     certified: str  # the verdict as a sentence
@@ -131,15 +130,15 @@ def certified(
     """
     if verdict == proof.NOT_RECOVERED:
         return (
-            f"Not recovered: {_why(found, compared, made, target, choice)}. The tokens shown "
-            "are a guess."
+            f"Not recovered: {_why(found, compared, made, target, choice)}. The tokens shown are "
+            "a guess."
         )
     what = f"Recovered: the tokens shown give the output within {found.tolerance:.1e} of its norm"
     if verdict == proof.ABSENT:
         if lost:
             return (
-                f"{what}; {lost} of them are the unknown token, and what text stood there is "
-                "not in the states."
+                f"{what}; {lost} of them are the unknown token, and what text stood there is not "
+                "in the states."
             )
         return f"{what}; some tokens move no output given, and what is shown there is arbitrary."
     if verdict == proof.AMBIGUOUS:
@@ -149,13 +148,13 @@ def certified(
         return f"{what}, but so do others: at {at} up to {most} more ({found.checked} compared)."
     if verdict == proof.TRIED:
         return (
-            f"{what}; no other that was tried does ({found.checked}). Whether one that was "
-            "not tried does is open."
+            f"{what}; no other that was tried does ({found.checked}). Whether one that was not "
+            "tried does is open."
         )
     how = "run" if found.type == "exhaustive" else "proved farther by the distance of its vector"
     return (
-        f"{what}; unique among {found.checked}: every other was {how}, so that no other "
-        "prompt of this length does."
+        f"{what}; unique among {found.checked}: every other was {how}, so that no other prompt of "
+        "this length does."
     )
 
 

@@ -98,8 +98,8 @@ def invert(
         str | os.PathLike[str] | Tensor | np.ndarray[Any, Any] | Mapping[str, Any] | None,
         Option(
             "States that leaked, in place of a prompt: a file, folder or URL of any format that "
-            "scan reads (FILE#SITE is one "
-            "site of it); in Python also an array [T, w] or [prompts, T, w].",
+            "scan reads (FILE#SITE is one site of it); in Python also an array [T, w] or "
+            "[prompts, T, w].",
             content=True,
             metavar="FILE",
             group="Input",
@@ -133,8 +133,7 @@ def invert(
         Literal["auto", "exhaustive", "sampled"],
         Option(
             "Tokens compared with those recovered: every token (exhaustive), some (sampled), or "
-            "every one where that is "
-            "at most 1e10 multiplications a prompt (auto)."
+            "every one where that is at most 1e10 multiplications a prompt (auto)."
         ),
     ] = "auto",
     vocabulary: Annotated[

@@ -46,14 +46,12 @@ class Code:
     """
 
     points: Float[Tensor, "M d"]  # the clean release of each candidate that was run
-    masses: Float[
-        Tensor, " M"
-    ]  # prior probability of each, above 0; with `outside` they add up to 1
+    # prior probability of each, above 0; with `outside` they add up to 1
+    masses: Float[Tensor, " M"]
     # prior probabilities of the candidates that were not run; empty where all were
     outside: Float[Tensor, " R"] = field(default_factory=lambda: torch.zeros(0))
-    curves: dict[float, Tensor] = field(
-        default_factory=dict
-    )  # of each scale asked for, by `pairwise_curve`
+    # of each scale asked for, by `pairwise_curve`
+    curves: dict[float, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         total = float(self.masses.double().sum() + self.outside.double().sum())
@@ -250,9 +248,8 @@ def leak_bounds(code: Code, sigmas: Sequence[float]) -> list[LeakBounds]:
     for sigma in sigmas:
         share = code.kept
         kept = len(code.points)
-        inside = (
-            float(code.entropy - code.tail) / share if len(code.outside) else code.entropy
-        )  # H(X | run)
+        # H(X | run)
+        inside = float(code.entropy - code.tail) / share if len(code.outside) else code.entropy
         gaussian = share * gaussian_bits(code.variances, sigma) + code.tail
         above = {
             "pairs": share * curve[sigma] + code.tail,
@@ -320,9 +317,8 @@ class Draws:
     """
 
     bits: Float[Tensor, " n"]  # estimates of I, each without bias; independent of one another
-    right: Float[
-        Tensor, " n"
-    ]  # share of the two that the likeliest candidate names rightly, 0, ½ or 1
+    # share of the two that the likeliest candidate names rightly, 0, ½ or 1
+    right: Float[Tensor, " n"]
 
     @property
     def mean(self) -> float:

@@ -52,9 +52,8 @@ class StatesChannel(LeakChannel):
 
     uses: ClassVar[tuple[str, ...]] = ("sites", "format", "defence", *COUNTED)
     meaning: ClassVar[str] = (
-        "Bits that the state at a token's position reveals of that token to an attacker who "
-        "knows the tokens before it; "
-        "what later states add is not counted."
+        "Bits that the state at a token's position reveals of that token to an attacker who knows "
+        "the tokens before it; what later states add is not counted."
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
@@ -90,9 +89,8 @@ class CacheChannel(LeakChannel):
 
     uses: ClassVar[tuple[str, ...]] = SHARED
     meaning: ClassVar[str] = (
-        "Bits that what the cache holds of a token reveals of that token to an attacker who "
-        "knows the tokens before it; "
-        "what later tokens' entries add is not counted."
+        "Bits that what the cache holds of a token reveals of that token to an attacker who knows "
+        "the tokens before it; what later tokens' entries add is not counted."
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
@@ -140,8 +138,7 @@ class LogitsChannel(LeakChannel):
     uses: ClassVar[tuple[str, ...]] = COUNTED
     meaning: ClassVar[str] = (
         "Bits that the logits at a token's position, given as log-probabilities, reveal of that "
-        "token to an attacker who "
-        "knows the tokens before it."
+        "token to an attacker who knows the tokens before it."
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
@@ -151,8 +148,8 @@ class LogitsChannel(LeakChannel):
         head = lens.traits.linear_head
         if head is None:
             raise BadInput(
-                f"The head of '{lens.name}' is no linear map of its states, so its logits are "
-                "not read back."
+                f"The head of '{lens.name}' is no linear map of its states, so its logits are not "
+                "read back."
             )
         centred = (weight := head.weight.detach().double()) - weight.mean(0)
         values, vectors = torch.linalg.eigh(centred.T @ centred)
@@ -199,8 +196,8 @@ class EmbeddingChannel(LeakChannel):
     uses: ClassVar[tuple[str, ...]] = (*COUNTED, "defence")
     meaning: ClassVar[str] = (
         "Bits that the embedding of a text reveals of one token to an attacker who knows all the "
-        "others, before and after it: "
-        "more than an attacker has, so no sum of them bounds the whole text from below."
+        "others, before and after it: more than an attacker has, so no sum of them bounds the "
+        "whole text from below."
     )
 
     def attack(self, lens: Lens, texts: list[list[int]], asked: Given, run: Run) -> Leak:
@@ -378,9 +375,8 @@ class CacheAttacks(LeakTest):
             name: cache_slice(lens, [int(name.partition(".")[2])], asked["stored"])
             for name in names
         }
-        plan = plan_of(
-            cuts[names[-1]], texts, asked, Run.quiet(), sites=len(names)
-        )  # the audit has told it
+        # the audit has told it
+        plan = plan_of(cuts[names[-1]], texts, asked, Run.quiet(), sites=len(names))
         windows = plan.windows.to(lens.device)
         most = min(self.candidates, plan.candidates or self.candidates)
         note = ""

@@ -332,8 +332,7 @@ def _sentence(full: bool, with_positions: bool) -> str:
     if full:
         return (
             "Nothing is certified: the batch has as many tokens as the model has features, so "
-            "every token lies in the "
-            "gradient's span."
+            "every token lies in the gradient's span."
         )
     mirage = (
         ": where a token stands at two positions, those beside it show at both"
@@ -342,9 +341,8 @@ def _sentence(full: bool, with_positions: bool) -> str:
     )
     where = "at that position of any text" if with_positions else "in any text"
     return (
-        f"Certified: a token that is not listed was not {where}, a text's last token apart, "
-        "which has no gradient. That a "
-        f"listed token was there is a guess{mirage}."
+        f"Certified: a token that is not listed was not {where}, a text's last token apart, which "
+        f"has no gradient. That a listed token was there is a guess{mirage}."
     )
 
 

@@ -235,8 +235,7 @@ def read_format(text: str) -> NumberFormat:
     if integer is None or integer[2] == "0":
         raise BadInput(
             f"There is no number format '{text}'; there are: {', '.join(FLOATS)}, int8, int4, "
-            "int2, and int4/32 for "
-            "groups of 32 numbers."
+            "int2, and int4/32 for groups of 32 numbers."
         )
     return NumberFormat(text, int(integer[1][3:]), int(integer[2]) if integer[2] else None)
 
@@ -542,9 +541,8 @@ class Scaling(Mechanism):
 
     def fit(self, states: Float[Tensor, "N d"], seed: int, lens: Lens) -> Fitted:
         spread = states.std(0, unbiased=False)
-        spread = spread.where(
-            spread > 0, spread.new_ones(())
-        )  # a constant coordinate is released as it is
+        # a constant coordinate is released as it is
+        spread = spread.where(spread > 0, spread.new_ones(()))
         return Fitted(lambda x: x.float() / spread, lambda y: y * spread)
 
 

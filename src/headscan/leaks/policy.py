@@ -240,9 +240,8 @@ class _Shown:
 
     value: float | None
     low: float | None  # the release gives away more than that; None: nothing is shown
-    high: (
-        float | None
-    )  # no more than that; None: nothing is shown, though it would have to be; or FREE
+    # no more than that; None: nothing is shown, though it would have to be; or FREE
+    high: float | None
     why: str
     interval: Interval | None = None  # of the value
 
@@ -292,8 +291,8 @@ def judge(
         low, high = worst.interval or (most, most)
         if verdict == UNSHOWN and low > most:
             why += (
-                " That is above the limit for one who has the weights and no secret to "
-                "guess; whether this policy's attacker, "
+                " That is above the limit for one who has the weights and no secret to guess; "
+                "whether this policy's attacker, "
             )
             why += f"who knows {policy.attacker.knows} of the model, reads as much was not shown."
         elif verdict == UNSHOWN and high > most:
@@ -325,8 +324,8 @@ def _mean(policy: Policy, row: LeakRow, prior: tuple[float, int] | None) -> list
     entropy, size = prior
     low = max(0.0, fano_bits(max(row.text_accuracy_interval[0], 1 / size), size, entropy))
     why = (
-        f"Exact search reads {row.text_accuracy:.0%} of {row.tokens} tokens at {row.site}; "
-        "bits by Fano."
+        f"Exact search reads {row.text_accuracy:.0%} of {row.tokens} tokens at {row.site}; bits "
+        "by Fano."
     )
     return [_Shown(low, low if policy.reads else None, entropy, why, (low, entropy))]
 
@@ -336,9 +335,8 @@ def _worst(policy: Policy, row: LeakRow, prior: tuple[float, int] | None) -> lis
         # The worst position tells at least what the mean does: that speaks against the limit, and
         # nothing for it.
         return [replace(one, high=None) for one in _mean(policy, row, prior)]
-    needed = math.ceil(
-        math.log(0.05) / math.log(policy.evidence.share)
-    )  # windows, to hold for that share of them at 95 %
+    # windows, to hold for that share of them at 95 %
+    needed = math.ceil(math.log(0.05) / math.log(policy.evidence.share))
     enough = row.windows >= needed or row.worst_upper > policy.wanted["worst_position"]
     why = f"The worst of {row.tokens} positions at {row.site}, in {row.windows} windows."
     why += (
@@ -358,15 +356,15 @@ def _read(policy: Policy, rows: Sequence[LeakRow], trials: Sequence[TrialRow]) -
         ends, (low, high) = row.attack_accuracy_upper_interval, row.text_accuracy_interval
         if ends is not None:
             why = (
-                f"No attack exceeds {row.attack_accuracy_upper:.0%} at {row.site}, in the "
-                "mean over the prior (Fano)."
+                f"No attack exceeds {row.attack_accuracy_upper:.0%} at {row.site}, in the mean "
+                "over the prior (Fano)."
             )
             found.append(_Shown(row.attack_accuracy_upper, None, ends[1], why, (0.0, ends[1])))
         if policy.release.what != "embedding" and (policy.reads or ends is None):
             # (that of an embedding's rows is given all other tokens, which no attacker has)
             why = (
-                f"The {row.attack} attack reads {row.text_accuracy:.0%} of {row.tokens} "
-                f"tokens at {row.site}."
+                f"The {row.attack} attack reads {row.text_accuracy:.0%} of {row.tokens} tokens at "
+                f"{row.site}."
             )
             shown = high if tests and policy.reads else None if ends is None and not tests else FREE
             found.append(

@@ -51,9 +51,8 @@ def prior_of(name: str, lens: Lens, texts: Sequence[Sequence[int]]) -> Prior:
 
 @torch.no_grad()
 def _expected(lens: Lens, ids: Tensor, size: int) -> Tensor:
-    logits = lens.run(ids, sites="head")["head"][
-        ..., :size
-    ]  # padded vocabularies have no such tokens
+    # padded vocabularies have no such tokens
+    logits = lens.run(ids, sites="head")["head"][..., :size]
     return logits.double().softmax(-1).cpu()
 
 

@@ -22,17 +22,7 @@ from headscan.model.lens import Lens, ModelLike, open_model
 from headscan.model.settings import Device, Dtype, Loading, TokenizerName
 from headscan.model.slicing import SlicedModel
 from headscan.model.slicing.prefix import CachePart
-from headscan.run import (
-    BadInput,
-    Given,
-    Named,
-    Registry,
-    Run,
-    Settings,
-    TextRecord,
-    plain,
-    verb,
-)
+from headscan.run import BadInput, Given, Named, Registry, Run, Settings, TextRecord, plain, verb
 from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
 from headscan.statistics.information import entropy_bits
 from headscan.text import documents as read_documents
@@ -175,8 +165,7 @@ def privacy(
         str | None,
         Option(
             "Sites whose states (or caches) leak, as globs. Default: all blocks; of many three, "
-            "two of a cache, one for several "
-            "defences.",
+            "two of a cache, one for several defences.",
             group="Input",
         ),
     ] = None,
@@ -199,8 +188,7 @@ def privacy(
         str | Mechanism | Sequence[str | Mechanism] | None,
         Option(
             "Defence applied to the release, known to the attacker; several, comma-separated, or "
-            "all, are compared with noise "
-            "alone. Default: noise alone.",
+            "all, are compared with noise alone. Default: noise alone.",
             choices=MECHANISMS,
         ),
     ] = None,
@@ -209,8 +197,7 @@ def privacy(
         PriorName,
         Option(
             "Prior of the attacker: model (what this model expects next), text (how often each "
-            "token occurs in this "
-            "text), uniform."
+            "token occurs in this text), uniform."
         ),
     ] = "model",
     windows: Annotated[
@@ -227,8 +214,8 @@ def privacy(
     candidates: Annotated[
         int | None,
         Option(
-            "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, "
-            "where that takes long.",
+            "Candidates of a position, the likeliest first. Default: the vocabulary; fewer, where "
+            "that takes long.",
             low=2,
             group="Limits",
         ),

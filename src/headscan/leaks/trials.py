@@ -222,9 +222,8 @@ class QueryInversion:
         self.length = length
         self.decode = language.require_tokenizer().decode
         self.queries = 0
-        ids = range(
-            min(language.vocabulary_size, 12 * COMMON)
-        )  # merges are learned in the order in which they are needed
+        # merges are learned in the order in which they are needed
+        ids = range(min(language.vocabulary_size, 12 * COMMON))
         self.ids = [
             index
             for index in ids
@@ -508,8 +507,8 @@ class Membership(LeakTest):
         rows = [windows_of(one, self.pieces, self.tokens) for one in (known, texts)]
         if min(map(len, rows)) < 4:
             raise BadInput(
-                f"Members and others need four pieces of {self.tokens} tokens at least; they "
-                f"have {[*map(len, rows)]}."
+                f"Members and others need four pieces of {self.tokens} tokens at least; they have "
+                f"{[*map(len, rows)]}."
             )
         losses = [losses_of(lens, some) for some in rows]
         beside = {"loss": ([np.zeros(len(some)) for some in rows], "nothing")}
@@ -593,8 +592,8 @@ class IndexMembership(LeakTest):
             vectors = torch.cat([cut.run(part)[:, 0] for part in rows.split(64)]).float().cpu()
         if len(vectors) < 8:
             raise BadInput(
-                f"An index of half of the passages needs eight of {asked['length']} tokens; "
-                f"there are {len(vectors)}."
+                f"An index of half of the passages needs eight of {asked['length']} tokens; there "
+                f"are {len(vectors)}."
             )
         scale = float(vectors.double().var(0, unbiased=False).mean().sqrt())
         order = torch.randperm(len(vectors), generator=torch.Generator().manual_seed(seed))

@@ -245,12 +245,10 @@ class AttentionProbe(Probe):
         title="Attention drift",
         group="attention",
         sentence="Do a head's queries and keys share directions, and how sharp is its attention? "
-        "Over the first "
-        "4096 tokens.",
+        "Over the first 4096 tokens.",
         literature="Godey et al. 2024, arXiv:2401.12143",
-        position="Positions that see one token only count in drifts and entropy, not in "
-        "sharpness and the weight on "
-        "position 0, which is the measure of position 0 itself.",
+        position="Positions that see one token only count in drifts and entropy, not in sharpness "
+        "and the weight on position 0, which is the measure of position 0 itself.",
         docs="attention.md",
         function="headscan.measures.attention.head_rows",
         picture="heads",

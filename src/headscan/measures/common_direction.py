@@ -214,11 +214,7 @@ class CommonDirectionProbe(Probe):
 
 
 def _said(
-    weight: Floats,
-    bias: Floats | float,
-    mean: Floats,
-    counts: npt.NDArray[np.int64],
-    seed: int,
+    weight: Floats, bias: Floats | float, mean: Floats, counts: npt.NDArray[np.int64], seed: int
 ) -> Cells:
     generator = np.random.default_rng(seed)
     logits = weight @ mean + bias

@@ -146,9 +146,8 @@ def axis_course(sites: Sequence[SiteStatistics], *, rest: bool = False) -> list[
         parts = (others if rest else every)[every[:, -4] > 0]
         units = parts[:, :width]
         sizes = parts[:, -4] - parts[:, -3]
-        whole = np.vstack(
-            [units.sum(0, keepdims=True), units.sum(0) - units]
-        )  # all, then without each block
+        # all, then without each block
+        whole = np.vstack([units.sum(0, keepdims=True), units.sum(0) - units])
         lengths = np.linalg.norm(whole, axis=1)
         least = 1e-12 * np.concatenate([[sizes.sum()], sizes.sum() - sizes])
         sums.append(

@@ -220,12 +220,10 @@ class DimensionProbe(Probe):
         title="Intrinsic dimension",
         group="spectra",
         sentence="On how many dimensions do the sampled points lie locally? Biased low: read "
-        "beside the Gaussian "
-        "rows, which have the same number of points.",
+        "beside the Gaussian rows, which have the same number of points.",
         literature="Facco 2017, Levina and Bickel 2004",
         position="Every number also without the sampled vectors at position 0: they are then "
-        "neither data nor "
-        "neighbours.",
+        "neither data nor neighbours.",
         docs="dimension.md",
         function="headscan.measures.dimension.intrinsic_dimension",
         sample=2000,

@@ -31,8 +31,8 @@ def _rankme_gradient(at: Moments) -> Gradient | None:
 @measure(
     Term(
         "RankMe",
-        sentence="Effective rank with amplitudes σ in place of energies σ²: weak directions "
-        "count more (uncentred).",
+        sentence="Effective rank with amplitudes σ in place of energies σ²: weak directions count "
+        "more (uncentred).",
         formula="exp(−Σ pᵢ log pᵢ),  pᵢ = σᵢ/Σσ",
         range=(1.0, None),
         unit="dimensions",

@@ -73,9 +73,8 @@ class HeadProbe(Probe):
         name="head",
         title="The head's spectrum",
         group="head",
-        sentence="How many directions does the output layer use? A rising singular entropy is "
-        "how small models' "
-        "heads saturate.",
+        sentence="How many directions does the output layer use? A rising singular entropy is how "
+        "small models' heads saturate.",
         literature="Godey et al. 2024, arXiv:2404.07647",
         position="Weights know no position.",
         docs="head.md",
@@ -249,8 +248,7 @@ class LossProbe(Probe):
         title="The loss",
         group="head",
         sentence="How well does the model predict the next token? On the first 8,192 tokens; "
-        "beside it the entropy "
-        "of the text's tokens, which counting alone reaches.",
+        "beside it the entropy of the text's tokens, which counting alone reaches.",
         literature="Godey et al. 2024, arXiv:2404.07647 (saturation of small models)",
         position="All positions that have a successor (--skip-first 1 leaves the first out).",
         docs="head.md",
@@ -275,8 +273,7 @@ class LossProbe(Probe):
             "counting_loss": Field(
                 "loss of counting",
                 "What a counter of pairs of tokens loses that begins with nothing and learns "
-                "while it reads the same tokens "
-                "(docs/measures/head.md).",
+                "while it reads the same tokens (docs/measures/head.md).",
                 "−mean log p(next | token, all read so far)",
                 range=(0, None),
                 unit="nats a token",
@@ -285,8 +282,7 @@ class LossProbe(Probe):
             "best_loss": Field(
                 "loss at the best scale",
                 "The loss with all logits times the best of the factors tried: what is gained by "
-                "it on the first 1,024 tokens, "
-                "taken off the loss.",
+                "it on the first 1,024 tokens, taken off the loss.",
                 "minₛ −mean log softmax(s·z)[next]",
                 range=(0, None),
                 unit="nats a token",
@@ -295,9 +291,8 @@ class LossProbe(Probe):
             "best_scale": Field(
                 "best scale",
                 "The factor on all logits with which the loss would be least: 1 where the model "
-                "is as sure as it may be, less "
-                "where it is too sure (Guo et al. 2017, arXiv:1706.04599). On the first 1,024 of "
-                "these tokens.",
+                "is as sure as it may be, less where it is too sure (Guo et al. 2017, "
+                "arXiv:1706.04599). On the first 1,024 of these tokens.",
                 "argminₛ −mean log softmax(s·z)[next]",
                 range=(2.0 ** SCALES[0], 2.0 ** SCALES[-1]),
                 undefined="it lies beyond the scales that are tried",

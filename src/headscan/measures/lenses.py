@@ -47,8 +47,8 @@ FIELDS = {
     ),
     "kl_shuffled": Field(
         "null: another token",
-        "The divergence where the lens reads another token of the same batch: what it knows of "
-        "no token in particular.",
+        "The divergence where the lens reads another token of the same batch: what it knows of no "
+        "token in particular.",
         "mean KL(p_t‖p_lens,s)",
         range=(0, None),
         unit="nats",
@@ -181,8 +181,7 @@ class LogitLensProbe(Probe):
         title="Logit lens",
         group="head",
         sentence="From which block on do the states, read by the model's own final norm and "
-        "head, give its prediction? On "
-        f"the first {LOGIT_LENS_TOKENS:,} tokens.",
+        f"head, give its prediction? On the first {LOGIT_LENS_TOKENS:,} tokens.",
         literature="nostalgebraist 2020",
         position="All positions.",
         docs="lenses.md",

@@ -40,8 +40,8 @@ def _mean_vector_norm_gradient(at: Moments) -> Gradient | None:
 @measure(
     Term(
         "Norm of the mean vector",
-        sentence="The length of the average of all tokens' vectors: how far the cloud has "
-        "drifted from the origin.",
+        sentence="The length of the average of all tokens' vectors: how far the cloud has drifted "
+        "from the origin.",
         formula="‖Σx‖ / n",
         range=(0.0, None),
         source="Godey et al. 2024, arXiv:2401.12143 (drift)",

@@ -129,9 +129,8 @@ def agreements(
         members = [
             [torch.from_numpy(x[inverse == g]) for x in (full, part)] for g in range(len(groups))
         ]
-        sums = np.zeros(
-            (len(groups), len(groups), 6)
-        )  # pairs, Σa, Σb, Σa², Σb², Σab; each pair of rows once
+        # pairs, Σa, Σb, Σa², Σb², Σab; each pair of rows once
+        sums = np.zeros((len(groups), len(groups), 6))
         for i, one in enumerate(members):
             for j in range(i, len(members)):
                 a, b = (x @ y.T for x, y in zip(one, members[j], strict=True))
@@ -257,13 +256,11 @@ class RogueProbe(Probe):
         name="rogue",
         title="Rogue dimensions",
         group="cones",
-        sentence="Do a few coordinates decide how similar two tokens look? What the largest 1, "
-        "3, 5 of them add to "
-        "the average cosine.",
+        sentence="Do a few coordinates decide how similar two tokens look? What the largest 1, 3, "
+        "5 of them add to the average cosine.",
         literature="Timkey and van Schijndel 2021, arXiv:2109.04404",
         position="Every number also without position 0 of each window; the dimensions that are "
-        "left out are the "
-        "same.",
+        "left out are the same.",
         docs="rogue.md",
         function="headscan.measures.outliers.rogue",
         sample=2000,

@@ -147,9 +147,8 @@ class AlignmentProbe(Probe):
         title="Alignment of pairs",
         group="alignment",
         sentence="Do texts that mean the same lie together? Mean states of pairs: synonyms (the "
-        "shipped list), or "
-        "the files of --pairs: translations, paraphrases. Beside them all mismatched pairs: in a "
-        "narrow cone everything is near.",
+        "shipped list), or the files of --pairs: translations, paraphrases. Beside them "
+        "all mismatched pairs: in a narrow cone everything is near.",
         literature="Wang and Isola 2020, arXiv:2005.10242",
         position="A text's first token counts in its mean, as it does in use.",
         docs="sphere.md",

@@ -139,9 +139,8 @@ class ProbeData:
     counts: npt.NDArray[np.int64]
     windows: Tensor  # ids of the first windows [w, T]
     statistics: dict[str, SiteStatistics] = field(default_factory=dict)
-    count_parts: list[npt.NDArray[np.int64]] = field(
-        default_factory=list
-    )  # `counts` by blocks of windows
+    # `counts` by blocks of windows
+    count_parts: list[npt.NDArray[np.int64]] = field(default_factory=list)
     blocks: npt.NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     first: npt.NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, dtype=np.bool_))
 

@@ -122,8 +122,8 @@ class SphereProbe(Probe):
         title="Alignment and uniformity",
         group="alignment",
         sentence="How evenly do directions fill the unit sphere (on the sample), and how near is "
-        "a state to the "
-        "embedding of the token that follows (on all tokens; beside it mismatched pairs)?",
+        "a state to the embedding of the token that follows (on all tokens; beside it "
+        "mismatched pairs)?",
         literature="Wang and Isola 2020, arXiv:2005.10242",
         position="Both numbers also without position 0 of each window.",
         docs="sphere.md",
@@ -133,8 +133,8 @@ class SphereProbe(Probe):
         fields={
             "uniformity": Field(
                 "uniformity",
-                "log of the mean of exp(−2‖x − y‖²) over all pairs of sampled directions: 0 for "
-                "a needle.",
+                "log of the mean of exp(−2‖x − y‖²) over all pairs of sampled directions: 0 for a "
+                "needle.",
                 "log E exp(−t‖x − y‖²), t = 2",
                 range=(-8, 0),
                 unit="nats",
@@ -152,8 +152,8 @@ class SphereProbe(Probe):
             ),
             "next_alignment": Field(
                 "alignment to next",
-                "Mean squared distance of a state's direction from that of the next token's "
-                "input embedding; 2 is unrelated.",
+                "Mean squared distance of a state's direction from that of the next token's input "
+                "embedding; 2 is unrelated.",
                 "E‖ĥ − ê_next‖²",
                 range=(0, 4),
                 undefined=NO_NEXT,
@@ -268,8 +268,8 @@ class HubnessProbe(Probe):
         title="Hubness",
         group="alignment",
         sentence=f"Are some vectors among the {NEIGHBOURS} nearest neighbours of very many "
-        "others, and others of none? On "
-        f"at most {POINTS} sampled directions; beside it Gaussian ones, as many and as wide.",
+        f"others, and others of none? On at most {POINTS} sampled directions; beside it "
+        "Gaussian ones, as many and as wide.",
         literature="Radovanović et al. 2010; Feldbauer and Flexer 2019",
         position="Position 0 is among the sampled.",
         docs="shapes.md",

@@ -157,8 +157,7 @@ class WordsProbe(Probe):
         title="Words in context",
         group="words",
         sentence="How contextual are the vectors? Similarity within and between windows and of a "
-        "word with itself, "
-        "less what any two tokens share.",
+        "word with itself, less what any two tokens share.",
         literature="Ethayarajh 2019, arXiv:1909.00512",
         position="Every number also without position 0 of each window.",
         docs="words.md",

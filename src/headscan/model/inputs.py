@@ -56,9 +56,8 @@ def probe_inputs(
         0, table.shape[0], (rows, length), generator=torch.Generator().manual_seed(seed)
     )
     named = (getattr(model.config, f"{name}_token_id", None) for name in ("pad", "bos", "eos"))
-    each = (
-        token for one in named for token in (one if isinstance(one, list) else [one])
-    )  # Llama 3 ends a text by several
+    # Llama 3 ends a text by several
+    each = (token for one in named for token in (one if isinstance(one, list) else [one]))
     special = {token for token in each if isinstance(token, int)}
     plain = next((i for i in range(table.shape[0]) if i not in special), 0)
     for token in special:
@@ -355,9 +354,8 @@ def _dense(name: str, place: Path, options: Any) -> Callable[[Tensor], Tensor]:
 
 def _unmade(name: str, what: str) -> BadInput:
     return BadInput(
-        f"The sentence encoder '{name}' {what}, which headscan does not do: to look at its "
-        "tokens alone, copy its folder "
-        "without modules.json."
+        f"The sentence encoder '{name}' {what}, which headscan does not do: to look at its tokens "
+        "alone, copy its folder without modules.json."
     )
 
 

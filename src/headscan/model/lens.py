@@ -65,20 +65,17 @@ class Lens(Memo):
         self.tokenizer = tokenizer
         self.name = name  # in tables and messages
         self.origin = Origin()
-        self.context_length = context_length(
-            model
-        )  # the longest input in tokens, None where the model sets no limit
+        # the longest input in tokens, None where the model sets no limit
+        self.context_length = context_length(model)
         self.stacks: tuple[Stack, ...]
         self._taps: dict[str, Tap]
         self.stacks, self._taps = find_sites(model, self.context_length)
         # What a reader of this model's numbers must know, as sentences.
         self.notes: list[str] = [note for stack in self.stacks for note in stack.notes]
-        self.sites: tuple[str, ...] = tuple(
-            self._taps
-        )  # in the order in which the model passes them
-        self.depth: int = sum(
-            stack.depth for stack in self.stacks
-        )  # blocks; of both stacks in an encoder-decoder
+        # in the order in which the model passes them
+        self.sites: tuple[str, ...] = tuple(self._taps)
+        # blocks; of both stacks in an encoder-decoder
+        self.depth: int = sum(stack.depth for stack in self.stacks)
 
     @classmethod
     def load(
@@ -357,8 +354,8 @@ class Lens(Memo):
 
     def __repr__(self) -> str:
         return (
-            f"Lens({self.name!r}: {type(self.model).__name__}, {self.depth} blocks, "
-            f"width {self._taps[self.default_sites[0]].width}, {len(self.sites)} sites)"
+            f"Lens({self.name!r}: {type(self.model).__name__}, {self.depth} blocks, width "
+            f"{self._taps[self.default_sites[0]].width}, {len(self.sites)} sites)"
         )
 
 

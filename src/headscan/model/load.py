@@ -131,9 +131,8 @@ def load_tokenizer(
     folder = Path(wanted).expanduser()
     if str(wanted) in specimens() or not folder.is_dir():
         return _read(find_source(str(wanted)), trust_remote_code)
-    source = Source(
-        str(wanted), folder.resolve().name, folder, None
-    )  # a tokenizer may live in a folder without a model
+    # a tokenizer may live in a folder without a model
+    source = Source(str(wanted), folder.resolve().name, folder, None)
     if not source.has_tokenizer:
         raise BadInput(f"The folder '{wanted}' has no tokenizer.")
     describing_files(folder)  # refuses links that lead out of it
@@ -414,9 +413,8 @@ class Preparation:
         if needed > there:
             raise BadInput(
                 f"The model '{self.source.name}' needs {needed / 1e9:,.3g} GB "
-                f"({self.size.entries:,} weights in "
-                f"{self.size.blocks:,} blocks, says its configuration), but {where} has "
-                f"{there / 1e9:,.3g} GB of memory."
+                f"({self.size.entries:,} weights in {self.size.blocks:,} blocks, says its "
+                f"configuration), but {where} has {there / 1e9:,.3g} GB of memory."
             )
         weights = sum(path.stat().st_size for path in self.files.values())
         if (
@@ -426,8 +424,7 @@ class Preparation:
         ):
             raise BadInput(
                 f"The configuration of '{self.source.name}' says {self.size.blocks:,} blocks, "
-                "more than its files of "
-                f"{weights:,} bytes can hold."
+                f"more than its files of {weights:,} bytes can hold."
             )
 
     def _read(self, place: torch.device) -> tuple[Any, dict[str, Any]]:

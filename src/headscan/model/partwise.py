@@ -68,9 +68,10 @@ class PartwiseModel:
         states = lens.run(ids, sites="embedding")["embedding"].clone()
         for number in range(len(self.blocks)):
             states = self.block(number, states)
+        # but for rounding
         same = torch.allclose(
             self.logits(states), whole, atol=1e-4 * float(whole.abs().max()), rtol=1e-4
-        )  # but for rounding
+        )
         if len(set(map(id, self.blocks))) < len(self.blocks) or not same:
             raise BadInput(
                 f"{lens.name} is more than blocks of their own in a row: they cannot be exchanged."

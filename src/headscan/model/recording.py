@@ -32,13 +32,11 @@ class Stack:
 
     prefix: str  # "" or, in encoder-decoders, "encoder." and "decoder."
     module: nn.Module  # the module whose forward pass runs the blocks
-    blocks: tuple[
-        nn.Module, ...
-    ]  # in the order in which they run (the same one several times where weights are shared)
+    # in the order in which they run (the same one several times where weights are shared)
+    blocks: tuple[nn.Module, ...]
     taps: dict[str, Tap]  # by site, in the order of depth
-    plain: tuple[
-        bool, ...
-    ]  # for each block, whether its output is its input plus its branches, nothing else
+    # for each block, whether its output is its input plus its branches, nothing else
+    plain: tuple[bool, ...]
     notes: list[str]  # what a reader of its numbers must know
     # For each block, what becomes of its input, in order: the site of a branch that is added, or
     # the norm that acts on the sum. None where that is not known.
@@ -75,8 +73,7 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
     if not (runs := _block_calls(module, prefix, trace)):
         raise BadInput(
             f"{type(model).__name__} has no list of blocks that run one after another, each on "
-            "the output of the one "
-            "before, so headscan cannot name its sites."
+            "the output of the one before, so headscan cannot name its sites."
         )
     taps: dict[str, Tap] = {}
     plain: list[bool] = []
@@ -134,9 +131,8 @@ def find_stack(model: nn.Module, prefix: str, module: nn.Module, trace: Trace) -
             factor = _factor(run.output, after.inputs[0])
             notes.append(
                 f"The stream is {f'multiplied by {factor:g}' if factor else 'changed'} after "
-                f"{prefix}block.{index}; the site "
-                "is what the next part of the model gets, which is also the model's own hidden "
-                "state."
+                f"{prefix}block.{index}; the site is what the next part of the model gets, which "
+                "is also the model's own hidden state."
             )
     if norm is not None and norm.output is not None:
         put("final_norm", norm, "output", norm.output)
@@ -533,8 +529,8 @@ def find_sites(model: Any, context: int | None) -> tuple[tuple[Stack, ...], dict
         ) as error:
             text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
             raise BadInput(
-                f"A trial run of {type(model).__name__} on nothing but token ids failed "
-                f"({text}), so headscan cannot read it."
+                f"A trial run of {type(model).__name__} on nothing but token ids failed ({text}), "
+                "so headscan cannot read it."
             ) from error
         stacks = tuple(
             find_stack(model, prefix, module, trace)

@@ -9,10 +9,8 @@ RoundingName = Literal["q8_0", "q4_0", "q4_k", "q2_k"]
 # weights of a block of the K formats; such blocks at once, a piece near the processor
 SUPER = 256
 AT_ONCE = 512
-SMALLER = {
-    "Q4_K": "Q5_0",
-    "Q2_K": "Q4_0",
-}  # of rows that are no multiple of 256, as llama.cpp has it
+# of rows that are no multiple of 256, as llama.cpp has it
+SMALLER = {"Q4_K": "Q5_0", "Q2_K": "Q4_0"}
 
 
 def pack_k(rows: Tensor, bits: Literal[4, 2]) -> Tensor:
@@ -24,9 +22,8 @@ def pack_k(rows: Tensor, bits: Literal[4, 2]) -> Tensor:
     less.
     """
     size, most, top = (32, 63, 15) if bits == 4 else (16, 15, 3)
-    parts = (
-        rows.reshape(-1, SUPER // size, size).movedim(2, 0).contiguous()
-    )  # [size, n, k]: reductions run along memory
+    # [size, n, k]: reductions run along memory
+    parts = rows.reshape(-1, SUPER // size, size).movedim(2, 0).contiguous()
     low = parts.amin(0).clamp_(max=0)
     high = parts.amax(0).clamp_(min=0)
     scale = (high - low) / top
@@ -94,9 +91,8 @@ def round_block(block: nn.Module, name: RoundingName) -> tuple[int, set[str]]:
     formats = set[str]()
     for layer in block.modules():
         if isinstance(weight := getattr(layer, "weight", None), nn.Parameter) and weight.ndim == 2:
-            turned = (
-                type(layer).__name__ == "Conv1D"
-            )  # GPT-2 keeps its matrices as [inputs, outputs]
+            # GPT-2 keeps its matrices as [inputs, outputs]
+            turned = type(layer).__name__ == "Conv1D"
             matrix = (weight.T if turned else weight).detach().float().cpu()
             data, rounded, kind = packed(matrix.contiguous(), name.upper())
             weight.data.copy_(rounded.T if turned else rounded)

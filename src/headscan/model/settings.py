@@ -50,9 +50,8 @@ Dtype = TypeAliasType(
     Annotated[
         Literal["auto", "float32", "bfloat16", "float16", "8bit", "4bit"],
         Option(
-            "Weights and activations; auto is as the weights were saved (float32 for a .gguf file of "
-            "few bits); 8bit and 4bit "
-            "round the weights (need headscan[quantize]).",
+            "Weights and activations; auto is as the weights were saved (float32 for a .gguf file "
+            "of few bits); 8bit and 4bit round the weights (need headscan[quantize]).",
             group="Advanced",
         ),
     ],
@@ -62,9 +61,8 @@ Device = TypeAliasType(
     Annotated[
         str | Mapping[str, str | int],
         Option(
-            "auto, cpu, cuda, cuda:N, mps, or balanced, which spreads the model over all devices; in "
-            "Python also a device_map "
-            "of transformers.",
+            "auto, cpu, cuda, cuda:N, mps, or balanced, which spreads the model over all devices; "
+            "in Python also a device_map of transformers.",
             identity=False,
             group="Advanced",
         ),
@@ -89,8 +87,8 @@ Revisions = TypeAliasType(
         str | Sequence[str] | None,
         Option(
             "Checkpoints of the one SOURCE, comma-separated, a model each: revisions of a Hugging "
-            "Face id, in their order, or globs of "
-            "folders in a folder, such as 'checkpoint-*', in the order of their steps.",
+            "Face id, in their order, or globs of folders in a folder, such as 'checkpoint-*', in "
+            "the order of their steps.",
             metavar="A,B,...",
             group="Input",
         ),
@@ -234,9 +232,8 @@ class Origin:
 
     source: str | None = None  # what the user named
     revision: str | None = None  # the resolved commit where known, else the revision asked for
-    files: Mapping[str, Path] = field(
-        default_factory=dict
-    )  # those that it was read from, by their names in its folder
+    # those that it was read from, by their names in its folder
+    files: Mapping[str, Path] = field(default_factory=dict)
     quantize: str | None = None
     random_init: int | None = None
 

@@ -24,11 +24,8 @@ from headscan.run.files import read_object
 # The specimens are folders in the layout of `save_pretrained`. `pip install headscan` brings
 # `gpt-vanilla`, and `pip install 'headscan[specimens]'` the others, into the same folder.
 FOLDER = Path(__file__).parent / "specimens"
-OTHERS = (
-    "gpt-headless",
-    "gpt-headless-early",
-    "gpt-vanilla-early",
-)  # what packaging/specimens makes a package of
+# what packaging/specimens makes a package of
+OTHERS = ("gpt-headless", "gpt-headless-early", "gpt-vanilla-early")
 
 CAUSAL = ("ForCausalLM", "LMHeadModel", "LMHead")
 MASKED = ("ForMaskedLM", "WithLMHeadModel")
@@ -228,16 +225,15 @@ class Source:
             if isinstance(error, OSError):
                 return BadInput(
                     f"'{self.given}' is no folder, no embedded specimen "
-                    f"({', '.join(specimens()) or 'there are none'}) "
-                    "and not in the local cache, and the Hugging Face hub cannot be "
+                    f"({', '.join(specimens()) or 'there are none'}) and not in the local cache, "
+                    "and the Hugging Face hub cannot be "
                     f"reached.{nearest(self.given, specimens())}"
                 )
         if "trust_remote_code" in text:
             return BadInput(
                 f"The model '{self.name}' runs only with Python code of its own author; headscan "
-                "runs none "
-                "unless you allow it: HEADSCAN_TRUST_REMOTE_CODE=1, or trust_remote_code=True in "
-                "Python."
+                "runs none unless you allow it: HEADSCAN_TRUST_REMOTE_CODE=1, or "
+                "trust_remote_code=True in Python."
             )
         if len(text) > 300:
             text = text[:300].rsplit(" ", 1)[0] + " ..."
@@ -295,9 +291,8 @@ def check_adapter(folder: Path) -> None:
     if (folder / saved.ADAPTER_CONFIG).exists():
         raise BadInput(
             f"'{folder}' holds an adapter of another model ({saved.ADAPTER_CONFIG}): headscan "
-            f"weights {folder} reads what it "
-            "adds; for anything else merge it into its base (merge_and_unload of peft) and save "
-            "the two as one model."
+            f"weights {folder} reads what it adds; for anything else merge it into its base "
+            "(merge_and_unload of peft) and save the two as one model."
         )
 
 
@@ -486,9 +481,8 @@ def auto_class(config: Any) -> Any:
 
     name = (getattr(config, "architectures", None) or [""])[0]
     if name.endswith("EncoderModel") and hasattr(transformers, name):
-        return getattr(
-            transformers, name
-        )  # half of an encoder-decoder (T5EncoderModel) has no Auto class
+        # half of an encoder-decoder (T5EncoderModel) has no Auto class
+        return getattr(transformers, name)
     # The order matters: XLMWithLMHeadModel ends with LMHeadModel too.
     families: list[tuple[tuple[str, ...], Any]] = [
         (SEQ2SEQ, AutoModelForSeq2SeqLM),

@@ -56,8 +56,8 @@ def embedding_table(model: Any) -> Float[Tensor, "V e"]:
         table: Tensor = model.get_input_embeddings().weight
     except (AttributeError, NotImplementedError) as error:
         raise BadInput(
-            f"{type(model).__name__} has no table of token embeddings, so it is no language "
-            "model that headscan can read."
+            f"{type(model).__name__} has no table of token embeddings, so it is no language model "
+            "that headscan can read."
         ) from error
     if table.is_meta:
         raise BadInput(

@@ -41,8 +41,8 @@ def weight_files(folder: Path, single: str = SINGLE) -> list[Path]:
         if pickles:
             raise BadInput(
                 f"'{folder}' holds weights as {pickles[0]} only, a format that can run code when "
-                "it is opened; "
-                "headscan reads safetensors only (save the model again with save_pretrained)."
+                "it is opened; headscan reads safetensors only (save the model again with "
+                "save_pretrained)."
             )
         wanted = f"neither {SINGLE} nor {INDEX}" if single == SINGLE else f"no {single}"
         raise BadInput(f"'{folder}' has no weights: there is {wanted}.")
@@ -185,9 +185,8 @@ class Header:
     packing: (
         str  # the format of most of its weights: F32, F16, BF16, or blocks of few bits such as Q4_K
     )
-    dtype: (
-        torch.dtype | None
-    )  # the precision of the weights; None where they are packed in few bits
+    # the precision of the weights; None where they are packed in few bits
+    dtype: torch.dtype | None
     tokenizer: bool  # whether the file holds a tokenizer
 
     @property
@@ -337,13 +336,12 @@ def settled(network: Any, report: Mapping[str, Any], name: str) -> tuple[Any, li
         base = _without_head(network, missing)
         if base is None:
             raise BadInput(
-                f"{unfit} {len(missing)} that {asked} needs are not in the file "
-                f"({_few(missing)}) and would be random."
+                f"{unfit} {len(missing)} that {asked} needs are not in the file ({_few(missing)}) "
+                "and would be random."
             )
         notes.append(
             f"The configuration of '{name}' names {asked}, but the file lacks its head "
-            f"({_few(missing)}): "
-            f"it is read as {type(base).__name__}, which has no logits."
+            f"({_few(missing)}): it is read as {type(base).__name__}, which has no logits."
         )
         network = base
     if spare:

@@ -98,8 +98,8 @@ class _WatchedHead:
         name = self.lens.name
         if self.differs and self.differs > 1e-2:
             notes.append(
-                f"The logits of {name} differ from H Wᵀ by up to {self.differs:.3g}: it scales "
-                "or caps them."
+                f"The logits of {name} differ from H Wᵀ by up to {self.differs:.3g}: it scales or "
+                "caps them."
             )
         if extra := len(self.weight) - self.vocabulary:
             notes.append(

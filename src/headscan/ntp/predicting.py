@@ -91,9 +91,8 @@ def run(
         float,
         Option(
             "Seconds of the solver on one core, as estimated: they set its iterations, so that "
-            "the result is the same on every "
-            "machine; the certified gap reached is stated, and a proxy stands in for what cannot "
-            "begin.",
+            "the result is the same on every machine; the certified gap reached is stated, and a "
+            "proxy stands in for what cannot begin.",
             low=0,
             group="Limits",
         ),
@@ -254,8 +253,8 @@ def _predict(
     run.progress("predicting", 0, None, "contexts")
     if iteration > budget:
         note = (
-            "The certified solution was not computed: one iteration takes about "
-            f"{iteration:.2g} seconds, the "
+            f"The certified solution was not computed: one iteration takes about {iteration:.2g} "
+            "seconds, the "
         )
         note += (
             f"solution about {seconds / 60:.0f} minutes and {cost.bytes / 2**30:.1f} GiB by "
@@ -275,9 +274,8 @@ def _predict(
     assert solution is not None
     note = (
         f"The solver was stopped after {iterations:,} iterations, its budget of {budget:g} "
-        "estimated seconds, with a certified "
-        f"relative gap of {solution.gap:.1e}, short of the {gap:g} asked for; a larger --budget "
-        "brings it nearer."
+        f"estimated seconds, with a certified relative gap of {solution.gap:.1e}, short of the "
+        f"{gap:g} asked for; a larger --budget brings it nearer."
     )
     return prediction, [] if solution.converged else [note], cost
 
@@ -323,8 +321,8 @@ def _spread(
     over = "groups of documents"
     if len(store.starts) < groups:
         over = (
-            f"{groups} stretches of text, as if these were independent: there are fewer "
-            "documents than groups"
+            f"{groups} stretches of text, as if these were independent: there are fewer documents "
+            "than groups"
         )
     note = f"Errors are standard errors of a bootstrap over {over}."
     return bootstrap(grouped_counts(store, counts, groups), seed=settings.seed), note

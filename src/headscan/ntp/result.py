@@ -117,17 +117,15 @@ class NtpResult(Result):
     single_successor_share: float  # in [0, 1]
     data: DataNumbers  # these and the data's other numbers
     cost: SolveCost  # of the NTP-SVM
-    certificate: (
-        CentredCertificate | None
-    )  # None, as the solution, where the proxy stands in (`notes` say why)
+    # None, as the solution, where the proxy stands in (`notes` say why)
+    certificate: CentredCertificate | None
     solution: SolutionNumbers | None
     uncertainty: Uncertainty  # how settled the data's numbers are
     axes: list[AxisWords]  # words of the pictures, as the next two
     words: WordCounts
     heat: HeatContexts
-    comparisons: list[ModelComparison] = field(
-        default_factory=list
-    )  # one a model, in the order given
+    # one a model, in the order given
+    comparisons: list[ModelComparison] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
     def frame(self) -> DataFrame:
@@ -279,8 +277,8 @@ def findings(
     )
     if single > 0.5:
         text = (
-            f"{single:.0%} of the contexts were followed by one token only: their logits "
-            "have no finite part"
+            f"{single:.0%} of the contexts were followed by one token only: their logits have no "
+            "finite part"
         )
         say("ONE SUCCESSOR", "notice", single, text)
     if unseen > 0.1:

@@ -82,9 +82,8 @@ class MarginSet:
         self.plain = bool((token_scale == 1).all())
         self.mass = token_scale**2
         self.inside_mass = inside.to(torch.float64) @ self.mass
-        self.level = scale * (
-            1 - self.inside_mass / self.mass.sum()
-        )  # the level of S~, where the solver starts
+        # the level of S~, where the solver starts
+        self.level = scale * (1 - self.inside_mass / self.mass.sum())
         columns = inside.shape[1]
         self.block = (
             max(1, _BLOCK_ENTRIES // columns) if inside.device.type == "cpu" else len(inside)

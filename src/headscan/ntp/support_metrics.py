@@ -224,9 +224,8 @@ def support_metrics(
         else np.sort(np.random.default_rng(seed).choice(m, sample, replace=False))
     )
     words = np.asarray(embeddings.words, dtype=np.float64)
-    words = words - words.mean(
-        0
-    )  # a common shift of all words changes no probability; minimisers have none
+    # a common shift of all words changes no probability; minimisers have none
+    words = words - words.mean(0)
     sparse_norm = float(np.linalg.norm(prediction.sparse))
     both = sums.norm > 0 and sums.predicted_norm > 0
     margins = sums.margins[np.isfinite(sums.margins)]  # a full support has none

@@ -483,8 +483,8 @@ def findings(rows: Sequence[Row], model: str, site: str, fitted: int, width: int
             )
     if fitted < 4 * width:
         text = (
-            f"Only {fitted:,} vectors of width {width:,} were fitted on: covariances are "
-            "mostly noise; fit on more (--text)."
+            f"Only {fitted:,} vectors of width {width:,} were fitted on: covariances are mostly "
+            "noise; fit on more (--text)."
         )
         found.append(
             Finding(

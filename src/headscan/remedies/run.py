@@ -163,8 +163,8 @@ def remedy(
         Sequence[str | os.PathLike[str]],
         Option(
             "Of a model: a file of pairs of texts that mean the same, by which it is judged "
-            "(again for more): .tsv of two "
-            "columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE.",
+            "(again for more): .tsv of two columns, .csv as STS-B, .json as PUD; FILE or "
+            "NAME=FILE.",
             metavar="FILE",
             repeat=True,
             group="Input",
@@ -308,8 +308,8 @@ def remedy(
             dtype=data.record.dtype,
             notes=[
                 *data.notes,
-                "Neighbours are exact, by cosine; a query is not its own neighbour; items as "
-                "near as the partner count as nearer.",
+                "Neighbours are exact, by cosine; a query is not its own neighbour; items as near "
+                "as the partner count as nearer.",
                 f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that "
                 f"all {gains} hold at once.",
             ],

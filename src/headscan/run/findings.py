@@ -66,8 +66,8 @@ KINDS = (
         "CONE",
         "scan",
         "Two tokens point much the same way on average, so that cosines between them say little.",
-        "average cosine of the last block without sinks: from .15, an alert from .5; another "
-        "site from .05 more on",
+        "average cosine of the last block without sinks: from .15, an alert from .5; another site "
+        "from .05 more on",
     ),
     Kind(
         "HS102",
@@ -397,8 +397,8 @@ def listed(given: str | Sequence[str] | None) -> list[str]:
     for glob in globs:
         if not SPELT.fullmatch(glob) and not any(fnmatchcase(word, glob) for word in known):
             raise BadInput(
-                f"--ignore: no finding is called {glob!r}.{nearest(glob, known)} "
-                "docs/findings.md lists them all."
+                f"--ignore: no finding is called {glob!r}.{nearest(glob, known)} docs/findings.md "
+                "lists them all."
             )
     return globs
 
@@ -437,10 +437,7 @@ class Passed:
 
     @classmethod
     def of(
-        cls,
-        ignore: str | Sequence[str] | None,
-        baseline: str | os.PathLike[str] | None,
-        verb: str,
+        cls, ignore: str | Sequence[str] | None, baseline: str | os.PathLike[str] | None, verb: str
     ) -> "Passed":
         """Return what does not count in a call; made before any work, so that a wrong one costs
         nothing.

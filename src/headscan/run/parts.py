@@ -117,8 +117,8 @@ class Parts:
                 data = b""
             if _sha(data) != sha:
                 raise BadInput(
-                    f"What was stored of this run is damaged ({at} is torn): start afresh "
-                    "without --resume."
+                    f"What was stored of this run is damaged ({at} is torn): start afresh without "
+                    "--resume."
                 )
             tensors |= load(data)
         return Part(tensors, entry["note"])

@@ -17,9 +17,8 @@ from headscan.run.settings import PARAMETERS, OptionField, check_value, from_tex
 
 T = TypeVar("T")
 R = TypeVar("R")
-SEPARATOR = re.compile(
-    r",(?![^,:]*=)"
-)  # a comma between items: what follows it is no parameter KEY=VALUE
+# a comma between items: what follows it is no parameter KEY=VALUE
+SEPARATOR = re.compile(r",(?![^,:]*=)")
 PLUGINS = "headscan.plugins"
 """The group of entry points by which an installed package brings items: each names a module, whose
 import registers them.

@@ -308,9 +308,8 @@ def read_document(folder: str | os.PathLike[str]) -> tuple[dict[str, Any], Array
         wrote = document.get("headscan") or "another program"
         raise BadInput(
             f"{folder} holds a result ({kind}) that headscan {wrote} wrote in an older form "
-            "(schema "
-            f"{document.get('schema', 1)}, this version reads {SCHEMA}): run the command in its "
-            "protocol again."
+            f"(schema {document.get('schema', 1)}, this version reads {SCHEMA}): run the command "
+            "in its protocol again."
         )
     arrays = path / "arrays.safetensors"
     try:

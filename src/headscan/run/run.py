@@ -206,8 +206,7 @@ class Run:
             )
         raise BadInput(
             f"The run in {self.folder} cannot be resumed: {what} was {_shown(was)} and is "
-            f"{_shown(now)} now. "
-            "Start afresh without --resume, or in another folder."
+            f"{_shown(now)} now. Start afresh without --resume, or in another folder."
         )
 
     def identify(self, what: str, value: Json) -> None:

@@ -335,9 +335,10 @@ Overwrite = TypeAliasType(
 Seed = TypeAliasType(
     "Seed", Annotated[int, Option("Random seed.", low=0, high=2**63 - 1, group="Advanced")]
 )
+# where it is handed to what takes no more
 Seed32 = TypeAliasType(
     "Seed32", Annotated[int, Option("Random seed.", low=0, high=2**32 - 1, group="Advanced")]
-)  # where it is handed to what takes no more
+)
 Ignore = TypeAliasType(
     "Ignore",
     Annotated[

@@ -236,9 +236,8 @@ def _count(
     """
     statistics = result.sites[site]
     documents = torch.from_numpy(batch.documents)
-    states = states.detach().to(
-        statistics.device, copy=statistics.device.type != "cpu"
-    )  # the model may go on in its memory
+    # the model may go on in its memory
+    states = states.detach().to(statistics.device, copy=statistics.device.type != "cpu")
     norms = fetched(lengths(states))
 
     def add() -> None:
@@ -254,8 +253,8 @@ def _count(
             )
             raise BadInput(
                 f"{source.name} gives NaN or infinite values at site {site} (window "
-                f"{error.window}, position {error.position}, "
-                f"in {str(states.dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
+                f"{error.window}, position {error.position}, in "
+                f"{str(states.dtype).removeprefix('torch.')}); nothing was averaged. {advice}"
             ) from None
 
     return add() if statistics.device.type == "cpu" else result.settle(add)

@@ -69,16 +69,16 @@ def says(rows: Sequence[Row]) -> list[Finding]:
         words = f"says how {'frequent' if r > 0 else 'rare'} each token is: its logits have {level}"
         if (row.number("random_p") or 0.0) >= 0.05:
             words = (
-                "says no more of how frequent each token is than a random one: its logits "
-                f"have {level}"
+                "says no more of how frequent each token is than a random one: its logits have "
+                f"{level}"
             )
         text = f"The common direction at {row['site']} {words}"
         before = row.number("cosine")
         after = row.number("cosine_after")
         if before is not None and after is not None and before >= CONE:
             text += (
-                "; a bias of the head takes it away without changing a logit: average "
-                f"cosine {before:.3f}, then {after:.3f}"
+                "; a bias of the head takes it away without changing a logit: average cosine "
+                f"{before:.3f}, then {after:.3f}"
             )
         findings.append(_finding("SAYS", "notice", row, r, f"{text}."))
     return findings
@@ -116,8 +116,8 @@ def _edge(share: float, limit: str) -> str:
     """
     where = "just beyond" if share >= 1 else "just short of"
     near = (
-        f" That is {where} the limit of {limit}: windows or texts of another length may be "
-        "on its other side."
+        f" That is {where} the limit of {limit}: windows or texts of another length may be on its "
+        "other side."
     )
     return near if 1 / EDGE < share < EDGE else ""
 
@@ -340,8 +340,8 @@ def _sink(sites: list[Row]) -> Finding | None:
     rest = worst.number(f"effective_rank{WITHOUT_SINKS}")
     if rank is not None and rest is not None:
         text += (
-            f" With them the effective rank is {rank:.1f}, without {rest:.0f}; all other "
-            "findings are without."
+            f" With them the effective rank is {rank:.1f}, without {rest:.0f}; all other findings "
+            "are without."
         )
     massive = worst.get("massive_coordinates")
     if isinstance(massive, list) and massive:
@@ -470,13 +470,13 @@ def _climbing(last: Row) -> Finding | None:
     )
     if moved:
         text += (
-            f" At {last['site']} {'; '.join(moved)}. What was read decides: compare at "
-            "equal length only, or read more."
+            f" At {last['site']} {'; '.join(moved)}. What was read decides: compare at equal "
+            "length only, or read more."
         )
     if few and last.get("clusters") == "windows":
         text += (
-            " The intervals speak of stretches like those read, not of what comes later in "
-            "the text."
+            " The intervals speak of stretches like those read, not of what comes later in the "
+            "text."
         )
     return _finding("LENGTH", "notice", last, first, text)
 
@@ -490,8 +490,8 @@ def _unequal(rows: Sequence[Row]) -> Finding | None:
     low = tokens[least]
     high = max(tokens.values())
     text = (
-        f"The models read from {low:,.0f} to {high:,.0f} tokens, and spectral numbers change "
-        "with the length of a text: their "
+        f"The models read from {low:,.0f} to {high:,.0f} tokens, and spectral numbers change with "
+        "the length of a text: their "
     )
     text += f"differences are not given. `--max-tokens {low:.0f}` reads as many of each."
     return _finding(

@@ -49,9 +49,8 @@ class ScanResult(Result):
 
     kind: ClassVar[str] = "scan"
     sites: list[Row]  # in the order of depth
-    nulls: list[Row] = field(
-        default_factory=list
-    )  # the same of the nulls, with `null` = "random-init" or "gaussian"
+    # the same of the nulls, with `null` = "random-init" or "gaussian"
+    nulls: list[Row] = field(default_factory=list)
     measures: dict[str, MeasureWords] = field(default_factory=dict)
     probes: list[ProbeRecord] = field(default_factory=list)
     groups: dict[str, Group] = field(default_factory=dict)

@@ -70,9 +70,8 @@ def scan(
         str | Sequence[str] | None,
         Option(
             "More measures: globs of names or groups, comma-separated (such as "
-            "'rogue,words,spectra'), 'all' but the "
-            "expensive ones, or 'expensive' for everything. Expensive ones say their time and "
-            "memory first.",
+            "'rogue,words,spectra'), 'all' but the expensive ones, or 'expensive' for everything. "
+            "Expensive ones say their time and memory first.",
             metavar="GLOBS",
         ),
     ] = None,
@@ -80,8 +79,8 @@ def scan(
         Sequence[str | os.PathLike[str]],
         Option(
             "A file of pairs of texts that mean the same, for --measures alignment (again for "
-            "more): .tsv of two columns, "
-            ".csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: a list of English synonyms.",
+            "more): .tsv of two columns, .csv as STS-B, .json as PUD; FILE or NAME=FILE. Default: "
+            "a list of English synonyms.",
             metavar="FILE",
             group="Input",
         ),
@@ -91,8 +90,8 @@ def scan(
         Literal["bounded", "exact"],
         Option(
             "Second moments: bounded (float32 products from 256 dimensions on, whose measured "
-            "error stays below 1e-6 of each "
-            "number or a thousandth of its interval) or exact (float64 throughout)."
+            "error stays below 1e-6 of each number or a thousandth of its interval) or exact "
+            "(float64 throughout)."
         ),
     ] = "bounded",
     engine: Annotated[
@@ -192,9 +191,8 @@ def _result(
         RULE,
         allowed([share for one in found for share in one.rounding]),
         "Intervals (95 %) are for another text of the same length and kind, with documents as "
-        "clusters; of "
-        "fewer than three documents, windows are the clusters, and the interval speaks of this "
-        "text alone.",
+        "clusters; of fewer than three documents, windows are the clusters, and the interval "
+        "speaks of this text alone.",
     ]
     protocol = run.protocol(
         text=last.text, device=last.record.device, dtype=last.record.dtype, notes=notes
@@ -261,8 +259,8 @@ def _rereadable(text: TextLike | None, *, passes: int) -> Iterator[TextLike | No
         return
     if int(os.environ.get("LOCAL_WORLD_SIZE", process_count())) < process_count():
         raise BadInput(
-            "Standard input reaches one machine of several: write the text to a file that all "
-            "can read."
+            "Standard input reaches one machine of several: write the text to a file that all can "
+            "read."
         )
     with tempfile.NamedTemporaryFile(suffix=".txt") as copy:
         if process_rank() == 0:

@@ -195,9 +195,8 @@ def memory_bound(widths: Sequence[int], *, context: int, batch: int, tokens: int
     finish = finishing(widest)
     finish = max(finish, min(ROOM, finish * len(widths)))
     once = 64 * 2**20 + max(adding, finish, 4.0 * max(Parts.PIECE, 8 * widest * (widest // 4)))
-    lengths = [1] * (len(widths) - 1) + [
-        affordable_lengths(widest)
-    ]  # the widest may be the last block
+    # the widest may be the last block
+    lengths = [1] * (len(widths) - 1) + [affordable_lengths(widest)]
     return once + sum(
         _site(width, context, tokens, k) for width, k in zip(sorted(widths), lengths, strict=True)
     )
@@ -208,11 +207,8 @@ def _site(width: int, context: int, tokens: int | None, lengths: int) -> float:
     intervals are made of.
     """
     matrix = 5.0 * width**2  # of a Gram matrix in panels
-    rows = [
-        lengths * matrix,
-        matrix,
-        matrix,
-    ]  # of first tokens and sinks: as they are, or a matrix where that is less
+    # of first tokens and sinks: as they are, or a matrix where that is less
+    rows = [lengths * matrix, matrix, matrix]
     sample = sample_tokens(width)
     if tokens is not None:
         windows = tokens // context

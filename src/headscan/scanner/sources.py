@@ -126,9 +126,8 @@ class Subject:
         context = self.settings.context
         tokenizer = require_tokenizer(ready.tokenizer, name)
         if isinstance(ready, Lens):
-            self.sites(
-                self.reading(ready, self.name)
-            )  # a source of its sites, whose text is not read
+            # a source of its sites, whose text is not read
+            self.sites(self.reading(ready, self.name))
         elif wanted is not None:
             match_sites(wanted, possible_sites(ready.size.blocks), name)
         longest = ready.context_length
@@ -194,8 +193,8 @@ def subjects(models: SourcesLike, settings: Scanning, run: Run) -> list[Subject]
                 readable(subject.ready)
             if settings.skip_first >= subject.ready.context:
                 raise BadInput(
-                    f"--skip-first must leave at least one of the {subject.ready.context} "
-                    "vectors of a window."
+                    f"--skip-first must leave at least one of the {subject.ready.context} vectors "
+                    "of a window."
                 )
         elif settings.engine == "spark":
             raise BadInput(
@@ -223,8 +222,8 @@ def readable(source: VectorSource) -> StoredSource:
     """The source, if the workers of a cluster can open it."""
     if not isinstance(source, StoredSource) or source.where is None:
         raise BadInput(
-            "--engine spark reads what its workers can open themselves: give a path that all "
-            "see, or a URL."
+            "--engine spark reads what its workers can open themselves: give a path that all see, "
+            "or a URL."
         )
     return source
 

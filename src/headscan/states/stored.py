@@ -333,8 +333,7 @@ def stored_source(
     else:
         raise BadInput(
             "A source is a model, a path or URL of stored states, an array, or a dict of arrays "
-            "by site, "
-            f"not a {type(given).__name__}."
+            f"by site, not a {type(given).__name__}."
         )
     return StoredSource(
         vectors,

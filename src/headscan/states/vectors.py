@@ -331,9 +331,8 @@ class StateFormat(ABC):
 
     title: ClassVar[str]
     sentence: ClassVar[str]
-    tried: ClassVar[
-        str
-    ]  # libraries whose files the tests read; "" where only the documentation was followed
+    # libraries whose files the tests read; "" where only the documentation was followed
+    tried: ClassVar[str]
     first: ClassVar[int] = 0  # asked before the formats with less of it
     endings: ClassVar[tuple[str, ...]] = ()  # by which files of it are known
 

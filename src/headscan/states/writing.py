@@ -364,9 +364,8 @@ def estimate_states(given: Given) -> list[Estimate]:
     """
     settings = given.chosen(Storing)
     reader = expected_reader(given["model"], settings)
-    each = (
-        ITEM[settings.store] * sum(reader.widths.values()) + 8
-    )  # token id and document beside the vectors
+    # token id and document beside the vectors
+    each = ITEM[settings.store] * sum(reader.widths.values()) + 8
     seconds = reader.forward * reader.counted / operations_a_second(settings.device)
     memory = 2.0 * SHARD_BYTES + 2.0 * each * reader.batch
     return [

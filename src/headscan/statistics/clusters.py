@@ -95,17 +95,15 @@ class Pieces:
         else:
             rows = (states - centre).contiguous()
         rows.flatten(0, 1).index_fill_(0, apart, 0.0)
-        size = (
-            SHORT if cells.shape[1] % SHORT == 0 else cells.shape[1]
-        )  # a longer window would have many pieces
+        # a longer window would have many pieces
+        size = SHORT if cells.shape[1] % SHORT == 0 else cells.shape[1]
         own = documents.reshape(-1, size)
         code = cells.reshape(-1, size)
         norms = norms.reshape(-1, size)
         number = torch.nn.functional.pad((own[:, 1:] != own[:, :-1]).cumsum(1), (1, 0))
         pieces = number[:, None] == torch.arange(int(number.max()) + 1)[:, None]  # [N, P, size]
-        masks = [pieces[:, :1] | True, pieces][
-            : pieces.shape[1]
-        ]  # all sums are the same whatever the documents
+        # all sums are the same whatever the documents
+        masks = [pieces[:, :1] | True, pieces][: pieces.shape[1]]
         kept, known, *parts = (
             sent(mask, norms.device).to(norms.dtype) for mask in (code == 0, code < 2, *masks)
         )
@@ -193,9 +191,8 @@ class Series(Accumulator):
         self.limit = limit
         self.cells = cells
         self.size = 1
-        self.table = torch.from_numpy(np.zeros((cells, limit, columns))).to(
-            device
-        )  # numpy's takes no memory until it is used
+        # numpy's takes no memory until it is used
+        self.table = torch.from_numpy(np.zeros((cells, limit, columns))).to(device)
 
     @staticmethod
     def add(values: Tensor, every: Sequence[tuple["Series", Tensor, Tensor | int]]) -> None:

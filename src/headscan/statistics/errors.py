@@ -91,8 +91,8 @@ class Errors:
         if measure.gradient is None:
             return "its derivative is not known: register the measure with `gradient`"
         return (
-            "it has no derivative here, or too few vectors were read for it to tell the "
-            "error (docs/intervals.md)"
+            "it has no derivative here, or too few vectors were read for it to tell the error "
+            "(docs/intervals.md)"
         )
 
     def deviation(self, group: int, influences: Floats) -> StandardError | None:
@@ -117,9 +117,8 @@ class Errors:
             deviation = self.deviation(groups[0], self.influences[groups[0], j]) if known else None
             if estimate is not None and deviation is not None:
                 effective.append(deviation.effective * self.together)
-                ends = measure.ends(
-                    cloud.count - cloud.zeros, cloud.width
-                )  # zeros have no direction, and add no rank
+                # zeros have no direction, and add no rank
+                ends = measure.ends(cloud.count - cloud.zeros, cloud.width)
                 interval = list(deviation.interval(estimate, bounds=ends, scale=measure.range))
             found[f"{measure.name}_interval"] = interval
         found["effective_clusters"] = min(effective) if effective else None
@@ -221,10 +220,8 @@ def allowed(shares: Sequence[float]) -> str:
         return "Sums in float64."
     return (
         f"Second moments of {len(tiled)} of {len(shares)} sites from float32 products of tiles "
-        "about a centre, summed in "
-        "float64. Measured on every eighth tile, no number is further from float64's than "
-        f"{max(tiled):.2g} of what is allowed: "
-        f"{RELATIVE:g} of it, or {SHARE:g} of its interval's width (of squared singular values, "
-        f"{RELATIVE:g} of their sum). "
-        "--arithmetic exact takes float64 throughout."
+        "about a centre, summed in float64. Measured on every eighth tile, no number is further "
+        f"from float64's than {max(tiled):.2g} of what is allowed: {RELATIVE:g} of it, or "
+        f"{SHARE:g} of its interval's width (of squared singular values, {RELATIVE:g} of their "
+        "sum). --arithmetic exact takes float64 throughout."
     )

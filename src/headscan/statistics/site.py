@@ -39,9 +39,8 @@ class Sums(Accumulator):
         self, width: int, *, gram: bool = True, few: int = 0, device: torch.device | str = "cpu"
     ):
         self.width = width
-        self.sums = torch.zeros(
-            2 * width + 4, dtype=torch.float64, device=device
-        )  # as `token_sums`
+        # as `token_sums`
+        self.sums = torch.zeros(2 * width + 4, dtype=torch.float64, device=device)
         self.gram = Gram(width, device, few=few) if gram else None
 
     @property

@@ -274,9 +274,8 @@ def count_tokens(
     if store.longest <= settings.order:
         raise BadInput(
             f"No document is longer than the order {settings.order}: the longest of "
-            f"{len(store.starts)} "
-            f"has {store.longest} tokens, and a context of {settings.order} needs one more after "
-            "it."
+            f"{len(store.starts)} has {store.longest} tokens, and a context of {settings.order} "
+            "needs one more after it."
         )
     batches = _batches(store, settings.order, 0, len(store.tokens) - settings.order, progress)
     if settings.engine == "spark":

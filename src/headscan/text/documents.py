@@ -116,9 +116,8 @@ def _parquet(file: Any, path: Path, column: str) -> Iterator[tuple[str, str]]:
         size = os.stat(file if isinstance(file, Path) else file.fileno()).st_size
         number = 0
         many = _rows_at_once(table.metadata, path, size)
-        table = ParquetFile(
-            file, read_dictionary=[column]
-        )  # a long row that is repeated is held once
+        # a long row that is repeated is held once
+        table = ParquetFile(file, read_dictionary=[column])
         for batch in table.iter_batches(batch_size=many, columns=[column]):
             for value in batch.column(0):  # one by one: rows that say the same share their memory
                 number += 1
@@ -419,8 +418,8 @@ def read_pairs(source: str | os.PathLike[str]) -> list[PairSet]:
     readers = {".tsv": _tsv, ".txt": _tsv, ".csv": _csv, ".json": _json}
     if path.suffix not in readers:
         raise BadInput(
-            "Pairs come as .tsv (two columns), .csv (sentence, sentence, score) or .json, not "
-            f"as {path.name!r}."
+            "Pairs come as .tsv (two columns), .csv (sentence, sentence, score) or .json, not as "
+            f"{path.name!r}."
         )
     try:
         with path.open(

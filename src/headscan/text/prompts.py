@@ -319,8 +319,7 @@ def require_tokenizer(tokenizer: Any, name: str, instead: str = "") -> Any:
     if tokenizer is None:
         raise BadInput(
             f"The model '{name}' comes without a tokenizer: name one (--tokenizer FOLDER or id, "
-            "or 'bytes' "
-            f"for a model that reads UTF-8 bytes){instead}."
+            f"or 'bytes' for a model that reads UTF-8 bytes){instead}."
         )
     return tokenizer
 

@@ -14,9 +14,8 @@ from headscan.run.memory import unpackable
 
 PACKINGS = (".gz", ".zst")
 CHUNK = 1 << 16  # bytes read at a time
-PACKED = (
-    1 << 10
-)  # bytes of a .zst unpacked at a time: zeros are packed thirty thousand times smaller
+# bytes of a .zst unpacked at a time: zeros are packed thirty thousand times smaller
+PACKED = 1 << 10
 LONGEST = 1 << 24
 """Characters of the longest line, row or document that is held at once."""
 # A file that unpacks to more than this many bytes, and to more than so many times its own size, is
@@ -66,8 +65,7 @@ def _counted(path: Path) -> Iterator[tuple[bytes, int]]:
                     if total > UNPACKED and total > RATIO * packed:
                         raise BadInput(
                             f"{path} unpacks to more than {RATIO} times its size, which no text "
-                            "does: "
-                            "unpack it yourself if that is what you mean."
+                            "does: unpack it yourself if that is what you mean."
                         )
     except OSError as fault:
         raise BadInput(f"{path} cannot be read: {fault.strerror or fault}.") from fault

@@ -192,9 +192,8 @@ class TextIdentity:
     def __init__(self, name: str, expected: TextMark | None = None) -> None:
         self.name = name
         self._blank = True
-        self._expected = (
-            expected if expected and expected.documents else None
-        )  # of nothing read nothing can have changed
+        # of nothing read nothing can have changed
+        self._expected = expected if expected and expected.documents else None
         self._read = 0, 0, hashlib.sha256()  # documents, characters, and what they said
 
     def add(self, text: str, *, begins: bool) -> None:
@@ -255,8 +254,8 @@ class TextIdentity:
 
 TEXT = Option(
     "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a "
-    "datasets id, or the name "
-    "of an embedded text; in Python also the text itself, or a list of texts.",
+    "datasets id, or the name of an embedded text; in Python also the text itself, or a list of "
+    "texts.",
     content=True,
     metavar="TEXT",
     group="Input",
@@ -324,9 +323,8 @@ Context = TypeAliasType(
     Annotated[
         int,
         Option(
-            "Tokens of a window; one window is one row of a forward pass. Of a sentence encoder each "
-            "document is a window, by "
-            "default as long as its encode reads.",
+            "Tokens of a window; one window is one row of a forward pass. Of a sentence encoder "
+            "each document is a window, by default as long as its encode reads.",
             low=1,
             group="Limits",
         ),

@@ -174,9 +174,8 @@ def _within(piece: Piece, low: int, high: int) -> tuple[int, list[_Token], list[
     ids = encoding.ids
     low = low - start
     high = high - start
-    left = bisect_left(
-        range(len(ids)), low, key=lambda i: encoding.token_to_chars(i)[0]
-    )  # starts never decrease
+    # starts never decrease
+    left = bisect_left(range(len(ids)), low, key=lambda i: encoding.token_to_chars(i)[0])
     tokens: list[_Token] = []
     following: list[_Next | None] = []
     word: int | None = None
@@ -196,9 +195,9 @@ def _within(piece: Piece, low: int, high: int) -> tuple[int, list[_Token], list[
 PIECE = 1 << 12  # characters a piece
 OVERLAP = 192  # characters two neighbouring pieces share
 BATCH = 1 << 18  # characters given to the tokenizer in one call
-WORD = (
-    1 << 20
-)  # characters of the longest stretch that is tokenised at once because nowhere in it a word surely ends
+# characters of the longest stretch that is tokenised at once because nowhere in it a word surely
+# ends
+WORD = 1 << 20
 
 
 class Stretch(NamedTuple):
@@ -315,8 +314,7 @@ def _letters(tokenizer: Any, text: str, ids: NDArray[np.int64]) -> NDArray[np.in
             return np.repeat(characters, bytes_of)
     raise BadInput(
         f"The tokenizer {type(tokenizer).__name__} does not say where its tokens end, so that "
-        "they cannot be held against "
-        "those of another one: use a fast tokenizer."
+        "they cannot be held against those of another one: use a fast tokenizer."
     )
 
 
@@ -425,8 +423,8 @@ class _Stitcher:
                 if len(self.held.text) + len(self.more) > WORD:
                     raise BadInput(
                         f"The text has a word of more than {WORD:,} characters (from character "
-                        f"{self.done:,} of a document "
-                        "on), which no tokenizer is made for: is it text?"
+                        f"{self.done:,} of a document on), which no tokenizer is made for: is it "
+                        "text?"
                     )
                 if len(self.more) < len(self.held.text) and not piece.last:
                     return
@@ -439,8 +437,8 @@ class _Stitcher:
                     if (cut := self._cut(piece, low, end - self.margin)) is None:
                         raise RuntimeError(
                             f"Characters {self.done} to {end} of a document are tokenised in "
-                            "another way each time "
-                            "the text around them changes, so the document cannot be streamed."
+                            "another way each time the text around them changes, so the document "
+                            "cannot be streamed."
                         )
             if cut is not None:
                 yield self._given(cut.left, cut.at)

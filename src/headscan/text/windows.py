@@ -156,8 +156,8 @@ class Windows:
         if not self._windows:
             if self.alone:
                 raise BadInput(
-                    f"The text {name} has no document of at most {self.most} tokens: give more "
-                    "to --max-tokens."
+                    f"The text {name} has no document of at most {self.most} tokens: give more to "
+                    "--max-tokens."
                 )
             many = (
                 f"The text {name} has {self._dropped} tokens, less than one window of "

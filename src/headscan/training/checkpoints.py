@@ -94,8 +94,8 @@ def check_whole(checkpoint: Path) -> None:
         if not (checkpoint / name).is_file() or _sha256(checkpoint / name) != sha:
             raise BadInput(
                 f"{checkpoint / name} is damaged: it is not what was written. Remove "
-                f"{checkpoint.name} to go on from an "
-                "earlier checkpoint, or start afresh without --resume."
+                f"{checkpoint.name} to go on from an earlier checkpoint, or start afresh without "
+                "--resume."
             )
 
 
@@ -106,9 +106,8 @@ def check_steps(checkpoint: Path, steps: int) -> None:
     state = TrainerState.load_from_json(str(checkpoint / STATE))
     if state.global_step < state.max_steps != steps:
         raise BadInput(
-            f"The run in {checkpoint.parent} cannot be resumed: --steps was {state.max_steps} "
-            f"and is {steps} now. "
-            "Let it end first; a run that is over may go on for more steps."
+            f"The run in {checkpoint.parent} cannot be resumed: --steps was {state.max_steps} and "
+            f"is {steps} now. Let it end first; a run that is over may go on for more steps."
         )
 
 
@@ -125,8 +124,7 @@ def check_afresh(folder: str | os.PathLike[str]) -> None:
     if checkpoint and not (Path(folder) / RESULT).exists():
         raise BadInput(
             f"{folder} holds a training that stopped after {checkpoint.name.rpartition('-')[2]} "
-            "steps: --resume goes on "
-            "with it, another --out begins afresh."
+            "steps: --resume goes on with it, another --out begins afresh."
         )
 
 

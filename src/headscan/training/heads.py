@@ -51,8 +51,8 @@ def head_of(model: PreTrainedModel) -> Unembedding:
     output = output_layer(model)
     if output is None:
         raise BadInput(
-            f"{type(model).__name__} has no head; it is trained without one, by an objective "
-            "such as cwt."
+            f"{type(model).__name__} has no head; it is trained without one, by an objective such "
+            "as cwt."
         )
     return Unembedding(_transform(model), output.weight, output.bias)
 
@@ -138,9 +138,8 @@ def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> boo
         shift = norm.bias.double()
         direction = 1 / gain
         constant = float(shift @ direction)
-        step = (
-            1.0 if constant >= 0 else -1.0
-        )  # s moves the constant away from zero: the sum is then at least d in size
+        # s moves the constant away from zero: the sum is then at least d in size
+        step = 1.0 if constant >= 0 else -1.0
         amount = (bias - step * (rows @ gain)) / (constant + step * len(gain))
         norm.bias.copy_(shift + step * gain)
         head.weight.copy_(rows + amount[:, None] * direction)

@@ -151,9 +151,8 @@ def bytes_of_tokens(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]
     """
     names = tokenizer.convert_ids_to_tokens(list(range(len(tokenizer))))
     special = set(tokenizer.all_special_ids)
-    backend = getattr(
-        tokenizer, "backend_tokenizer", None
-    )  # slow tokenizers and that of bytes have none
+    # slow tokenizers and that of bytes have none
+    backend = getattr(tokenizer, "backend_tokenizer", None)
     level = backend is not None and "ByteLevel" in backend.to_str()
     if (
         backend is not None
@@ -161,8 +160,8 @@ def bytes_of_tokens(tokenizer: PreTrainedTokenizerBase) -> npt.NDArray[np.int64]
         and not any(name and ("▁" in name or " " in name) for name in names)
     ):
         raise BadInput(
-            "Bits a byte need a tokenizer whose tokens hold the spaces between words; "
-            "WordPiece's do not."
+            "Bits a byte need a tokenizer whose tokens hold the spaces between words; WordPiece's "
+            "do not."
         )
     lengths = np.zeros(len(names), dtype=np.int64)
     for index, name in enumerate(names):
@@ -419,11 +418,9 @@ class FrozenProbe(Finetuning):
 
 REPLACED = (
     "The folder holds a head already, so that nothing is missing: use the model as it is "
-    "(`headscan checkup MODEL --text TEXT`). "
-    "This run leaves that head out and makes another of the text. A body without a head comes "
-    "from `headscan train gpt "
-    "--objective cwt`; headscan.decone takes the cone out of what a head reads and keeps its "
-    "logits."
+    "(`headscan checkup MODEL --text TEXT`). This run leaves that head out and makes another of "
+    "the text. A body without a head comes from `headscan train gpt --objective cwt`; "
+    "headscan.decone takes the cone out of what a head reads and keeps its logits."
 )
 
 
@@ -476,8 +473,7 @@ def recover(
     if type(trained.model.config) not in AutoModelForCausalLM._model_mapping:
         raise BadInput(
             f"'{trained.record.name}' reads both ways ({trained.model.config.model_type} has no "
-            "causal form), so no head can "
-            "predict its next token: recover is for causal models."
+            "causal form), so no head can predict its next token: recover is for causal models."
         )
     notes = [REPLACED] if trained.beheaded else []
     for note in notes:
@@ -487,9 +483,8 @@ def recover(
     if not Lens(body).traits.causal:
         raise BadInput(
             f"{trained.record.name} is no causal model: every state sees all tokens, so that no "
-            "head on them predicts the next. "
-            "`headscan recover` is for causal bodies that were trained without a head, such as "
-            "gpt-headless."
+            "head on them predicts the next. `headscan recover` is for causal bodies that were "
+            "trained without a head, such as gpt-headless."
         )
     context = context or min(128, getattr(body.config, "max_position_embeddings", None) or 128)
     windows = Windows(text, words, context, documents=documents, field=field, max_tokens=max_tokens)

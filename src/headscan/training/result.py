@@ -27,18 +27,15 @@ class TrainResult(Result):
     loss: float | None  # of the last point of the curve, nats
     floor_corrected_loss: float | None
     heldout_bits_per_byte: float | None  # by the head or, without one, by the log-unigram bias
-    heldout: dict[
-        str, Likelihood
-    ]  # by each way of reading the model out: "head", or "tied" and "bias"
+    # by each way of reading the model out: "head", or "tied" and "bias"
+    heldout: dict[str, Likelihood]
     notes: list[str] = field(default_factory=list)
     curve: list[CurvePoint] = field(default_factory=list)  # one entry a log line
-    scan: list[GeometrySnapshot] = field(
-        default_factory=list
-    )  # one entry a measurement of all sites
+    # one entry a measurement of all sites
+    scan: list[GeometrySnapshot] = field(default_factory=list)
     alarms: list[Alarm] = field(default_factory=list)  # what the monitor named
-    readings: list[Reading] = field(
-        default_factory=list
-    )  # what is held against other runs; all are in monitor.jsonl
+    # what is held against other runs; all are in monitor.jsonl
+    readings: list[Reading] = field(default_factory=list)
 
     def frame(self) -> DataFrame:
         """The learning curve as a pandas table, one row a log line."""

@@ -417,9 +417,8 @@ def train(
         raise BadInput(f"The Trainer cannot work as asked: {str(error).splitlines()[0]}") from None
     if watcher:
         watcher.trainer = fitter
-    fitter.remove_callback(
-        PrinterCallback
-    )  # it writes to standard output, where --json has the result
+    # it writes to standard output, where --json has the result
+    fitter.remove_callback(PrinterCallback)
     _fit(fitter, run)
     settled = _settle(fitter)
     _save_model(fitter, run.folder / "model")
@@ -515,9 +514,8 @@ def _fit(trainer: HeadlessTrainer, run: Run) -> None:
         clear(run.folder)
     with quiet():
         if checkpoint and trainer.take_up(checkpoint):
-            align_special_tokens(
-                trainer.model, trainer.processing_class
-            )  # as `train` does before its first step
+            # as `train` does before its first step
+            align_special_tokens(trainer.model, trainer.processing_class)
         else:
             trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
 
@@ -540,8 +538,7 @@ def _save_model(trainer: HeadlessTrainer, folder: Path) -> None:
         kept = last_checkpoint(folder.parent)
         raise BadInput(
             f"The trained model could not be written to {folder} ({error}): make room and "
-            "--resume from "
-            f"{kept.name if kept else 'the beginning'}."
+            f"--resume from {kept.name if kept else 'the beginning'}."
         ) from None
 
 

@@ -34,13 +34,8 @@ from headscan.training.learner import Learner, Optimiser, optimiser_of
 from headscan.training.losses import IGNORE, gather_ids
 
 log = logging.getLogger(__name__)
-SUMS = (
-    "loss",
-    "targets",
-    "floor",
-    "accuracy",
-    "penalty",
-)  # what is added up between two lines of the log
+# what is added up between two lines of the log
+SUMS = ("loss", "targets", "floor", "accuracy", "penalty")
 
 
 class LossIsNotFinite(BadInput):
@@ -158,9 +153,8 @@ class HeadlessTrainer(Trainer):
             if not math.isfinite(value):
                 raise LossIsNotFinite(
                     f"The loss is {value} at step {self.state.global_step + 1}: training stopped "
-                    "before the weights "
-                    f"took it up. Lower the learning rate (now {self._rate()}); the last "
-                    "checkpoint is intact."
+                    "before the weights took it up. Lower the learning rate (now "
+                    f"{self._rate()}); the last checkpoint is intact."
                 )
             weight = float(answer["targets"])
             share = float(inputs["share"]) if "share" in inputs else 1 / max(weight, 1)

@@ -74,9 +74,8 @@ def measure_sites(
             Row(cells | {f"{measure}_without_first": of(later) for measure, of in chosen.items()})
         )
     weights = embedding_table(lens.model).detach()
-    weights = (
-        weights.full_tensor() if isinstance(weights, DTensor) else weights
-    )  # sharded: every process has a part
+    # sharded: every process has a part
+    weights = weights.full_tensor() if isinstance(weights, DTensor) else weights
     table = Cloud.of_rows(weights.double().cpu().numpy())
     return [
         *found,

@@ -56,9 +56,8 @@ class OpenedWeights:
     difference: bool = False
 
     def add(self, name: str, shape: tuple[int, ...], held: Any, plain: bool) -> None:
-        shape = (
-            shape[:2] if shape[2:] == (1,) else shape
-        )  # a kernel of one place, as a masked mixer's, is a matrix
+        # a kernel of one place, as a masked mixer's, is a matrix
+        shape = shape[:2] if shape[2:] == (1,) else shape
         if len(shape) in (2, 3) and min(shape[-2:]) >= LEAST and plain:
             self.tensors[name] = (shape, held)
         elif len(shape) > 1 and not plain:
@@ -147,9 +146,8 @@ def _opened(model: ModelWeights) -> OpenedWeights:
     lens = model if isinstance(model, Lens) else Lens(model)
     opened = OpenedWeights([lens.provenance()])
     tensors = lens.model.state_dict()
-    places = {
-        (tensor.data_ptr(), tensor.shape): name for name, tensor in reversed(tensors.items())
-    }  # tied tables are one
+    # tied tables are one
+    places = {(tensor.data_ptr(), tensor.shape): name for name, tensor in reversed(tensors.items())}
     for name, tensor in tensors.items():
         if places[tensor.data_ptr(), tensor.shape] == name:
             opened.add(name, tuple(tensor.shape), tensor, tensor.is_floating_point())
@@ -183,13 +181,8 @@ def _record(name: str, parts: dict[str, Any], origin: Origin) -> ModelRecord:
 # ---- A LoRA adapter in the files of peft: to a matrix of its model it adds scale · B A, B [n, r] and A [r, m].
 
 FACTOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(embedding_)?([AB])(?:\.weight)?")
-MOVED_BASE = (
-    "pissa",
-    "olora",
-    "corda",
-    "loftq",
-    "lora_ga",
-)  # starts that change the base's weights, too
+# starts that change the base's weights, too
+MOVED_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 
 def _adapter(folder: Path) -> OpenedWeights:

@@ -173,8 +173,8 @@ def weights_findings(name: str, rows: list[MatrixRow]) -> list[Finding]:
         f"({', '.join(random[:3])}, ...)."
     )
     text = (
-        f"These weights look untrained: {text} Check that this is the checkpoint that was "
-        "meant, and that it loads whole."
+        f"These weights look untrained: {text} Check that this is the checkpoint that was meant, "
+        "and that it loads whole."
     )
     return [
         Finding(
@@ -227,9 +227,8 @@ def run(
     def work(group: list[StoredMatrix]) -> list[MeasuredMatrix]:
         return list(pool.map(partial(measured, seed=seed), group))
 
-    torch.set_num_threads(
-        1
-    )  # eigenvalues gain little from threads: matrices are measured side by side
+    # eigenvalues gain little from threads: matrices are measured side by side
+    torch.set_num_threads(1)
     try:
         for start in range(0, len(stored), GROUP):
             made += run.unit(

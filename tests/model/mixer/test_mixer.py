@@ -216,9 +216,8 @@ def test_training_keeps_the_mask_and_the_initial_weights_are_as_published():
     changed = test_ids.clone()
     changed[:, -1] += 1
     assert torch.equal(model(test_ids).logits[:, :-1], model(changed % SIZE).logits[:, :-1])
-    assert (
-        upper.any()
-    )  # the weights above the diagonal exist; it is the forward pass that ignores them
+    # the weights above the diagonal exist; it is the forward pass that ignores them
+    assert upper.any()
 
 
 @pytest.mark.parametrize(

@@ -151,9 +151,8 @@ def test_optimum_omits_the_unigram():
     probabilities = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
     counts = torch.tensor([6, 3, 1])
     targets = torch.repeat_interleave(torch.arange(3), counts)
-    scores = torch.zeros(
-        1, 3, dtype=torch.float64, requires_grad=True
-    )  # one context: the hidden state is the score
+    # one context: the hidden state is the score
+    scores = torch.zeros(1, 3, dtype=torch.float64, requires_grad=True)
     rows = scores.expand(10, 3)
     cwt_loss(rows, torch.eye(3, dtype=torch.float64), targets).backward()
     # log p - log q is constant here, and constant scores are the minimum: the gradient vanishes.

@@ -36,9 +36,8 @@ def log_likelihood(
     scores = np.zeros(len(rows))
     greedy = np.zeros(len(rows), dtype=bool)
     device = next(model.parameters()).device
-    order = sorted(
-        range(len(rows)), key=lambda i: len(rows[i])
-    )  # like lengths together: little padding
+    # like lengths together: little padding
+    order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
     # Logits and their logarithms, of a large vocabulary, in less than 2 GiB.
     longest = max((len(row) - 1 for row in rows), default=1)
     batch = max(1, min(batch, int(2**31 / (12 * longest * getattr(model.config, "vocab_size", 1)))))

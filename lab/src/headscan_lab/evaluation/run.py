@@ -115,9 +115,8 @@ def evaluate(
     tasks: Annotated[
         str | Sequence[str] | None,
         Option(
-            "Comma-separated: lambada, blimp, cola, sst2, stsb, rte, wnli, mrpc, qqp, qnli, "
-            "mnli, mnli_mismatch, xnli, pud, "
-            "synonyms, cola-finetuned, sst2-finetuned, or lm-eval:NAME. "
+            "Comma-separated: lambada, blimp, cola, sst2, stsb, rte, wnli, mrpc, qqp, qnli, mnli, "
+            "mnli_mismatch, xnli, pud, synonyms, cola-finetuned, sst2-finetuned, or lm-eval:NAME. "
             "Default: all but the fine-tuned that the folder holds and the model can do.",
             group="Input",
         ),

@@ -94,9 +94,8 @@ class Blimp(Task):
         paradigms = read_blimp(next(iter(sorted(folder.glob("*.zip"))), folder))
         pairs = {name: given.sample(each)[0] for name, each in paradigms.items()}
         hits = blimp_hits(given.model, given.tokenizer, pairs, context=given.context)
-        scores = task.mean_of(
-            "accuracy", [float(each.mean()) for each in hits.values()]
-        )  # pairs of a paradigm are of one template
+        # pairs of a paradigm are of one template
+        scores = task.mean_of("accuracy", [float(each.mean()) for each in hits.values()])
         for name, each in hits.items():
             scores |= task.mean_of(f"paradigms {name}", each)
         return scores
@@ -229,9 +228,8 @@ def read_pairs(path: str | Path) -> list[tuple[str, str, int, str]]:
         raise BadInput(
             f"{path} is no .tsv whose columns are two sentences and a label, as GLUE's."
         ) from None
-    rows = [
-        row for row in rows if row[label] in CLASSES
-    ]  # MNLI and XNLI mark by "-" where annotators disagree
+    # MNLI and XNLI mark by "-" where annotators disagree
+    rows = [row for row in rows if row[label] in CLASSES]
     return [(row[one], row[other], CLASSES[row[label]], row.get("language", "")) for row in rows]
 
 

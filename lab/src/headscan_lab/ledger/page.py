@@ -50,8 +50,8 @@ def ledger_page(result: ReproduceResult) -> str:
         "scope, power), which the page",
         "and the JSON of the result show in full. A verdict is of the stand-ins; of a model that "
         "is named and not run here",
-        "only what a proxy suggests is told, in brackets. *Confounded*: the effect was seen "
-        "here, and a control showed another",
+        "only what a proxy suggests is told, in brackets. *Confounded*: the effect was seen here, "
+        "and a control showed another",
         "cause. *Misprint*: a formula is not true as it is printed, and the corrected one is. A "
         "cell is an experiment with the",
         "values that would count; where several claims ask for the same it is run and counted "
@@ -142,9 +142,8 @@ def sentences(result: ReproduceResult) -> list[str]:
         one.id: [each.model for each in one.models if each.cells and not each.proxy]
         for one in result.statements
     }
-    of_models = [
-        one for one in result.statements if one.document != "paper"
-    ]  # whose statements are about no model
+    # whose statements are about no model
+    of_models = [one for one in result.statements if one.document != "paper"]
     first = sorted(of_models, key=lambda one: -len(deciding[one.id]))[:20]
     for one in (each for each in result.statements if each in first and deciding[each.id]):
         parts = "; ".join(f"{model} {_first(one, model, rows)}" for model in deciding[one.id])

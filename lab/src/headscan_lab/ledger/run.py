@@ -6,16 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Literal
 
-from headscan.run import (
-    BadInput,
-    DataFrame,
-    ModelRecord,
-    Result,
-    Run,
-    dataframe,
-    fingerprint,
-    verb,
-)
+from headscan.run import BadInput, DataFrame, ModelRecord, Result, Run, dataframe, fingerprint, verb
 from headscan.run.settings import (
     CommandLine,
     Option,
@@ -167,8 +158,8 @@ def reproduce(
     claims: Annotated[
         str | Sequence[str | int],
         Option(
-            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, "
-            "field, later. Default: all.",
+            "Numbers or ranges, such as 7 or 10-12, or a document: slides, paper, article, field, "
+            "later. Default: all.",
             metavar="CLAIM",
             repeat=True,
             group="Input",
@@ -185,8 +176,8 @@ def reproduce(
     paper: Annotated[
         str | None,
         Option(
-            "Run the claims of a later paper, by its arXiv number (2510.06477, ...), and draw "
-            "its figure for every model.",
+            "Run the claims of a later paper, by its arXiv number (2510.06477, ...), and draw its "
+            "figure for every model.",
             metavar="ARXIV-ID",
         ),
     ] = None,

@@ -49,8 +49,8 @@ EXPONENT = 0.93
 ABOUT: dict[str, StandIn] = {
     "specimen": StandIn(
         f"{SPECIMEN}: GPT-2's architecture, 128 wide, 5 blocks, V = 4,096, trained on stories",
-        "It is a trained causal transformer of the same architecture; width, depth and "
-        "vocabulary are smaller.",
+        "It is a trained causal transformer of the same architecture; width, depth and vocabulary "
+        "are smaller.",
     ),
     "taught": StandIn(
         f"one Llama a seed, 64 wide, 3 blocks, V = {VOCABULARY}, trained here on a made-up "
@@ -59,8 +59,8 @@ ABOUT: dict[str, StandIn] = {
         "language is a Markov chain.",
     ),
     "headless": StandIn(
-        f"one Llama a seed, 64 wide, 3 blocks, V = {VOCABULARY}, trained here without a head on "
-        "a made-up language",
+        f"one Llama a seed, 64 wide, 3 blocks, V = {VOCABULARY}, trained here without a head on a "
+        "made-up language",
         "The same training as its pair with a head, but for the objective.",
     ),
     **{
@@ -68,8 +68,7 @@ ABOUT: dict[str, StandIn] = {
             f"one Llama a seed, 64 wide, 3 blocks, V = {VOCABULARY}, trained here {how} on a "
             "made-up language with Zipf's law",
             f"The law's exponent, {EXPONENT}, is that of wikitext-2's 256 commonest words; its "
-            "commonest token is 10 % of a text "
-            "(wikitext-2: 9 % of all words, 15 % of those 256).",
+            "commonest token is 10 % of a text (wikitext-2: 9 % of all words, 15 % of those 256).",
         )
         for kind, how in {
             "zipf": "with an untied head",

@@ -125,12 +125,10 @@ class CollapseProbe(Probe):
         title="Neural collapse",
         group="head",
         sentence="Do states that precede the same token gather at one point, do these points "
-        "spread evenly, and do "
-        "the head's rows point at them?",
+        "spread evenly, and do the head's rows point at them?",
         literature="Wu and Papyan 2024, arXiv:2405.17767; Galanti et al. 2022",
-        position="All positions that have a successor: position 0 is 1 of a window's positions "
-        "in each class's mean "
-        "(--skip-first 1 leaves it out).",
+        position="All positions that have a successor: position 0 is 1 of a window's positions in "
+        "each class's mean (--skip-first 1 leaves it out).",
         docs="collapse.md",
         function="headscan_lab.measures.collapse.collapse",
         sample=2000,
@@ -196,8 +194,8 @@ class CollapseProbe(Probe):
                 "Share of sampled states whose nearest class mean is the class that the head "
                 "predicts.",
                 range=(0, 1),
-                undefined="the logits are no linear map of this site, or no predicted class has "
-                "a mean",
+                undefined="the logits are no linear map of this site, or no predicted class has a "
+                "mean",
             ),
         },
     )

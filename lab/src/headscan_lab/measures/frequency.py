@@ -193,12 +193,10 @@ class FrequencyProbe(Probe):
         title="Embedding rows by frequency",
         group="zipf",
         sentence="Do rare tokens live elsewhere? Rows of the embedding tables by how often their "
-        "token occurs in "
-        "this text.",
+        "token occurs in this text.",
         literature="Gao et al. 2019, arXiv:1907.12009; Biś et al. 2021",
         position="Tables and counts know no position; the mean state is that of all positions "
-        "counted (--skip-first "
-        "1 leaves the first out).",
+        "counted (--skip-first 1 leaves the first out).",
         docs="zipf.md",
         function="headscan_lab.measures.frequency.frequency_bins",
         order=10,
@@ -282,8 +280,7 @@ class PartitionProbe(Probe):
         title="Partition isotropy",
         group="head",
         sentence="Does Σ exp(c·w) over the vocabulary depend on the direction c? I(W) with both "
-        "signs of every "
-        "eigenvector.",
+        "signs of every eigenvector.",
         literature="Mu and Viswanath 2018, arXiv:1702.01417; Wang et al. 2020",
         position="Tables of weights know no position.",
         docs="partition.md",

@@ -80,8 +80,8 @@ def paradigms(result: EvaluationResult) -> Section | None:
         return figure
 
     lead = (
-        "Share of minimal pairs whose right sentence is the more probable; the dotted line "
-        "is chance."
+        "Share of minimal pairs whose right sentence is the more probable; the dotted line is "
+        "chance."
     )
     table = Table(
         ["paradigm", "accuracy"],

@@ -53,8 +53,8 @@ MEANINGS = {
     "mixed": "Claims or models differ.",
     "undecided": "The interval crosses a bound, the control did not settle it, or nothing here "
     "measures it yet.",
-    "not tested": "A model is named and none of its family is run here: the tendency of "
-    "stand-ins is shown, and the command.",
+    "not tested": "A model is named and none of its family is run here: the tendency of stand-ins "
+    "is shown, and the command.",
 }
 
 
@@ -70,8 +70,8 @@ def head(result: ReproduceResult) -> Head:
             f"{len(result.figures)} figures of a document, redrawn from runs of our own.",
         )
     said = (
-        f"{count} {'claim' if count == 1 else 'claims'} of the literature, each under a "
-        "protocol written before it was run."
+        f"{count} {'claim' if count == 1 else 'claims'} of the literature, each under a protocol "
+        "written before it was run."
     )
     found = {row.verdict for row in result.claims} | {row.verdict for row in result.statements}
     found |= {one.tendency for row in result.claims for one in row.trials if one.tendency}
@@ -95,9 +95,8 @@ def summary(found: list[StatementRecord]) -> str:
     return (
         f"{len(found)} statement{'s' * (len(found) != 1)}, tried on "
         f"{' and '.join([', '.join(models[:-1]), models[-1]] if len(models) > 1 else models)}: "
-        f"{parts}. "
-        f"Decided: {len(found) - count['undecided'] - count['not tested']}, of these on two "
-        f"models or more: {on_two}."
+        f"{parts}. Decided: {len(found) - count['undecided'] - count['not tested']}, of these on "
+        f"two models or more: {on_two}."
     )
 
 
@@ -357,8 +356,8 @@ def more(row: ClaimRecord) -> str:
     if row.more is None:
         return ""
     return (
-        f"At the effect seen, {row.more:,} more {'prompts' if row.prompts else 'seeds'} "
-        "would decide."
+        f"At the effect seen, {row.more:,} more {'prompts' if row.prompts else 'seeds'} would "
+        "decide."
     )
 
 

@@ -138,8 +138,8 @@ def head(result: TournamentResult) -> Head:
     seeds = f"{result.seeds} seed{'s' if result.seeds > 1 else ''}"
     main = plan.cells[0]
     said = (
-        f"{result.protocol.started[:10]}. {len(result.arms)} arms, {seeds}: {plan.blocks} "
-        f"blocks, width {main.width}, "
+        f"{result.protocol.started[:10]}. {len(result.arms)} arms, {seeds}: {plan.blocks} blocks, "
+        f"width {main.width}, "
     )
     said += (
         f"{main.vocabulary:,} tokens, {plan.steps:,} steps of {plan.batch} windows of "
@@ -152,12 +152,12 @@ def head(result: TournamentResult) -> Head:
 def leaderboard(result: TournamentResult) -> Section:
     """All arms, the lowest held-out loss first."""
     lead = (
-        "Each arm at its best rate of those tried, the same for all, chosen on windows that "
-        "are used for nothing else. "
+        "Each arm at its best rate of those tried, the same for all, chosen on windows that are "
+        "used for nothing else. "
     )
     lead += (
-        f"Arms are compared where their held-out loss is {result.matched_loss:.2f} nats: a "
-        "cone that fades as the loss "
+        f"Arms are compared where their held-out loss is {result.matched_loss:.2f} nats: a cone "
+        "that fades as the loss "
     )
     lead += "falls would else favour whoever learns faster. Intervals are over seeds."
     return Section(
@@ -171,12 +171,12 @@ def leaderboard(result: TournamentResult) -> Section:
 def words(result: TournamentResult) -> Section:
     """A reader's sentence an arm."""
     lead = (
-        "What an arm buys, what it costs, and where it only moves the cone. A difference is "
-        "told where its interval over "
+        "What an arm buys, what it costs, and where it only moves the cone. A difference is told "
+        "where its interval over "
     )
     lead += (
-        "paired seeds, wide enough for all arms at once, leaves no difference out; other "
-        "rates and sizes can take it back."
+        "paired seeds, wide enough for all arms at once, leaves no difference out; other rates "
+        "and sizes can take it back."
     )
     rows = [Line(row.text("arm"), (row.text("about"), row.text("sentence"))) for row in result.arms]
     columns: list[Term | str] = ["arm", Term("what it is"), Term("what the numbers say")]
@@ -202,8 +202,8 @@ def curves(result: TournamentResult) -> Section | None:
     }
     figures = [_figure(result, name, measure, title) for measure, (name, title) in shown.items()]
     lead = (
-        "Training goes to the right, where the loss is lower. Means over the seeds that "
-        "reach a loss, and their intervals."
+        "Training goes to the right, where the loss is lower. Means over the seeds that reach a "
+        "loss, and their intervals."
     )
     return Section("The shape against the loss", lead, figures)
 
@@ -212,12 +212,12 @@ def curves(result: TournamentResult) -> Section | None:
 def gradient(result: TournamentResult) -> Section:
     """The logits' gradient through the head, with its nulls."""
     lead = (
-        "At the matched loss: how much of the norm of the logits' gradient reaches the "
-        "states through the head, beside what "
+        "At the matched loss: how much of the norm of the logits' gradient reaches the states "
+        "through the head, beside what "
     )
     lead += (
-        "a head of that shape keeps by its shape alone. Norm that is not kept is not "
-        "necessarily lost learning."
+        "a head of that shape keeps by its shape alone. Norm that is not kept is not necessarily "
+        "lost learning."
     )
     shown = _figure(result, "kept", "kept_norm", "Kept norm of the logits' gradient")
     board = _table(result.arms, KEPT, "Kept norm and its nulls")
@@ -240,8 +240,8 @@ def elsewhere(result: TournamentResult) -> Section | None:
     if not result.others:
         return None
     lead = (
-        "Each arm at the rate of the leaderboard, and where its loss is as far below that of "
-        "the unigram law as the matched "
+        "Each arm at the rate of the leaderboard, and where its loss is as far below that of the "
+        "unigram law as the matched "
     )
     lead += "loss of the leaderboard is."
     rows = sorted(result.others, key=lambda row: (row.text("vocabulary"), row.text("width")))

@@ -118,9 +118,8 @@ def train_features(
         chosen = torch.optim.Muon([W, H], lr=rate, weight_decay=0.0)
     scale = torch.from_numpy(labels.prior * labels.contexts)[:, None]
     target = torch.from_numpy(labels.dense()) * scale
-    enough = (
-        -(labels.entropy() + until) * labels.contexts
-    )  # targets add up to the number of contexts
+    # targets add up to the number of contexts
+    enough = -(labels.entropy() + until) * labels.contexts
     records: list[FeatureCheckpoint] = []
     logits: list[torch.Tensor] = []
     with (

@@ -215,9 +215,8 @@ class _PathProblem:
             level = float(sigma[: (len(sigma) + 1) // 2].median())
             if level > 1e-9:
                 rho = 1.0 / level
-                self.U *= (
-                    self.rho / rho
-                )  # ρU is the dual variable over λ, of spectral norm one at every λ
+                # ρU is the dual variable over λ, of spectral norm one at every λ
+                self.U *= self.rho / rho
                 self.rho = rho
         assert self.Z is not None
         Z = self.Z

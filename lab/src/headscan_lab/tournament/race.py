@@ -376,9 +376,8 @@ _given: list[tuple[TournamentPlan, dict[str, Ground]]] = []
 
 
 def _take(plan: TournamentPlan, grounds: dict[str, Ground]) -> None:
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches all; the one that waits says what is to be said
+    # Ctrl-C reaches all; the one that waits says what is to be said
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     _given[:] = [(plan, grounds)]
 
 

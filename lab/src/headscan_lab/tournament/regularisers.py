@@ -44,8 +44,8 @@ def _wide(states: Tensor) -> Tensor:
 def _block_states(inputs: LossInputs) -> Tensor:
     if inputs.block is None:
         raise BadInput(
-            f"{type(inputs.model).__name__} has no final norm, so its last block's states are "
-            "its last states."
+            f"{type(inputs.model).__name__} has no final norm, so its last block's states are its "
+            "last states."
         )
     return _wide(inputs.block)
 

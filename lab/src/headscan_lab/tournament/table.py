@@ -277,18 +277,18 @@ def _cone(
     )
     if cone.sign < 0 and inner.sign >= 0:
         said += (
-            " The cone has only moved: without the direction of ones, which a LayerNorm "
-            "deletes, its cosine is "
+            " The cone has only moved: without the direction of ones, which a LayerNorm deletes, "
+            "its cosine is "
         )
         said += f"{'larger' if inner.sign > 0 else 'not told apart'}, {_pair(inner, 3)}."
     elif cone.sign < 0 and of["effective_rank"].sign < 0 <= of["effective_rank_without_ones"].sign:
         said += (
-            " Part of it has only moved, into the direction of ones, which a LayerNorm "
-            "deletes: its effective rank is lower, "
+            " Part of it has only moved, into the direction of ones, which a LayerNorm deletes: "
+            "its effective rank is lower, "
         )
         said += (
-            f"{_pair(of['effective_rank'], 1)}, and without that direction it is not; the "
-            "cosine is then "
+            f"{_pair(of['effective_rank'], 1)}, and without that direction it is not; the cosine "
+            "is then "
         )
         said += f"{_pair(inner, 3)}{_turns(inner, differences)}."
     return said

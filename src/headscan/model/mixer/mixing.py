@@ -146,10 +146,8 @@ class MaskedMixing(nn.Module):
         self.kernel = kernel
         self.direction = direction
         self.flattened = flattened
-        self.margins = (
-            (kernel - 1) // 2,
-            kernel // 2,
-        )  # zeros beside the features, so that there are d again
+        # zeros beside the features, so that there are d again
+        self.margins = ((kernel - 1) // 2, kernel // 2)
         self.weight = nn.Parameter(torch.empty(slots, slots, kernel))
         self.bias = nn.Parameter(torch.empty(slots))
         self.reset()

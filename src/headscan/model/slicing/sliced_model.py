@@ -52,9 +52,8 @@ class Ablation:
                 raise BadInput(f"No {slice_.only} was found in {name}, so it cannot be run alone.")
             if not slice_.residual and not stack.plain[index]:
                 raise BadInput(
-                    f"The output of {name} is not its input plus its branches (a norm acts on "
-                    "the sum), so its residual "
-                    "cannot be taken out."
+                    f"The output of {name} is not its input plus its branches (a norm acts on the "
+                    "sum), so its residual cannot be taken out."
                 )
         # For each block, whether its branches follow one another (else they are parallel).
         self._following = [
@@ -221,8 +220,8 @@ class SlicedModel(Memo):
         if slice_.causal is not None and slice_.only != "mlp" and self.causal != slice_.causal:
             what = "imposed on" if slice_.causal else "lifted from"
             raise BadInput(
-                f"A causal mask cannot be {what} '{lens.name}': it is not a mask that this "
-                "family is given."
+                f"A causal mask cannot be {what} '{lens.name}': it is not a mask that this family "
+                "is given."
             )
 
     def __repr__(self) -> str:
@@ -251,9 +250,8 @@ class SlicedModel(Memo):
             with torch.no_grad():
                 module = self.lens.model.get_input_embeddings()
                 if type(module) is nn.Embedding and module.max_norm is None:
-                    return (
-                        module.weight.detach()
-                    )  # the same numbers, without a second table in memory
+                    # the same numbers, without a second table in memory
+                    return module.weight.detach()
                 table: Tensor = module(
                     torch.arange(self.lens.vocabulary_size, device=self.lens.device)
                 )
@@ -432,9 +430,8 @@ At = TypeAliasType(
         str | Slice,
         Option(
             "The slice: SITE [+ SITE ...], a part of its output, and how the model is cut: "
-            "'block.3[:, 1:, :64] only=attention "
-            "residual=false'. Attributes: only, residual, normalisation, causal, embedding, weights, "
-            "pool.",
+            "'block.3[:, 1:, :64] only=attention residual=false'. Attributes: only, residual, "
+            "normalisation, causal, embedding, weights, pool.",
             group="Input",
         ),
     ],

@@ -121,9 +121,8 @@ class SliceSpecification:
             raise BadInput(
                 f"'{text}' is no slice: write for example 'block.3' or 'block.3[:, 1:, :64]'."
             )
-        parts = re.split(
-            r",(?![^(]*\))", ":,:,:" if match[2] is None else match[2]
-        )  # at commas outside parentheses
+        # at commas outside parentheses
+        parts = re.split(r",(?![^(]*\))", ":,:,:" if match[2] is None else match[2])
         if len(parts) not in (2, 3) or parts[0].strip() != ":":
             raise BadInput(
                 f"'[{match[2]}]' is no part of an output [B, T, w]: write for example [:, 1:, :64]."

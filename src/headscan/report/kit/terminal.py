@@ -265,9 +265,8 @@ def latex(table: Table) -> str:
             cell = line.cells[place - 1] if place <= len(line.cells) else Cell(None)
             ends = [written(end, term) for end in cell.interval or ()]
             cells.append(written(cell.value, term) + (f" [{', '.join(ends)}]" if ends else ""))
-        first = "{}" * cells[0].startswith(
-            ("[", "*")
-        )  # TeX would take these for an argument of the row before
+        # TeX would take these for an argument of the row before
+        first = "{}" * cells[0].startswith(("[", "*"))
         lines.append(first + " & ".join(map(_escaped, cells)) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 

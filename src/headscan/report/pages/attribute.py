@@ -107,8 +107,8 @@ def text(result: AttributeResult) -> Section:
         notebook=snippet(result),
     )
     lead = (
-        "Orange with a solid line supports the target, blue with a dashed line opposes it. "
-        "Point at a token for its number; "
+        "Orange with a solid line supports the target, blue with a dashed line opposes it. Point "
+        "at a token for its number; "
     )
     lead += "the arrow keys move between tokens."
     if result.target.kind == "sentence":
@@ -249,13 +249,13 @@ def trust(result: AttributeResult) -> Section:
         first = checked[0][1]
         judged = result.target.judged
         caption = (
-            "Deletion: the most important units go first; a good map falls at once. "
-            "Insertion: they come back first; a "
+            "Deletion: the most important units go first; a good map falls at once. Insertion: "
+            "they come back first; a "
         )
         caption += f"good map rises at once. Missing units are replaced by {first.substitute}."
         alt = (
-            f"The {judged} as units are replaced in the order of their scores, and as they "
-            "are put back"
+            f"The {judged} as units are replaced in the order of their scores, and as they are "
+            "put back"
         )
         columns: list[Term | str] = [
             "method",
@@ -284,12 +284,12 @@ def trust(result: AttributeResult) -> Section:
         if (gap := one.completeness) is not None:
             pieces = f"{gap.segments} piece{'s' if gap.segments > 1 else ''}"
             said = (
-                "Its scores must sum to the target's change from the baseline; they miss by "
-                "at most "
+                "Its scores must sum to the target's change from the baseline; they miss by at "
+                "most "
             )
             said += (
-                f"{100 * max(gap.relative_gap):.2g} % ({gap.evaluations} gradients on "
-                f"{pieces} of the path)."
+                f"{100 * max(gap.relative_gap):.2g} % ({gap.evaluations} gradients on {pieces} of "
+                "the path)."
             )
             parts.append(Prose(said, f"Completeness of {one.words.title.lower()}."))
     return Section(

@@ -104,9 +104,8 @@ def _verdict(result: CheckupResult) -> str:
 
 def _read(result: CheckupResult) -> str:
     """The text and its tokens, and beside how many reference models."""
-    from headscan.diagnosis.result import (
-        population,
-    )  # all verbs come with it: no other page waits for them
+    # all verbs come with it: no other page waits for them
+    from headscan.diagnosis.result import population
 
     text = result.protocol.text
     settings = result.protocol.settings
@@ -139,8 +138,8 @@ def _leak(result: CheckupResult) -> str:
     )
     if seen.get("HS301"):
         return (
-            "As with most models, states give the prompt away (HS301): the text could be "
-            "read back from them."
+            "As with most models, states give the prompt away (HS301): the text could be read "
+            "back from them."
         )
     if seen.get("HS302"):
         return "As with most models, the text shows through noise on the states (HS302)."
@@ -209,12 +208,12 @@ def shape(result: CheckupResult) -> Section:
         )
 
     lead = (
-        "How the tokens lie at each site, sinks left out: how alike in direction, along how "
-        "many directions they differ."
+        "How the tokens lie at each site, sinks left out: how alike in direction, along how many "
+        "directions they differ."
     )
     caption = (
-        "Average cosine between two tokens, and below it directions in use (participation "
-        "ratio), from the embedding to "
+        "Average cosine between two tokens, and below it directions in use (participation ratio), "
+        "from the embedding to "
     )
     caption += (
         "the last site; dotted: the same architecture with random weights. Bars: 95 % intervals."
@@ -345,8 +344,8 @@ def cure(result: CheckupResult) -> Section | None:
     for one in result.examinations:
         if (tried := one.evidence.cure) is not None:
             title = (
-                f"{tried.queries} passages of {tried.length} tokens search for the passage "
-                "that follows"
+                f"{tried.queries} passages of {tried.length} tokens search for the passage that "
+                "follows"
             )
             title += f", {one.model}" * (len(result.examinations) > 1)
             columns = (
@@ -359,8 +358,8 @@ def cure(result: CheckupResult) -> Section | None:
             )
             parts.append(table(tried.rows, *columns, terms=RETRIEVAL, title=title, where="page"))
     lead = (
-        "What would help against what all tokens have in common, and for search, as far as "
-        "it was measured on this model."
+        "What would help against what all tokens have in common, and for search, as far as it was "
+        "measured on this model."
     )
     return Section("Cure: what would help", lead, parts) if parts else None
 

@@ -93,8 +93,8 @@ def maps(result: CompareResult) -> list[Section]:
     made = []
     several = len(_pairs(result)) > 1
     said = (
-        "A cross marks what is no more alike than the null makes it (adjusted p > .05). The "
-        "mark “null” on a scale is what "
+        "A cross marks what is no more alike than the null makes it (adjusted p > .05). The mark "
+        "“null” on a scale is what "
     )
     said += (
         f"the null stays below in 95 of 100 draws, on a sample of {result.tested:,} tokens "
@@ -208,8 +208,8 @@ def site_by_site(result: CompareResult) -> list[Section]:
             )
         title = f"{named(a)} and {named(b)}"
         lead = (
-            "Where both have a site of the same name, that pair; else the most alike. "
-            "Intervals: 95 %, by "
+            "Where both have a site of the same name, that pair; else the most alike. Intervals: "
+            "95 %, by "
         )
         columns: list[Term | str] = [
             "site",
@@ -241,8 +241,8 @@ def alignment(result: CompareResult) -> Section | None:
         for one in result.alignment
     ]
     lead = (
-        "Tokens of different tokenizers are the same where their last characters are; the "
-        "others are left out."
+        "Tokens of different tokenizers are the same where their last characters are; the others "
+        "are left out."
     )
     return Section("Which tokens", lead, [Facts("compared", rows)])
 
@@ -423,8 +423,8 @@ def parts(result: DamageResult) -> list[Section]:
         f"{sums['restored']}; the whole second "
     )
     added += (
-        f"model's is {sums['total']}: the rest is what parts do together. Accumulated "
-        "shares add up to 1."
+        f"model's is {sums['total']}: the rest is what parts do together. Accumulated shares add "
+        "up to 1."
     )
     every = table(
         result.damage, "block", "mode", *COSTS, "share", "gain", *STATES, terms=TERMS, title="Parts"

@@ -89,8 +89,8 @@ def layers(result: FlowResult) -> Section:
     if recovered:
         alt = "Share of earlier tokens that can be recovered from an output alone, by site"
         caption = (
-            "Share of earlier tokens that one output alone gives away to exact search, "
-            "every other token known."
+            "Share of earlier tokens that one output alone gives away to exact search, every "
+            "other token known."
         )
         parts.append(Figure("told", by_site(result, "recoverable_of_earlier"), alt, caption, 320))
     columns = (*LEAKS, *(RECOVERY if recovered else ()))
@@ -217,8 +217,8 @@ def decoding(result: ChannelResult) -> Section:
             table(part.bounds, *columns, enough),
         ]
     lead = (
-        "A token's output as a message: how many features, how much noise. Dotted: with "
-        "fewer features, whichever they are, "
+        "A token's output as a message: how many features, how much noise. Dotted: with fewer "
+        "features, whichever they are, "
     )
     lead += "no decoder finds 95 % of the tokens."
     return Section("Noise", lead, parts)

@@ -45,8 +45,8 @@ def head(result: NtpResult) -> Head:
         else ""
     )
     said = (
-        f"{number(result.tokens)} positions{of}, contexts of {result.order} tokens: what "
-        f"theory predicts{end}."
+        f"{number(result.tokens)} positions{of}, contexts of {result.order} tokens: what theory "
+        f"predicts{end}."
     )
     return Head(["The geometry that the text predicts"], said)
 
@@ -113,14 +113,14 @@ def numbers(result: NtpResult) -> Section:
 def logits(result: NtpResult) -> Section:
     """The part of the logits that grows."""
     caption = (
-        "The growing part L^mm is of low rank: its singular values, beside those of the "
-        "centred support matrix, which "
+        "The growing part L^mm is of low rank: its singular values, beside those of the centred "
+        "support matrix, which "
     )
     caption += "would be the answer if its certificate held."
     alt = "Singular values of the predicted growing part and of the centred support matrix"
     said = (
-        "One part stays finite: log-odds inside each support. The other grows without end, "
-        "in one direction."
+        "One part stays finite: log-odds inside each support. The other grows without end, in one "
+        "direction."
     )
     return Section(
         "The two parts of the logits",
@@ -148,8 +148,8 @@ def contexts(result: NtpResult) -> Section:
         for number, (title, values) in enumerate(shown.items())
     ]
     caption = (
-        f"Cosine between every two of {len(result.heat.contexts)} contexts. Point at a "
-        "square to read them."
+        f"Cosine between every two of {len(result.heat.contexts)} contexts. Point at a square to "
+        "read them."
     )
     parts: list[Part] = [Panels(maps, caption)]
     rows = [
@@ -163,8 +163,8 @@ def contexts(result: NtpResult) -> Section:
     ]
     if rows:
         about = (
-            "Mean cosines of contexts, before and after the part that the soft labels keep "
-            "apart is projected out (subspace "
+            "Mean cosines of contexts, before and after the part that the soft labels keep apart "
+            "is projected out (subspace "
         )
         about += "collapse)."
         columns: list[Term | str] = [
@@ -175,8 +175,8 @@ def contexts(result: NtpResult) -> Section:
         parts.append(Table(columns, rows, "Subspace collapse", about))
     elif result.comparisons:
         said = (
-            "Subspace collapse is left out: no two of the contexts compared are followed by "
-            "the same set of tokens, so "
+            "Subspace collapse is left out: no two of the contexts compared are followed by the "
+            "same set of tokens, so "
         )
         parts.append(
             Prose(

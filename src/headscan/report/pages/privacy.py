@@ -75,8 +75,7 @@ VERDICTS = [
     Term(
         "recovered and unique",
         "The tokens give the output, and no other prompt of their length does: every other token "
-        "was "
-        "run at its position, or a bound proves it farther.",
+        "was run at its position, or a bound proves it farther.",
     ),
     Term(
         "recovered, unique among those tried",
@@ -91,8 +90,7 @@ VERDICTS = [
     Term(
         "no token fits",
         "Of states that were given: every token was run, and none gives the first of them, nor "
-        "stands out as "
-        "nearest.",
+        "stands out as nearest.",
     ),
     Term(
         "exhaustive",
@@ -132,8 +130,8 @@ def prompts(result: InvertResult) -> Section:
         ]
         lines.append(RecoveredLine(tokens, one.verdict.capitalize(), "" if shared else words))
     lead = (
-        "Each prompt as its states give it back; a wrong token is struck and followed by the "
-        "true one."
+        "Each prompt as its states give it back; a wrong token is struck and followed by the true "
+        "one."
     )
     verdict = [Prose(shared, strong=f"{result.verdict.capitalize()}.")] if shared else []
     return Section("What came back", lead, [recovered(lines), *verdict, _facts(result)])
@@ -196,10 +194,8 @@ def certificate(result: InvertResult) -> Section:
         lambda: _residuals(result.prompts[0]),
         "Residual and margin of every token of the first prompt, on a logarithmic scale",
         "First prompt. Relative distance between the output given and that of the token found "
-        "(residual), and of the "
-        "nearest other token compared. A wide gap: the token is certain among those. An output "
-        "equal to the last bit is drawn at "
-        "10⁻⁹.",
+        "(residual), and of the nearest other token compared. A wide gap: the token is certain "
+        "among those. An output equal to the last bit is drawn at 10⁻⁹.",
         360,
     )
     lead = "The tokens found are run again; what comes out is compared with what was given."
@@ -280,8 +276,7 @@ WORDS = [
     Term(
         "bits a token",
         "Information that the release gives of a token, in the mean: proved from below and from "
-        "above, whatever "
-        "the attack; the truth lies between.",
+        "above, whatever the attack; the truth lies between.",
     ),
     Term(
         "rms",
@@ -328,8 +323,8 @@ def _summary(result: PrivacyResult) -> str:
         return f"{result.verdict.capitalize()}: {'; '.join(told)}."
     if result.gradient is not None:
         return (
-            "The gradient of one training step gives away "
-            f"{100 * result.gradient.recall:.1f} % of the tokens of its batch."
+            f"The gradient of one training step gives away {100 * result.gradient.recall:.1f} % "
+            "of the tokens of its batch."
         )
     if len({row.defence for row in result.rows}) > 1:
         return _cheapest(result)
@@ -383,8 +378,8 @@ def _cheapest(result: PrivacyResult) -> str:
     if safe := [row for row in rows if (row.bits_upper or 0.0) <= (row.prior_bits or 0.0) / 2]:
         row = min(safe, key=lambda one: float("inf") if (cost := _cost(one)) is None else cost)
         return (
-            f"{_remains(row)} No cheaper setting tried is proved to leave half of the bits "
-            "or fewer."
+            f"{_remains(row)} No cheaper setting tried is proved to leave half of the bits or "
+            "fewer."
         )
     row = min(rows, key=lambda one: one.bits_upper or 0.0)
     return f"No setting tried is proved to leave half of the bits or fewer. {_remains(row)}"
@@ -413,9 +408,8 @@ def frontier(result: PrivacyResult) -> Section | None:
         "frontier",
         lambda: _frontier(rows, lost),
         f"Bits a token that remain against {lost}, one line a defence, one point a noise",
-        f"Bits a token that remain, by Monte Carlo or at most, against {lost}; one line a "
-        "defence at a site, one point a noise. "
-        "The nearer to the lower left, the better the defence.",
+        f"Bits a token that remain, by Monte Carlo or at most, against {lost}; one line a defence "
+        "at a site, one point a noise. The nearer to the lower left, the better the defence.",
         420,
     )
     ranked = sorted(rows, key=lambda row: (row.bits_upper or 0.0, _cost(row) or 0.0))
@@ -457,8 +451,8 @@ def bits(result: PrivacyResult) -> Section | None:
         lambda: _bands(rows),
         "Bits a token that remain, between the proved bounds, by noise, one band a site",
         "Bits a token by noise. Lines: the truth by Monte Carlo, or the proved floor where not "
-        "all candidates were run; bands: "
-        f"from the proved floor to the proved ceiling. {result.what}",
+        "all candidates were run; bands: from the proved floor to the proved ceiling. "
+        f"{result.what}",
         400,
     )
     shown = table(
@@ -555,8 +549,8 @@ def limits(result: PrivacyResult) -> Section | None:
     if result.verdict is None:
         return None
     lead = (
-        "Pass: shown to be within the limit. Fail: shown to be above it. Cannot be shown: "
-        "the evidence does not decide."
+        "Pass: shown to be within the limit. Fail: shown to be above it. Cannot be shown: the "
+        "evidence does not decide."
     )
     text = result.protocol.text
     shown = table(result.limits, "limit", "at_most", "value", "verdict", "evidence", title="Limits")
@@ -637,13 +631,13 @@ def found(result: PrivacyResult) -> Section | None:
         "distances",
         lambda: _distances(shown),
         "Distance of every listed token from the span of the gradient, on a logarithmic scale",
-        "Relative distance of each listed token's input vector from the span of the gradient. "
-        "The dotted line is the nearest "
-        "token that is not listed: the wider the gap, the surer the list.",
+        "Relative distance of each listed token's input vector from the span of the gradient. The "
+        "dotted line is the nearest token that is not listed: the wider the gap, the surer the "
+        "list.",
     )
     lead = (
-        "The gradient of a linear map lies in the span of its inputs. A token is listed if "
-        "its input vector lies in that span."
+        "The gradient of a linear map lies in the span of its inputs. A token is listed if its "
+        "input vector lies in that span."
     )
     short = [
         ("batch", f"{len(shown.batch)} texts of {len(shown.batch[0])} tokens"),
@@ -708,12 +702,12 @@ def _beginnings(shown: LeakedGradient) -> list[Part]:
     read = [recovered([RecoveredLine([token]) for token in found])] if found else []
     right = sum(one.in_batch for one in shown.texts)
     told = (
-        "Block 1's inputs depend on all tokens before: a beginning that was in the batch "
-        "lies in the span of its gradient "
+        "Block 1's inputs depend on all tokens before: a beginning that was in the batch lies in "
+        "the span of its gradient "
     )
     told += (
-        f"(rank {shown.second_rank} of {shown.width}). {shown.texts_found:.0%} of the "
-        "batch's texts are read in their order, "
+        f"(rank {shown.second_rank} of {shown.width}). {shown.texts_found:.0%} of the batch's "
+        "texts are read in their order, "
     )
     told += f"all but their last tokens; of the {len(shown.texts)} read, {right} were there."
     return [Prose("Texts in order", heading=True), Prose(told), *read]

@@ -57,8 +57,8 @@ TERMS = {
 @page("remedy")
 def remedies(result: RemedyResult) -> Head:
     said = (
-        f"{len(result.about)} remedies for vectors of width {result.width:,} at "
-        f"{result.site}, fitted on {result.fitted:,} "
+        f"{len(result.about)} remedies for vectors of width {result.width:,} at {result.site}, "
+        f"fitted on {result.fitted:,} "
     )
     said += f"and judged by {result.held_out:,} others."
     return Head([f"Remedies for {named(result.models[0].name)}"], said)
@@ -100,8 +100,8 @@ def _set(name: str, rows: list[Row]) -> Section:
     scored = ["spearman"] * (rows[0].number("spearman") is not None)
     columns = ("recall_at_1", "recall_at_10", GAIN, "hubness", "average_cosine", *scored)
     lead = (
-        f"{rows[0]['queries']:,} queries, each to find its partner among "
-        f"{rows[0]['items']:,} items; nothing was fitted on "
+        f"{rows[0]['queries']:,} queries, each to find its partner among {rows[0]['items']:,} "
+        "items; nothing was fitted on "
     )
     lead += "any of them."
     picture = Figure(
@@ -109,8 +109,8 @@ def _set(name: str, rows: list[Row]) -> Section:
         draw,
         f"Gain in recall@1 of {name}, a line a remedy, with intervals; 0 is the vectors as they "
         "are",
-        "Intervals right of 0: the remedy helps. Paired by query, wide enough for all remedies "
-        "at once.",
+        "Intervals right of 0: the remedy helps. Paired by query, wide enough for all remedies at "
+        "once.",
     )
     shown = table(rows, "remedy", *columns, terms=TERMS, title=f"Who finds its partner: {name}")
     return Section(

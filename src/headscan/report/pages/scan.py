@@ -227,8 +227,8 @@ def cat_scan(result: ScanResult) -> Section | None:
         later,
     )
     lead = (
-        "Each dot is the vector of one token at this layer. The ring marks the origin, the "
-        "tip of a cone."
+        "Each dot is the vector of one token at this layer. The ring marks the origin, the tip of "
+        "a cone."
     )
     return Section("The CAT scan", lead, [raw], "scan")
 
@@ -374,13 +374,13 @@ def certainty(result: ScanResult) -> Section | None:
             )
             kinds = " or ".join(dict.fromkeys(row.text("clusters") for row in rows))
             said = (
-                f"{named(model)}: the least certain interval of each site rests on {kinds} "
-                f"that are worth about {ends}"
+                f"{named(model)}: the least certain interval of each site rests on {kinds} that "
+                f"are worth about {ends}"
             )
             parts.append(Prose(f"{said} independent one{'s' * (round(most) > 1)}."))
     lead = (
-        "Documents count as independent. Windows of one continuous text depend on each "
-        "other, so they count as fewer."
+        "Documents count as independent. Windows of one continuous text depend on each other, so "
+        "they count as fewer."
     )
     return Section("What the intervals rest on", lead, parts) if parts else None
 
@@ -411,12 +411,12 @@ def differences(result: ScanResult) -> Section | None:
         lines.append(Line(f"{named(model_a)} {site_a}", [minus, *every]))
     columns = ["of", "minus", *(result.measures[name].title for name in core)]
     lead = (
-        "Sites that read the same text err together, so an interval of a difference is "
-        "narrower than two intervals suggest. "
+        "Sites that read the same text err together, so an interval of a difference is narrower "
+        "than two intervals suggest. "
     )
     lead += (
-        "Each layer minus the previous one; last minus first; each minus the same site of "
-        "the previous model, and of random "
+        "Each layer minus the previous one; last minus first; each minus the same site of the "
+        "previous model, and of random "
     )
     lead += "weights."
     return Section(
@@ -456,8 +456,8 @@ def numbers(result: ScanResult) -> Section:
                 Table(columns, lines, title, folded=bool(null), footnotes=notes, where="page")
             )
     lead = (
-        "Small figures are 95 % intervals. “Without” leaves out sink tokens: longer than 3 "
-        "times the median of their window."
+        "Small figures are 95 % intervals. “Without” leaves out sink tokens: longer than 3 times "
+        "the median of their window."
     )
     return Section("All numbers", lead, tables)
 
@@ -476,12 +476,8 @@ SHOWN = (
     "mlp_ratio",
 )
 TITLE = "Beside healthy runs"
-OF_ANY_TEXT = (
-    "site",
-    "average_cosine",
-    "top_direction_share",
-    "mean_norm",
-)  # a longer text moves ranks
+# a longer text moves ranks
+OF_ANY_TEXT = ("site", "average_cosine", "top_direction_share", "mean_norm")
 STEP = re.compile(r"(?:^|[-_@/])(?:checkpoint|step|global_step)[-_]?(\d+)$")
 
 
@@ -504,8 +500,8 @@ def series_beside(result: ScanResult) -> Section | None:
         for step, row in rows
     ]
     note = (
-        " Ranks are left out, for they grow with the text; steps are counted as theirs, "
-        "whatever number of tokens yours had."
+        " Ranks are left out, for they grow with the text; steps are counted as theirs, whatever "
+        "number of tokens yours had."
     )
     return (
         _beside(curves_of(some), runs_like(result.models[-1]), None, note)
@@ -538,9 +534,8 @@ def _beside(
             away[name] = off
     every = [off <= 1 for each in away.values() for _, off in each]
     last = max((each[-1][0] for each in away.values()), default=0)
-    now = {
-        name: off[-1][1] for name, off in away.items() if 2 * off[-1][0] >= last
-    }  # what was read in the second half
+    # what was read in the second half
+    now = {name: off[-1][1] for name, off in away.items() if 2 * off[-1][0] >= last}
     out = sorted((name for name in now if now[name] > 1), key=lambda name: -now[name])
     words = ", ".join(f"{name} ({now[name]:.1f} half-widths from the middle)" for name in out[:3])
     said = (
@@ -548,8 +543,8 @@ def _beside(
         f"{known.runs} healthy runs of this size "
     )
     said += (
-        f"show{f'; outside: {words}' * bool(out)}. Over all steps {sum(every)} of "
-        f"{len(every)} are (a healthy run: 95 %)."
+        f"show{f'; outside: {words}' * bool(out)}. Over all steps {sum(every)} of {len(every)} "
+        "are (a healthy run: 95 %)."
     )
     shown = ["loss", *(f"block.{known.depth - 1}/{what}" for what in SHOWN), *out[:3]]
     shown += [

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     Words = Mapping[str, MeasureWords] | Mapping[str, Field]
 
 ASIDE = (
-    "all columns but the last are of the tokens that are no sinks (longer than 3 times the "
-    "median of their window)"
+    "all columns but the last are of the tokens that are no sinks (longer than 3 times the median "
+    "of their window)"
 )
 ABOUT = (
-    "top share and eff. rank count the common direction; part. ratio and iso-score leave it "
-    "out, and may exceed them"
+    "top share and eff. rank count the common direction; part. ratio and iso-score leave it out, "
+    "and may exceed them"
 )
 
 
@@ -75,8 +75,8 @@ def over_length(result: ScanResult) -> Section | None:
         "length", lambda: lines(series, "tokens read", "effective rank", log="x"), alt, caption, 320
     )
     lead = (
-        "A spectral number is one at a length: compare models, layers and checkpoints that "
-        "read as many tokens."
+        "A spectral number is one at a length: compare models, layers and checkpoints that read "
+        "as many tokens."
     )
     return Section("Over the length of the text", lead, [drawn], "length")
 
@@ -90,8 +90,8 @@ def cone(result: ScanResult) -> Section:
         "gaussian": "a Gaussian cloud",
     }
     caption = (
-        "Average cosine between two different tokens, by layer: 0 for a round cloud, 1 "
-        "when all tokens point the same way. "
+        "Average cosine between two different tokens, by layer: 0 for a round cloud, 1 when all "
+        "tokens point the same way. "
     )
     caption += "Bands are 95 % intervals."
     if knows(result, "average_cosine"):
@@ -136,9 +136,8 @@ def _in_short(result: ScanResult) -> list[Part]:
             *(row.number(leading(row, name)) for name in shown),
         ]
         site = row.text("site")
-        name = (
-            f"{site} ({row.number('tokens') or 0:,.0f} vectors)" if site == SENTENCE else site
-        )  # few, beside so many tokens
+        # few, beside so many tokens
+        name = f"{site} ({row.number('tokens') or 0:,.0f} vectors)" if site == SENTENCE else site
         return Line("" if null else name, [*cells, row.number("sink_energy")], null)
 
     parts: list[Part] = []
@@ -179,12 +178,12 @@ def spectrum(result: ScanResult) -> Section:
     ends = [of_model(result.sites, names[0])[k].text("site") for k in (0, -1)]
     gaussian = any(row.get("null") == "gaussian" for row in result.nulls)
     caption = (
-        f"Singular values by rank, divided by the first; one line a site, from {ends[0]} "
-        f"(faint) to {ends[1]} (strong)."
+        f"Singular values by rank, divided by the first; one line a site, from {ends[0]} (faint) "
+        f"to {ends[1]} (strong)."
     )
     caption += (
-        f"{' Dashed: the expectation, a cloud that uses all its directions alike.' * gaussian} "
-        "A cliff after rank 1 is a "
+        f"{' Dashed: the expectation, a cloud that uses all its directions alike.' * gaussian} A "
+        "cliff after rank 1 is a "
     )
     caption += "cone."
     spectra = [
@@ -321,13 +320,13 @@ def anatomy(result: ScanResult) -> Section | None:
                 [_parts_of(some, f"{title}: by {kind}" if title else f"By {kind}")] if some else []
             )
     caption = (
-        "What each branch adds to the squared length of the mean direction at each site, "
-        "as a share: blue builds the cone, "
+        "What each branch adds to the squared length of the mean direction at each site, as a "
+        "share: blue builds the cone, "
     )
     caption += "rust takes it away, and every column adds up to 1."
     lead = (
-        "The average cosine is, up to the diagonal, the squared length of the mean unit "
-        "state, and a state is a sum: so the "
+        "The average cosine is, up to the diagonal, the squared length of the mean unit state, "
+        "and a state is a sum: so the "
     )
     lead += "cone is, too."
     return Section(
@@ -637,8 +636,8 @@ def course(result: ScanResult) -> Section | None:
         ]
         parts += [Prose(probe.title, heading=True), Panels(drawn, small=True)]
     lead = (
-        "The same sites, one model after another. A small model that saturates loses rank "
-        "late, and its loss rises."
+        "The same sites, one model after another. A small model that saturates loses rank late, "
+        "and its loss rises."
     )
     return Section("From checkpoint to checkpoint", lead, parts)
 

@@ -25,8 +25,8 @@ def states(result: StatesResult) -> Head:
 def stored(result: StatesResult) -> Section:
     """The sites, and the command that reads them."""
     said = (
-        f"headscan scan {result.folder} reads them back: the numbers are those of a scan of "
-        "the model on this text. Each "
+        f"headscan scan {result.folder} reads them back: the numbers are those of a scan of the "
+        "model on this text. Each "
     )
     said += f"window has {result.context} tokens; token ids and documents are beside the vectors."
     lead = "A tensor [windows, tokens, width] a site and file."

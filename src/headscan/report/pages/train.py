@@ -120,8 +120,8 @@ def _gradient(result: TrainResult) -> list[Figure]:
         for title, name in names.items()
     }
     caption = (
-        "Share of the norm of the logits' gradient that lies in the head's column space, "
-        "beside what a head of that shape "
+        "Share of the norm of the logits' gradient that lies in the head's column space, beside "
+        "what a head of that shape "
     )
     caption += "keeps by its shape alone. Norm that is not kept is not necessarily lost learning."
     drawn = lines(series, "step", "share of the norm")

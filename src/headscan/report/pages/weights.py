@@ -58,8 +58,8 @@ def spectra(result: WeightsResult) -> Section:
         where="page",
     )
     lead = (
-        "Beside random matrices of the same shape and mean square. What a tail exponent says "
-        "of a model is not claimed."
+        "Beside random matrices of the same shape and mean square. What a tail exponent says of a "
+        "model is not claimed."
     )
     return Section(
         "Spectra", lead, [Table(heads, rows, "By kind", "Medians over the blocks."), each]

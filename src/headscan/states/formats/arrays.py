@@ -82,8 +82,7 @@ class NpzFormat(StateFormat):
     tried = "numpy"
     sentence = (
         "Arrays by site, beside them `token_ids` and `documents`; read as needed, unpacked as "
-        "they are read where they are "
-        "compressed (numpy.savez_compressed)."
+        "they are read where they are compressed (numpy.savez_compressed)."
     )
     endings = (".npz",)
 
@@ -187,8 +186,7 @@ class SafetensorsFormat(StateFormat):
     tried = "safetensors"
     sentence = (
         "Tensors by site, beside them `token_ids` and `documents`; a file, or a folder of files "
-        "whose vectors go on from "
-        "one to the next by name."
+        "whose vectors go on from one to the next by name."
     )
 
     def recognises(self, place: Location) -> bool:

@@ -157,8 +157,8 @@ class HeadscanFormat(StateFormat):
     title = "`headscan states`"
     tried = "headscan"
     sentence = (
-        "The folder that `headscan states` wrote: sites, windows, token ids, documents "
-        "and protocol."
+        "The folder that `headscan states` wrote: sites, windows, token ids, documents and "
+        "protocol."
     )
     first = 9
 

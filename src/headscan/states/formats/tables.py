@@ -220,8 +220,8 @@ class ArrowFormat(StateFormat):
     title = "Arrow and Feather"
     tried = "pyarrow"
     sentence = (
-        "As Parquet: every column of lists of numbers is a site; local files are mapped, "
-        "not loaded."
+        "As Parquet: every column of lists of numbers is a site; local files are mapped, not "
+        "loaded."
     )
     endings = (".arrow", ".feather")
 
@@ -292,9 +292,8 @@ def _arrow(place: Location, field: str | None) -> Vectors:
     def read(column: str, first: int, last: int) -> Any:
         values = table.column(column).slice(first, last - first)
         try:
-            values.validate(
-                full=True
-            )  # pyarrow believes offsets, and aborts the process where they lead nowhere
+            # pyarrow believes offsets, and aborts the process where they lead nowhere
+            values.validate(full=True)
         except pa.ArrowInvalid as error:
             raise _refusal(place, "Arrow", error) from error
         return values
@@ -308,8 +307,7 @@ class DatasetsFormat(StateFormat):
     tried = "datasets, SAELens"
     sentence = (
         "What `Dataset.save_to_disk` writes, also in folders shard_0, shard_1, ...; columns that "
-        "are named by hooks of "
-        "TransformerLens get headscan's names."
+        "are named by hooks of TransformerLens get headscan's names."
     )
     first = 1
 
@@ -362,8 +360,7 @@ class ParquetFormat(StateFormat):
     tried = "pyarrow"
     sentence = (
         "Every column of lists of numbers is a site, a row a vector (or, of lists of lists, a "
-        "window); `token_ids` and "
-        "`documents` beside them; a file, or a folder of files."
+        "window); `token_ids` and `documents` beside them; a file, or a folder of files."
     )
 
     def recognises(self, place: Location) -> bool:

@@ -20,9 +20,8 @@ def check(hidden: Tensor, embeddings: Tensor, targets: Tensor) -> None:
     """
     if hidden.dim() != 2 or embeddings.dim() != 2 or targets.dim() != 1:
         raise BadInput(
-            "The loss wants hidden [K, d], embeddings [V, d] and targets [K], "
-            f"but was given {list(hidden.shape)}, {list(embeddings.shape)} and "
-            f"{list(targets.shape)}."
+            "The loss wants hidden [K, d], embeddings [V, d] and targets [K], but was given "
+            f"{list(hidden.shape)}, {list(embeddings.shape)} and {list(targets.shape)}."
         )
     if hidden.shape[1] != embeddings.shape[1]:
         raise BadInput(
@@ -35,9 +34,9 @@ def check(hidden: Tensor, embeddings: Tensor, targets: Tensor) -> None:
         raise BadInput(f"The targets must be integers (token ids), not {targets.dtype}.")
     if len(targets) and not (int(targets.min()) >= 0 and int(targets.max()) < embeddings.shape[0]):
         raise BadInput(
-            f"A target lies outside the vocabulary of {embeddings.shape[0]} tokens: "
-            f"ids run from {int(targets.min())} to {int(targets.max())}. Does the tokenizer "
-            "belong to this model?"
+            f"A target lies outside the vocabulary of {embeddings.shape[0]} tokens: ids run from "
+            f"{int(targets.min())} to {int(targets.max())}. Does the tokenizer belong to this "
+            "model?"
         )
 
 

@@ -143,8 +143,8 @@ class ConeCloses(AlarmRule):
     quantity = "average_cosine"
     ground = 0.2
     report = (
-        "The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states "
-        "close into a cone."
+        "The average cosine at {where} rose from {before:.3g} to {now:.3g}: the states close into "
+        "a cone."
     )
 
     def bad(self, value: float) -> float:
@@ -223,8 +223,8 @@ class LossRise(AlarmRule):
     ground = 1e-4
     limit: Annotated[float, Option("How many standard errors of the difference.", above=0)] = 4.5
     report = (
-        "The loss rose from {before:.3f} to {now:.3f} and stayed: look at the data of the "
-        "last 10 logs."
+        "The loss rose from {before:.3f} to {now:.3f} and stayed: look at the data of the last 10 "
+        "logs."
     )
 
     def _worse(self, known: Sequence[float]) -> float:
@@ -251,8 +251,8 @@ class LogitGrowth(AlarmRule):
     ground = 0.3
     within = (5.0, math.inf)
     report = (
-        "The largest attention logit at {where} grew from {before:.3g} to {now:.3g}: "
-        "normalise queries and keys, or cap."
+        "The largest attention logit at {where} grew from {before:.3g} to {now:.3g}: normalise "
+        "queries and keys, or cap."
     )
 
 
@@ -283,8 +283,8 @@ class Overflow(Level):
     quantity = "branch_ratio/headroom"
     limit: Annotated[float, Option("Share of the largest number of the precision.", above=0)] = 0.1
     report = (
-        "Activations at {where} reach {now:.2g} of the largest number of their precision: "
-        "look at its branches' max."
+        "Activations at {where} reach {now:.2g} of the largest number of their precision: look at "
+        "its branches' max."
     )
 
     def bad(self, value: float) -> float:
@@ -355,8 +355,8 @@ class RowSpike(AlarmRule):
     ground = 0.2
     within = (1.0, math.inf)
     report = (
-        "The longest row of {where} grew from {before:.3g} to {now:.3g} times the median "
-        "one: look at what it stands for."
+        "The longest row of {where} grew from {before:.3g} to {now:.3g} times the median one: "
+        "look at what it stands for."
     )
 
 
@@ -373,8 +373,8 @@ class StarvedExperts(AlarmRule):
     ground = 0.0
     limit: Annotated[float, Option("By which share of the experts.", above=0)] = 0.2
     report = (
-        "At {where} {now:.0%} of the experts get no token and no chance, after "
-        "{before:.0%}: look at the balancing loss."
+        "At {where} {now:.0%} of the experts get no token and no chance, after {before:.0%}: look "
+        "at the balancing loss."
     )
 
     def _worse(self, known: Sequence[float]) -> float:
@@ -390,8 +390,8 @@ class RepeatedData(Level):
     quantity = "repeated/share"
     limit: Annotated[float, Option("Share of the windows since the last reading.", above=0)] = 0.5
     report = (
-        "{now:.0%} of the windows were read before within the last steps: look at the "
-        "sampler and at the shards."
+        "{now:.0%} of the windows were read before within the last steps: look at the sampler and "
+        "at the shards."
     )
 
 

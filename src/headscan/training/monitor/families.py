@@ -360,9 +360,8 @@ class ExpertLoad(Family):
         )
         if chosen is None or not scores:
             return
-        given = (scores[-1].amin() >= 0) & (
-            (scores[-1].sum(-1) - 1).abs().amax() < 1e-3
-        )  # probabilities, no logits
+        # probabilities, no logits
+        given = (scores[-1].amin() >= 0) & ((scores[-1].sum(-1) - 1).abs().amax() < 1e-3)
         shares = torch.where(given, scores[-1], scores[-1].softmax(-1))
         gates = scores[0] if scores[0].shape == chosen.shape else shares.gather(1, chosen)
         none = torch.zeros_like(shares[0])
@@ -384,9 +383,8 @@ class ExpertLoad(Family):
         for block, equal in (
             (name[:-5], value * value.size) for name, value in raw.items() if name.endswith("/load")
         ):
-            dead = (equal == 0) & (
-                raw[f"{block}/chance"] < 0.1
-            )  # in 91 healthy runs one without a token had 0.63 or more
+            # in 91 healthy runs one without a token had 0.63 or more
+            dead = (equal == 0) & (raw[f"{block}/chance"] < 0.1)
             numbers = {"least": equal.min(), "most": equal.max(), "dead": dead.mean()}
             found |= {f"{block}/{what}": float(number) for what, number in numbers.items()}
         return found

@@ -195,9 +195,8 @@ class Watch:
                 if change is not None and change > rule.limit:
                     changes[where] = change
                 del series[: -rule.memory - 1]
-            readings = self._silent.get(
-                rule.name, 0
-            )  # for how many more it is silent: it compares with what was before
+            # for how many more it is silent: it compares with what was before
+            readings = self._silent.get(rule.name, 0)
             if numbers.get(rule.quantity):
                 self._silent[rule.name] = max(0, readings - 1)
             if changes and not readings:
@@ -515,9 +514,10 @@ class Monitor(TrainerCallback):
         due = control.should_log  # which a call of the log clears, and with it the step's loss
         handler = self.trainer.callback_handler
         every = handler.callbacks
+        # not on the screen
         handler.callbacks = [
             one for one in every if not isinstance(one, PrinterCallback | ProgressCallback)
-        ]  # not on the screen
+        ]
         try:
             self.trainer.log(numbers)
         finally:
@@ -617,7 +617,7 @@ def _windows(trainer: Trainer) -> npt.NDArray[np.integer]:
     length = min(map(len, rows), default=0)
     if length < 2:
         raise BadInput(
-            "The Trainer's eval_dataset has no windows of two tokens or more in 'input_ids': "
-            "give windows."
+            "The Trainer's eval_dataset has no windows of two tokens or more in 'input_ids': give "
+            "windows."
         )
     return np.stack([row[:length] for row in rows])

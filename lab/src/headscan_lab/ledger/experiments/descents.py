@@ -203,9 +203,8 @@ class Recovered(Experiment):
         if kind is None or self.width != 64 or not causal(lens := lens_of(model, depth=1)):
             return None  # a claim about a width is not tried at another
         table = lens.input_embeddings
-        narrow = (
-            bool(self.deep) and table.shape[1] < 512
-        )  # what is said of deep blocks is said of wide models
+        # what is said of deep blocks is said of wide models
+        narrow = bool(self.deep) and table.shape[1] < 512
         if narrow or (
             table.numel() > LARGE and replace(self, loss="l1", search=True) != Recovered()
         ):

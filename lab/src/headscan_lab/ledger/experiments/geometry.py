@@ -175,9 +175,8 @@ class ShapeOfStates(Experiment):
         )
         said = name if self.less is None else f"{name} less {self.less}"
         control, cause = self._controlled(seed, tokens)
-        heads = (
-            ("zipf-tied", "zipf-bias") if "zipf" in (self.model, self.less) else ()
-        )  # the other heads, side by side
+        # the other heads, side by side
+        heads = ("zipf-tied", "zipf-bias") if "zipf" in (self.model, self.less) else ()
         return ExperimentOutcome(
             effect=mean_of(
                 said,
@@ -292,8 +291,8 @@ class Trend(Experiment):
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         why = (
-            "Width, depth and vocabulary are varied by design, so that a trend with size can "
-            "be told from its other causes."
+            "Width, depth and vocabulary are varied by design, so that a trend with size can be "
+            "told from its other causes."
         )
         return (StandIn("the trained family of small GPT-2s (lab/scripts/train_family.py)", why),)
 
@@ -301,8 +300,8 @@ class Trend(Experiment):
         members = cached(seed % 2)
         if len(members) < TREND_LEAST:
             note = (
-                f"{len(members)} members of the trained family are in the cache, "
-                f"{TREND_LEAST} are needed: "
+                f"{len(members)} members of the trained family are in the cache, {TREND_LEAST} "
+                "are needed: "
             )
             note += f"python lab/scripts/train_family.py --half {seed % 2}."
             return ExperimentOutcome(effect=None, note=note)
@@ -459,9 +458,8 @@ class StepCost(Experiment):
         quantity="cost of a whole step with a head over that of one without",
         test="interval of the mean over five draws of weights and texts; of seconds the medians "
         "of alternating repeats",
-        scope=f"{TEXTS} texts of {CONTEXT} tokens, one processor core; memory is what is kept "
-        "for the backward pass, without "
-        "weights, gradients and moments",
+        scope=f"{TEXTS} texts of {CONTEXT} tokens, one processor core; memory is what is kept for "
+        "the backward pass, without weights, gradients and moments",
         range=(0.0, 1000.0),
     )
     power = Power(SEEDS, 200)
@@ -538,9 +536,8 @@ def _seconds(body: PreTrainedModel, ids: Tensor, labels: Tensor) -> list[float]:
             optimiser.zero_grad(set_to_none=False)
             _loss(form, body, ids, labels).backward()
             optimiser.step()
-            times += (
-                [time.process_time() - start] if turn else []
-            )  # the first makes gradients and moments
+            # the first makes gradients and moments
+            times += [time.process_time() - start] if turn else []
     return [median(times) for times in found]
 
 

@@ -407,8 +407,8 @@ class NearAndWrong(Experiment):
         )
         if len(found) < 2:
             note = (
-                f"Of 40 descents {near} came as near as the claim asks; more steps or "
-                "another rate would be needed."
+                f"Of 40 descents {near} came as near as the claim asks; more steps or another "
+                "rate would be needed."
             )
             return ExperimentOutcome(effect=None, beside=(reached,), models=(lens.name,), note=note)
         return ExperimentOutcome(

@@ -319,8 +319,8 @@ class Collisions(OnTexts):
 
     words = ExperimentWords(
         quantity="share of prompts whose state another has; ratio of the smallest distances",
-        test="the score interval of a share, Student's of a ratio, over five or twenty repeats "
-        "of 200 prompts",
+        test="the score interval of a share, Student's of a ratio, over five or twenty repeats of "
+        "200 prompts",
         scope="the middle block, prompts of six random tokens",
         range=(0.0, 2.0),
     )

@@ -148,8 +148,8 @@ class MassiveActivations(OnTexts):
 
     controlled = True
     words = ExperimentWords(
-        quantity="rank correlation over blocks; gain of matrix entropy (share of its most); "
-        "share of the sinks that goes",
+        quantity="rank correlation over blocks; gain of matrix entropy (share of its most); share "
+        "of the sinks that goes",
         test="interval of the mean over five repeats of four texts",
         scope="this model, windows of 48 tokens of stories, first token included",
         range=(-1.0, 1.0),

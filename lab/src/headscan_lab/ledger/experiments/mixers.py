@@ -272,8 +272,8 @@ class MixerRecall(Experiment):
     def stand_ins(self) -> tuple[StandIn, ...]:
         how = f"trained here for {self.trained} steps" if self.trained else "random weights"
         name = (
-            f"one {self.body} body a seed, {self.width} wide, {self.blocks} blocks, V = "
-            f"{SIZE}, {how}"
+            f"one {self.body} body a seed, {self.width} wide, {self.blocks} blocks, V = {SIZE}, "
+            f"{how}"
         )
         return (
             StandIn(

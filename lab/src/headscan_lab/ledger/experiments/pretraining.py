@@ -112,8 +112,8 @@ class EqualTime(Experiment):
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         why = (
-            "Objective, recovery and task are the same; model, time and text are smaller, and "
-            "the passages are no LAMBADA."
+            "Objective, recovery and task are the same; model, time and text are smaller, and the "
+            "passages are no LAMBADA."
         )
         return (
             StandIn(

@@ -152,9 +152,8 @@ class Readings(OnModels):
     def on(self, model: str) -> Self | None:
         if model.startswith(TWIN) or not causal(lens := lens_of(model)):
             return None
-        twice = (
-            self.reading == "collapse" and lens.input_embeddings.numel() > LARGE
-        )  # two models would be in memory
+        # two models would be in memory
+        twice = self.reading == "collapse" and lens.input_embeddings.numel() > LARGE
         return None if twice else replace(self, model=model)
 
     def observe(self, seed: int) -> ExperimentOutcome:
