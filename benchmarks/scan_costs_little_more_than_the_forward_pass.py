@@ -90,7 +90,10 @@ def finished(lens: Lens, accumulated: Accumulation) -> None:
     """Every measure of every site, as a scan finishes them."""
     sites = lens.default_sites
     size = finishing(max(map(lens.width, sites)))
-    list(side_by_side(lambda site: site_cells(site, accumulated.sites[site])[0], sites, size))
+    device = accumulated.sites[sites[0]].device
+    list(
+        side_by_side(lambda site: site_cells(site, accumulated.sites[site])[0], sites, size, device)
+    )
 
 
 def obvious(lens: Lens, work: list[Batch], *, both: bool = False) -> None:

@@ -28,6 +28,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import headscan
 from headscan.model import ByteTokenizer, Lens
 from headscan.text import Windows, batches
+from headscan.training import has_fused
 
 GPU = torch.cuda.is_available()
 DEVICE, DTYPE = ("cuda", torch.bfloat16) if GPU else ("cpu", torch.float32)
@@ -173,7 +174,7 @@ def losses() -> None:
     """Forward and backward of headless and usual losses, by every kernel that runs here."""
     rows, vocabulary, width = (8192, 128_256, 2048) if GPU else (64, 512, 32)
     names = ["CWT unique", "CWT chunked", "CE gathered, logits kept", "CE gathered, chunked"]
-    names += ["CWT fused", "CE gathered, fused"]
+    names += ["CWT fused", "CE gathered, fused"] if has_fused() else []
     seconds = medians(names, rows, vocabulary, width, 10 if GPU else 2, DEVICE, DTYPE)
     best = min(value for name, value in seconds.items() if name.startswith("CE"))
     show(
@@ -183,6 +184,11 @@ def losses() -> None:
         ]
     )
     print(f"\nK = {rows:,}, V = {vocabulary:,}, d = {width:,}.")
+    if not has_fused():
+        print(
+            "\nThe fused forms are left out: this torch has no `linear_cross_entropy` (2.13 and "
+            "later have it)."
+        )
 
 
 def inversion() -> None:

@@ -1,13 +1,26 @@
-"""Attributes worked out when they are asked for do not make threads wait for each other."""
+"""Attributes worked out when they are asked for do not make threads wait for each other; a device
+has one thread.
+"""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 import torch
 from threadpoolctl import threadpool_info
 
+import headscan
+from headscan.measures import head
+from headscan.measures.head import SCALES, scaled_losses
+from headscan.model import Lens
+from headscan.scanner import examine
+from headscan.statistics import cloud
 from headscan.statistics.accumulator import lazy
 from headscan.statistics.cloud import side_by_side
+from headscan.weights import reading
+from headscan.weights.reading import OpenedWeights
+from tests.card import CARD, Card
 
 
 def test_two_objects_are_worked_out_at_once() -> None:
@@ -35,3 +48,109 @@ def test_side_by_side_holds_all_threads_down_and_gives_them_back() -> None:
     finally:
         torch.set_num_threads(own)
     assert threads(0) == before
+
+
+class DeviceLibrary:
+    """A double of a device's linear algebra: like torch's loader of that library, it refuses a call
+    during another call.
+    """
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.busy = threading.Lock()
+
+    def __call__(self, function):
+        def called(*args, **kwargs):
+            if not self.busy.acquire(blocking=False):
+                raise RuntimeError("lazy wrapper should be called at most once")
+            try:
+                self.calls += 1
+                time.sleep(0.01)
+                return function(*args, **kwargs)
+            finally:
+                self.busy.release()
+
+        return called
+
+
+@pytest.fixture
+def four_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(4)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_jobs_on_a_device_run_one_after_another() -> None:
+    library = DeviceLibrary()
+    assert list(side_by_side(library(abs), [-1, 2, -3, 4], 8.0, CARD)) == [1, 2, 3, 4]
+    assert list(side_by_side(library(abs), [-1, 2, -3, 4], 8.0, "cuda:0")) == [1, 2, 3, 4]
+    with pytest.raises(RuntimeError, match="lazy wrapper"):
+        list(side_by_side(library(abs), [-1, 2, -3, 4], 8.0))
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_a_scan_on_a_device_decomposes_from_one_thread(monkeypatch) -> None:
+    library = DeviceLibrary()
+    monkeypatch.setattr(cloud, "_decomposed", library(cloud._decomposed))
+    states = {f"block.{layer}": torch.randn(8, 16, 8) for layer in range(6)}
+    with pytest.raises(RuntimeError, match="lazy wrapper"):
+        headscan.scan(states)
+    # The statistics of every site say that they are on a device until the work on them begins.
+    held = []
+
+    def on_a_device(accumulated):
+        held.extend(accumulated.sites.values())
+        for statistics in held:
+            statistics.device = CARD
+        return accumulated
+
+    def begun(work, items, size, device="cpu"):
+        for statistics in held:
+            statistics.device = torch.device("cpu")
+        return side_by_side(work, items, size, device)
+
+    monkeypatch.setattr(examine, "merged", on_a_device)
+    monkeypatch.setattr(examine, "side_by_side", begun)
+    library.calls = 0
+    assert len(headscan.scan(states).sites) == 6
+    assert library.calls >= 6
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_spectra_of_weights_on_a_device_come_from_one_thread(monkeypatch) -> None:
+    library = DeviceLibrary()
+    monkeypatch.setattr(reading, "energies", library(reading.energies))
+    with pytest.raises(RuntimeError, match="lazy wrapper"):
+        headscan.weights.run(Lens.load("gpt-vanilla"))
+    monkeypatch.setattr(OpenedWeights, "device", CARD)
+    library.calls = 0
+    headscan.weights.run(Lens.load("gpt-vanilla"))
+    assert library.calls > 4
+
+
+def test_weights_are_on_the_device_that_holds_them() -> None:
+    opened = OpenedWeights([])
+    opened.add("cpu", (16, 16), torch.zeros(16, 16), True)
+    opened.add("file", (16, 16), object(), True)
+    assert opened.device.type == "cpu"
+    opened.add("card", (16, 16), torch.zeros(16, 16, device=CARD), True)
+    assert opened.device == CARD
+
+
+@pytest.mark.usefixtures("four_threads")
+def test_scaled_losses_on_a_device_come_from_one_thread(monkeypatch) -> None:
+    seen = []
+    plain = head.side_by_side
+
+    def recorded(work, items, size, device="cpu"):
+        seen.append(torch.device(device))
+        return plain(work, items, size, device)
+
+    monkeypatch.setattr(head, "side_by_side", recorded)
+    logits = Card.of(torch.zeros(1, 4, 8))
+    with Card():
+        losses = scaled_losses(logits, Card.of(torch.zeros(1, 4, dtype=torch.int64)))
+    assert seen == [CARD]
+    assert losses.shape == (1, len(SCALES))

@@ -181,9 +181,8 @@ def scaled_losses(
         ]
         return torch.stack(each, 1)
 
-    lost = torch.cat(
-        list(side_by_side(lose, range(0, len(flat), rows), 8.0 * rows * flat.shape[-1]))
-    )
+    size = 8.0 * rows * flat.shape[-1]
+    lost = torch.cat(list(side_by_side(lose, range(0, len(flat), rows), size, logits.device)))
     return lost.double().reshape(*targets.shape, len(SCALES)).sum(1).cpu()
 
 

@@ -316,7 +316,9 @@ class Examiner:
                 arrays,
             )
 
-        return side_by_side(finish, sites, finishing(max(map(source.width, sites))))
+        devices = [accumulated.sites[site].device for site in sites]
+        device = next((device for device in devices if device.type != "cpu"), devices[0])
+        return side_by_side(finish, sites, finishing(max(map(source.width, sites))), device)
 
     def _null(
         self, found: Examined, random: VectorSource | None, number: int, *, more: bool

@@ -255,21 +255,26 @@ T = TypeVar("T")
 ROOM = 2**30
 
 
-def side_by_side(work: Callable[[S], T], items: Sequence[S], size: float) -> Iterator[T]:
-    """`work` of each item, in order; several at once, each on one thread, as many as torch has
-    threads.
+def side_by_side(
+    work: Callable[[S], T], items: Sequence[S], size: float, device: torch.device | str = "cpu"
+) -> Iterator[T]:
+    """Yield `work` of each item, in order; several run at once, each on one thread, as many as
+    torch has threads.
 
     `size` is what one holds in bytes: all at once hold no more than 1 GiB, or there is one at a
-    time, on all threads. The decompositions of a symmetric matrix gain little from more threads
-    than one, and products of threads that wait for one another gain nothing. numpy's threads are
-    held to as many: on a busy machine of two cores two of them waited for each other and took ten
-    times as long.
+    time, on all threads. `device` is where `work` computes: on any device but the CPU there is one
+    at a time, because torch loads the libraries of a device at their first call, and fails where
+    two threads make that call at once. A device does not gain from threads. The decompositions of a
+    symmetric matrix gain little from more threads than one, and products of threads that wait for
+    one another gain nothing. numpy's threads are held to as many: on a busy machine of two cores
+    two of them waited for each other and took ten times as long.
 
     >>> list(side_by_side(abs, [-1, 2], 8))
     [1, 2]
     """
     threads = torch.get_num_threads()
-    workers = max(1, min(threads, len(items), int(ROOM // max(size, 1.0))))
+    most = threads if torch.device(device).type == "cpu" else 1
+    workers = max(1, min(most, len(items), int(ROOM // max(size, 1.0))))
     with threadpool_limits(threads if workers == 1 else 1, "blas"):
         if workers == 1:
             yield from map(work, items)

@@ -55,6 +55,16 @@ class OpenedWeights:
     notes: list[str] = field(default_factory=list)
     difference: bool = False
 
+    @property
+    def device(self) -> torch.device:
+        """The device that computes: the first one that is not the CPU and that holds a tensor; of
+        files the CPU.
+        """
+        held = (tensor for _, tensor in self.tensors.values() if isinstance(tensor, Tensor))
+        return next(
+            (tensor.device for tensor in held if tensor.device.type != "cpu"), torch.device("cpu")
+        )
+
     def add(self, name: str, shape: tuple[int, ...], held: Any, plain: bool) -> None:
         # a kernel of one place, as a masked mixer's, is a matrix
         shape = shape[:2] if shape[2:] == (1,) else shape

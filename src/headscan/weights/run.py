@@ -208,8 +208,9 @@ def run(
     """Measure the spectrum of every weight matrix (or of what a LoRA adapter adds) beside a random
     one's, without a text.
 
-    As many matrices are in memory at once as torch has threads. Raises BadInput where there are
-    none.
+    As many matrices are in memory at once as torch has threads; on a device there is one at a time.
+
+    Raises BadInput where there are none.
 
     >>> found = run("gpt-vanilla")
     >>> row = next(row for row in found.matrices if row.name.endswith("h.0.mlp.c_fc.weight"))
@@ -221,8 +222,10 @@ def run(
     made = list[MeasuredMatrix]()
     for record in opened.records:
         run.identify(f"the weights of {record.name}", fingerprint(record))
+    # torch loads a device's libraries at their first call, and fails where two threads make it at
+    # once.
     stored = opened.matrices
-    pool = ThreadPoolExecutor(threads)
+    pool = ThreadPoolExecutor(threads if opened.device.type == "cpu" else 1)
 
     def work(group: list[StoredMatrix]) -> list[MeasuredMatrix]:
         return list(pool.map(partial(measured, seed=seed), group))
