@@ -5,10 +5,12 @@ input.
 import numpy as np
 import pytest
 import torch
+from transformers import T5Config, T5ForConditionalGeneration
 
 import headscan
 from headscan.diagnosis.plan import planned
 from headscan.diagnosis.result import reference
+from headscan.model import ByteTokenizer, Lens
 from headscan.run import BadInput
 from tests.command_line import headscan as cli
 from tests.diagnosis.conftest import TEXT
@@ -36,6 +38,25 @@ def test_one_run_answers_four_questions(lens, tmp_path):
     card = (tmp_path / "card.md").read_text()
     assert "| HS201 | Predictions no better than counting | **alarm** |" in card
     assert card.count("- **") == 5
+
+
+def test_an_encoder_decoder_has_a_page_with_a_line_for_each_tower(tmp_path):
+    """Both towers have three blocks, so that two sites share each place of the layer axis."""
+    torch.manual_seed(0)
+    config = T5Config(
+        vocab_size=260, d_model=32, d_kv=8, d_ff=64, num_layers=3, num_decoder_layers=3, num_heads=4
+    )
+    lens = Lens(T5ForConditionalGeneration(config).eval(), ByteTokenizer(), name="t5")
+    result = headscan.checkup(lens, TEXT * 4, context=32, max_tokens=1024, out=tmp_path)
+    assert (tmp_path / "report.html").stat().st_size > 100_000
+    shape = result.plot("shape")
+    solid = {
+        line.name: list(line.x)
+        for line in shape.data
+        if line.line.dash == "solid" and line.showlegend
+    }
+    assert set(solid) == {"t5 encoder", "t5 decoder"}
+    assert all(places == sorted(set(places)) for places in solid.values())
 
 
 def test_stored_states_are_examined_and_the_command_fails_where_asked(tmp_path):

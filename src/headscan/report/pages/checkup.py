@@ -167,16 +167,9 @@ def shape(result: CheckupResult) -> Section:
             for index, one in enumerate(result.examinations):
                 random = [row for row in one.evidence.nulls if row["null"] == "random-init"]
                 for rows, dash in ((one.evidence.sites, "solid"), (random, "dot")):
-                    line = sorted(
-                        (axis.place(Row(row | {"model": one.model})).x, row) for row in rows
-                    )
-                    line = [
-                        (x, row)
-                        for x, row in line
-                        if not axis.place(Row(row | {"model": one.model})).part
-                    ]
-                    if line:
-                        name = one.model if dash == "solid" else f"{one.model}, random weights"
+                    for stack, line in _lines(axis, one.model, rows).items():
+                        name = " ".join(word for word in (one.model, stack) if word)
+                        name = name if dash == "solid" else f"{name}, random weights"
                         values = [row.number(leading(row, measure)) for _, row in line]
                         ends = [
                             row.interval(leading(row, measure)) if dash == "solid" else None
@@ -190,7 +183,7 @@ def shape(result: CheckupResult) -> Section:
                             name=literal(name),
                             mode="lines+markers",
                             showlegend=panel == 1,
-                            legendgroup=f"{index}{dash}",
+                            legendgroup=f"{index}{stack}{dash}",
                             error_y=figures.reach(values, ends),
                             line={"color": palette.model_colour(index), "dash": dash},
                             row=panel,
@@ -220,6 +213,20 @@ def shape(result: CheckupResult) -> Section:
     )
     drawn = Figure("shape", draw, "Average cosine and directions in use by site", caption, 520)
     return Section("Shape: how the tokens lie", lead, [drawn])
+
+
+def _lines(axis: Axis, model: str, rows: Sequence[Row]) -> dict[str, list[tuple[float, Row]]]:
+    """Map each stack of a model ("" unless it is an encoder-decoder) to its sites of the main
+    stream, in order of place.
+    """
+    lines: dict[str, list[tuple[float, Row]]] = {}
+    for row in rows:
+        place = axis.place(Row(row | {"model": model}))
+        if not place.part:
+            lines.setdefault(place.stack, []).append((place.x, row))
+    for line in lines.values():
+        line.sort(key=lambda pair: pair[0])
+    return lines
 
 
 @section("checkup", 20)
