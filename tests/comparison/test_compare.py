@@ -230,7 +230,7 @@ def test_a_text_of_few_windows_is_not_tested(windows, code):
     options = {
         "context": 16,
         "draws": 39,
-        "measures": "cka",
+        "measures": "cka,mutual_knn",
         "nulls": "permutation",
         "max_tokens": 16 * windows,
     }
@@ -240,3 +240,40 @@ def test_a_text_of_few_windows_is_not_tested(windows, code):
     }
     assert {"SAME", code} <= codes
     assert "WITHIN-NULL" not in codes
+
+
+def _columns():
+    """Two columns of the same items: old, and old rotated, halved and shifted."""
+    generator = torch.Generator().manual_seed(0)
+    old = torch.randn(600, 32, generator=generator) + 0.3
+    rotation = torch.linalg.qr(torch.randn(32, 32, generator=generator)).Q
+    return old, old @ rotation / 2
+
+
+def test_columns_are_the_same_only_where_their_neighbours_agree():
+    old, turned = _columns()
+    same = headscan.compare([{"vectors": old}, {"vectors": turned}])
+    assert same.cell("mutual_knn", "vectors").value == pytest.approx(1.0, abs=1e-3)
+    assert "SAME" in {finding.name for finding in same.findings}
+
+    moved = headscan.compare([{"vectors": old}, {"vectors": turned + 2}])
+    agreement = moved.cell("mutual_knn", "vectors").value
+    assert moved.cell("cka", "vectors").value == pytest.approx(1.0, abs=1e-6)
+    assert agreement < 0.7
+    found = {finding.name: finding for finding in moved.findings}
+    assert "SAME" not in found
+    changed = found["NEIGHBOURS-DIFFER"]
+    assert (changed.code, changed.level, changed.value) == ("HS128", "notice", agreement)
+    share = f"{100 * (1 - agreement):.0f} %"
+    assert (
+        f"equal up to rotation, scale and shift; {share} of the cosine neighbours differ: re-index"
+        in changed.sentence
+    )
+
+
+def test_columns_whose_neighbours_were_not_compared_are_not_called_the_same():
+    old, turned = _columns()
+    result = headscan.compare([{"vectors": old}, {"vectors": turned + 2}], measures="cka")
+    found = {finding.name: finding for finding in result.findings}
+    assert "SAME" not in found
+    assert "Their neighbours were not compared" in found["CLOSENESS"].sentence

@@ -127,6 +127,9 @@ class DamageResult(CompareResult):
 # ---- What a comparison says in words.
 
 EQUAL = 1e-6  # from 1: float32 sums know no less
+NEIGHBOURS_AGREE = (
+    0.99  # mutual neighbours: rounding to float16 exchanges fewer than one in a hundred
+)
 STEP = 0.1  # a fall of CKA from one layer to the next that is worth a sentence
 SPIKE = (
     0.9  # share of a site's variance on one direction from which on CKA speaks of that direction
@@ -165,18 +168,13 @@ def findings(
 
 
 def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:
-    own = [
-        cell
-        for cell in cells
-        if cell.measure == "cka" and cell.site_a == cell.site_b and cell.value is not None
-    ]
+    own = _of_same_sites(cells, "cka")
     if not own:
         return
     least = min(own, key=lambda cell: cell.value or 0.0)
     value = least.value or 0.0
     if value > 1 - EQUAL:
-        text = f"{a} and {b} are the same at every site: CKA is 1 to six digits."
-        yield Finding(code="SAME", level="good", sentence=text, value=value)
+        yield _up_to_rotation(a, b, value, _of_same_sites(cells, "mutual_knn"))
         return
     falls = [
         (one, two) for one, two in pairwise(own) if (one.value or 0.0) - (two.value or 0.0) > STEP
@@ -197,6 +195,50 @@ def _equal(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]
         )
         level: Literal["good", "notice"] = "good" if value > 0.9 else "notice"
         yield Finding(code="CLOSENESS", level=level, sentence=text, site=least.site_b, value=value)
+
+
+def _of_same_sites(cells: Sequence[SimilarityCell], measure: str) -> list[SimilarityCell]:
+    """Return the cells of a measure that compare a site with the site of the same name and have a
+    value.
+    """
+    return [
+        cell
+        for cell in cells
+        if cell.measure == measure and cell.site_a == cell.site_b and cell.value is not None
+    ]
+
+
+def _up_to_rotation(a: str, b: str, cka: float, neighbours: Sequence[SimilarityCell]) -> Finding:
+    """Return the finding for a CKA of 1, which ignores rotation, scale and shift; a shift changes
+    cosine neighbours.
+    """
+    if not neighbours:
+        text = (
+            f"{a} and {b} are equal up to rotation, scale and shift at every site: CKA is 1 to "
+            "six digits. Their neighbours were "
+        )
+        text += "not compared: add mutual_knn to --measures."
+        return Finding(code="CLOSENESS", level="good", sentence=text, value=cka)
+    least = min(neighbours, key=lambda cell: cell.value or 0.0)
+    agreement = least.value or 0.0
+    if agreement >= NEIGHBOURS_AGREE:
+        text = (
+            f"{a} and {b} are the same at every site: CKA is 1 to six digits, and cosine "
+            "neighbours agree."
+        )
+        return Finding(code="SAME", level="good", sentence=text, value=cka)
+    changed = f"{100 * (1 - agreement):.0f} %"
+    text = (
+        f"{a} and {b} are equal up to rotation, scale and shift; {changed} of the cosine "
+        "neighbours differ: re-index. "
+    )
+    text += (
+        f"CKA is 1 to six digits at every site, and mutual neighbours are {agreement:.3f} at "
+        f"{least.site_b}."
+    )
+    return Finding(
+        code="NEIGHBOURS-DIFFER", level="notice", sentence=text, site=least.site_b, value=agreement
+    )
 
 
 def _within(a: str, b: str, cells: Sequence[SimilarityCell]) -> Iterator[Finding]:

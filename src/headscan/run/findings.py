@@ -148,9 +148,9 @@ KINDS = (
         "HS120",
         "SAME",
         "compare",
-        "Two models have the same states.",
-        "CKA of 1 to six digits",
-        "rounding of float32",
+        "Two models have the same states and the same nearest neighbours.",
+        "CKA of 1 to six digits and mutual neighbours of at least 0.99",
+        "rounding of float32 and float16",
     ),
     Kind(
         "HS121",
@@ -205,6 +205,15 @@ KINDS = (
         "compare",
         "CKA and Procrustes speak of one direction.",
         "from .9 of a site's variance",
+    ),
+    Kind(
+        "HS128",
+        "NEIGHBOURS-DIFFER",
+        "compare",
+        "Two models have the same states up to rotation, scale and shift, but other nearest "
+        "neighbours by cosine.",
+        "CKA of 1 to six digits, mutual neighbours below 0.99",
+        "rounding of float32 and float16",
     ),
     Kind(
         "HS210",
