@@ -5,6 +5,7 @@ somewhere, and a fault is found.
 where Sphinx is installed.
 """
 
+import ast
 import importlib
 import sys
 import warnings
@@ -76,6 +77,28 @@ def test_links_hold_in_the_site_and_a_broken_one_ends_it(docsite):
     )
     with pytest.raises(SystemExit, match=r"docs/ntp\.md has a broken link: nowhere\.md"):
         relinked("[a](nowhere.md)", "docs/ntp.md")
+
+
+def test_code_in_a_docstring_ends_on_its_line():
+    """The site writes docstrings line by line as reStructuredText, which warns where code does not
+    end on its line.
+    """
+    broken = []
+    root = SCRIPTS.parents[1]
+    for path in sorted([*(root / "src").rglob("*.py"), *(root / "lab" / "src").rglob("*.py")]):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if (
+                isinstance(node, ast.Expr)
+                and isinstance(node.value, ast.Constant)
+                and isinstance(node.value.value, str)
+            ):
+                lines = enumerate(node.value.value.splitlines(), node.lineno)
+                broken += [
+                    f"{path.relative_to(root)}:{number}"
+                    for number, line in lines
+                    if line.count("`") % 2
+                ]
+    assert broken == []
 
 
 def test_what_is_wrong_with_a_site_is_said(docsite, tmp_path):

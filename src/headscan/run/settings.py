@@ -129,9 +129,9 @@ class Settings:
     A field of several numbers (`Sequence[float]`) may be written as one text with commas, as on the
     command line.
 
-    Subclasses are frozen dataclasses (what a `Registry` takes becomes one), whose fields are
-    `Annotated[type, Option("...")] = default`; they inherit from the settings that they share with
-    others. `check` is for what concerns several fields.
+    Subclasses are frozen dataclasses (what a `Registry` takes becomes one). Each field is written
+    as `Annotated[type, Option("...")] = default`. Subclasses inherit from the settings that they
+    share with others. `check` is for what concerns several fields.
 
     >>> @dataclass(frozen=True, kw_only=True)
     ... class Windowing(Settings):
