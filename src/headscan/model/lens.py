@@ -14,7 +14,14 @@ from typing_extensions import TypeAliasType
 from headscan.model.inputs import IdsLike, ModelInputs, SentenceHead, context_length, sentence_head
 from headscan.model.load import Blank, Preparation, load_tokenizer, prepare, require_tokenizer
 from headscan.model.recording import Recorder, Stack, find_sites, patched, record
-from headscan.model.settings import Building, Loading, Origin, TokenizerLike, model_identity
+from headscan.model.settings import (
+    Building,
+    Loading,
+    Origin,
+    TokenizerLike,
+    identify_files,
+    model_identity,
+)
 from headscan.model.sites import Tap, match_sites
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
 from headscan.run import BadInput, Json, ModelRecord, Run
@@ -343,12 +350,21 @@ class Lens(Memo):
         """
         return self.once("identity", lambda: model_identity(self.model, self.provenance().sha256))
 
-    def identify(self, run: Run) -> None:
-        """Say that a run rests on this model: on its files, on its device and its precision."""
+    def identify(self, run: Run, role: str = "the model", *, named: bool = True) -> None:
+        """Record that a run rests on this model: its name, files and tokenizer, its device and its
+        precision.
+
+        `role` says which of a verb's models it is ("model 2"), whatever its name is. `named=False`
+        leaves its name out.
+        """
+        if run.folder is None:
+            return
         record = self.provenance()
-        run.identify(f"the model {self.name}", self.identity())
+        if named:
+            run.identify(f"the name of {role}", self.name)
+        identify_files(run, role, self.identity(), self.tokenizer)
         run.identify(
-            f"the device and precision of {self.name}",
+            f"the device and precision of {role}",
             f"{record.device}, {record.quantize or record.dtype}",
         )
 

@@ -18,13 +18,14 @@ from headscan.model.settings import (
     Building,
     Origin,
     choose_device,
+    identify_files,
     memory_of,
     model_identity,
     quiet,
 )
 from headscan.model.source import Source, auto_class, find_source, reason, specimens
 from headscan.model.weights import check_packer, describing_files, quantization, settled
-from headscan.run import BadInput, Json
+from headscan.run import PENDING, BadInput, Json, Run
 from headscan.text.prompts import require_tokenizer as require_tokenizer
 
 
@@ -397,6 +398,16 @@ class Preparation:
     def identity(self) -> Json:
         """What `Lens.identity` will be, read from the files; None where they are not there yet."""
         return model_identity(None, Origin(files=self.files).sha256()) if self.files else None
+
+    def identify(self, run: Run, role: str) -> None:
+        """Record that a run rests on this model, before its weights are read: its files, its
+        tokenizer and the device.
+        """
+        if run.folder is None:
+            return
+        identity = self.identity()
+        identify_files(run, role, PENDING if identity is None else identity, self.tokenizer)
+        run.identify(f"the device for {role}", str(choose_device(self.settings.place)))
 
     def check_memory(self) -> None:
         """Raise BadInput where the weights alone are larger than the memory of the device they go

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from typing_extensions import TypeAliasType
 
-from headscan.run import BadInput, Json, Option, Settings
+from headscan.run import BadInput, Json, Option, Run, Settings
 from headscan.run.memory import memory
 
 
@@ -218,6 +218,15 @@ def special_tokens(tokenizer: Any) -> Json:
     return {
         name: getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "bos", "pad", "unk")
     }
+
+
+def identify_files(run: Run, role: str, identity: Json, tokenizer: Any) -> None:
+    """Record that a run rests on a model's files and on its tokenizer. `role` says which of a
+    verb's models it is.
+    """
+    run.identify(role, identity)
+    run.identify(f"the tokenizer of {role}", tokenizer_identity(tokenizer))
+    run.identify(f"the special tokens of {role}", special_tokens(tokenizer))
 
 
 def _hash(value: object) -> str:

@@ -11,7 +11,7 @@ from typing import cast
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.load import Preparation, load_tokenizer, require_tokenizer
-from headscan.model.settings import Loading, special_tokens, tokenizer_identity
+from headscan.model.settings import Loading
 from headscan.model.sites import match_sites, possible_sites
 from headscan.run import BadInput, Run
 from headscan.scanner.settings import Scanning, SiteReading
@@ -35,7 +35,8 @@ class Subject:
     """One source: `name` in tables, the model as it was prepared or given, its Lens while it is in
     memory; or stored states.
 
-    A live model goes by its own name where it is a Lens (`renamed` is False).
+    A live model goes by its own name where it is a Lens (`renamed` is False). `number` counts the
+    sources from 1, in the order in which they were given: a resumed run compares them by it.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Subject:
     run: Run
     renamed: bool = True
     lens: Lens | None = None
+    number: int = 1
 
     @property
     def reads(self) -> bool:
@@ -58,8 +60,7 @@ class Subject:
             self.lens = Lens.of(self.ready) if isinstance(self.ready, Preparation) else self.ready
         if self.renamed:
             self.lens.name = self.name
-        if self.run.folder is not None:
-            self.lens.identify(self.run)
+        self.lens.identify(self.run, f"model {self.number}", named=False)
         return self.lens
 
     def release(self) -> None:
@@ -118,13 +119,13 @@ class Subject:
         if isinstance(self.ready, VectorSource):
             self.sites(self.ready)
             if self.run.folder is not None:
-                self.run.identify(f"the states of {self.name}", self.ready.identity())
+                self.run.identify(f"the states of source {self.number}", self.ready.identity())
             return
         ready = self.load() if weights else self.ready
         name = self.name
         wanted = self.settings.sites
         context = self.settings.context
-        tokenizer = require_tokenizer(ready.tokenizer, name)
+        require_tokenizer(ready.tokenizer, name)
         if isinstance(ready, Lens):
             # a source of its sites, whose text is not read
             self.sites(self.reading(ready, self.name))
@@ -136,11 +137,10 @@ class Subject:
                 f"{name} reads at most {longest} tokens at once, less than {context}: give "
                 f"--context {longest}."
             )
-        if self.run.folder is not None:
-            if isinstance(ready, Preparation) and (known := ready.identity()) is not None:
-                self.run.identify(f"the model {name}", known)
-            self.run.identify(f"the tokenizer of {name}", tokenizer_identity(tokenizer))
-            self.run.identify(f"the special tokens of {name}", special_tokens(tokenizer))
+        if isinstance(ready, Preparation):
+            ready.identify(self.run, f"model {self.number}")
+        else:
+            ready.identify(self.run, f"model {self.number}", named=False)
 
 
 def check_all(subjects: Sequence[Subject], text: TextLike | None) -> None:
@@ -158,8 +158,12 @@ def check_all(subjects: Sequence[Subject], text: TextLike | None) -> None:
             f"--text is not used: {subjects[0].name} holds stored states, which have read their "
             "text."
         )
+    if subjects:
+        subjects[0].run.identify("the number of sources", len(subjects))
     held = 0.0
-    for subject in subjects:
+    for number, subject in enumerate(subjects, 1):
+        subject.number = number
+        subject.run.identify(f"the name of source {number}", subject.name)
         held += subject.bytes
         subject.check(weights=len(subjects) == 1 or held <= KEPT_BYTES)
 
