@@ -143,7 +143,7 @@ class CheckingUp(Loading, Reading):
     budget: Literal["2m", "10m", "full"]
     fail_on: str | Sequence[str] | None
     checkpoints: bool
-    context: int
+    context: int | None
     seed: int
 
     def check(self) -> None:

@@ -209,7 +209,8 @@ def reference(result: CheckupResult, number: int) -> Reference:
         kind="unjudged",
         text=os.path.basename(str(text.source or "").rstrip("/")) if text is not None else "",
         tokens=text.tokens if text is not None else None,
-        context=result.protocol.settings.get("context"),
+        context=(text.context if text is not None else None)
+        or result.protocol.settings.get("context"),
         budget=str(result.protocol.settings.get("budget", "")),
         version=result.protocol.versions.get("headscan", ""),
         values={

@@ -47,6 +47,7 @@ from headscan.scanner.findings import on_few
 from headscan.scanner.result import ScanResult
 from headscan.scanner.run import scan
 from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources, stored_source
+from headscan.states.writing import reading_window
 from headscan.text import documents as read_documents
 from headscan.text.source import (
     TEXT,
@@ -54,6 +55,7 @@ from headscan.text.source import (
     FieldName,
     MaxTokens,
     Reading,
+    SeveralTokensContext,
     TextLike,
     check_text,
 )
@@ -187,8 +189,9 @@ def examined_model(
 def _scanned(
     lens: Lens, settings: CheckingUp, progress: Progress, tokens: int | None, measures: str
 ) -> ScanResult:
+    _, context = reading_window(lens, settings.context)
     reading = settings.part(Reading) | {
-        "max_tokens": None if tokens is None else max(settings.context, tokens)
+        "max_tokens": None if tokens is None else max(context, tokens)
     }
     return scan(
         lens,
@@ -254,12 +257,7 @@ def checkup(
             group="Input",
         ),
     ] = False,
-    context: Annotated[
-        int,
-        Option(
-            "Tokens of a window; one window is one row of a forward pass.", low=2, group="Limits"
-        ),
-    ] = 128,
+    context: SeveralTokensContext = None,
     documents: Documents = "whole",
     field: FieldName = "text",
     max_tokens: MaxTokens = None,

@@ -1,5 +1,6 @@
 """The Lens: one language model of any family, with its sites named alike."""
 
+import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -11,7 +12,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
-from headscan.model.inputs import IdsLike, ModelInputs, SentenceHead, context_length, sentence_head
+from headscan.model.inputs import (
+    IdsLike,
+    ModelInputs,
+    SentenceHead,
+    context_length,
+    live_sentence_head,
+    sentence_head,
+)
 from headscan.model.load import Blank, Preparation, load_tokenizer, prepare, require_tokenizer
 from headscan.model.recording import Recorder, Stack, find_sites, patched, record
 from headscan.model.settings import (
@@ -21,6 +29,7 @@ from headscan.model.settings import (
     TokenizerLike,
     identify_files,
     model_identity,
+    tensors_identity,
 )
 from headscan.model.sites import Tap, match_sites
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
@@ -68,6 +77,7 @@ class Lens(Memo):
 
     def __init__(self, model: nn.Module, tokenizer: Any = None, *, name: str = "model") -> None:
         super().__init__()
+        check_live(model)
         self.model: Any = model
         self.tokenizer = tokenizer
         self.name = name  # in tables and messages
@@ -348,7 +358,17 @@ class Lens(Memo):
         """The hashes of the files that it was read from; of a model that was built, one of what it
         is made of. Asked once.
         """
-        return self.once("identity", lambda: model_identity(self.model, self.provenance().sha256))
+        return self.once("identity", self._identity)
+
+    def _identity(self) -> Json:
+        own = model_identity(self.model, self.provenance().sha256)
+        if self.origin.source is not None or self.sentence is None:
+            return own
+        head = self.sentence  # of a live sentence encoder, which is in no file
+        made_of = [own, list(head.pooling), list(head.settings), head.length]
+        return model_identity(
+            None, {"model": json.dumps(made_of)} | {"sentence": tensors_identity(head.state())}
+        )
 
     def identify(self, run: Run, role: str = "the model", *, named: bool = True) -> None:
         """Record that a run rests on this model: its name, files and tokenizer, its device and its
@@ -417,12 +437,35 @@ def prepare_model(given: ModelLike, settings: Loading) -> Preparation | Lens:
         raise BadInput(
             f"A model is a name, a folder, a Lens or a live model, not a {type(given).__name__}."
         )
-    network = given
     tokenizer = load_tokenizer(settings.tokenizer)
-    # A SentenceTransformer wraps a model of transformers and keeps its tokenizer.
-    inner = getattr(next(given.children(), None), "auto_model", None)
-    if isinstance(inner, nn.Module):
-        network = inner
-        tokenizer = tokenizer or getattr(given, "tokenizer", None)
-    name = getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
-    return Lens(network, tokenizer, name=str(name))
+    inner = wrapped_transformer(given)
+    network = given if inner is None else inner
+    name = str(
+        getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
+    )
+    if inner is None:
+        return Lens(network, tokenizer, name=name)
+    lens = Lens(network, tokenizer or getattr(given, "tokenizer", None), name=name)
+    lens.sentence = live_sentence_head(
+        given, name, lens.width(lens.default_sites[-1]), lens.context_length
+    )
+    return lens
+
+
+def wrapped_transformer(model: nn.Module) -> nn.Module | None:
+    """Return the model of transformers inside a live SentenceTransformer; None of any other model."""
+    inner = getattr(next(model.children(), None), "auto_model", None)
+    return inner if isinstance(inner, nn.Module) else None
+
+
+def check_live(model: nn.Module) -> None:
+    """Raise BadInput for a live model that is neither of transformers nor of sentence-transformers."""
+    if hasattr(getattr(model, "config", None), "model_type") and hasattr(
+        model, "get_input_embeddings"
+    ):
+        return
+    raise BadInput(
+        "A live model is one of transformers or of sentence-transformers, and "
+        f"{type(model).__name__} is neither: pass its hidden states as a dict of arrays by site, "
+        "each [windows, T, d]."
+    )

@@ -7,13 +7,14 @@ import inspect
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
 
-from headscan.model.inputs import context_length
+from headscan.model.inputs import SentenceHead, context_length, sentence_head
 from headscan.model.settings import (
     Building,
     Origin,
@@ -394,6 +395,13 @@ class Preparation:
     @property
     def context_length(self) -> int | None:
         return context_length(hollow(self.family, self.config, self.settings.trusted))
+
+    @cached_property
+    def sentence(self) -> SentenceHead | None:
+        """What `Lens.sentence` will be, read from the files; None where they are not there yet."""
+        folder = self.source.folder or self.source.snapshot
+        width = getattr(self.config.get_text_config(), "hidden_size", 0)
+        return sentence_head(folder, self.source.name, width, self.context_length)
 
     def identity(self) -> Json:
         """What `Lens.identity` will be, read from the files; None where they are not there yet."""

@@ -183,17 +183,26 @@ def model_identity(model: nn.Module | None, files: Mapping[str, str]) -> Json:
     """
     if files:
         return dict(files)
-    tensors = () if model is None else model.state_dict().items()
-    named = [(name, tensor) for name, tensor in tensors if isinstance(tensor, torch.Tensor)]
+    rows = [] if model is None else _tensor_rows(model.state_dict())
+    return _hash([str(getattr(model, "config", "")), *rows])
+
+
+def tensors_identity(tensors: Mapping[str, torch.Tensor]) -> str:
+    """Return one hash of named tensors."""
+    return _hash(_tensor_rows(tensors))
+
+
+def _tensor_rows(tensors: Mapping[str, Any]) -> list[tuple[str, str, list[int], str]]:
+    """Return the name, type, shape and hash of each tensor."""
+    named = [(name, tensor) for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)]
     held = (
         (name, one, one.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         for name, one in named
     )
-    rows = [
+    return [
         (name, str(one.dtype), list(one.shape), hashlib.sha256(data).hexdigest())
         for name, one, data in held
     ]
-    return _hash([str(getattr(model, "config", "")), *rows])
 
 
 def tokenizer_identity(tokenizer: Any) -> str:

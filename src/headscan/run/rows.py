@@ -154,7 +154,8 @@ class TextRecord:
     nothing was read again after a resume; `tokens` counts those that entered the statistics,
     `unknown` how many of them are the tokenizer's unknown token, `dropped` those at the end that
     filled no window. `alone`: each window is a document, or a part of a long one, with special
-    tokens, as sentence encoders read.
+    tokens, as sentence encoders read. `context`: tokens of a window; of documents read alone, of
+    the longest window that may be read.
     """
 
     source: str
@@ -167,6 +168,7 @@ class TextRecord:
     unknown: int | None = None
     tokenizer: str | None = None
     alone: bool = False
+    context: int | None = None
 
     @property
     def read(self) -> str | None:
@@ -257,11 +259,16 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """How a result was made: enough to make it again."""
+    """How a result was made: enough to make it again.
+
+    `settings` has the value that was used of every option; `by_default` names those that were not
+    given and whose default depends on the source.
+    """
 
     verb: str
     command: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    by_default: list[str] = field(default_factory=list)
     seed: int | None = None
     text: TextRecord | None = None
     device: str | None = None

@@ -46,6 +46,7 @@ class Run:
 
     Attributes:
         verb, folder, resume, rank, processes: as they say; folder is None where nothing is kept.
+        given: names of the options that the caller gave, also where the value is the default.
         progress: called with (stage, done, all or None, unit).
         parts: the stored parts of this process.
 
@@ -65,6 +66,7 @@ class Run:
         progress: Progress | None = None,
         command: str | None = None,
         options: Iterable[tuple[OptionField, Any]] = (),
+        given: frozenset[str] = frozenset(),
         subject: Json = None,
         continues: bool = False,
     ) -> None:
@@ -79,6 +81,7 @@ class Run:
         self.processes = int(os.environ.get("WORLD_SIZE", "1"))
         self.progress = progress or no_progress
         self._options = list(options)
+        self.given = given
         self._made = out is not None and not os.path.exists(out)
         self.folder = None if out is None else check_writable(out)
         if not (resume or overwrite or continues):
@@ -116,7 +119,7 @@ class Run:
             )
 
     def refuse_changed(self, circumstance: str, **values: Any) -> None:
-        """Raise BadInput for the first of these options that has another value than its default.
+        """Raise BadInput for the first of these options that was given, or is not its default.
 
         Args:
             circumstance: when the options are not used, such as "with --damage".
@@ -128,7 +131,7 @@ class Run:
         fields = {field.name: field for field, _ in self._options}
         for name, value in values.items():
             field = fields[name]
-            if value is not None and value != field.default:
+            if name in self.given or value not in (None, field.default):
                 raise BadInput(f"{field.flag} is not used {circumstance}.")
 
     @classmethod
@@ -321,6 +324,10 @@ class Run:
             and not field.option.content
             and field.name not in ("out", "resume")
         }
+        by_default = list[str]()
+        if text is not None and text.context is not None and settings.get("context", 0) is None:
+            settings["context"] = text.context
+            by_default.append("context")
         versions = {name: _version(name) for name in LIBRARIES} | {
             "python": platform.python_version()
         }
@@ -328,6 +335,7 @@ class Run:
             verb=self.verb,
             command=self.command,
             settings=settings,
+            by_default=by_default,
             seed=self.seed,
             text=text,
             device=device,

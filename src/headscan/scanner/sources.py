@@ -23,6 +23,7 @@ from headscan.states import (
     VectorSource,
     stored_source,
 )
+from headscan.states.writing import reading_window
 from headscan.text.source import TextLike
 
 KEPT_BYTES = 2 * 2**30
@@ -124,17 +125,19 @@ class Subject:
         ready = self.load() if weights else self.ready
         name = self.name
         wanted = self.settings.sites
-        context = self.settings.context
-        require_tokenizer(ready.tokenizer, name)
+        tokenizer = require_tokenizer(ready.tokenizer, name)
         if isinstance(ready, Lens):
             # a source of its sites, whose text is not read
             self.sites(self.reading(ready, self.name))
         elif wanted is not None:
             match_sites(wanted, possible_sites(ready.size.blocks), name)
+        alone, context = reading_window(ready, self.settings.context)
+        self.settings.check_window(context, alone=alone)
         longest = ready.context_length
-        if longest is not None and context > longest:
+        wanted_context = self.settings.context or context
+        if longest is not None and wanted_context > longest:
             raise BadInput(
-                f"{name} reads at most {longest} tokens at once, less than {context}: give "
+                f"{name} reads at most {longest} tokens at once, less than {wanted_context}: give "
                 f"--context {longest}."
             )
         if isinstance(ready, Preparation):

@@ -14,7 +14,7 @@ from headscan.model.lens import Lens
 from headscan.model.sites import match_sites
 from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display
-from headscan.text.source import CONTEXT, Reading, TextLike, TextMark
+from headscan.text.source import Reading, TextLike, TextMark, window_length
 
 Each = Callable[[str, Tensor], object]
 """Called with a site and its states [B, T, width]; the tensor is the live one: copy it before
@@ -118,6 +118,9 @@ class ModelSource(VectorSource):
 
     A sentence encoder reads each document alone, with its special tokens, and has one more site,
     `sentence`: one vector a window, [B, 1, width] (but with `ends`, which compares tokens).
+
+    `context`: tokens of a window. Default: 128; of a document of a sentence encoder, as many as its
+    `encode` reads.
     """
 
     lens: Lens
@@ -128,14 +131,13 @@ class ModelSource(VectorSource):
         text: TextLike,
         reading: Reading,
         *,
-        context: int,
+        context: int | None = None,
         batch: int | None = None,
         ends: bool = False,
     ) -> None:
         self.lens = lens
         self.given = text
         self.reading = reading
-        self.context = context
         self.ends = ends
         self.name = lens.name
         self.sites = lens.sites
@@ -143,11 +145,12 @@ class ModelSource(VectorSource):
         self.alone = lens.sentence is not None and not ends
         if lens.sentence is not None and self.alone:
             self.sites += (SENTENCE,)
-            longest = lens.sentence.length or context
-            self.context = context = longest if context == CONTEXT else min(context, longest)
+        self.context = window_length(
+            context, lens.sentence.length if lens.sentence is not None and self.alone else None
+        )
         self.vocabulary = lens.vocabulary_size
         self.tokens = reading.max_tokens
-        self.batch = batch or max(1, (2048 if lens.device.type == "cpu" else 16384) // context)
+        self.batch = batch or max(1, (2048 if lens.device.type == "cpu" else 16384) // self.context)
         self._windows: Windows | None = None
 
     @property
@@ -195,7 +198,9 @@ class ModelSource(VectorSource):
 
     def text(self) -> TextRecord:
         return (
-            TextRecord(source=str(self.given)) if self._windows is None else self._windows.record()
+            TextRecord(source=str(self.given), context=self.context)
+            if self._windows is None
+            else self._windows.record()
         )
 
     def read(self, windows: int) -> int:

@@ -116,13 +116,8 @@ def _read(result: CheckupResult) -> str:
     )
     if text is None or not text.tokens:
         return f"Read {beside}."
-    alone = (
-        " each text by itself"
-        if text.alone
-        else f" in windows of {settings['context']}"
-        if settings.get("context")
-        else ""
-    )
+    context = text.context or settings.get("context")
+    alone = " each text by itself" if text.alone else f" in windows of {context}" if context else ""
     return f"{text.tokens:,} tokens of {named(str(text.source))}{alone}, {beside}."
 
 
