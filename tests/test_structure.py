@@ -151,10 +151,6 @@ def test_no_circle_in_the_imports():
     assert circles == []
 
 
-def lines(paths) -> int:
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
-
-
 def lines(path: Path) -> int:
     return len(path.read_text(encoding="utf-8").splitlines())
 

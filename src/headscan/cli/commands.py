@@ -279,7 +279,7 @@ def index(folder: Path) -> Path:
             made.protocol.started[:16].replace("T", " "),
             made.protocol.verb,
             models,
-            ", ".join(alarms) or "no alarm",
+            ", ".join(alarms) or made.without_alarm,
         )
         link = (
             f'<a href="{quote(path.parent.name)}/report.html">{escape(shown(path.parent.name))}</a>'

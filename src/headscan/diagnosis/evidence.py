@@ -7,6 +7,7 @@ from headscan.inversion.reconstruction import Verdict
 from headscan.measures.measure import leading
 from headscan.model.sites import is_block
 from headscan.run import Interval, ModelRecord, Row, TextRecord
+from headscan.scanner.findings import is_few
 
 Gauge = tuple[str, float, float]
 
@@ -161,6 +162,19 @@ class ModelEvidence:
     )
     skipped: list[str] = field(default_factory=list)  # what was not done, and why, as sentences
     seconds: float = 0.0
+
+    @property
+    def few(self) -> bool:
+        """Whether fewer tokens (of stored states: vectors) were read than an alarm on the text
+        needs.
+        """
+        return self.text is not None and is_few(self.text.tokens)
+
+    @property
+    def unit(self) -> str:
+        """The unit of what was read: tokens; of stored states, vectors."""
+        stored = self.record is not None and self.record.model_class == "stored states"
+        return "vectors" if stored else "tokens"
 
     @property
     def blocks(self) -> list[Row]:

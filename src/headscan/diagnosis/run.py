@@ -14,7 +14,7 @@ import torch
 
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.measurements import Measurements, grid_of, vocabulary_order
-from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, planned, work
+from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, enough_tokens, planned, work
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.result import (
@@ -105,8 +105,10 @@ def examined_model(
     lens.require_tokenizer()
     lens.identify(run, f"model {number + 1}", named=False)
     seconds = work(lens)
-    plan = planned(settings.budget, seconds, settings.max_tokens)
-    if seconds < LITTLE:
+    plan = planned(
+        settings.budget, seconds, settings.max_tokens, enough=enough_tokens(lens, settings.context)
+    )
+    if seconds < LITTLE and lens.device.type == "cpu":
         torch.set_num_threads(1)
     size = "the whole text" if plan.tokens is None else f"at most {plan.tokens:,} tokens"
     run.announce(
@@ -434,7 +436,11 @@ def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination
         for code, seen in found.items()
     ]
     return Examination(
-        model=evidence.model, evidence=evidence, observations=rows, summary=summary(evidence, rows)
+        model=evidence.model,
+        evidence=evidence,
+        observations=rows,
+        summary=summary(evidence, rows),
+        too_few=evidence.few,
     )
 
 
@@ -461,6 +467,7 @@ def _observation(
         model=evidence.model,
         present=present,
         known=known,
+        possible=present and bool(few),
         sure=sure,
         advice=seen.advice or condition.todo,
         read=evidence.text.read if evidence.text else None,
