@@ -149,6 +149,10 @@ class ModelEvidence:
     loss: Row | None = None  # of the probe `loss`, of models that predict a next token
     loss_of_null: Row | None = None
     grid: Grid | None = None
+    later: float | None = (
+        # how far logits move with a later token, over how far with their own; of causal classes
+        None
+    )
     read: PromptRead | None = None
     bits: LeakedBits | None = None
     flow: TokenFlow | None = None

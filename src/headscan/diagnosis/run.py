@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, cast
 import torch
 
 from headscan.diagnosis.evidence import ModelEvidence
+from headscan.diagnosis.lookahead import movement_by_later
 from headscan.diagnosis.measurements import Measurements, grid_of, vocabulary_order
 from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, enough_tokens, planned, work
 from headscan.diagnosis.publish import markdown
@@ -120,7 +121,11 @@ def examined_model(
     )
     took = time.perf_counter() - started
     measurements = Measurements(lens, plan, settings, run.progress, until, unit)
-    grid, (order, norms) = grid_of(lens.model), vocabulary_order(lens)
+    grid, (order, norms), later = (
+        grid_of(lens.model),
+        vocabulary_order(lens),
+        movement_by_later(lens),
+    )
     removed = measurements.removed() if scanned.tables["loss"] else []
     read, bits = measurements.leak()
     flow = measurements.flow()
@@ -176,6 +181,7 @@ def examined_model(
         loss=loss,
         loss_of_null=next(iter(losses), None),
         grid=grid,
+        later=later,
         read=read,
         bits=bits,
         flow=flow,
