@@ -125,7 +125,7 @@ class Subject:
         ready = self.load() if weights else self.ready
         name = self.name
         wanted = self.settings.sites
-        tokenizer = require_tokenizer(ready.tokenizer, name)
+        require_tokenizer(ready.tokenizer, name)
         if isinstance(ready, Lens):
             # a source of its sites, whose text is not read
             self.sites(self.reading(ready, self.name))
