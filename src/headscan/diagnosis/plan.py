@@ -13,7 +13,8 @@ from headscan.model import Lens
 from headscan.model.settings import Loading
 from headscan.run import Progress
 from headscan.scanner.findings import FEW
-from headscan.text.source import CONTEXT, Reading, TextLike
+from headscan.states.writing import reading_window
+from headscan.text.source import Reading, TextLike
 
 BUDGETS = {"2m": 120.0, "10m": 600.0, "full": float("inf")}
 """Seconds of each budget, for one source."""
@@ -137,17 +138,16 @@ def planned(
     )
 
 
-def enough_tokens(lens: Lens, context: int) -> int:
-    """Return how many tokens to ask for so that at least `FEW` are read: only whole windows of
-    `context` tokens are.
+def enough_tokens(lens: Lens, context: int | None) -> int:
+    """Return how many tokens to ask for so that at least `FEW` are read: only whole windows are.
 
     A sentence encoder reads each document by itself and stops before the one that does not fit,
-    whose length is at most its longest input.
+    whose length is at most its longest input. `context`: tokens of a window, None: by default.
     """
-    if lens.sentence is None:
-        return math.ceil(FEW / context) * context
-    longest = lens.sentence.length or context
-    return FEW + (longest if context == CONTEXT else min(context, longest)) - 1
+    alone, length = reading_window(lens, context)
+    if alone:
+        return FEW + length - 1
+    return math.ceil(FEW / length) * length
 
 
 def work(lens: Lens) -> float:
