@@ -58,6 +58,7 @@ ALARMS_OF_RUNS = {
     "STARVED-EXPERT": "An expert gets no token.",
     "REPEATED-DATA": "Windows come back after a short time.",
     "OTHER-TOKENS": "The tokens of the windows are unlike those before.",
+    "NOT-FINITE": "A loss, gradient, weight, state or measure is NaN or infinite.",
 }
 
 KINDS = (
@@ -389,7 +390,7 @@ KINDS = (
             "train",
             meaning,
             "that of its alarm (docs/registries.md)",
-            "300 healthy runs of small models; HS514 and HS516: 102",
+            "300 healthy runs of small models; HS514 and HS516: 102; HS517 needs none",
             "see docs/training.md",
         )
         for place, (name, meaning) in enumerate(ALARMS_OF_RUNS.items())

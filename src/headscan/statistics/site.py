@@ -141,12 +141,15 @@ class CellSums(Accumulator):
 
 
 class NonFinite(ArithmeticError):
-    """A vector was NaN or infinite: `window` and `position` say where it was seen first."""
+    """A vector was NaN or infinite: `window` and `position` say where it was seen first, `site` at
+    which site, if known.
+    """
 
-    def __init__(self, window: int, position: int):
+    def __init__(self, window: int, position: int, site: str | None = None):
         super().__init__(f"not a finite vector at window {window}, position {position}")
         self.window = window
         self.position = position
+        self.site = site
 
 
 class SiteStatistics(Accumulator):
