@@ -63,9 +63,9 @@ class Row(Mapping[str, Cell]):
 
     __slots__ = ("_cells",)
 
-    def __init__(self, cells: Mapping[str, object] | None = None, /, **more: object) -> None:
+    def __init__(self, cells: Mapping[str, object] | None = None, /, **named_cells: object) -> None:
         self._cells: dict[str, Cell] = {
-            str(name): plain(value) for name, value in {**(cells or {}), **more}.items()
+            str(name): plain(value) for name, value in {**(cells or {}), **named_cells}.items()
         }
 
     def __getitem__(self, name: str) -> Cell:
@@ -77,14 +77,14 @@ class Row(Mapping[str, Cell]):
     def __len__(self) -> int:
         return len(self._cells)
 
-    def __or__(self, other: Mapping[str, object]) -> Row:
-        return Row({**self._cells, **other})
+    def __or__(self, cells: Mapping[str, object]) -> Row:
+        return Row({**self._cells, **cells})
 
-    def __ror__(self, other: Mapping[str, object]) -> Row:
-        return Row({**other, **self._cells})
+    def __ror__(self, cells: Mapping[str, object]) -> Row:
+        return Row({**cells, **self._cells})
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mapping) and self._cells == dict(other)
+    def __eq__(self, row: object) -> bool:
+        return isinstance(row, Mapping) and self._cells == dict(row)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -110,7 +110,7 @@ class Row(Mapping[str, Cell]):
         """The finite numbers of a list; [] where there is none."""
         value = self._cells.get(name)
         return (
-            [one for one in value if isinstance(one, int | float)]
+            [number for number in value if isinstance(number, int | float)]
             if isinstance(value, list)
             else []
         )
@@ -193,9 +193,11 @@ class TextRecord:
         """
         windows = self.windows or 0
         texts = min(self.documents or windows, windows)
-        said = f"{texts:,} text{'s' * (texts != 1)}, each read by itself"
+        sentence = f"{texts:,} text{'s' * (texts != 1)}, each read by itself"
         return (
-            (f"{windows:,} pieces of {said}" if texts < windows else said) if self.alone else None
+            (f"{windows:,} pieces of {sentence}" if texts < windows else sentence)
+            if self.alone
+            else None
         )
 
     @property

@@ -96,14 +96,14 @@ class Run:
         self.parts = Parts(self._unfinished, rank=self.rank)
         self._started = datetime.now(UTC)
         self._clock = time.monotonic()
-        own: dict[str, Json] = {"verb": verb, "processes": self.processes}
-        own |= {f"the version of {name}": _version(name) for name in LIBRARIES}
+        settings: dict[str, Json] = {"verb": verb, "processes": self.processes}
+        settings |= {f"the version of {name}": _version(name) for name in LIBRARIES}
         options_of_identity = {
             field.flag: plain(value)
             for field, value in self._options
             if field.option.identity and not field.option.content and not field.option.python
         }
-        self._settings: dict[str, Json] = own | {"subject": subject} | options_of_identity
+        self._settings: dict[str, Json] = settings | {"subject": subject} | options_of_identity
         self._inputs: dict[str, Json] = {}  # what this process has identified
         self._interrupted: dict[str, Json] = {}  # the inputs of the run that is resumed
         self._recorded: dict[str, Json] = {}  # the inputs in the file
@@ -164,8 +164,11 @@ class Run:
         """
         if self.folder is None or self._unfinished is None or self._lock is None or self.resume:
             return
-        found = {path.name for path in self.folder.iterdir()} - {UNFINISHED, self._lock.path.name}
-        if found <= self._before and [
+        new_files = {path.name for path in self.folder.iterdir()} - {
+            UNFINISHED,
+            self._lock.path.name,
+        }
+        if new_files <= self._before and [
             path.name for path in self._unfinished.rglob("*") if path.is_file()
         ] == [self._record.name]:
             self.parts.clear()
@@ -229,53 +232,53 @@ class Run:
         """
         return [name for name in self._interrupted if name not in self._inputs]
 
-    def _refuse_unknown(self, what: str) -> None:
+    def _refuse_unknown(self, fact: str) -> None:
         raise BadInput(
-            f"The run in {self.folder} cannot be resumed: it stored nothing of {what}. Start "
+            f"The run in {self.folder} cannot be resumed: it stored nothing of {fact}. Start "
             "afresh without --resume, or in another folder."
         )
 
-    def _refuse_missing(self, what: str) -> None:
+    def _refuse_missing(self, fact: str) -> None:
         raise BadInput(
-            f"The run in {self.folder} cannot be resumed: it rests on {what}, which is not among "
+            f"The run in {self.folder} cannot be resumed: it rests on {fact}, which is not among "
             "the inputs now. Start afresh without --resume, or in another folder."
         )
 
-    def _refuse(self, what: str, was: Json, now: Json) -> None:
+    def _refuse(self, fact: str, was: Json, now: Json) -> None:
         if isinstance(was, dict) and isinstance(now, dict):
-            what, was, now = next(
-                (f"{key} of {what}", was.get(key), now.get(key))
+            fact, was, now = next(
+                (f"{key} of {fact}", was.get(key), now.get(key))
                 for key in was | now
                 if was.get(key) != now.get(key)
             )
         raise BadInput(
-            f"The run in {self.folder} cannot be resumed: {what} was {_shown(was)} and is "
+            f"The run in {self.folder} cannot be resumed: {fact} was {_shown(was)} and is "
             f"{_shown(now)} now. Start afresh without --resume, or in another folder."
         )
 
-    def identify(self, what: str, value: Json) -> None:
+    def identify(self, fact: str, value: Json) -> None:
         """Record that the run rests on an input: the hash of a text, of weights, of a tokenizer.
 
-        `what` is a fixed name that says the input's role, such as "model 1" or "the tokenizer of
+        `fact` is a fixed name that says the input's role, such as "model 1" or "the tokenizer of
         model 1". It holds nothing that depends on the input itself, such as a folder's name, so
         that another input in the same role is compared with it.
 
         A verb names its inputs in the same order each time. So a resumed run finds those of the
         interrupted one first; only behind the last of them can an input be new, which the
-        interrupted run had not come to. Raises BadInput, which names `what`, where the stored value
+        interrupted run had not come to. Raises BadInput, which names `fact`, where the stored value
         is another one or the stored run has no input of this name.
         """
         if self._unfinished is None:
             return
-        if what in self._interrupted:
-            stored = self._interrupted[what]
+        if fact in self._interrupted:
+            stored = self._interrupted[fact]
             if value == PENDING:
                 value = stored
             if stored not in (value, PENDING):
-                self._refuse(what, stored, value)
+                self._refuse(fact, stored, value)
         elif self._unconfirmed():
-            self._refuse_unknown(what)
-        self._inputs[what] = value
+            self._refuse_unknown(fact)
+        self._inputs[fact] = value
         if self.rank == 0 and not self._unconfirmed() and self._inputs != self._recorded:
             self._write_record(self._inputs)
             self._recorded = dict(self._inputs)
@@ -296,9 +299,9 @@ class Run:
         part = self.parts.read(f"unit-{name}") if self.resume else None
         if part is not None:
             return TypeAdapter(kind).validate_python(part.note)
-        made = make()
-        self.parts.write(f"unit-{name}", {}, note=plain(made))
-        return made
+        result = make()
+        self.parts.write(f"unit-{name}", {}, note=plain(result))
+        return result
 
     # ---- words
 
