@@ -234,10 +234,6 @@ class SentenceHead:
             found = step(found)
         return found
 
-    def state(self) -> dict[str, Tensor]:
-        """Return the weights by name, for a hash of them."""
-        return {f"sentence.{number}": weight for number, weight in enumerate(self.weights)}
-
 
 def _declared(source: str | Path | None, file: str) -> Any:
     try:

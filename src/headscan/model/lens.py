@@ -1,6 +1,5 @@
 """The Lens: one language model of any family, with its sites named alike."""
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -29,7 +28,7 @@ from headscan.model.settings import (
     TokenizerLike,
     identify_files,
     model_identity,
-    tensors_identity,
+    tensor_rows,
 )
 from headscan.model.sites import Tap, match_sites
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
@@ -362,13 +361,12 @@ class Lens(Memo):
 
     def _identity(self) -> Json:
         own = model_identity(self.model, self.provenance().sha256)
-        if self.origin.source is not None or self.sentence is None:
+        head = self.sentence
+        if self.origin.source is not None or head is None:
             return own
-        head = self.sentence  # of a live sentence encoder, which is in no file
-        made_of = [own, list(head.pooling), list(head.settings), head.length]
-        return model_identity(
-            None, {"model": json.dumps(made_of)} | {"sentence": tensors_identity(head.state())}
-        )
+        weights = {f"sentence.{number}": weight for number, weight in enumerate(head.weights)}
+        # no file has a live encoder's head
+        return [own, *head.pooling, *head.settings, head.length, *tensor_rows(weights)]
 
     def identify(self, run: Run, role: str = "the model", *, named: bool = True) -> None:
         """Record that a run rests on this model: its name, files and tokenizer, its device and its
@@ -438,24 +436,18 @@ def prepare_model(given: ModelLike, settings: Loading) -> Preparation | Lens:
             f"A model is a name, a folder, a Lens or a live model, not a {type(given).__name__}."
         )
     tokenizer = load_tokenizer(settings.tokenizer)
-    inner = wrapped_transformer(given)
-    network = given if inner is None else inner
+    inner = getattr(next(given.children(), None), "auto_model", None)  # of a SentenceTransformer
+    network = inner if isinstance(inner, nn.Module) else given
     name = str(
         getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
     )
-    if inner is None:
+    if network is given:
         return Lens(network, tokenizer, name=name)
     lens = Lens(network, tokenizer or getattr(given, "tokenizer", None), name=name)
     lens.sentence = live_sentence_head(
         given, name, lens.width(lens.default_sites[-1]), lens.context_length
     )
     return lens
-
-
-def wrapped_transformer(model: nn.Module) -> nn.Module | None:
-    """Return the model of transformers inside a live SentenceTransformer; None of any other model."""
-    inner = getattr(next(model.children(), None), "auto_model", None)
-    return inner if isinstance(inner, nn.Module) else None
 
 
 def check_live(model: nn.Module) -> None:

@@ -183,16 +183,11 @@ def model_identity(model: nn.Module | None, files: Mapping[str, str]) -> Json:
     """
     if files:
         return dict(files)
-    rows = [] if model is None else _tensor_rows(model.state_dict())
+    rows = [] if model is None else tensor_rows(model.state_dict())
     return _hash([str(getattr(model, "config", "")), *rows])
 
 
-def tensors_identity(tensors: Mapping[str, torch.Tensor]) -> str:
-    """Return one hash of named tensors."""
-    return _hash(_tensor_rows(tensors))
-
-
-def _tensor_rows(tensors: Mapping[str, Any]) -> list[tuple[str, str, list[int], str]]:
+def tensor_rows(tensors: Mapping[str, Any]) -> list[Json]:
     """Return the name, type, shape and hash of each tensor."""
     named = [(name, tensor) for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)]
     held = (
@@ -200,7 +195,7 @@ def _tensor_rows(tensors: Mapping[str, Any]) -> list[tuple[str, str, list[int], 
         for name, one in named
     )
     return [
-        (name, str(one.dtype), list(one.shape), hashlib.sha256(data).hexdigest())
+        [name, str(one.dtype), list(one.shape), hashlib.sha256(data).hexdigest()]
         for name, one, data in held
     ]
 

@@ -23,7 +23,7 @@ from headscan.states import (
     VectorSource,
     stored_source,
 )
-from headscan.states.writing import reading_window
+from headscan.states.source import reading_window
 from headscan.text.source import TextLike
 
 KEPT_BYTES = 2 * 2**30

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headscan.model.inputs import SENTENCE
 from headscan.model.lens import Lens
+from headscan.model.load import Preparation
 from headscan.model.sites import match_sites
 from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display
@@ -107,6 +108,16 @@ class VectorSource(ABC):
     def __repr__(self) -> str:
         many = "" if self.tokens is None else f"{self.tokens:,} vectors at "
         return f"{type(self).__name__}({self.name!r}: {many}{len(self.sites)} sites)"
+
+
+def reading_window(model: Preparation | Lens, context: int | None) -> tuple[bool, int]:
+    """Return whether a model reads each document by itself, and the tokens of its windows
+    (`context` None: the default).
+    """
+    alone = model.sentence is not None
+    return alone, window_length(
+        context, model.sentence.length if model.sentence is not None else None
+    )
 
 
 class ModelSource(VectorSource):

@@ -29,7 +29,7 @@ from headscan.run import (
 from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location
-from headscan.states.source import ModelSource, VectorSource
+from headscan.states.source import ModelSource, VectorSource, reading_window
 from headscan.states.stored import SourceLike, stored_source
 from headscan.text import Batch, Document, check_text, documents, tokenise
 from headscan.text.source import (
@@ -42,7 +42,6 @@ from headscan.text.source import (
     Reading,
     TextLike,
     find_files,
-    window_length,
 )
 
 
@@ -357,15 +356,6 @@ def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
     return ExpectedReader(
         name, tokens, float(weights), 2.0 * entries, widths, batch, context, alone
     )
-
-
-def reading_window(model: Preparation | Lens, context: int | None) -> tuple[bool, int]:
-    """Return whether a model reads each document by itself, and the tokens of its windows (None: by
-    default).
-    """
-    if model.sentence is None:
-        return False, window_length(context)
-    return True, window_length(context, model.sentence.length)
 
 
 @estimates(run)
