@@ -146,14 +146,14 @@ def picture() -> str:
     for box in boxes.values():
         middle = box.left + box.width / 2
         top = box.top(rows)
-        thousands = lines_of(box.package) / 1000
+        thousands = max(1, round(lines_of(box.package) / 1000))
         parts.append(
             f'<rect x="{box.left:.0f}" y="{top:.0f}" width="{box.width:.0f}" '
             f'height="{BOX_HEIGHT}" rx="6" fill="#eef3fb" stroke="#3b5b8c"/>'
             f'<text x="{middle:.0f}" y="{top + 20:.0f}" font-size="15" fill="#16243c">'
             f"{escape(box.package)}</text>"
             f'<text x="{middle:.0f}" y="{top + 37:.0f}" font-size="11" fill="#5a6577">'
-            f"{thousands:.1f} thousand lines</text>"
+            f"about {thousands},000 lines</text>"
         )
     return "\n".join([*parts, "</svg>"]) + "\n"
 
