@@ -14,11 +14,9 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 
 from headscan import BadInput
 from headscan.model import Lens
-from headscan.run import Row
 from headscan.training import Monitor, PackedText, Watch, measure_sites
 from headscan.training.data import collate
-from headscan.training.monitor.readings import Readings
-from headscan.training.objective import GeometrySnapshot
+from headscan.training.monitor.readings import Reading, Readings
 
 ROWS = np.random.default_rng(0).integers(3, 50, (40, 8))
 
@@ -322,12 +320,8 @@ def test_without_an_eval_set_the_training_data_are_measured_and_it_says_so(tmp_p
         Monitor(trainer_of(tmp_path, eval_dataset=[{"text": "once"}]))
 
 
-def test_a_measure_that_becomes_infinite_is_named_and_one_that_becomes_undefined_is_not():
+def test_a_number_of_a_family_that_is_not_finite_is_named():
     watch = Watch(gpt2(), None)
-    healthy, undefined, infinite = (
-        GeometrySnapshot(step=step, sites=[Row({"site": "block.0", "mean_norm": value})])
-        for step, value in enumerate((1.0, None, math.inf))
-    )
-    assert watch.take(healthy) == watch.take(undefined) == watch.take(healthy) == []
-    (alarm,) = watch.take(infinite)
+    assert watch.take(Reading(step=1, family="sinks", values={"block.0/long": 0.0})) == []
+    (alarm,) = watch.take(Reading(step=2, family="sinks", values={"block.0/long": math.nan}))
     assert (alarm.code, alarm.site) == ("HS517", "block.0")

@@ -58,7 +58,7 @@ ALARMS_OF_RUNS = {
     "STARVED-EXPERT": "An expert gets no token.",
     "REPEATED-DATA": "Windows come back after a short time.",
     "OTHER-TOKENS": "The tokens of the windows are unlike those before.",
-    "NOT-FINITE": "A loss, gradient, weight, state or measure is NaN or infinite.",
+    "NOT-FINITE": "A loss, gradient, weight, state or reading is NaN or infinite.",
 }
 
 KINDS = (
