@@ -28,7 +28,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
-from headscan.cli.output import progress_bar
+from headscan.cli.progress import progress_bar
 from headscan.run import BadInput, Run, plain, write_atomic
 
 HERE = Path(__file__).parent

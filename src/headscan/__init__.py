@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from headscan.report.present import Report
-from headscan.run.errors import BadInput, renamed
+from headscan.run.errors import BadInput
 from headscan.run.result import present_with
 
 if TYPE_CHECKING:
@@ -79,35 +79,6 @@ _HOMES = {
     "train": "training",
     "training": "",
     "weights": "",
-}
-# Names of version 0.2 that moved to their packages; they work until the next version, and say where
-# they are.
-_RENAMED = {
-    "AttributeResult": "headscan.attribution",
-    "ChannelResult": "headscan.flow",
-    "CheckupResult": "headscan.diagnosis",
-    "CompareResult": "headscan.comparison",
-    "EvaluationResult": "headscan_lab.evaluation.result",
-    "FlowResult": "headscan.flow",
-    "InvertResult": "headscan.inversion",
-    "NtpResult": "headscan.ntp",
-    "PrivacyResult": "headscan.leaks",
-    "RecoverResult": "headscan.training",
-    "RemedyResult": "headscan.remedies.result",
-    "ReproduceResult": "headscan_lab.ledger.run",
-    "ScanResult": "headscan.scanner",
-    "StatesResult": "headscan.states",
-    "TournamentResult": "headscan_lab.tournament.table",
-    "TrainResult": "headscan.training",
-    "all_claims": "headscan_lab.ledger.run",
-    "check_kaleido": "headscan.report.kit.terminal",
-    "check_original": "headscan_lab.ledger.stand_ins",
-    "estimate_compare": "headscan.comparison.run",
-    "estimate_scan": "headscan.scanner.run",
-    "estimate_states": "headscan.states.writing",
-    "ledger_page": "headscan_lab.ledger.page",
-    "reproduce": "headscan_lab.ledger.run",
-    "wanted_claims": "headscan_lab.ledger.run",
 }
 # The module of each kind of result; plug-ins name theirs as entry points of this group.
 _KINDS = {
@@ -187,14 +158,12 @@ def load(folder: str | os.PathLike[str]) -> Result:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        home = _HOMES[name]
-        return (
-            getattr(import_module(f"headscan.{home}"), name)
-            if home
-            else import_module(f"headscan.{name}")
-        )
-    return renamed(__name__, name, _RENAMED)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES[name]
+    if not home:
+        return import_module(f"headscan.{name}")
+    return getattr(import_module(f"headscan.{home}"), name)
 
 
 def __dir__() -> list[str]:

@@ -198,13 +198,6 @@ def test_every_tool_sees_a_verbs_own_signature():
         package.scan("gpt-vanilla", "stories", contxt=3)
 
 
-def test_old_names_work_and_warn():
-    with pytest.warns(
-        DeprecationWarning, match="headscan.ScanResult is now headscan.scanner.ScanResult"
-    ):
-        assert package.ScanResult.kind == "scan"
-
-
 def test_help_groups_the_options_and_shows_an_example():
     said = headscan("invert", "--help").stdout
     for heading in ("Input", "Limits", "Method", "Output", "Advanced", "Example:", "inversion.md"):

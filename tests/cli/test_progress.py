@@ -7,7 +7,8 @@ import sys
 import time
 from contextlib import redirect_stderr
 
-from headscan.cli import guard, output
+from headscan.cli import guard
+from headscan.cli import progress as progress_lines
 
 
 class Terminal(io.StringIO):
@@ -16,9 +17,9 @@ class Terminal(io.StringIO):
 
 
 def test_in_a_pipe_work_that_says_nothing_is_still_told_of(monkeypatch):
-    monkeypatch.setattr(output, "EVERY", 0.02)
-    monkeypatch.setattr(output, "SILENT", 0.05)
-    with redirect_stderr(io.StringIO()) as said, output.progress_bar() as progress:
+    monkeypatch.setattr(progress_lines, "LEAST_PAUSE", 0.02)
+    monkeypatch.setattr(progress_lines, "LONGEST_SILENCE", 0.05)
+    with redirect_stderr(io.StringIO()) as said, progress_lines.progress_bar() as progress:
         progress("solving", 17, 100, "%")
         time.sleep(0.3)
     lines = said.getvalue().splitlines()
@@ -30,9 +31,9 @@ def test_in_a_pipe_work_that_says_nothing_is_still_told_of(monkeypatch):
 def test_a_bar_has_the_unit_of_its_numbers_and_no_empty_clock(monkeypatch):
     shown = Terminal()
     monkeypatch.setattr(
-        output, "console", lambda _: guard.console(shown, force_terminal=True, width=120)
+        progress_lines, "console", lambda _: guard.console(shown, force_terminal=True, width=120)
     )
-    with redirect_stderr(Terminal()), output.progress_bar() as progress:
+    with redirect_stderr(Terminal()), progress_lines.progress_bar() as progress:
         progress("gpt · loading", 0, None, "steps")
         progress("gpt", 512, 1024, "tokens")
         time.sleep(0.25)

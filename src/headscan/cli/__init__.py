@@ -77,7 +77,7 @@ def _plugins() -> dict[str, EntryPoint]:
 
 
 def verbs() -> dict[str, str]:
-    """Every verb with a sentence on what it does, those of plug-ins included; imports none of them."""
+    """Return every verb with a sentence on what it does, plug-ins included; import none of them."""
     return VERBS | {name: _about(entry) for name, entry in sorted(_plugins().items())}
 
 

@@ -22,10 +22,10 @@ from headscan.cli.output import (
     default_folder,
     finished_before,
     free_folder,
-    joined,
-    progress_bar,
     show,
 )
+from headscan.cli.processes import joined
+from headscan.cli.progress import progress_bar
 from headscan.run.findings import new_alarms
 from headscan.run.settings import HelpGroup, is_alias
 
@@ -42,6 +42,8 @@ GROUPS = {
     name: Group(name, sort_key=position) for position, name in enumerate(typing.get_args(HelpGroup))
 }
 DRY_RUN = "dry_run"
+FINDING = 3
+"""The exit status of a run that found what was asked to fail on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,89 +112,39 @@ class Command:
         return app
 
     def function(self, name: str) -> Callable[..., int]:
-        """A function with the signature that cyclopts reads; it returns the exit status."""
-        call = self.verb()
+        """Return a function with the signature that cyclopts reads; it returns the exit status."""
+        record: Any = self.verb().verb  # type: ignore[attr-defined]
         _freeze()
-        record: Any = call.verb  # type: ignore[attr-defined]
-        fields = {option.name: option for option in record.options() if not option.option.python}
-
-        def run(*places: Any, **named: Any) -> int:
-            given: dict[str, Any] = dict(signature.bind(*places, **named).arguments)
-            as_json = given.pop("json", False)
-            dry = self.estimate is not None and given.pop(DRY_RUN, False)
-            extra = {key: given.pop(key, None) for key in self.extra}
-            chosen = {
-                key: value
-                for key, value in given.items()
-                if value is not None and value not in ((), [])
-            }
-            if self.before is not None and self.before(chosen | extra):
-                return 0
-            subject = [chosen.pop("subject")] if "subject" in chosen else []
-            if self._many:
-                subject = [list(chosen.pop("subjects", ()))]
-            if subject == [[]]:
-                raise headscan.BadInput(f"Say what is examined: headscan {name} {self.subject}.")
-            if dry and self.estimate is not None:
-                print(*self.estimate()(*subject, **chosen), sep="\n")
-                return 0
-            of = subject[0] if subject else None
-            resume = bool(chosen.get("resume"))
-            if "out" not in chosen:
-                chosen["out"] = free_folder(
-                    default_folder(name, *_words(of, chosen, self.arguments)), resume=resume
-                )
-            if not chosen["out"]:
-                raise headscan.BadInput("--out is empty.")
-            chosen["out"] = Path(chosen["out"])
-            speaks = os.environ.get("RANK", "0") == "0"
-            before = finished_before(
-                chosen["out"],
-                resume=resume,
-                overwrite=bool(chosen.get("overwrite")),
-                continues=record.continues,
-            )
-            if before is not None:
-                show(before, chosen["out"], as_json=as_json, whole=bool(extra.get("verbose")))
-                return (self.after(before, extra) or 0) if self.after is not None else 0
-            with joined(wanted=self.distributed), progress_bar(visible=speaks) as progress:
-                told = {"progress": progress, "command": command_line()}
-                known = {
-                    key: value for key, value in told.items() if key in record.signature.parameters
-                }
-                result = call(*subject, **chosen, **known)
-            if speaks:
-                show(result, chosen["out"], as_json=as_json, whole=bool(extra.get("verbose")))
-            status = (self.after(result, extra) or 0) if self.after is not None else 0
-            return status or (3 if given.get("baseline") and new_alarms(result.findings) else 0)
-
+        fields = {field.name: field for field in record.options() if not field.option.python}
         signature = inspect.Signature(list(self._parameters(fields)))
-        run.__name__ = name  # type: ignore[attr-defined]
-        run.__annotations__ = {}  # type: ignore[attr-defined]
+
+        def run(*positional: Any, **named: Any) -> int:
+            arguments = signature.bind(*positional, **named).arguments
+            return Invocation(self, name, record, arguments).run()
+
+        run.__name__ = name
+        run.__annotations__ = {}
         run.__signature__ = signature  # type: ignore[attr-defined]
         return run
 
     @property
     def _many(self) -> bool:
+        """Return whether the command takes several subjects."""
         return self.subject.endswith("...")
 
     def _parameter_lines(self) -> Iterable[str]:
-        """What the items of a registry take, for the help."""
+        """Yield, for the help, the parameters that the items of each registry take."""
         for option in self.verb().verb.options():  # type: ignore[attr-defined]
-            if hasattr(option.option.choices, "parameters") and not option.option.python:
-                rows: dict[str, list[str]] = {}
-                for name, parameters in option.option.choices.parameters().items():
-                    for field in parameters:
-                        default = f" Default: {text}." if (text := _default_text(field)) else ""
-                        rows.setdefault(f"`{field.name}=` {field.option.help}{default}", []).append(
-                            name
-                        )
-                lines = [f"- {', '.join(names)}: {about}" for about, names in rows.items()]
-                if lines:
-                    yield (
-                        f"**Parameters, written `{option.flag} NAME:KEY=VALUE,...`**\n\n"
-                        + "\n".join(lines)
-                    )
+            if not hasattr(option.option.choices, "parameters") or option.option.python:
+                continue
+            items_by_help: dict[str, list[str]] = {}
+            for name, parameters in option.option.choices.parameters().items():
+                for parameter in parameters:
+                    items_by_help.setdefault(_parameter_help(parameter), []).append(name)
+            if items_by_help:
+                heading = f"**Parameters, written `{option.flag} NAME:KEY=VALUE,...`**"
+                lines = [f"- {', '.join(names)}: {text}" for text, names in items_by_help.items()]
+                yield "\n".join([heading, "", *lines])
 
     def _parameters(self, fields: dict[str, Any]) -> Iterable[inspect.Parameter]:
         if self.subject and not self._many:
@@ -230,22 +182,125 @@ class Command:
         )
 
 
-def _words(subject: Any, options: dict[str, Any], arguments: Mapping[str, str]) -> list[str]:
-    """What the default folder is named after: the subject, the arguments, and the text."""
-    words_: list[str] = []
-    for value in (subject, *(options.get(name) for name in (*arguments, "objective", "text"))):
-        words_ += (
-            [value]
-            if isinstance(value, str)
-            else map(str, value)
-            if isinstance(value, list | tuple)
-            else []
+class Invocation:
+    """One call of a command: its subject, the verb's options, and those of the command line alone.
+
+    Args:
+        command, name, record: what is called.
+        arguments: as cyclopts read them; None, () and [] mean that an option was not given.
+    """
+
+    def __init__(
+        self, command: Command, name: str, record: Any, arguments: Mapping[str, Any]
+    ) -> None:
+        self.command = command
+        self.name = name
+        self.record = record
+        values = dict(arguments)
+        self.as_json = bool(values.pop("json", False))
+        self.dry_run = command.estimate is not None and bool(values.pop(DRY_RUN, False))
+        self.extra = {key: values.pop(key, None) for key in command.extra}
+        self.options = {
+            key: value
+            for key, value in values.items()
+            if value is not None and value not in ((), [])
+        }
+
+    def run(self) -> int:
+        """Do what was asked, show it, and return the exit status."""
+        command = self.command
+        if command.before is not None and command.before(self.options | self.extra):
+            return 0
+        subject = self._subject()
+        if self.dry_run and command.estimate is not None:
+            print(*command.estimate()(*subject, **self.options), sep="\n")
+            return 0
+
+        folder = self._folder(subject)
+        finished = finished_before(
+            folder,
+            resume=bool(self.options.get("resume")),
+            overwrite=bool(self.options.get("overwrite")),
+            continues=self.record.continues,
         )
-    return [
-        word if len(word) <= 60 else word[-60:]
-        for word in dict.fromkeys(words_)
-        if "\n" not in word
-    ]
+        if finished is not None:
+            self._show(finished, folder)
+            return self._status(finished)
+
+        result = self._call(subject, folder)
+        if _speaks():
+            self._show(result, folder)
+        status = self._status(result)
+        if not status and self.options.get("baseline") and new_alarms(result.findings):
+            return FINDING
+        return status
+
+    def _subject(self) -> list[Any]:
+        """Return what the verb examines, as the positional arguments of its call."""
+        if self.command.subject.endswith("..."):
+            subjects = list(self.options.pop("subjects", ()))
+            if not subjects:
+                raise headscan.BadInput(
+                    f"Say what is examined: headscan {self.name} {self.command.subject}."
+                )
+            return [subjects]
+        return [self.options.pop("subject")] if "subject" in self.options else []
+
+    def _folder(self, subject: list[Any]) -> Path:
+        """Return the folder of the result, and make it an option of the verb."""
+        if "out" not in self.options:
+            names = _folder_names(subject, self.options, self.command.arguments)
+            default = default_folder(self.name, *names)
+            resume = bool(self.options.get("resume"))
+            self.options["out"] = free_folder(default, resume=resume)
+        if not self.options["out"]:
+            raise headscan.BadInput("--out is empty.")
+        folder = Path(self.options["out"])
+        self.options["out"] = folder
+        return folder
+
+    def _call(self, subject: list[Any], folder: Path) -> headscan.Result:
+        """Return the result of the verb, with progress on standard error."""
+        wanted = self.record.signature.parameters
+        with joined(wanted=self.command.distributed), progress_bar(visible=_speaks()) as progress:
+            added = {"progress": progress, "command": command_line()}
+            known = {key: value for key, value in added.items() if key in wanted}
+            result: headscan.Result = self.record.call(*subject, **self.options, **known)
+        return result
+
+    def _show(self, result: headscan.Result, folder: Path) -> None:
+        show(result, folder, as_json=self.as_json, whole=bool(self.extra.get("verbose")))
+
+    def _status(self, result: headscan.Result) -> int:
+        if self.command.after is None:
+            return 0
+        return self.command.after(result, self.extra) or 0
+
+
+def _speaks() -> bool:
+    """Return whether this process prints: the first of a group of processes."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def _parameter_help(field: Any) -> str:
+    default = _default_text(field)
+    suffix = f" Default: {default}." if default else ""
+    return f"`{field.name}=` {field.option.help}{suffix}"
+
+
+def _folder_names(
+    subject: list[Any], options: Mapping[str, Any], arguments: Mapping[str, str]
+) -> list[str]:
+    """Return what the default folder is named after: the subject, the arguments, and the text."""
+    values = [*subject, *(options.get(name) for name in (*arguments, "objective", "text"))]
+    names: list[str] = []
+    for value in values:
+        if isinstance(value, str):
+            names.append(value)
+        elif isinstance(value, list | tuple):
+            names += map(str, value)
+    distinct = dict.fromkeys(names)
+    return [name[-60:] for name in distinct if "\n" not in name]
 
 
 def _parameter(
@@ -290,17 +345,17 @@ def _whole(kind: Any, tokens: Any) -> int:
 
 
 def _option(field: Any) -> inspect.Parameter:
-    help = field.option.help
-    if literals := _literals(field.type):
-        help += (
-            f" One of {', '.join(literals)}." if not all(word in help for word in literals) else ""
-        )
+    """Return an option of a verb as a parameter that cyclopts reads."""
+    text = field.option.help
+    literals = _literals(field.type)
+    if literals and not all(word in text for word in literals):
+        text += f" One of {', '.join(literals)}."
     if hasattr(field.option.choices, "names"):  # a registry, plug-ins included
-        help += f" One of {', '.join(field.option.choices.names())}."
+        text += f" One of {', '.join(field.option.choices.names())}."
     return _parameter(
         field.name,
         _plain_type(field),
-        help,
+        text,
         required=field.required,
         default=_default_text(field),
         flag=field.flag,
@@ -310,50 +365,60 @@ def _option(field: Any) -> inspect.Parameter:
 
 
 def _default_text(field: Any) -> str:
-    if field.required or field.default in (None, False, (), []) or "Default:" in field.option.help:
+    """Return a default as the help writes it; "" where there is none to write."""
+    default = field.default
+    if field.required or default in (None, False, (), []) or "Default:" in field.option.help:
         return ""
-    if field.default is True:
+    if default is True:
         return "on"
-    if isinstance(field.default, list | tuple):
-        return ",".join(map(str, field.default))
-    return (
-        str(field.default)
-        if isinstance(field.default, str | int | float)
-        else str(getattr(field.default, "name", ""))
-    )
+    if isinstance(default, list | tuple):
+        return ",".join(map(str, default))
+    if isinstance(default, str | int | float):
+        return str(default)
+    return str(getattr(default, "name", ""))
 
 
 def _members(kind: Any) -> list[Any]:
+    """Return the members of a union without None, aliases resolved."""
     kind = kind.__value__ if is_alias(kind) else kind
-    if typing.get_origin(kind) in (typing.Union, UnionType):
-        return [member for alternative in typing.get_args(kind) for member in _members(alternative)]
-    return [] if kind is type(None) else [kind]
+    if kind is type(None):
+        return []
+    if typing.get_origin(kind) not in (typing.Union, UnionType):
+        return [kind]
+    members = []
+    for alternative in typing.get_args(kind):
+        members += _members(alternative)
+    return members
 
 
 def _literals(kind: Any) -> list[str]:
-    """The words that are all there is to choose from, for the help: the setting itself refuses what
-    is none of them.
-    """
+    """Return the words of a type that allows nothing else, for the help."""
     members = _members(kind)
-    literal = bool(members) and all(typing.get_origin(member) is Literal for member in members)
-    return [str(word) for member in members for word in typing.get_args(member)] if literal else []
+    if not members or any(typing.get_origin(member) is not Literal for member in members):
+        return []
+    words = []
+    for member in members:
+        words += [str(word) for word in typing.get_args(member)]
+    return words
 
 
 def _plain_type(field: Any) -> Any:
-    """What the command line reads: a flag, a whole number, a number, several texts, or a text (the
-    setting says which).
+    """Return what the command line reads: a flag, a number, several texts, or a text.
+
+    The option itself checks which texts are allowed.
     """
     members = _members(field.type)
     if field.option.repeat:
         return list[str]
     if bool in members:
         return bool
-    return next((kind for kind in (int, float) if members == [kind]), str)
+    for kind in (int, float):
+        if members == [kind]:
+            return kind
+    return str
 
 
 @cache
 def _freeze() -> None:
-    """What was imported stays: who gives a model's memory back need not look through it. Once a
-    process: to ask gc how many objects are frozen counts them all.
-    """
+    """Let the garbage collector leave alone what was imported, once a process."""
     gc.freeze()

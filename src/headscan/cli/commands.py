@@ -4,22 +4,19 @@ example, its page.
 
 import sys
 import webbrowser
-from base64 import b64encode
 from collections.abc import Callable
 from dataclasses import asdict
-from hashlib import sha256
-from html import escape
 from importlib import import_module
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote
 
 from cyclopts import App, Parameter
 
 import headscan
 from headscan.cli.command import SOURCE_HELP, Command
 from headscan.cli.guard import shown
+from headscan.cli.listing import write_index
 from headscan.run import write_atomic
 
 MODELS_HELP = "Hugging Face ids, local folders, .gguf files, or embedded specimens."
@@ -201,7 +198,7 @@ def figures_app() -> App:
 
 
 def models_app() -> App:
-    """The command `models`: the embedded specimens and the models in the local Hugging Face cache."""
+    """Return the command `models`: example models, and those in the local Hugging Face cache."""
     app = App(
         name="headscan models",
         help="List the models that can be named without a download.",
@@ -252,67 +249,10 @@ def open_app() -> App:
             if not page.is_file():
                 write_atomic(page, headscan.load(folder).page().encode())
         else:
-            page = index(folder)
+            page = write_index(folder)
         address = page.resolve().as_uri()
         print(f"page: {shown(address)}")
         if sys.stdout.isatty():
             webbrowser.open(address)
 
     return app
-
-
-def index(folder: Path) -> Path:
-    """Write `index.html` into a folder of results: a row each, the newest first, with a link to its
-    page.
-    """
-    rows = []
-    for path in sorted(folder.glob("*/result.json"), key=lambda path: -path.stat().st_mtime):
-        try:
-            result = headscan.load(path.parent)
-        except headscan.BadInput:  # of a plug-in that is gone, or no result
-            continue
-        alarms = sorted(
-            {
-                finding.code
-                for finding in result.findings
-                if finding.level == "alert" and not finding.passed
-            }
-        )
-        models = ", ".join(model.name for model in result.models)
-        cells = (
-            result.protocol.started[:16].replace("T", " "),
-            result.protocol.verb,
-            models,
-            ", ".join(alarms) or result.without_alarm,
-        )
-        link = (
-            f'<a href="{quote(path.parent.name)}/report.html">{escape(shown(path.parent.name))}</a>'
-        )
-        rows.append(
-            f"<tr><td>{link}</td>{''.join(f'<td>{escape(shown(cell))}</td>' for cell in cells)}</tr>"
-        )
-    if not rows:
-        raise headscan.BadInput(f"There is no result in {folder}: run a verb first.")
-    style = (
-        "body{font:16px/1.5 Helvetica,Arial,sans-serif;max-width:70em;margin:2em auto;padding:0 "
-        "1em;color-scheme:light dark}"
-    )
-    style += (
-        "table{border-collapse:collapse}th,td{text-align:left;padding:.3em 1.2em .3em "
-        "0;border-bottom:1px solid #8886}"
-    )
-    allowed = b64encode(sha256(style.encode()).digest()).decode()
-    heads = "".join(
-        f"<th scope=col>{name}</th>" for name in ("result", "when", "verb", "models", "alarms")
-    )
-    write_atomic(
-        folder / "index.html",
-        "<!doctype html><html lang=en><meta charset=utf-8><meta "
-        "http-equiv=Content-Security-Policy content=\"default-src 'none'; "
-        f"style-src 'sha256-{allowed}'\"><meta name=viewport "
-        'content="width=device-width"><title>headscan results</title>'
-        f"<style>{style}</style><h1>{len(rows)} "
-        f"results</h1><table><thead><tr>{heads}</tr></thead><tbody>{''.join(rows)}"
-        "</tbody></table>".encode(),
-    )
-    return folder / "index.html"

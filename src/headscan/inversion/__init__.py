@@ -7,8 +7,6 @@ certificates.
 - `exact`, `joint`, `descend`: the same on a slice's outputs; `Decoder`: from vectors to tokens
 """
 
-from typing import Any
-
 from headscan.inversion.continuous import Decoder, Descended, Descent, descend, preset
 from headscan.inversion.left_to_right import Search, exact
 from headscan.inversion.methods import (
@@ -25,7 +23,6 @@ from headscan.inversion.observation import OBSERVATIONS
 from headscan.inversion.reconstruction import Certificate
 from headscan.inversion.result import InvertResult, PromptInversion
 from headscan.inversion.run import invert
-from headscan.run.errors import renamed
 
 __all__ = [
     "METHODS",
@@ -49,12 +46,6 @@ __all__ = [
     "joint",
     "preset",
 ]
-
-_RENAMED = {"GIVEN": "headscan.inversion:OBSERVATIONS"}
-
-
-def __getattr__(name: str) -> Any:
-    return renamed(__name__, name, _RENAMED)
 
 
 def __dir__() -> list[str]:

@@ -9,8 +9,6 @@
 - `applied`, `ChangedCache`, `working`: a mechanism at work in a model
 """
 
-from typing import Any
-
 from headscan.leaks.mechanisms import (
     MECHANISMS,
     ChangedCache,
@@ -23,7 +21,6 @@ from headscan.leaks.policy import Policy, read_policy
 from headscan.leaks.result import PrivacyResult
 from headscan.leaks.run import CHANNELS, TESTS, LeakTest, privacy
 from headscan.model.slicing.prefix import CacheSlice, Mapped, cache_slice
-from headscan.run.errors import renamed
 
 __all__ = [
     "CHANNELS",
@@ -43,12 +40,6 @@ __all__ = [
     "read_policy",
     "working",
 ]
-
-_RENAMED = {"DEFENCES": "headscan.leaks:MECHANISMS", "RELEASES": "headscan.leaks:CHANNELS"}
-
-
-def __getattr__(name: str) -> Any:
-    return renamed(__name__, name, _RENAMED)
 
 
 def __dir__() -> list[str]:

@@ -94,7 +94,7 @@ def clear_aside(folder: Path) -> None:
 
 
 def flush_folder(folder: Path) -> None:
-    """Make the names in a folder last; where the system cannot open folders, nothing can be done."""
+    """Flush the names in a folder to the disk; a system that cannot open folders is left alone."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

@@ -126,7 +126,7 @@ class Parts:
     def write(
         self, name: str, tensors: Mapping[str, Tensor | np.ndarray], *, note: Json = None
     ) -> None:
-        """Store a part in place of the one of this name, and of its stages, the parts "NAME, ..."."""
+        """Store a part; it replaces the one of this name and its stages, the parts "NAME, ..."."""
         if self.folder is None:
             return
         import torch

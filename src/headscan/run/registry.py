@@ -117,9 +117,8 @@ class Registry(Mapping[str, T], Generic[T]):
             )
         if name not in self._items:
             suggestion = nearest(str(name), self._items)
-            raise BadInput(
-                f"There is no {self.kind} {name!r}; there are: {', '.join(self._items)}.{suggestion}"
-            )
+            known = ", ".join(self._items)
+            raise BadInput(f"There is no {self.kind} {name!r}; there are: {known}.{suggestion}")
         return self._items[name]
 
     def __iter__(self) -> Iterator[str]:

@@ -117,7 +117,7 @@ class Result:
 
     @cached_property
     def document(self) -> dict[str, Any]:
-        """What result.json holds, as plain data: `kind`, `headscan` and `schema`, then the fields."""
+        """Return what result.json holds: `kind`, `headscan`, `schema`, then the fields."""
         own = plain(self)
         assert isinstance(own, dict)
         return {

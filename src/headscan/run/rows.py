@@ -56,8 +56,8 @@ def plain(value: object) -> Json:
 class Row(Mapping[str, Cell]):
     """Named plain values; NAME_interval belongs to NAME, and `notes` say why a value is not there.
 
-    >>> row = Row(site="block.0", average_cosine=0.5, average_cosine_interval=(0.4, 0.6), notes=["few tokens"])
-    >>> row["site"], row.number("average_cosine"), row.interval("average_cosine"), row.number("nothing"), row.notes
+    >>> row = Row(site="block.0", rank=0.5, rank_interval=(0.4, 0.6), notes=["few tokens"])
+    >>> row["site"], row.number("rank"), row.interval("rank"), row.number("nothing"), row.notes
     ('block.0', 0.5, (0.4, 0.6), None, ['few tokens'])
     """
 
@@ -237,8 +237,8 @@ class Finding:
     """What numbers say in words: a code, how telling it is, a sentence, where it was seen, and the
     number itself.
 
-    >>> found = Finding(code="CONE", level="notice", sentence="Tokens lean towards a common direction.")
-    >>> found.code, found.name
+    >>> finding = Finding(code="CONE", level="notice", sentence="Tokens share a direction.")
+    >>> finding.code, finding.name
     ('HS101', 'CONE')
     """
 

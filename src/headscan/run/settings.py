@@ -163,7 +163,7 @@ class Settings:
 
 
 def check_value(field: OptionField, value: object) -> None:
-    """Raise BadInput, naming the option, for a value that it does not allow; None is always allowed.
+    """Raise BadInput, naming the option, for a value that it does not allow; None is allowed.
 
     The entries of a list or tuple are checked one by one.
     """
@@ -307,7 +307,7 @@ def from_text(field: OptionField, text: str) -> Any:
 
 
 def _literals(kind: Any) -> list[str]:
-    """Return the words of a type that is a Literal, or one and None; [] where any string would do."""
+    """Return the words of a Literal, or of one and None; [] where any string would do."""
     members = list(_members(kind))
     if str in members:
         return []
