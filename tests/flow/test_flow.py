@@ -1,5 +1,7 @@
 """What tokens know of each other, against brute force and against what masks allow."""
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
@@ -151,9 +153,9 @@ def test_the_result_is_typed_and_loads_again(llama, tmp_path):
     assert (tmp_path / "report.html").read_text().count("<script") >= 3
 
 
-def test_the_package_is_never_called(llama):
-    with pytest.raises(TypeError, match="not callable"):
-        headscan.flow(llama, IDS)
+def test_the_package_is_called_like_its_verb(llama):
+    called = headscan.flow(llama, IDS).arrays["leak"]
+    assert (called == headscan.flow.run(llama, IDS).arrays["leak"]).all()
 
 
 def test_prompts_are_taken_alike_as_lists_tensors_and_arrays(llama):
@@ -212,7 +214,7 @@ def test_of_an_encoder_decoder_the_encoder_is_looked_at(family):
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped(llama, tmp_path, monkeypatch):
-    from headscan.flow import verbs
+    verbs = importlib.import_module("headscan.flow.run")
 
     done = []
     measure = verbs.leaks

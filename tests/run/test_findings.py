@@ -32,7 +32,8 @@ PLACES = (
     "attribution/run.py",
     "remedies/judge.py",
     "ntp/result.py",
-    "flow/verbs.py",
+    "flow/run.py",
+    "flow/channel.py",
 )
 
 

@@ -19,7 +19,7 @@ from headscan.diagnosis.evidence import (
     TriedRemedies,
 )
 from headscan.diagnosis.plan import CheckingUp, Deadline, ExaminationPlan, OutOfTime
-from headscan.flow.verbs import run as measure
+from headscan.flow.run import run as measure
 from headscan.inversion import invert
 from headscan.inversion.reconstruction import VERDICTS
 from headscan.leaks import privacy

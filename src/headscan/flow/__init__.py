@@ -14,10 +14,12 @@ parts:
 - `channel_bound`, `gaussian_bits`, `fano_accuracy`, `fano_bits`: what no decoder can exceed
 """
 
+from headscan.flow.channel import channel
 from headscan.flow.codebooks import channel_bound, codebook, distances, noise_accuracy
+from headscan.flow.comparison import VARIANTS, variant
 from headscan.flow.influence import Recovery, leaks, recovery
 from headscan.flow.result import ChannelResult, FlowResult
-from headscan.flow.verbs import VARIANTS, channel, run, variant
+from headscan.flow.run import run
 from headscan.run.verbs import make_callable
 from headscan.statistics.information import fano_accuracy, fano_bits, gaussian_bits
 

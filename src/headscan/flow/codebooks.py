@@ -89,7 +89,7 @@ def distances(book: Float[Tensor, "V w"]) -> CodebookDistances:
     )
 
 
-# ---- Noise on the channel from a token to its output: maximum-likelihood decoding beside what is possible.
+# Noise on the channel from a token to its output: maximum-likelihood decoding, and its bound.
 
 
 @dataclass(frozen=True)

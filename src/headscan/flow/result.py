@@ -146,7 +146,7 @@ TableName = Literal["distances", "noise", "bounds"]
 
 @dataclass(frozen=True, repr=False)
 class ChannelResult(Result):
-    """How narrow and noisy the channel from a token to its output may be: one part a model and cut."""
+    """The width, noise and capacity of the channel from a token to its output, a part a cut."""
 
     kind: ClassVar[str] = "channel"
     prompts: int

@@ -188,7 +188,7 @@ def _record(name: str, parts: dict[str, Any], origin: Origin) -> ModelRecord:
     )
 
 
-# ---- A LoRA adapter in the files of peft: to a matrix of its model it adds scale · B A, B [n, r] and A [r, m].
+# A LoRA adapter in the files of peft adds scale · B A to a matrix of its model, B [n, r], A [r, m].
 
 FACTOR = re.compile(r"(?:base_model\.model\.)?(.+)\.lora_(embedding_)?([AB])(?:\.weight)?")
 # starts that change the base's weights, too
@@ -276,7 +276,7 @@ def _adapter_config(folder: Path) -> dict[str, Any]:
 
 
 def _scale(folder: Path, config: dict[str, Any], name: str, rank: int) -> float:
-    """lora_alpha, or that of the first pattern that the name ends with, over the rank or its root."""
+    """Return lora_alpha, or that of the first matching pattern, over the rank or its root."""
     patterns: Any = config.get("alpha_pattern") or {}
     alpha: Any = config.get("lora_alpha")
     try:

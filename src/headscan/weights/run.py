@@ -33,7 +33,7 @@ from headscan.statistics.spectra import (
     random_energies,
     stable_rank,
 )
-from headscan.weights.reading import ModelWeights, StoredMatrix, open_weights
+from headscan.weights.reading import ModelWeights, OpenedWeights, StoredMatrix, open_weights
 
 STABLE = Term("stable rank", "Energy in units of the largest.", "Σσ²/σ₁²", column="stable\nrank")
 EFFECTIVE = Term(
@@ -58,9 +58,10 @@ TAIL = Term(
 
 @dataclass(frozen=True)
 class MatrixRow:
-    """The spectrum of a matrix (or of a difference). `control`: the same numbers of eight matrices
-    of independent normal entries, of its shape and mean square (their mean), with `distance` the
-    greatest of one from the others.
+    """The spectrum of a matrix (or of a difference).
+
+    `control` has the same numbers, as the mean over eight matrices of independent normal entries of
+    its shape and mean square; its `distance` is the greatest distance of one from the others.
     """
 
     name: str
@@ -100,91 +101,123 @@ class WeightsResult(Result):
 
 @cache
 def control_of(long: int, short: int) -> dict[str, float]:
-    """The control at unit mean square: only its norm depends on the scale."""
+    """Return the numbers of random matrices of this shape at unit mean square.
+
+    Only the spectral norm depends on the scale.
+    """
     draws = random_energies(long, short)
-    tails = [tail.exponent if (tail := power_law(draw, draws=0)) else np.nan for draw in draws]
-    ranks = np.mean(
-        [
-            (draw[-1] ** 0.5, stable_rank(draw), np.exp(entropy_of(draw / draw.sum())))
-            for draw in draws
-        ],
-        0,
-    ).tolist()
-    apart = max(
-        distance_between(draw, np.delete(draws, i, 0).ravel()) for i, draw in enumerate(draws)
-    )
-    names = ("spectral_norm", "stable_rank", "effective_rank", "tail_exponent", "distance")
-    return dict(zip(names, (*ranks, float(np.mean(tails)), apart), strict=True))
+    exponents = []
+    for draw in draws:
+        tail = power_law(draw, draws=0)
+        exponents.append(np.nan if tail is None else tail.exponent)
+    distances = []
+    for number, draw in enumerate(draws):
+        others = np.delete(draws, number, 0).ravel()
+        distances.append(distance_between(draw, others))
+    effective_ranks = [np.exp(entropy_of(draw / draw.sum())) for draw in draws]
+    return {
+        "spectral_norm": float(np.mean([draw[-1] ** 0.5 for draw in draws])),
+        "stable_rank": float(np.mean([stable_rank(draw) for draw in draws])),
+        "effective_rank": float(np.mean(effective_ranks)),
+        "tail_exponent": float(np.mean(exponents)),
+        "distance": max(distances),
+    }
 
 
 MeasuredMatrix = tuple[MatrixRow | None, list[float]]
-# of the largest σ²: where a difference has few directions, the others are rounding and no tail
+"""The row of a matrix (None where all its entries are 0), and its singular values, descending."""
+# Of the largest σ²: where a difference has few directions, the others are rounding and no tail.
 ROUNDING = 1e-14
-FLAT = (
-    1.01  # the largest singular value over the least of a matrix that was drawn orthogonal, at most
-)
+# A matrix that was drawn orthogonal has a largest singular value of at most this times the least.
+FLAT = 1.01
 UNTRAINED = 0.5  # of all matrices, this share that looks random is an alert
 GROUP = 16  # matrices after which a run can be resumed
 
 
 def measured(matrix: StoredMatrix, seed: int) -> MeasuredMatrix:
-    """The row of a matrix (none of one of zeros) and its singular values; BadInput where entries
-    are not finite.
+    """Return the row of a matrix and its singular values.
+
+    Raises:
+        BadInput: for entries that are not finite.
     """
-    values = matrix.measure()
-    sides = (max(matrix.shape), min(matrix.shape))
-    if not np.isfinite(values).all():
+    energies = matrix.measure()  # σ², ascending
+    long = max(matrix.shape)
+    short = min(matrix.shape)
+    if not np.isfinite(energies).all():
         raise BadInput(f"The matrix {matrix.name} holds numbers that are not finite.")
-    if not values.any():
+    if not energies.any():
         return None, []
-    square = float(values.sum()) / (sides[0] * sides[1])
-    unit = control_of(*sides)
-    tail = power_law(values[values > ROUNDING * values[-1]], seed=seed)
-    edge = square * largest_energy(*sides)
-    distance = distance_between(values / square, random_energies(*sides).ravel())
-    spikes = int((values > edge).sum())
-    used = float(np.exp(entropy_of(values / values.sum())))
-    random = bool(values[-1] <= FLAT**2 * values[0]) or (
-        not spikes and distance <= 2 * unit["distance"]
-    )
+
+    largest = float(energies[-1])
+    mean_square = float(energies.sum()) / (long * short)
+    unit_control = control_of(long, short)
+    control_norm = unit_control["spectral_norm"] * mean_square**0.5
+    tail = power_law(energies[energies > ROUNDING * largest], seed=seed)
+
+    edge = mean_square * largest_energy(long, short)
+    spikes = int((energies > edge).sum())
+    distance = distance_between(energies / mean_square, random_energies(long, short).ravel())
+    orthogonal = largest <= FLAT**2 * float(energies[0])
+    like_control = not spikes and distance <= 2 * unit_control["distance"]
     row = MatrixRow(
-        matrix.name,
-        matrix.shape,
-        float(values[-1]) ** 0.5,
-        stable_rank(values),
-        used,
-        spikes,
-        edge**0.5,
-        distance,
-        random,
-        unit | {"spectral_norm": unit["spectral_norm"] * square**0.5},
-        *(() if tail is None else (tail.exponent, tail.interval, tail.count, tail.p)),
+        name=matrix.name,
+        shape=matrix.shape,
+        spectral_norm=largest**0.5,
+        stable_rank=stable_rank(energies),
+        effective_rank=float(np.exp(entropy_of(energies / energies.sum()))),
+        spikes=spikes,
+        edge=edge**0.5,
+        distance=distance,
+        random=orthogonal or like_control,
+        control=unit_control | {"spectral_norm": control_norm},
+        tail_exponent=None if tail is None else tail.exponent,
+        tail_exponent_interval=None if tail is None else tail.interval,
+        tail_count=None if tail is None else tail.count,
+        tail_p=None if tail is None else tail.p,
     )
-    return row, np.sqrt(values[::-1]).tolist()
+    return row, np.sqrt(energies[::-1]).tolist()
 
 
 def weights_findings(name: str, rows: list[MatrixRow]) -> list[Finding]:
-    """Code: UNTRAINED (half of the matrices look random)."""
+    """Return an UNTRAINED alarm where half of the matrices look random."""
     random = [row.name for row in rows if row.random]
-    if len(random) < UNTRAINED * max(1, len(rows)):
+    share = len(random) / max(1, len(rows))
+    if share < UNTRAINED:
         return []
-    text = (
-        f"{len(random)} of {len(rows)} matrices have the spectrum of random numbers "
-        f"({', '.join(random[:3])}, ...)."
+    sentence = (
+        f"These weights look untrained: {len(random)} of {len(rows)} matrices have the spectrum of "
+        f"random numbers ({', '.join(random[:3])}, ...). Check that this is the checkpoint that "
+        "was meant, and that it loads whole."
     )
-    text = (
-        f"These weights look untrained: {text} Check that this is the checkpoint that was meant, "
-        "and that it loads whole."
-    )
-    return [
-        Finding(
-            code="UNTRAINED",
-            level="alert",
-            model=name,
-            value=len(random) / len(rows),
-            sentence=text,
-        )
-    ]
+    return [Finding(code="UNTRAINED", level="alert", model=name, value=share, sentence=sentence)]
+
+
+def _measured_matrices(opened: OpenedWeights, seed: int, run: Run) -> list[MeasuredMatrix]:
+    """Return every matrix measured; finished groups come from a resume.
+
+    Eigenvalues gain little from threads, so matrices are measured side by side, one a thread. On a
+    device there is one thread: torch loads a device's libraries at their first call, and fails
+    where two threads make it at once.
+    """
+    threads = torch.get_num_threads()
+    pool = ThreadPoolExecutor(threads if opened.device.type == "cpu" else 1)
+    matrices = opened.matrices
+
+    def measure_group(start: int) -> list[MeasuredMatrix]:
+        group = matrices[start : start + GROUP]
+        return list(pool.map(partial(measured, seed=seed), group))
+
+    results: list[MeasuredMatrix] = []
+    torch.set_num_threads(1)
+    try:
+        for start in range(0, len(matrices), GROUP):
+            unit = f"matrices-{start}"
+            results += run.unit(unit, list[MeasuredMatrix], partial(measure_group, start))
+            run.progress("spectra", len(results), len(matrices), "matrices")
+    finally:
+        pool.shutdown(cancel_futures=True)
+        torch.set_num_threads(threads)
+    return results
 
 
 @verb("weights")
@@ -210,52 +243,35 @@ def run(
 
     As many matrices are in memory at once as torch has threads; on a device there is one at a time.
 
-    Raises BadInput where there are none.
+    Raises:
+        BadInput: where the model has no matrix.
 
-    >>> found = run("gpt-vanilla")
-    >>> row = next(row for row in found.matrices if row.name.endswith("h.0.mlp.c_fc.weight"))
+    >>> result = run("gpt-vanilla")
+    >>> row = next(row for row in result.matrices if row.name.endswith("h.0.mlp.c_fc.weight"))
     >>> row.shape, row.stable_rank < row.control["stable_rank"], row.spikes > 0
     ((128, 512), True, True)
     """
     opened = open_weights(model, base)
-    threads = torch.get_num_threads()
-    made = list[MeasuredMatrix]()
     run.identify("the number of models", len(opened.records))
     for number, record in enumerate(opened.records, 1):
         run.identify(f"the name of model {number}", record.name)
         run.identify(f"the weights of model {number}", fingerprint(record))
-    # torch loads a device's libraries at their first call, and fails where two threads make it at
-    # once.
-    stored = opened.matrices
-    pool = ThreadPoolExecutor(threads if opened.device.type == "cpu" else 1)
 
-    def work(group: list[StoredMatrix]) -> list[MeasuredMatrix]:
-        return list(pool.map(partial(measured, seed=seed), group))
-
-    # eigenvalues gain little from threads: matrices are measured side by side
-    torch.set_num_threads(1)
-    try:
-        for start in range(0, len(stored), GROUP):
-            made += run.unit(
-                f"matrices-{start}",
-                list[MeasuredMatrix],
-                partial(work, stored[start : start + GROUP]),
-            )
-            run.progress("spectra", len(made), len(stored), "matrices")
-    finally:
-        pool.shutdown(cancel_futures=True)
-        torch.set_num_threads(threads)
-    rows = [row for row, _ in made if row is not None]
+    results = _measured_matrices(opened, seed, run)
+    rows = [row for row, _ in results if row is not None]
+    zero = []
+    arrays = {}
+    for matrix, (row, singular_values) in zip(opened.matrices, results, strict=True):
+        if row is None:
+            zero.append(matrix.name)
+        else:
+            arrays[row.name] = np.array(singular_values, np.float32)
+    controls = f"Controls: {DRAWS} normal matrices of each shape, drawn by their law."
     return WeightsResult(
-        protocol=run.protocol(
-            notes=[
-                *opened.notes,
-                f"Controls: {DRAWS} normal matrices of each shape, drawn by their law.",
-            ]
-        ),
+        protocol=run.protocol(notes=[*opened.notes, controls]),
         models=opened.records,
         matrices=rows,
         findings=[] if opened.difference else weights_findings(opened.records[0].name, rows),
-        zero=[one.name for one, (row, _) in zip(stored, made, strict=True) if row is None],
-        arrays={row.name: np.array(values, np.float32) for row, values in made if row is not None},
+        zero=zero,
+        arrays=arrays,
     )
