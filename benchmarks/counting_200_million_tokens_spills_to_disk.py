@@ -19,8 +19,9 @@ from pathlib import Path
 
 import numpy as np
 from _table import show
+from headscan.text.token_store import TokenStore
 
-from headscan.text.counts import TokenStore, count_tokens
+from headscan.text.counts import count_tokens
 from headscan.text.source import Counting, parse_bytes
 
 ORDER = 3

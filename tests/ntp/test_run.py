@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from headscan.text.token_store import store_tokens
 
 import headscan
 import headscan.ntp as ntp
 from headscan.ntp.observe import observe, observe_in_text, start_tokens
 from headscan.run.errors import BadInput
-from headscan.text.counts import count, store_tokens
+from headscan.text.counts import count
 from headscan.text.source import Counting
 from tests import command_line
 from tests.reference.ntp import entropy

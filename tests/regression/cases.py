@@ -148,8 +148,10 @@ def _counted(found: Any) -> Numbers:
 
 @case
 def counts() -> Numbers:
+    from headscan.text.token_store import store_text
+
     from headscan.model.load import load_tokenizer
-    from headscan.text.counts import count_tokens, store_text
+    from headscan.text.counts import count_tokens
     from headscan.text.source import Counting, Reading
 
     numbers: Numbers = {}
@@ -201,9 +203,11 @@ def ntp() -> Numbers:
 
 @case
 def ntp_prediction() -> Numbers:
+    from headscan.text.token_store import store_text
+
     from headscan.model.load import load_tokenizer
     from headscan.ntp import certificate, predict
-    from headscan.text.counts import count_tokens, store_text
+    from headscan.text.counts import count_tokens
     from headscan.text.source import Counting, Reading
 
     reading = Reading(documents="paragraphs", max_tokens=6000)

@@ -1,13 +1,14 @@
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from headscan.text.token_store import store_text, store_tokens
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
 from headscan.run.errors import BadInput
 from headscan.text import counts as module
-from headscan.text.counts import count, count_tokens, grouped_counts, store_text, store_tokens
+from headscan.text.counts import count, count_tokens, grouped_counts
 from headscan.text.source import Counting, Reading, parse_bytes
 from tests.reference.counts import as_dictionary, dictionary
 

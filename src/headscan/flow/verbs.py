@@ -46,8 +46,9 @@ from headscan.run.settings import (
     Seed,
 )
 from headscan.statistics.uncertainty import clustered
-from headscan.text.prompts import PromptsLike, display, read_prompts
+from headscan.text.prompts import PromptsLike, read_prompts
 from headscan.text.source import TEXT, TextLike
+from headscan.text.spelling import display
 from headscan.text.windows import Windows
 
 VARIANTS: dict[str, dict[str, str | bool]] = {

@@ -14,7 +14,8 @@ from headscan.model.lens import Lens
 from headscan.model.sites import match_sites
 from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display
-from headscan.text.source import CONTEXT, Reading, TextLike, TextMark
+from headscan.text.identity import TextMark
+from headscan.text.source import CONTEXT, Reading, TextLike
 
 Each = Callable[[str, Tensor], object]
 """Called with a site and its states [B, T, width]; the tensor is the live one: copy it before

@@ -25,7 +25,7 @@ from typing_extensions import TypeAliasType
 from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.run import BadInput, Option, Registry, Settings
-from headscan.statistics.reservoir import FACTOR
+from headscan.statistics.sinks import FACTOR
 
 Raw = dict[str, npt.NDArray[np.float64]]
 Every = TypeAliasType("Every", Annotated[int, Option("Steps between readings.", low=1)])
