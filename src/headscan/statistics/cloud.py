@@ -181,14 +181,17 @@ class Cloud:
 
         The entropy is −Σ p log p of the shares pᵢ in nats. None where no energy is left.
         """
-        kept = np.delete(np.arange(self.width), coordinates)
-        if not len(kept):
+        remaining = np.delete(np.arange(self.width), coordinates)
+        if not len(remaining):
             return None
+        centred = self.centred
+        if centred is not None:
+            centred = centred[np.ix_(remaining, remaining)]
         cloud = replace(
             self,
-            unit_sum=self.unit_sum[kept],
-            vector_sum=self.vector_sum[kept],
-            centred=None if self.centred is None else self.centred[np.ix_(kept, kept)],
+            unit_sum=self.unit_sum[remaining],
+            vector_sum=self.vector_sum[remaining],
+            centred=centred,
             rows=None,
         )
         total = cloud.energies.sum()
@@ -265,6 +268,7 @@ def _decomposed(matrix: Floats, vectors: bool, device: str = "cpu") -> tuple[Flo
 
     no_directions = np.zeros((len(matrix), 0))
     if on_cuda:
-        values = torch.linalg.eigvalsh(torch.from_numpy(matrix).to(device))
+        tensor = torch.from_numpy(matrix).to(device)
+        values = torch.linalg.eigvalsh(tensor)
         return values.cpu().numpy(), no_directions
     return np.linalg.eigvalsh(matrix).astype(np.float64, copy=False), no_directions

@@ -1,5 +1,5 @@
-"""What each cluster of a text, a document or a stretch of windows, adds to the averages that
-measures are functions of.
+"""The sums over each cluster of a text, a document or a stretch of windows, and a sample of states:
+what the intervals of a site's measures are made of.
 
 Averages over tokens are summed exactly for each cluster. Second moments of each cluster would be
 many matrices: a uniform sample of the text's states represents them, the same whatever the order or

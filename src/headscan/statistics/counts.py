@@ -14,7 +14,7 @@ COUNT_BLOCKS = 8
 
 
 class TokenCounts(Accumulator):
-    """How often each token id occurred; int64 [vocabulary]."""
+    """The number of occurrences of each token id; int64 [vocabulary]."""
 
     def __init__(self, vocabulary: int):
         self.vocabulary = vocabulary

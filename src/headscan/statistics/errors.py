@@ -148,7 +148,7 @@ class Errors:
                 ends = measure.ends(cloud.count - cloud.zeros, cloud.width)
                 interval = list(deviation.interval(estimate, bounds=ends, scale=measure.range))
             result[f"{measure.name}_interval"] = interval
-        result["effective_clusters"] = min(effective) if effective else None
+        result["effective_clusters"] = min(effective, default=None)
         result["clusters"] = self.clusters if effective else None
 
         error = rounding(self.measures, cloud, self.tiles, cells | result)

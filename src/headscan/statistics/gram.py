@@ -199,7 +199,8 @@ class Gram:
         if not self.panels:
             rows = self.rows - (self.rows.mean(0) if self.held else 0.0)
             return rows.T @ rows
-        return self.full(self.panels).addr_(self.sum, self.sum, alpha=-1 / max(self.count, 1.0))
+        full = self.full(self.panels)
+        return full.addr_(self.sum, self.sum, alpha=-1 / max(self.count, 1.0))
 
     def full(self, panels: Sequence[Tensor]) -> Tensor:
         """Return the symmetric matrix [width, width], float64, that consists of these panels.

@@ -55,9 +55,12 @@ def unbiased_hsic(sums: CrossSums) -> Tensor:
 
     a_t = (sums.xy @ sums.y[..., None])[..., 0]
     s_a_t = (sums.x * a_t).sum(-1)
-    total_kl = s_a_t - (sums.x * sums.xb).sum(-1) - (sums.y * sums.ya).sum(-1) + sums.ab
+    s_xb = (sums.x * sums.xb).sum(-1)
+    t_ya = (sums.y * sums.ya).sum(-1)
+    total_kl = s_a_t - s_xb - t_ya + sums.ab
 
-    numerator: Tensor = trace + total_k * total_l / ((n - 1) * (n - 2)) - 2 / (n - 2) * total_kl
+    between: Tensor = total_k * total_l / ((n - 1) * (n - 2))
+    numerator = trace + between - 2 / (n - 2) * total_kl
     return numerator / (n * (n - 3))
 
 

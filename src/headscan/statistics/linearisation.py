@@ -231,10 +231,10 @@ def _sampled_squares(
 
     cluster = clusters.clusters[sampled]
     totals = torch.zeros(len(counts), axes.shape[1], dtype=torch.float64)
-    totals = totals.index_add_(0, cluster, z.double().square()).numpy()
+    totals.index_add_(0, cluster, z.double().square())
     sample_counts = torch.bincount(cluster, minlength=len(counts)).numpy()
-    overall_mean = totals.sum(0) / max(1, sample_counts.sum())
-    cluster_means = totals / np.maximum(sample_counts, 1)[:, None]
+    overall_mean = totals.numpy().sum(0) / max(1, sample_counts.sum())
+    cluster_means = totals.numpy() / np.maximum(sample_counts, 1)[:, None]
     means = np.where(sample_counts[:, None] > 0, cluster_means, overall_mean)
     estimates: Floats = means * counts[:, None]
     return estimates.T

@@ -151,7 +151,9 @@ def _document_masks(documents: Tensor) -> Tensor:
     """
     changes = (documents[:, 1:] != documents[:, :-1]).cumsum(1)
     piece = torch.nn.functional.pad(changes, (1, 0))
-    return piece[:, None] == torch.arange(int(piece.max()) + 1)[:, None]
+    numbers = torch.arange(int(piece.max()) + 1)
+    masks: Tensor = piece[:, None] == numbers[:, None]
+    return masks
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ def sinks(states: Tensor, norms: Tensor | None = None) -> Tensor:
 
 
 class Occurrences(Accumulator):
-    """How often each number occurred; memory grows with the number of different ones."""
+    """The number of occurrences of each number; memory grows with the different numbers."""
 
     def __init__(self) -> None:
         self.values = torch.zeros(0, dtype=torch.int64)

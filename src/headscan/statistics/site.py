@@ -123,7 +123,8 @@ class SiteStatistics(Accumulator):
             self.sink_tokens.update(sink_ids)
 
         length = cells.shape[1]
-        rows_in_float64 = max(1, -(-len(states) // max(1, -(-states.numel() // AT_ONCE))))
+        parts = max(1, _ceil_div(states.numel(), AT_ONCE))
+        rows_in_float64 = max(1, _ceil_div(len(states), parts))
         rows_in_tile = max(1, TILE // length) if states.device.type == "cpu" else len(states)
         for sums, rows in self.octaves.runs(windows):
             while rows:
@@ -311,6 +312,10 @@ class SiteStatistics(Accumulator):
         tiles = unprefixed("tiles", state)
         statistics.tiles = Tiles.restore(tiles) if tiles else None
         return statistics
+
+
+def _ceil_div(dividend: int, divisor: int) -> int:
+    return -(-dividend // divisor)
 
 
 def _cells_of_group(group: str) -> list[str]:

@@ -105,15 +105,17 @@ def power_law(values: Floats, *, draws: int = 100, seed: int = 0) -> PowerLawTai
     n = len(logs)
     if n < FEWEST:
         return None
-    distance, slope, size = (float(best[0]) for best in _nearest_tails(logs[None], range(n, 1, -1)))
-    count = int(size)
-    tail = PowerLawTail(1 + slope, float(np.exp(logs[n - count])), count, distance)
+    distances, slopes, sizes = _nearest_tails(logs[None], range(n, 1, -1))
+    slope = float(slopes[0])
+    count = int(sizes[0])
+    least = float(np.exp(logs[n - count]))
+    tail = PowerLawTail(1 + slope, least, count, float(distances[0]))
     if not draws:
         return tail
 
     samples = _drawn_samples(logs, count, slope, draws, seed)
-    sizes = np.unique(np.geomspace(FEWEST, n, CANDIDATES).round().astype(int))
-    distances, slopes, _ = _nearest_tails(samples, sizes)
+    candidates = np.unique(np.geomspace(FEWEST, n, CANDIDATES).round().astype(int))
+    distances, slopes, _ = _nearest_tails(samples, candidates)
     low, high = 1 + np.quantile(slopes[1:], (0.025, 0.975))
     interval = bounded(2 * tail.exponent - high, 2 * tail.exponent - low, (1.0, None))
     p = float((distances >= distances[0]).mean())

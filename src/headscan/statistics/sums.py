@@ -132,7 +132,7 @@ class CellSums(Accumulator):
             sums.merge(other.cells[cell])
 
     def state(self) -> dict[str, Tensor]:
-        state = {}
+        state: dict[str, Tensor] = {}
         for cell, sums in self.cells.items():
             state |= prefixed(f"cells.{cell}", sums.state())
         return state

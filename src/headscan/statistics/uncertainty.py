@@ -85,7 +85,7 @@ def normal(estimate: float, error: float, bounds: Bounds = (None, None)) -> tupl
 
 
 def normal_reach(values: Numbers) -> float:
-    """Return half the width of the normal interval of the mean of independent values, at least 2."""
+    """Return half the width of the normal interval of the mean of (two or more) values."""
     reach: float = Z * float(np.std(values, ddof=1)) / len(values) ** 0.5
     return reach
 
@@ -164,7 +164,9 @@ def rank_interval(area: float, positives: int, negatives: int) -> tuple[float, f
 
 def enough_documents(counts: Floats) -> bool:
     """Return whether documents of so many tokens [C] are effectively at least three: (Σn)²/Σn²."""
-    return len(counts) > 0 and float(counts.sum()) ** 2 >= LEAST * float((counts**2).sum())
+    if not len(counts):
+        return False
+    return float(counts.sum()) ** 2 >= LEAST * float((counts**2).sum())
 
 
 def deviations(influences: Floats, counts: Floats) -> Floats:

@@ -59,7 +59,7 @@ class ContextCounts:
 
     @property
     def occurrences(self) -> Int64:
-        """How often each context occurred, int64 [m]."""
+        """The number of occurrences of each context, int64 [m]."""
         if not len(self.counts):
             return np.zeros(0, dtype=np.int64)
         return np.add.reduceat(self.counts, self.indptr[:-1])
@@ -102,9 +102,9 @@ class ContextCounts:
         from safetensors.numpy import save_file
 
         folder.mkdir(parents=True, exist_ok=True)
-        columns = {
-            f"token_{position}": self.contexts[:, position] for position in range(self.order)
-        }
+        columns: dict[str, Ids] = {}
+        for position in range(self.order):
+            columns[f"token_{position}"] = self.contexts[:, position]
         columns["occurrences"] = self.occurrences
         pq.write_table(pa.table(columns), folder / "contexts.parquet", compression="zstd")
         arrays = {"indptr": self.indptr, "indices": self.indices, "counts": self.counts}

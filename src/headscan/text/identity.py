@@ -9,7 +9,7 @@ from headscan.run.errors import BadInput
 
 @dataclass(frozen=True)
 class TextMark:
-    """How far a text was read, and the SHA-256 of its content up to there."""
+    """The position up to which a text was read, and the SHA-256 of its content up to there."""
 
     documents: int
     characters: int
@@ -17,7 +17,7 @@ class TextMark:
 
 
 class _Position(NamedTuple):
-    """How far the text was read, and the running hash of its content up to there."""
+    """The position up to which the text was read, and the running hash up to there."""
 
     documents: int
     characters: int

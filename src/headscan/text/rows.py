@@ -191,7 +191,7 @@ def _no_field(name: str, field: str, fields: Iterable[str]) -> BadInput:
 
 
 def _string(value: Any, name: str, field: str) -> str:
-    """Return a row's value; BadInput where it is no string, or holds half a surrogate (JSON can)."""
+    """Return a row's value; BadInput where it is no string, or (JSON can) half a surrogate."""
     if not isinstance(value, str):
         kind = "null" if value is None else type(value).__name__
         raise BadInput(f"{name}: the field {field!r} is not a string ({kind}).")

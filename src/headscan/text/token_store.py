@@ -41,7 +41,7 @@ class TokenStore:
         return int(np.diff(self.starts, append=len(self.tokens)).max())
 
     def inside(self, first: int, last: int, order: int) -> npt.NDArray[np.bool_]:
-        """Return which positions of [first, last) have their context and next token in one document.
+        """Return which positions of [first, last) have context and next token in one document.
 
         The context of position i is the tokens i .. i + order - 1.
         """
