@@ -128,7 +128,9 @@ class Pieces:
         rows = (self.rows if self.centre is None else self.states).flatten(0, 1)
         step = CHUNK if rows.device.type == "cpu" else len(rows)
         chunks = zip(rows.split(step), self.inverse_squares.split(step), strict=True)
-        sums = [(weights[None] @ x.to(weights.dtype).square())[0] for x, weights in chunks]
+        sums: list[Tensor] = []
+        for x, weights in chunks:
+            sums.append((weights[None] @ x.to(weights.dtype).square())[0])
         if self.centre is None:  # `rows` has zeros in place of the first tokens
             first_directions = self.by_cell[1][:, : rows.shape[1]]
             sums.append(first_directions.square().sum(0))
