@@ -13,6 +13,7 @@
 # make spark   install Spark (half a gigabyte, Java 17) and test its engines on a cluster of two workers, one killed (some minutes)
 # make wheel   build the packages, weigh them, and try every verb where only they are installed (some minutes)
 # make lowest   run the tests under the lowest versions that pyproject.toml declares; TORCH=2.13.0 takes that torch instead
+# make coverage   run the tests and write which lines they reach, as pages in htmlcov/
 # make lock    write lock.txt anew from constraints.txt: every package with the hashes of its files (uv)
 # Every target sets up .venv first where it is missing or out of date. LOCKED=1 takes nothing but what lock.txt has hashes of (and torch).
 
@@ -21,7 +22,7 @@ BIN := .venv/bin
 # One test process a core, one thread a process: two threads on two busy cores only wait for each other.
 WORKERS ?= auto
 
-.PHONY: scan test lint bench real gpu ledger reproduce docs attack spark wheel lowest lock setup browser clean
+.PHONY: scan test coverage lint bench real gpu ledger reproduce docs attack spark wheel lowest lock setup browser clean
 
 scan: setup
 	$(BIN)/headscan checkup gpt-vanilla-early gpt-headless-early gpt-vanilla gpt-headless --text stories --documents paragraphs \
@@ -30,6 +31,11 @@ scan: setup
 # Modules compiled once are kept, also where the environment says otherwise: that takes six seconds a process.
 test: setup browser
 	PYTHONDONTWRITEBYTECODE= PYTHONHASHSEED=0 HEADSCAN_SEED= HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q
+
+coverage: setup
+	$(BIN)/python -c 'import pytest_cov' 2>/dev/null || $(BIN)/python -m pip install --quiet 'pytest-cov>=6'
+	PYTHONHASHSEED=0 HEADSCAN_SEED= HEADSCAN_REAL= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -q \
+	  --cov=headscan --cov=headscan_lab --cov-report=html --cov-report=term:skip-covered
 
 lint: setup
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy

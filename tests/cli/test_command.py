@@ -184,8 +184,13 @@ def test_every_tool_sees_a_verbs_own_signature():
     assert dir(package) == package.__all__
     assert len(package.__all__) <= 32
     signature = inspect.signature(package.scan)
-    assert signature.parameters["context"].annotation.__name__ == "Context"
-    assert signature.parameters["context"].default == 128
+    context = signature.parameters["context"]
+    assert signature.parameters["skip_first"].annotation is int
+    assert signature.parameters["skip_first"].default == 0
+    assert context.annotation.__name__ == "Context"
+    assert context.default is None
+    options = {option.name: option for option in package.scan.verb.options()}
+    assert options["context"].option.help.count("Default: 128;") == 1
     assert "Option(" not in str(signature)
     with pytest.raises(
         TypeError, match=r"scan\(\) has no option 'contxt'. Did you mean 'context'\?"

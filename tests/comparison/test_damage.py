@@ -505,6 +505,7 @@ def test_equal_models_have_no_damage():
             {"damage": True, "sites": "block.1"},
             "--sites is not used with --damage",
         ),
+        (["gpt-vanilla"] * 2, {"damage": True, "draws": 99}, "--draws is not used with --damage"),
         (
             ["gpt-vanilla"] * 2,
             {"damage": True, "fail_on": "HS701"},

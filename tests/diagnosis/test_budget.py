@@ -103,7 +103,9 @@ def test_the_plan_is_by_work_and_knows_no_clock(lens, clock, monkeypatch):
     plans = []
     planned = examine.planned
     monkeypatch.setattr(
-        examine, "planned", lambda *given: plans.append(planned(*given)) or plans[-1]
+        examine,
+        "planned",
+        lambda *given, **named: plans.append(planned(*given, **named)) or plans[-1],
     )
     evidence(lens)
     monkeypatch.setattr(Clock, "perf_counter", lambda self: 50.0)

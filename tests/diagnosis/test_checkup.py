@@ -2,16 +2,19 @@
 input.
 """
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
 import headscan
-from headscan.diagnosis.plan import planned
+from headscan.diagnosis.plan import SPEED, SPEED_OF_ACCELERATORS, enough_tokens, planned
 from headscan.diagnosis.result import reference
 from headscan.model import ByteTokenizer, Lens
 from headscan.run import BadInput
+from headscan.text import Windows
 from tests.command_line import headscan as cli
 from tests.diagnosis.conftest import TEXT
 
@@ -94,6 +97,41 @@ def test_less_time_reads_less_and_says_so():
     assert many.tokens > few.tokens > none.tokens
     assert many.passages > few.passages > none.passages == none.prompts == none.flow == 0
     assert planned("full", 1.0).tokens is None
+
+
+def test_as_many_tokens_as_an_alarm_needs_are_planned_wherever_the_budget_has_room(lens):
+    seconds = {size: 2 * size * 1e9 / SPEED for size in (1.5, 2, 3, 4, 7, 13)}
+    assert {size: planned("2m", each).tokens for size, each in seconds.items()} == {
+        1.5: 2048,
+        2: 2048,
+        3: 2048,
+        4: 2048,
+        7: 256,
+        13: 256,
+    }
+    assert [planned("10m", seconds[size]).tokens for size in (7, 13)] == [2048, 2048]
+    assert planned("2m", seconds[7] * SPEED / SPEED_OF_ACCELERATORS).tokens == 2048
+    assert planned("2m", seconds[1.5], 1920).tokens == 1920  # what is asked for
+    assert (enough_tokens(lens, 128), enough_tokens(lens, 100)) == (2048, 2100)
+
+
+def test_what_is_planned_for_a_sentence_encoder_reads_what_an_alarm_needs():
+    enough = enough_tokens(SimpleNamespace(sentence=SimpleNamespace(length=24)), 128)
+    assert planned("2m", 0.04, enough=enough).tokens == enough == 2048 + 23
+    read = 0
+    for window in Windows(TEXT * 4, ByteTokenizer(), 24, max_tokens=enough, alone=True):
+        read += len(window.ids)
+    assert 2048 <= read <= enough
+
+
+def test_a_column_of_too_few_vectors_has_no_all_clear(tmp_path):
+    vectors = np.random.default_rng(0).standard_normal((2100, 16)) + 3
+    few, enough = (headscan.checkup(vectors[:count]) for count in (2000, 2100))
+    assert few.examinations[0].too_few
+    assert [(one.code, one.possible) for one in few.findings] == [("HS101", True)]
+    assert few.without_alarm == "too few vectors to raise an alarm"
+    assert "array: too few vectors to raise an alarm; 1 number lies beyond its limit" in few.page()
+    assert [(one.code, one.level) for one in enough.findings] == [("HS101", "alert")]
 
 
 def test_the_scale_of_logits_is_found():

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.result import CheckupResult, ordered, population
 from headscan.diagnosis.run import judged
 from headscan.report.kit.html import html
@@ -134,3 +135,64 @@ def test_what_is_ignored_is_no_alarm_of_the_sheet():
     assert not any(
         SIGNS["alarm"] + " 1" in line for line in lines if line.lstrip().startswith("HS2")
     )
+
+
+ON_FEW = {"text": TextRecord(source="a/stories.txt", tokens=1920, windows=15, unknown=0)}
+CONE = ON_FEW | ILL["HS101"] | {"loss": None, "removed": []}
+
+
+def test_too_few_tokens_are_no_all_clear_in_headline_grid_page_and_result():
+    result = result_of(**{"the-model": CONE})
+    assert result.findings[0].code == "HS101"
+    assert result.document["findings"][0]["possible"] is True
+    assert result.document["examinations"][0]["too_few"] is True
+    assert result.without_alarm == "too few tokens to raise an alarm"
+    verdict = result.examinations[0].summary[-1]
+    assert verdict.startswith(
+        "Too few tokens to raise an alarm: 1,920 were read, 2,048 are needed; 1 number lies "
+        "beyond its limit"
+    )
+    page = html(assemble(result))
+    said = " ".join(printed(result).split())
+    title = "the-model: too few tokens to raise an alarm; 1 number lies beyond its limit"
+    for shown in (page, said):
+        assert title in shown
+        assert (
+            "1,920 tokens were read, and an alarm needs 2,048; beyond the limit: narrow cone "
+            "(HS101)." in shown
+        )
+        assert "no alarm" not in shown.lower().replace("no alarm rests on", "")
+        assert "None of the alarms" not in shown
+    assert '<span class="flag few">too few tokens</span>' in page
+    assert 'class="flag fine"' not in page
+    assert re.search(r'<a class="possible" href="#sheet-HS101"[^>]*>\?</a>', page)
+    assert "? 0.900" in said
+    assert "next: headscan checkup models/the-model --text a/stories.txt" in said
+    assert "| HS101 | Narrow cone | too few tokens |" in markdown(result)
+
+
+def test_too_few_tokens_without_a_number_beyond_its_limit_are_no_all_clear_either():
+    result = result_of(**{"the-model": ON_FEW})
+    said = " ".join(printed(result).split())
+    assert "the-model: too few tokens to raise an alarm; no number lies beyond its limit" in said
+    enough = result_of(**{"the-model": {"text": replace(ON_FEW["text"], tokens=2048, windows=16)}})
+    assert "the-model: no alarm" in printed(enough)
+    assert enough.without_alarm == "no alarm"
+
+
+def test_models_of_which_too_little_was_read_are_told_from_healthy_ones():
+    said = " ".join(printed(result_of(**{"ill": ILL["HS201"], "short": CONE, "well": {}})).split())
+    assert "1 of 3 models needs attention" in said
+    assert (
+        "short: 1,920 tokens were read, and an alarm needs 2,048; beyond the limit: narrow cone "
+        "(HS101)." in said
+    )
+    assert "The other: no alarm." in said
+    said = printed(result_of(**{"short": CONE, "well": {}}))
+    assert "No alarm in 1 of 2 models; too few tokens for one in the rest" in said
+    assert "Too few tokens to raise an alarm in any of 2 models" in printed(
+        result_of(**{"a": CONE, "b": CONE})
+    )
+    coarse = printed(result_of(**{"the-model": CONE | ILL["HS203"]}))
+    assert "the-model: 1 alarm" in coarse
+    assert "no other alarm on the text could be raised" in " ".join(coarse.split())

@@ -226,7 +226,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped(llama, tmp_path, monkeypatc
     monkeypatch.setattr(verbs, "leaks", counted)
     with pytest.raises(KeyboardInterrupt):
         headscan.flow.run(llama, IDS, cuts="whole,mlp", out=tmp_path)
-    with pytest.raises(headscan.BadInput, match="prompts of model 0"):
+    with pytest.raises(headscan.BadInput, match="prompts of model 1"):
         headscan.flow.run(llama, IDS[::-1], cuts="whole,mlp", out=tmp_path, resume=True)
     found = headscan.flow.run(llama, IDS, cuts="whole,mlp", out=tmp_path, resume=True)
     assert len(done) == 3

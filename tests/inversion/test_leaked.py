@@ -119,6 +119,7 @@ def test_bad_states_are_refused_in_a_sentence(lens, states, tmp_path):
         ({}, "--prompt, or states"),
         ({"states": states, "prompt": "a"}, "not both"),
         ({"states": states, "given": "embedding"}, "--given is not used"),
+        ({"states": states, "given": "states"}, "--given is not used"),
     ]:
         with pytest.raises(BadInput, match=words):
             headscan.invert(lens, at=SITE, **options)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+import headscan
 from headscan.model import ByteTokenizer, Lens
 from headscan.model.lens import open_model, open_models
 from headscan.model.load import Preparation
@@ -41,6 +42,22 @@ def test_a_sentence_transformer_is_a_model():
     lens = open_model(made, CPU)
     assert type(lens.model).__name__ == "BertModel"
     assert lens.require_tokenizer().encode("a text")
+
+
+class Net(torch.nn.Module):
+    """A live module that is no language model."""
+
+
+@pytest.mark.parametrize(
+    "take", [Lens, lambda net: headscan.scan(net, ["a text"])], ids=["Lens", "scan"]
+)
+def test_a_plain_module_is_refused_in_one_sentence(take):
+    with pytest.raises(
+        BadInput,
+        match=r"^A live model is one of transformers .*, and Net is neither: pass .* arrays by "
+        r"site.*\.$",
+    ):
+        take(Net())
 
 
 def test_a_wrong_second_model_costs_nothing(monkeypatch):

@@ -15,6 +15,7 @@ import torch
 
 import headscan
 from headscan.run import (
+    PENDING,
     BadInput,
     Finding,
     Option,
@@ -140,6 +141,70 @@ def test_a_changed_content_is_named(tmp_path):
         run.identify("the weights of m", "new things may be named")
         with pytest.raises(BadInput, match=r'the text my\.txt was "abc" and is "abd" now'):
             run.identify("the text my.txt", "abd")
+
+
+def test_inputs_are_two_closed_sets(tmp_path):
+    """Each stored input is named again and is equal, and before the last of them no other may be
+    named.
+    """
+    with Run("v", out=tmp_path) as run:
+        run.identify("model 1", "abc")
+        run.identify("model 2", "abc")
+    record = (tmp_path / ".resume" / "identity.json").read_bytes()
+    with Run("v", out=tmp_path, resume=True) as run:
+        run.identify("model 1", "abc")
+        with pytest.raises(BadInput, match="cannot be resumed: it stored nothing of model 3"):
+            run.identify("model 3", "abc")
+        with pytest.raises(
+            BadInput,
+            match="cannot be resumed: it rests on model 2, which is not among the inputs now",
+        ):
+            run.finish(CountResult(protocol=run.protocol(), squares=[], rows=[]))
+    assert (tmp_path / ".resume" / "identity.json").read_bytes() == record
+    assert not (tmp_path / "result.json").exists()
+    with Run("v", out=tmp_path, resume=True) as run:
+        run.identify("model 1", PENDING)
+        run.identify("model 2", "abc")
+        run.identify("model 3", "an input that the interrupted run had not come to")
+    with (
+        Run("v", out=tmp_path, resume=True) as run,
+        pytest.raises(BadInput, match='model 1 was "abc" and is "abd" now'),
+    ):
+        run.identify("model 1", "abd")
+
+
+def test_an_input_that_was_not_there_yet_is_named_later(tmp_path):
+    with Run("v", out=tmp_path) as run:
+        run.identify("model 1", PENDING)
+        run.identify("model 2", "abc")
+    for _ in range(2):
+        with Run("v", out=tmp_path, resume=True) as run:
+            run.identify("model 1", "downloaded")
+            run.identify("model 2", "abc")
+    with (
+        Run("v", out=tmp_path, resume=True) as run,
+        pytest.raises(BadInput, match='model 1 was "downloaded"'),
+    ):
+        run.identify("model 1", "another")
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [("add", "it rests on --later, which is"), ("drop", "it stored nothing of --upto")],
+)
+def test_settings_are_two_closed_sets(tmp_path, change, said):
+    with pytest.raises(KeyboardInterrupt):
+        count("stops", out=tmp_path)
+    record = tmp_path / ".resume" / "identity.json"
+    identity = json.loads(record.read_text())
+    if change == "add":
+        identity["settings"]["--later"] = None
+    else:
+        del identity["settings"]["--upto"]
+    record.write_text(json.dumps(identity))
+    with pytest.raises(BadInput, match=said):
+        count("stops", out=tmp_path, resume=True)
+    assert json.loads(record.read_text()) == identity
 
 
 def test_nothing_to_resume_is_said(tmp_path):

@@ -2,6 +2,7 @@
 gives is a site.
 """
 
+import copy
 import json
 import shutil
 
@@ -14,7 +15,12 @@ import headscan
 from headscan import BadInput, Lens
 from headscan.measures.pairs import encode
 from headscan.model.inputs import sentence_head
+from headscan.model.lens import open_model
+from headscan.model.settings import Loading
+from headscan.run import VERBS
+from headscan.scanner.settings import Scanning
 from headscan.states import ModelSource
+from headscan.states.writing import expected_reader
 from headscan.text.source import Reading
 from tests.model.tiny import minilm
 
@@ -66,10 +72,7 @@ def encoded() -> torch.Tensor:
 
 def source_of(lens, lines, **more):
     return ModelSource(
-        lens,
-        lines,
-        Reading(documents="lines", field="text", max_tokens=None),
-        **({"context": 128} | more),
+        lens, lines, Reading(documents="lines", field="text", max_tokens=None), **more
     )
 
 
@@ -124,6 +127,119 @@ def test_a_scan_has_one_vector_a_text(scanned, lines):
     text = scanned.protocol.text
     assert (text.windows, text.alone, text.dropped) == (many, True, 0)
     assert scanned.site("block.5")["tokens"] == text.tokens
+
+
+@pytest.fixture
+def long_text(tmp_path):
+    path = tmp_path / "long.txt"
+    path.write_text("one two three four five six seven eight nine ten " * 40)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("given", "used"), [(None, 256), (127, 127), (128, 128), (129, 129), (300, 256)]
+)
+def test_a_context_is_obeyed_be_it_the_default_of_other_models(lens, long_text, given, used):
+    options = {} if given is None else {"context": given}
+    result = headscan.scan(lens, long_text, sites="block.5,sentence", **options)
+    text = result.protocol.text
+    assert result.site("sentence")["tokens"] == text.windows == -(-400 // (used - 2))
+    assert text.context == used
+    assert result.protocol.settings["context"] == (given or used)
+    assert result.protocol.by_default == ([] if given else ["context"])
+
+
+@pytest.mark.parametrize("verb", [headscan.checkup, headscan.states.run], ids=["checkup", "states"])
+def test_other_verbs_obey_it_too(long_text, tmp_path, verb):
+    texts = [
+        verb(str(minilm()), long_text, out=tmp_path / name, **options).protocol.text
+        for name, options in (("default", {}), ("given", {"context": 128}))
+    ]
+    assert [(text.context, text.windows) for text in texts] == [(256, 2), (128, 4)]
+
+
+def test_estimates_and_checks_follow_the_context_that_is_used(long_text):
+    readers = [
+        expected_reader(
+            str(minilm()),
+            VERBS["scan"]
+            .given((), {"sources": "x", "text": long_text, **options})
+            .chosen(Scanning),
+        )
+        for options in ({}, {"context": 128})
+    ]
+    assert [(reader.context, reader.alone, reader.batch) for reader in readers] == [
+        (256, True, 2048),
+        (128, True, 2048),
+    ]
+    with pytest.raises(BadInput, match="one of the 128 positions"):
+        headscan.scan(str(minilm()), long_text, skip_first=200, context=128)
+    assert (
+        headscan.scan(str(minilm()), long_text, skip_first=200, sites="block.5").site("block.5")[
+            "tokens"
+        ]
+        == 56
+    )
+
+
+def test_a_resume_tells_given_from_default(lines, tmp_path, monkeypatch):
+    def interrupted(self, batch):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(headscan.states.writing._ShardWriter, "_take", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        headscan.states.run(str(minilm()), lines, documents="lines", out=tmp_path / "it")
+    with pytest.raises(BadInput, match=r"--context was null and is 128 now"):
+        headscan.states.run(
+            str(minilm()), lines, documents="lines", out=tmp_path / "it", context=128, resume=True
+        )
+
+
+@pytest.fixture(scope="module")
+def live():
+    library = pytest.importorskip(
+        "sentence_transformers", reason="a SentenceTransformer is NOT tried"
+    )
+    return library.SentenceTransformer(str(minilm()), device="cpu")
+
+
+def without_model(rows):
+    return [{key: row[key] for key in row if key != "model"} for row in rows]
+
+
+def test_a_live_encoder_gives_the_numbers_of_its_folder(live):
+    folder, own = (headscan.scan(one, LINES, measures="all") for one in (str(minilm()), live))
+    assert own.sites[-1]["site"] == "sentence"
+    assert without_model(own.sites) == without_model(folder.sites)
+    assert own.tables.keys() == folder.tables.keys()
+    for name, rows in folder.tables.items():
+        assert without_model(own.tables[name]) == without_model(rows), name
+    assert own.protocol.text == folder.protocol.text
+
+
+def test_a_live_encoder_is_read_as_it_is_now(live):
+    """Shortened, with other pooling, with a prompt: not as its folder says."""
+    changed = copy.deepcopy(live)
+    before = open_model(changed, Loading(device="cpu")).identity()
+    changed.max_seq_length = 16
+    changed[1].pooling_mode = "cls"
+    lens = open_model(changed, Loading(device="cpu"))
+    assert (lens.sentence.length, lens.sentence.pooling) == (16, ("cls",))
+    assert lens.identity() != before
+    changed.default_prompt_name = "query"
+    with pytest.raises(BadInput, match="puts the prompt 'query' before its texts"):
+        open_model(changed, Loading(device="cpu"))
+
+
+def test_a_live_dense_layer_is_made(live):
+    modules = pytest.importorskip("sentence_transformers.models")
+    library = pytest.importorskip("sentence_transformers")
+    torch.manual_seed(0)
+    longer = library.SentenceTransformer(
+        modules=[*list(live.children())[:2], modules.Dense(384, 5)], device="cpu"
+    )
+    lens = open_model(longer, Loading(device="cpu"))
+    np.testing.assert_allclose(encode(lens, lens.sentence, LINES), longer.encode(LINES), atol=1e-6)
 
 
 def test_stored_states_of_texts_give_the_numbers_of_the_model(

@@ -72,7 +72,7 @@ def test_another_text_of_the_same_name_is_refused(tmp_path, text):
 
 def test_other_weights_are_refused_also_of_models_that_were_built(tmp_path, text):
     stopped(made(), text, tmp_path / "out")
-    with pytest.raises(BadInput, match="the model hen was"):
+    with pytest.raises(BadInput, match="model 1 was"):
         scan(made(seed=1), text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
@@ -81,7 +81,7 @@ def test_weights_in_another_order_are_refused_though_their_sums_are_equal(tmp_pa
     turned = made()
     with torch.no_grad():
         turned.model.transformer.wte.weight.copy_(turned.model.transformer.wte.weight.flip(0))
-    with pytest.raises(BadInput, match="the model hen was"):
+    with pytest.raises(BadInput, match="model 1 was"):
         scan(turned, text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
@@ -91,7 +91,7 @@ def test_other_special_tokens_are_refused(tmp_path, text):
     other = made()
     stopped(first, text, tmp_path / "out")
     other.tokenizer.eos_token_id = 7
-    with pytest.raises(BadInput, match="eos of the special tokens of hen was null and is 7"):
+    with pytest.raises(BadInput, match="eos of the special tokens of model 1 was null and is 7"):
         scan(other, text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
@@ -135,7 +135,7 @@ def test_other_weights_in_the_same_folder_are_refused(tmp_path, text):
     made().model.save_pretrained(folder)
     stopped(str(folder), text, tmp_path / "out", tokenizer="bytes")
     made(seed=1).model.save_pretrained(folder)
-    with pytest.raises(BadInput, match=r"model\.safetensors of the model"):
+    with pytest.raises(BadInput, match=r"model\.safetensors of model 1 was"):
         scan(
             str(folder),
             text,
@@ -161,7 +161,7 @@ def test_another_byte_of_any_file_that_describes_the_model_is_refused_by_its_nam
         (folder / name).write_text("{}")
     stopped(str(folder), text, tmp_path / "out", tokenizer="bytes")
     (folder / file).write_text((folder / file).read_text() + " ")
-    with pytest.raises(BadInput, match=rf"cannot be resumed: {file} of the model"):
+    with pytest.raises(BadInput, match=rf"cannot be resumed: {file} of model 1 was"):
         scan(
             str(folder),
             text,
@@ -190,7 +190,7 @@ def test_another_byte_of_what_is_read_beside_a_gguf_file_is_refused_by_its_name(
     byte_level().save_pretrained(tmp_path)
     stopped(str(model), text, tmp_path / "out")
     (tmp_path / file).write_text((tmp_path / file).read_text() + " ")
-    with pytest.raises(BadInput, match=rf"cannot be resumed: {file} of the model hen was"):
+    with pytest.raises(BadInput, match=rf"cannot be resumed: {file} of model 1 was"):
         scan(str(model), text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
@@ -232,7 +232,7 @@ def test_another_precision_is_refused(tmp_path, text):
     stopped(made(), text, tmp_path / "out")
     half = made()
     half.model.to(torch.bfloat16)
-    with pytest.raises(BadInput, match=r"the (model|device and precision of) hen was"):
+    with pytest.raises(BadInput, match=r"(model 1|the device and precision of model 1) was"):
         scan(half, text, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 
@@ -250,7 +250,7 @@ def test_one_byte_of_stored_states_is_seen(tmp_path, array):
     stopped(path, None, tmp_path / "out")
     arrays[array].reshape(30_000, -1)[5, 0] += 1
     np.savez(path, **arrays)
-    with pytest.raises(BadInput, match=r"cannot be resumed: the states of states\.npz was"):
+    with pytest.raises(BadInput, match=r"cannot be resumed: the states of source 1 was"):
         scan(path, context=32, batch=8, out=tmp_path / "out", resume=True)
 
 

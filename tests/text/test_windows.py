@@ -135,6 +135,7 @@ def test_the_account_of_one_txt_has_the_sum_of_the_file(tmp_path):
         windows=len(running),
         dropped=path.stat().st_size % 64,
         unknown=0,
+        context=64,
     )
 
 

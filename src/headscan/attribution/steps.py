@@ -21,7 +21,7 @@ def check(asked: Given) -> None:
         raise BadInput("A continuation names its own tokens: leave --token and --against out.")
     methods = methods_of(asked)
     if (
-        asked["substitute"] != "auto"
+        asked.stated("substitute", "auto")
         and not asked["faithfulness"]
         and not any(item.substitutes for item in methods)
     ):

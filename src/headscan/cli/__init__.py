@@ -85,10 +85,10 @@ def _about(entry: EntryPoint) -> str:
     """The first line of the docstring of the function that an entry point names, read without
     importing its module.
     """
-    root, _, rest = entry.module.partition(".")
+    root, _, submodule = entry.module.partition(".")
     spec = find_spec(root)
     for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
-        path = Path(folder, *rest.split(".")).with_suffix(".py")
+        path = Path(folder, *submodule.split(".")).with_suffix(".py")
         if path.is_file():
             for node in ast.parse(path.read_text(encoding="utf-8")).body:
                 if isinstance(node, ast.FunctionDef) and node.name == entry.attr:
@@ -97,9 +97,11 @@ def _about(entry: EntryPoint) -> str:
                     isinstance(node, ast.Assign)
                     and getattr(node.targets[0], "id", "") == entry.attr
                 ):
-                    words = node.value.keywords if isinstance(node.value, ast.Call) else []
+                    keywords = node.value.keywords if isinstance(node.value, ast.Call) else []
                     return "".join(
-                        str(ast.literal_eval(word.value)) for word in words if word.arg == "about"
+                        str(ast.literal_eval(word.value))
+                        for word in keywords
+                        if word.arg == "about"
                     )
     return f"A verb of the plug-in {entry.module}."
 
@@ -116,11 +118,11 @@ def command_of(name: str) -> Command:
         raise BadInput(
             f"There is no verb {name!r}.{nearest(name, verbs())} `headscan --help` lists the verbs."
         )
-    found = plugins[name].load()
-    if isinstance(found, Command):
-        return found
-    subject = found.verb.subject or ""
-    return Command(verb=lambda: found, subject=subject.upper(), subject_help=f"The {subject}.")
+    command = plugins[name].load()
+    if isinstance(command, Command):
+        return command
+    subject = command.verb.subject or ""
+    return Command(verb=lambda: command, subject=subject.upper(), subject_help=f"The {subject}.")
 
 
 HEAD = """Usage: headscan VERB [ARGUMENTS] [OPTIONS]
@@ -142,51 +144,53 @@ Options:
 def _install_completion() -> None:
     from cyclopts import App
 
-    whole = App(name="headscan", version=__version__)
+    app = App(name="headscan", version=__version__)
     for name, about in verbs().items():
         if name not in BARE:
-            whole.command(command_of(name).app(name, about), name=name)
-    print(whole.install_completion())
+            app.command(command_of(name).app(name, about), name=name)
+    print(app.install_completion())
 
 
-def _check_text(words: Sequence[str]) -> None:
+def _check_text(argv: Sequence[str]) -> None:
     """Say what is wrong with the text before the libraries that compute are imported, which takes
     seconds.
     """
-    given = [value for flag, value in pairwise(words) if flag == "--text"]
-    given += [word.removeprefix("--text=") for word in words if word.startswith("--text=")]
-    if given and words[0] in VERBS and not {"-h", "--help"} & {*words}:
+    texts = [value for flag, value in pairwise(argv) if flag == "--text"]
+    texts += [word.removeprefix("--text=") for word in argv if word.startswith("--text=")]
+    if texts and argv[0] in VERBS and not {"-h", "--help"} & {*argv}:
         from headscan.text import check_text
 
-        check_text(given[-1])
+        check_text(texts[-1])
 
 
-def run(words: Sequence[str]) -> int:
+def run(argv: Sequence[str]) -> int:
     """Run a command line, given as words; the exit status."""
-    if not words or words[0] in ("--help", "-h"):
+    if not argv or argv[0] in ("--help", "-h"):
         fill = partial(textwrap.fill, width=78, subsequent_indent=" " * 15)
         rows = [fill(about, initial_indent=f"  {name:12} ") for name, about in verbs().items()]
         print("\n".join([HEAD, *rows, TAIL]))
         return 0
-    if words[0] == "--version":
+    if argv[0] == "--version":
         print(f"headscan {__version__}")
         return 0
-    if words[0] == "--install-completion":
+    if argv[0] == "--install-completion":
         _install_completion()
         return 0
-    name = words[0]
-    _check_text(words)
+    name = argv[0]
+    _check_text(argv)
     from cyclopts import CycloptsError
 
     if name in BARE:
         app = getattr(import_module("headscan.cli.commands"), f"{name}_app")()
     else:
         app = command_of(name).app(name, verbs().get(name, ""))
-    given = list(words[1:])
-    if given[:1] == ["-"]:  # standard input as the subject: behind the mark that ends the options
-        given = [*given[1:], "--", "-"]
+    arguments = list(argv[1:])
+    if arguments[:1] == [
+        "-"
+    ]:  # standard input as the subject: behind the mark that ends the options
+        arguments = [*arguments[1:], "--", "-"]
     try:
-        status: Any = app(given, exit_on_error=False, print_error=False)
+        status: Any = app(arguments, exit_on_error=False, print_error=False)
     except CycloptsError as error:
         raise BadInput(f"{str(error).strip()} See headscan {name} --help.") from None
     sys.stdout.flush()
@@ -238,9 +242,9 @@ def main() -> NoReturn:
         _main(sys.argv[1:])
 
 
-def _main(words: Sequence[str]) -> NoReturn:
+def _main(argv: Sequence[str]) -> NoReturn:
     try:
-        sys.exit(run(words))
+        sys.exit(run(argv))
     except BadInput as error:
         print(f"headscan: {error}", file=sys.stderr)
         sys.exit(2)
@@ -256,7 +260,7 @@ def _main(words: Sequence[str]) -> NoReturn:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(2 if error.errno == errno.ENAMETOOLONG else 74)
     except KeyboardInterrupt:
-        resume = "" if words[0] in BARE else " Continue with the same command and --resume."
+        resume = "" if argv[0] in BARE else " Continue with the same command and --resume."
         print(f"headscan: interrupted.{resume}", file=sys.stderr)
         sys.exit(130)
 

@@ -93,7 +93,7 @@ class Command:
             if self.docs
             else []
         )
-        made = App(
+        app = App(
             name=f"headscan {name}",
             help=about,
             usage=" ".join(filter(None, ("Usage: headscan", name, self.subject, "[OPTIONS]"))),
@@ -105,9 +105,9 @@ class Command:
             default_parameter=Parameter(negative=()),
             console=console(),
         )
-        made.default(self.function(name))
-        made["--help"].show = False
-        return made
+        app.default(self.function(name))
+        app["--help"].show = False
+        return app
 
     def function(self, name: str) -> Callable[..., int]:
         """A function with the signature that cyclopts reads; it returns the exit status."""
@@ -181,8 +181,8 @@ class Command:
         for option in self.verb().verb.options():  # type: ignore[attr-defined]
             if hasattr(option.option.choices, "parameters") and not option.option.python:
                 rows: dict[str, list[str]] = {}
-                for name, own in option.option.choices.parameters().items():
-                    for field in own:
+                for name, parameters in option.option.choices.parameters().items():
+                    for field in parameters:
                         default = f" Default: {text}." if (text := _default_text(field)) else ""
                         rows.setdefault(f"`{field.name}=` {field.option.help}{default}", []).append(
                             name
@@ -230,11 +230,11 @@ class Command:
         )
 
 
-def _words(subject: Any, chosen: dict[str, Any], arguments: Mapping[str, str]) -> list[str]:
+def _words(subject: Any, options: dict[str, Any], arguments: Mapping[str, str]) -> list[str]:
     """What the default folder is named after: the subject, the arguments, and the text."""
-    words: list[str] = []
-    for value in (subject, *(chosen.get(name) for name in (*arguments, "objective", "text"))):
-        words += (
+    words_: list[str] = []
+    for value in (subject, *(options.get(name) for name in (*arguments, "objective", "text"))):
+        words_ += (
             [value]
             if isinstance(value, str)
             else map(str, value)
@@ -242,7 +242,9 @@ def _words(subject: Any, chosen: dict[str, Any], arguments: Mapping[str, str]) -
             else []
         )
     return [
-        word if len(word) <= 60 else word[-60:] for word in dict.fromkeys(words) if "\n" not in word
+        word if len(word) <= 60 else word[-60:]
+        for word in dict.fromkeys(words_)
+        if "\n" not in word
     ]
 
 
@@ -287,42 +289,44 @@ def _whole(kind: Any, tokens: Any) -> int:
         raise ValueError(f"{tokens[0].value!r} is no whole number.") from None
 
 
-def _option(one: Any) -> inspect.Parameter:
-    help = one.option.help
-    if words := _literals(one.type):
-        help += f" One of {', '.join(words)}." if not all(word in help for word in words) else ""
-    if hasattr(one.option.choices, "names"):  # a registry, plug-ins included
-        help += f" One of {', '.join(one.option.choices.names())}."
+def _option(field: Any) -> inspect.Parameter:
+    help = field.option.help
+    if literals := _literals(field.type):
+        help += (
+            f" One of {', '.join(literals)}." if not all(word in help for word in literals) else ""
+        )
+    if hasattr(field.option.choices, "names"):  # a registry, plug-ins included
+        help += f" One of {', '.join(field.option.choices.names())}."
     return _parameter(
-        one.name,
-        _plain_type(one),
+        field.name,
+        _plain_type(field),
         help,
-        required=one.required,
-        default=_default_text(one),
-        flag=one.flag,
-        group=one.option.group,
-        negative=bool in _members(one.type) and one.default is not False,
+        required=field.required,
+        default=_default_text(field),
+        flag=field.flag,
+        group=field.option.group,
+        negative=bool in _members(field.type) and field.default is not False,
     )
 
 
-def _default_text(one: Any) -> str:
-    if one.required or one.default in (None, False, (), []) or "Default:" in one.option.help:
+def _default_text(field: Any) -> str:
+    if field.required or field.default in (None, False, (), []) or "Default:" in field.option.help:
         return ""
-    if one.default is True:
+    if field.default is True:
         return "on"
-    if isinstance(one.default, list | tuple):
-        return ",".join(map(str, one.default))
+    if isinstance(field.default, list | tuple):
+        return ",".join(map(str, field.default))
     return (
-        str(one.default)
-        if isinstance(one.default, str | int | float)
-        else str(getattr(one.default, "name", ""))
+        str(field.default)
+        if isinstance(field.default, str | int | float)
+        else str(getattr(field.default, "name", ""))
     )
 
 
 def _members(kind: Any) -> list[Any]:
     kind = kind.__value__ if is_alias(kind) else kind
     if typing.get_origin(kind) in (typing.Union, UnionType):
-        return [member for one in typing.get_args(kind) for member in _members(one)]
+        return [member for alternative in typing.get_args(kind) for member in _members(alternative)]
     return [] if kind is type(None) else [kind]
 
 
@@ -331,16 +335,16 @@ def _literals(kind: Any) -> list[str]:
     is none of them.
     """
     members = _members(kind)
-    literal = bool(members) and all(typing.get_origin(one) is Literal for one in members)
-    return [str(word) for one in members for word in typing.get_args(one)] if literal else []
+    literal = bool(members) and all(typing.get_origin(member) is Literal for member in members)
+    return [str(word) for member in members for word in typing.get_args(member)] if literal else []
 
 
-def _plain_type(one: Any) -> Any:
+def _plain_type(field: Any) -> Any:
     """What the command line reads: a flag, a whole number, a number, several texts, or a text (the
     setting says which).
     """
-    members = _members(one.type)
-    if one.option.repeat:
+    members = _members(field.type)
+    if field.option.repeat:
         return list[str]
     if bool in members:
         return bool

@@ -268,18 +268,22 @@ def index(folder: Path) -> Path:
     rows = []
     for path in sorted(folder.glob("*/result.json"), key=lambda path: -path.stat().st_mtime):
         try:
-            made = headscan.load(path.parent)
+            result = headscan.load(path.parent)
         except headscan.BadInput:  # of a plug-in that is gone, or no result
             continue
         alarms = sorted(
-            {one.code for one in made.findings if one.level == "alert" and not one.passed}
+            {
+                finding.code
+                for finding in result.findings
+                if finding.level == "alert" and not finding.passed
+            }
         )
-        models = ", ".join(model.name for model in made.models)
+        models = ", ".join(model.name for model in result.models)
         cells = (
-            made.protocol.started[:16].replace("T", " "),
-            made.protocol.verb,
+            result.protocol.started[:16].replace("T", " "),
+            result.protocol.verb,
             models,
-            ", ".join(alarms) or "no alarm",
+            ", ".join(alarms) or result.without_alarm,
         )
         link = (
             f'<a href="{quote(path.parent.name)}/report.html">{escape(shown(path.parent.name))}</a>'

@@ -24,7 +24,7 @@ def shown(text: str, form: str = "<U+{:04X}>") -> str:
     >>> shown("a\\x1b[2Jb\\u202e\\n")
     'a<U+001B>[2Jb<U+202E>\\n'
     """
-    return UNSEEN.sub(lambda found: form.format(ord(found[0])), text)
+    return UNSEEN.sub(lambda match: form.format(ord(match[0])), text)
 
 
 class Guarded:
@@ -50,12 +50,12 @@ def guarded() -> Iterator[None]:
     """Standard output and error as `Guarded` streams: what is printed, logged and warned of, by
     whomever.
     """
-    before = sys.stdout, sys.stderr
+    streams = sys.stdout, sys.stderr
     sys.stdout, sys.stderr = Guarded(sys.stdout), Guarded(sys.stderr)
     try:
         yield
     finally:
-        sys.stdout, sys.stderr = before
+        sys.stdout, sys.stderr = streams
 
 
 def print_fault(
@@ -73,8 +73,8 @@ def console(stream: Any = None, **options: Any) -> Any:
     from rich.segment import Segment
 
     class Shown(Console):
-        def render(self, *given: Any, **named: Any) -> Iterator[Segment]:
-            for text, style, control in super().render(*given, **named):
+        def render(self, *positional: Any, **named: Any) -> Iterator[Segment]:
+            for text, style, control in super().render(*positional, **named):
                 yield Segment(text if control else shown(text), style, control)
 
     stream = stream or sys.stdout

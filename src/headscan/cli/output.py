@@ -34,7 +34,7 @@ def command_line() -> str:
     return shlex.join(["headscan", *sys.argv[1:]])
 
 
-def default_folder(verb: str, *words: str) -> Path:
+def default_folder(verb: str, *names: str) -> Path:
     """`headscan-results/VERB-WORDS`, from the last part of each word.
 
     >>> default_folder("scan", "openai/gpt2", "texts/a b.txt").as_posix()
@@ -42,7 +42,7 @@ def default_folder(verb: str, *words: str) -> Path:
     """
     parts = [
         re.sub(r"[^\w.]+", "-", Path(word).stem if "/" in word else word).strip("-.")
-        for word in words
+        for word in names
     ]
     return Path("headscan-results") / "-".join([verb, *(part for part in parts if part)])[:120]
 
@@ -58,7 +58,7 @@ def free_folder(folder: Path, *, resume: bool) -> Path:
     if resume:
         existing = list(takewhile(Path.exists, numbered))
         return existing[-1] if existing else folder
-    return next(each for each in numbered if not (each / "result.json").exists())
+    return next(candidate for candidate in numbered if not (candidate / "result.json").exists())
 
 
 def finished_before(
@@ -76,20 +76,20 @@ def finished_before(
     import headscan
 
     try:
-        before = headscan.load(folder)
-        made = before.protocol.command or f"a run of {before.protocol.verb}"
+        finished = headscan.load(folder)
+        maker = finished.protocol.command or f"a run of {finished.protocol.verb}"
     except BadInput:
-        before = None
-        made = "another program or version"
-    if resume and before is not None and _words(made) == _words(command_line()):
-        return before
+        finished = None
+        maker = "another program or version"
+    if resume and finished is not None and _words(maker) == _words(command_line()):
+        return finished
     if resume:
         raise BadInput(
-            f"The run in {folder} is finished, and was another one ({made}): there is nothing to "
+            f"The run in {folder} is finished, and was another one ({maker}): there is nothing to "
             "resume."
         )
     raise BadInput(
-        f"{folder} holds a finished result ({made}). Give --overwrite to replace it, or another "
+        f"{folder} holds a finished result ({maker}). Give --overwrite to replace it, or another "
         "--out."
     )
 
@@ -140,7 +140,7 @@ def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
 
     class Counted(ProgressColumn):
         def render(self, task: Task) -> Text:
-            said = _counted(int(task.completed), None, task.fields["unit"])
+            count_text = _counted(int(task.completed), None, task.fields["unit"])
             unit = task.fields["unit"]
             share = f"{task.percentage:.0f} %  " if task.total and unit != "%" else ""
             speed = f"  {task.speed:,.0f} {unit}/s" if task.speed and unit != "%" else ""
@@ -149,7 +149,7 @@ def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
                 if task.finished or not task.time_remaining
                 else f", about {_duration(task.time_remaining)} left"
             )
-            return Text(f"{share}{said}{speed}  {_duration(task.elapsed or 0)}{left}")
+            return Text(f"{share}{count_text}{speed}  {_duration(task.elapsed or 0)}{left}")
 
     tasks: dict[str, TaskID] = {}
     columns = TextColumn("{task.description}", markup=False), BarColumn(bar_width=24), Counted()
@@ -173,7 +173,7 @@ def progress_bar(*, visible: bool = True) -> Iterator[Progress]:
 def _lines() -> Iterator[Progress]:
     """A line of progress every ten seconds, and once a minute where the work itself says nothing."""
     begun = last = time.monotonic()
-    said, over = "at work", threading.Event()
+    status, over = "at work", threading.Event()
     stages: dict[str, tuple[float, int]] = {}
 
     def say(line: str) -> None:
@@ -182,20 +182,22 @@ def _lines() -> Iterator[Progress]:
         print(f"headscan: {line}", file=sys.stderr, flush=True)
 
     def update(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
-        nonlocal said
+        nonlocal status
         now = time.monotonic()
         left = ""
-        start, before = stages.setdefault(stage.partition(" · ")[0], (now, done))
-        if total and done > before and now - start >= EVERY:
-            left = f", about {_duration((now - start) * (total - done) / (done - before))} left"
-        said = f"{stage}: {_counted(done, total, unit)}{left}"
+        start, done_at_start = stages.setdefault(stage.partition(" · ")[0], (now, done))
+        if total and done > done_at_start and now - start >= EVERY:
+            left = (
+                f", about {_duration((now - start) * (total - done) / (done - done_at_start))} left"
+            )
+        status = f"{stage}: {_counted(done, total, unit)}{left}"
         if now - last >= EVERY:
-            say(said)
+            say(status)
 
     def remind() -> None:
         while not over.wait(EVERY):
             if time.monotonic() - last >= SILENT:
-                say(f"{said} ({_duration(time.monotonic() - begun)} so far)")
+                say(f"{status} ({_duration(time.monotonic() - begun)} so far)")
 
     threading.Thread(target=remind, daemon=True).start()
     try:
@@ -237,10 +239,10 @@ def _watched(store: Any, rank: int, count: int) -> Iterator[threading.Event]:
     leaving = threading.Event()
 
     def listen(link: socket.socket) -> None:
-        said = b""
+        farewell = b""
         with suppress(OSError):
-            said = link.recv(1)
-        if not said and not leaving.is_set():
+            farewell = link.recv(1)
+        if not farewell and not leaving.is_set():
             died.set()
             os.kill(os.getpid(), signal.SIGTERM)
 
@@ -255,10 +257,12 @@ def _watched(store: Any, rank: int, count: int) -> Iterator[threading.Event]:
                     f"Another process of this run has died: it did not join in {JOIN:.0f} seconds.",
                 )
             time.sleep(0.05)
-        there = (os.environ.get("MASTER_ADDR", "localhost"), int(store.get("0")))
+        address = (os.environ.get("MASTER_ADDR", "localhost"), int(store.get("0")))
         with suppress(OSError):  # where no connection can be made, nobody watches
             for _ in range(1 if rank else count - 1):
-                links.append(socket.create_connection(there, JOIN) if rank else server.accept()[0])
+                links.append(
+                    socket.create_connection(address, JOIN) if rank else server.accept()[0]
+                )
                 links[-1].settimeout(None)
                 threading.Thread(target=listen, args=(links[-1],), daemon=True).start()
     try:

@@ -335,7 +335,9 @@ def check_options(asked: Given) -> None:
     """Raise BadInput, by name, for options that only the other way of comparing uses, and those
     that need another.
     """
-    names = [name for name, default in UNUSED.items() if asked["damage"] and asked[name] != default]
+    names = [
+        name for name, default in UNUSED.items() if asked["damage"] and asked.stated(name, default)
+    ]
     names += [
         name
         for name in ("keep", "limit", "fail_on")
@@ -363,14 +365,14 @@ def measure_damage(given: SourcesLike, asked: Given, run: Run) -> DamageResult:
     source = Subject(names[0], first.lens, limited, Run.quiet(), renamed=False).reading(
         first.lens, settings.text
     )
-    batches = [batch for batch in source.batches() if batch.ids.shape[1] == settings.context]
+    batches = [batch for batch in source.batches() if batch.ids.shape[1] == source.context]
     count = min(
-        max(1, settings.sample // settings.context),
+        max(1, settings.sample // source.context),
         sum(len(one.ids) for one in batches) // (2 if keep else 1),
     )
-    if not count or settings.skip_first > settings.context - 2:
+    if not count or settings.skip_first > source.context - 2:
         raise BadInput(
-            f"The text has too few windows of {settings.context} tokens, or --skip-first leaves "
+            f"The text has too few windows of {source.context} tokens, or --skip-first leaves "
             "nothing of them."
         )
     ids, documents = (

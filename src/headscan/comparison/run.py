@@ -32,7 +32,15 @@ from headscan.run.settings import (
 from headscan.scanner.findings import UNREAD, unread
 from headscan.states import SourcesLike, VectorSource, given_sources
 from headscan.states.writing import Estimate, expected_reader, operations_a_second
-from headscan.text.source import TEXT, BatchSize, Documents, FieldName, MaxTokens, TextLike
+from headscan.text.source import (
+    TEXT,
+    BatchSize,
+    Documents,
+    FieldName,
+    MaxTokens,
+    SeveralTokensContext,
+    TextLike,
+)
 
 SIDE_BY_SIDE = 0.4  # of the machine's memory that the models may take to be in it together
 LARGEST = 0.5  # of the machine's memory that the moments may take
@@ -44,12 +52,7 @@ def compare(
     models: SourcesLike,
     text: Annotated[TextLike | None, TEXT] = None,
     *,
-    context: Annotated[
-        int,
-        Option(
-            "Tokens of a window; one window is one row of a forward pass.", low=2, group="Limits"
-        ),
-    ] = 128,
+    context: SeveralTokensContext = None,
     sites: Sites = None,
     skip_first: Annotated[
         int,
@@ -318,6 +321,9 @@ def estimate_compare(given: Given) -> list[Estimate]:
     readers = [expected_reader(one, settings) for one in given_sources(given["models"])]
     if len(readers) < 2:
         raise BadInput("A comparison needs two models or more.")
+    for reader in readers:
+        if reader.weights:  # a model, not stored states
+            settings.check_window(reader.context, alone=reader.alone)
     widths = [list(reader.widths.values()) for reader in readers]
     counted = [reader.tokens for reader in readers if reader.tokens is not None]
     tokens = min(counted) if len(counted) == len(readers) else None

@@ -4,6 +4,7 @@ function that looks for it.
 
 import math
 
+from headscan.diagnosis import lookahead as lookahead  # its condition, HS208
 from headscan.diagnosis.evidence import ModelEvidence, interval, value
 from headscan.diagnosis.registry import Seen, condition
 from headscan.run import Row

@@ -7,6 +7,7 @@ from headscan.inversion.reconstruction import Verdict
 from headscan.measures.measure import leading
 from headscan.model.sites import is_block
 from headscan.run import Interval, ModelRecord, Row, TextRecord
+from headscan.scanner.findings import is_few
 
 Gauge = tuple[str, float, float]
 
@@ -148,6 +149,10 @@ class ModelEvidence:
     loss: Row | None = None  # of the probe `loss`, of models that predict a next token
     loss_of_null: Row | None = None
     grid: Grid | None = None
+    later: float | None = (
+        # how far logits move with a later token, over how far with their own; of causal classes
+        None
+    )
     read: PromptRead | None = None
     bits: LeakedBits | None = None
     flow: TokenFlow | None = None
@@ -161,6 +166,19 @@ class ModelEvidence:
     )
     skipped: list[str] = field(default_factory=list)  # what was not done, and why, as sentences
     seconds: float = 0.0
+
+    @property
+    def few(self) -> bool:
+        """Whether fewer tokens (of stored states: vectors) were read than an alarm on the text
+        needs.
+        """
+        return self.text is not None and is_few(self.text.tokens)
+
+    @property
+    def unit(self) -> str:
+        """The unit of what was read: tokens; of stored states, vectors."""
+        stored = self.record is not None and self.record.model_class == "stored states"
+        return "vectors" if stored else "tokens"
 
     @property
     def blocks(self) -> list[Row]:

@@ -2,6 +2,7 @@
 stages out.
 """
 
+import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,19 +13,25 @@ from headscan.model import Lens
 from headscan.model.settings import Loading
 from headscan.run import Progress
 from headscan.scanner.findings import FEW
+from headscan.states.source import reading_window
 from headscan.text.source import Reading, TextLike
 
 BUDGETS = {"2m": 120.0, "10m": 600.0, "full": float("inf")}
 """Seconds of each budget, for one source."""
 MOST = {"2m": 16_384, "10m": 65_536}
 SPEED = 1.5e11
-"""Multiplications and additions a second that plans are made with, on every machine:
-Qwen2.5-Coder-1.5B on two cores.
+"""Multiplications and additions a second that plans are made with, on every CPU: Qwen2.5-Coder-1.5B
+on two cores.
+"""
+SPEED_OF_ACCELERATORS = 1e12
+"""The same on every accelerator: an eighth of what a T4 has in float32 by its maker (8.1e12). It
+was not measured.
 """
 FEWEST = 256
 SCAN = 20
 """Tokens that are always scanned; the scan's part of all tokens that could go through the model. As
-many as an alarm needs (`FEW`) are scanned where they take no more than two fifths of the budget.
+many as an alarm needs (`FEW`) are scanned wherever the budget has room for them, before anything
+else.
 """
 REMOVED = 10
 """The share of a budget's passes, as one over it, that blocks are taken out in turn with, on 512
@@ -101,20 +108,29 @@ PRESETS = (
 )
 
 
-def planned(budget: str, seconds: float, tokens: int | None = None) -> ExaminationPlan:
+def planned(
+    budget: str, seconds: float, tokens: int | None = None, *, enough: int = FEW
+) -> ExaminationPlan:
     """The plan of a model that takes so many seconds a token, of at most so many tokens.
+
+    `enough` tokens are planned for the scan wherever the budget has room for them: without them no
+    alarm can be raised.
 
     >>> planned("2m", 1e-4).prompts, planned("2m", 1e-4).depth
     (4, 0.5)
     >>> large = planned("10m", 0.02)                        # 1.5 billion parameters on two cores
     >>> large.tokens, large.prompts, large.depth, large.passages
     (2048, 2, 0.25, 128)
+    >>> planned("2m", 0.05).tokens, planned("2m", 0.1).tokens  # 102 seconds, and 205, for what an alarm needs
+    (2048, 256)
     """
     passes = BUDGETS[budget] / seconds
     preset = next(plan for plan in PRESETS if passes >= plan.passes)
     if budget == "full":
         return replace(preset, tokens=tokens, removed=2**62)
-    size = max(FEWEST, passes / SCAN, FEW if passes * 2 / 5 >= FEW else 0)
+    affordable = passes * (1 - PAGE)
+    needed = next((size for size in (enough, FEW) if size <= affordable), FEWEST)
+    size = max(needed, passes / SCAN)
     return replace(
         preset,
         tokens=round(min(size, MOST[budget], tokens or MOST[budget])),
@@ -122,9 +138,22 @@ def planned(budget: str, seconds: float, tokens: int | None = None) -> Examinati
     )
 
 
+def enough_tokens(lens: Lens, context: int | None) -> int:
+    """Return how many tokens to ask for so that at least `FEW` are read: only whole windows are.
+
+    A sentence encoder reads each document by itself and stops before the one that does not fit,
+    whose length is at most its longest input. `context`: tokens of a window, None: by default.
+    """
+    alone, length = reading_window(lens, context)
+    if alone:
+        return FEW + length - 1
+    return math.ceil(FEW / length) * length
+
+
 def work(lens: Lens) -> float:
-    """Seconds a token of a forward pass at `SPEED`: two operations for each weight of a matrix,
-    none for a table looked up.
+    """Return the seconds a token of a forward pass takes at the speed that plans are made with.
+
+    Two operations are counted for each weight of a matrix, none for a table looked up.
     """
     weights = {id(weight): weight for weight in lens.model.parameters() if weight.ndim >= 2}
     table = lens.model.get_input_embeddings()
@@ -132,7 +161,7 @@ def work(lens: Lens) -> float:
     if table is not None and (head is None or head is not table.weight):
         weights.pop(id(table.weight), None)
     numbers: int = sum(weight.numel() for weight in weights.values())
-    return 2 * numbers / SPEED
+    return 2 * numbers / (SPEED if lens.device.type == "cpu" else SPEED_OF_ACCELERATORS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,7 +172,7 @@ class CheckingUp(Loading, Reading):
     budget: Literal["2m", "10m", "full"]
     fail_on: str | Sequence[str] | None
     checkpoints: bool
-    context: int
+    context: int | None
     seed: int
 
     def check(self) -> None:

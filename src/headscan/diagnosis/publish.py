@@ -47,7 +47,15 @@ def markdown(result: CheckupResult) -> str:
 def _table(observations: list[Observation]) -> list[str]:
     lines = ["| code | condition | found | value | 95 % | threshold |", "|---|---|---|---|---|---|"]
     for one in sorted(observations, key=lambda one: one.code):
-        found = "no" if not one.present else "notice" if one.known else "**alarm**"
+        found = (
+            "no"
+            if not one.present
+            else "too few tokens"
+            if one.possible
+            else "notice"
+            if one.known
+            else "**alarm**"
+        )
         ends = f"{one.interval[0]:.3g} to {one.interval[1]:.3g}" if one.interval is not None else ""
         value = "" if one.value is None else f"{one.value:.3g}"
         bound = f"at {'least' if one.least else 'most'} {one.threshold:g}"

@@ -12,6 +12,7 @@ from typing import Annotated, ClassVar, Literal
 from headscan.diagnosis.evidence import ModelEvidence
 from headscan.diagnosis.registry import CONDITIONS, Question, Seen, alarming
 from headscan.run import BadInput, DataFrame, Finding, Interval, Result, Term, dataframe
+from headscan.scanner.findings import FEW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,6 +30,7 @@ class Observation(Finding):
     least: bool
     present: bool
     known: bool  # many healthy models have it, and it is a notice, no alarm
+    possible: bool = False  # an alarm, were it not for too few tokens: it counts as a notice
     advice: str  # what would help
     value: Annotated[float | None, Term("value", "What the condition rests on.")] = None
     interval: Interval | None = None  # of the value
@@ -68,6 +70,16 @@ class Examination:
     evidence: ModelEvidence
     observations: list[Observation]
     summary: list[str]
+    # fewer tokens were read than an alarm on the text needs: that there is none says nothing
+    too_few: bool = False
+
+    @property
+    def shortage(self) -> str:
+        """Say how many tokens were read and how many an alarm needs; empty where enough were read."""
+        text = self.evidence.text
+        if not self.too_few or text is None:
+            return ""
+        return f"{text.tokens or 0:,} {self.evidence.unit} were read, and an alarm needs {FEW:,}"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -81,6 +93,12 @@ class CheckupResult(Result):
     examinations: list[Examination]  # one a source, with what was looked for and not found
     failed: list[str] = field(default_factory=list)  # the codes of `--fail-on` that were found
     population: str = ""  # the edition of the reference population that the percentiles are of
+
+    @property
+    def without_alarm(self) -> str:
+        """What a list of results says of this one where it has no alarm."""
+        short = next((one for one in self.examinations if one.too_few), None)
+        return "no alarm" if short is None else f"too few {short.evidence.unit} to raise an alarm"
 
     def frame(self) -> DataFrame:
         """A pandas table: one row a source and condition that was looked for."""
@@ -209,7 +227,8 @@ def reference(result: CheckupResult, number: int) -> Reference:
         kind="unjudged",
         text=os.path.basename(str(text.source or "").rstrip("/")) if text is not None else "",
         tokens=text.tokens if text is not None else None,
-        context=result.protocol.settings.get("context"),
+        context=(text.context if text is not None else None)
+        or result.protocol.settings.get("context"),
         budget=str(result.protocol.settings.get("budget", "")),
         version=result.protocol.versions.get("headscan", ""),
         values={
@@ -250,23 +269,24 @@ def summary(evidence: ModelEvidence, observations: Sequence[Observation]) -> lis
             "nothing could be examined.",
         )
         said.append(f"{title}: {why}")
-    return [*said, _verdict(every)]
+    return [*said, _verdict(evidence, every)]
 
 
 def ordered(observations: Sequence[Observation]) -> list[Observation]:
-    """Alarms first, those first that bring others about; then notices, by code; then what is
-    nearest to its threshold.
+    """Alarms first, those first that bring others about; then possible alarms and notices, by code;
+    then what is nearest to its threshold.
     """
     present = {one.code for one in observations if one.present and not one.known}
     follows = {code for one in present for code in CONDITIONS[one].brings if one in CONDITIONS}
 
-    def urgency(one: Observation) -> tuple[bool, bool, bool, float, str]:
+    def urgency(one: Observation) -> tuple[bool, bool, bool, bool, float, str]:
         value = float("inf") if one.value is None else one.value
         distance = abs(value - one.threshold) / max(abs(one.threshold), 1e-9)
         alarm = one.present and not one.known
         notice = one.present and not alarm
         return (
             not alarm,
+            not one.possible,
             not one.present,
             alarm and one.code in follows,
             0.0 if notice else distance,
@@ -277,17 +297,36 @@ def ordered(observations: Sequence[Observation]) -> list[Observation]:
 
 
 def _found(one: Observation) -> str:
+    level = "possible alarm" if one.possible else "notice" if one.known else "alarm"
+    return f"{level} {one.code} ({one.title.lower()})" if one.present else "no finding"
+
+
+def beyond_limit(possible: Sequence[Observation]) -> str:
+    """Say how many numbers lie beyond the limit of an alarm that could not be raised.
+
+    >>> beyond_limit([])
+    'no number lies beyond its limit'
+    """
+    count = len(possible) or "no"
     return (
-        f"{'notice' if one.known else 'alarm'} {one.code} ({one.title.lower()})"
-        if one.present
-        else "no finding"
+        f"{count} numbers lie beyond their limit"
+        if len(possible) > 1
+        else f"{count} number lies beyond its limit"
     )
 
 
-def _verdict(every: Sequence[Observation]) -> str:
+def _verdict(evidence: ModelEvidence, every: Sequence[Observation]) -> str:
     looked = [one for one in every if not CONDITIONS[one.code].known or CONDITIONS[one.code].brings]
     alarms = [one for one in looked if one.present and not one.known]
     reference = _elsewhere(looked)
+    possible = [one for one in every if one.possible]
+    if not alarms and evidence.few:
+        read = evidence.text.tokens if evidence.text is not None else 0
+        which = f" ({_named(possible)})" if possible else ""
+        return (
+            f"Too few {evidence.unit} to raise an alarm: {read:,} were read, {FEW:,} are needed; "
+            f"{beyond_limit(possible)}{which}."
+        )
     if not alarms:
         return (
             "; ".join(

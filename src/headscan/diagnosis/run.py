@@ -1,6 +1,7 @@
 """`checkup`: the four questions of one or more models in one run, with findings that have codes."""
 
 import gc
+import hashlib
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -12,8 +13,9 @@ from typing import Annotated, Any, Literal, cast
 import torch
 
 from headscan.diagnosis.evidence import ModelEvidence
+from headscan.diagnosis.lookahead import movement_by_later
 from headscan.diagnosis.measurements import Measurements, grid_of, vocabulary_order
-from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, planned, work
+from headscan.diagnosis.plan import CheckingUp, Deadline, OutOfTime, enough_tokens, planned, work
 from headscan.diagnosis.publish import markdown
 from headscan.diagnosis.registry import CONDITIONS, Condition, Seen, alarming
 from headscan.diagnosis.result import (
@@ -27,7 +29,7 @@ from headscan.diagnosis.result import (
     summary,
 )
 from headscan.model import Lens
-from headscan.model.lens import ModelLike, open_model
+from headscan.model.lens import ModelLike, open_model, prepare_model
 from headscan.model.settings import Device, Dtype, TokenizerName
 from headscan.run import BadInput, Progress, Row, Run, verb, write_atomic
 from headscan.run.settings import (
@@ -46,12 +48,15 @@ from headscan.scanner.findings import on_few
 from headscan.scanner.result import ScanResult
 from headscan.scanner.run import scan
 from headscan.states import SourceLike, SourcesLike, VectorSource, given_sources, stored_source
+from headscan.states.source import reading_window
+from headscan.text import documents as read_documents
 from headscan.text.source import (
     TEXT,
     Documents,
     FieldName,
     MaxTokens,
     Reading,
+    SeveralTokensContext,
     TextLike,
     check_text,
 )
@@ -61,6 +66,10 @@ MEASURES_OF_CONTROL = "common_direction,loss"
 LITTLE = 1e-4
 """Seconds a token; a model that takes less runs on one thread: the four of `make scan` took 21 s on
 one and 25 s on two.
+"""
+TEXT_CHARACTERS = 2**24
+"""Characters of the text that a resumed checkup compares with those of the interrupted one: more
+than its scans read, but for `--budget full`.
 """
 SAFE = 1.25
 """By how much the scan of random weights may take longer than that of the model did."""
@@ -95,10 +104,12 @@ def examined_model(
     run.progress(f"{name} · loading", 0, None, "steps")
     lens = open_model(source, settings)
     lens.require_tokenizer()
-    lens.identify(run)
+    lens.identify(run, f"model {number + 1}", named=False)
     seconds = work(lens)
-    plan = planned(settings.budget, seconds, settings.max_tokens)
-    if seconds < LITTLE:
+    plan = planned(
+        settings.budget, seconds, settings.max_tokens, enough=enough_tokens(lens, settings.context)
+    )
+    if seconds < LITTLE and lens.device.type == "cpu":
         torch.set_num_threads(1)
     size = "the whole text" if plan.tokens is None else f"at most {plan.tokens:,} tokens"
     run.announce(
@@ -109,12 +120,12 @@ def examined_model(
         "scan", lambda: _scanned(lens, settings, run.progress, plan.tokens, MEASURES)
     )
     took = time.perf_counter() - started
-    run.identify(
-        f"the text as {name} reads it",
-        None if scanned.protocol.text is None else scanned.protocol.text.sha256,
-    )
     measurements = Measurements(lens, plan, settings, run.progress, until, unit)
-    grid, (order, norms) = grid_of(lens.model), vocabulary_order(lens)
+    grid, (order, norms), later = (
+        grid_of(lens.model),
+        vocabulary_order(lens),
+        movement_by_later(lens),
+    )
     removed = measurements.removed() if scanned.tables["loss"] else []
     read, bits = measurements.leak()
     flow = measurements.flow()
@@ -170,6 +181,7 @@ def examined_model(
         loss=loss,
         loss_of_null=next(iter(losses), None),
         grid=grid,
+        later=later,
         read=read,
         bits=bits,
         flow=flow,
@@ -185,8 +197,9 @@ def examined_model(
 def _scanned(
     lens: Lens, settings: CheckingUp, progress: Progress, tokens: int | None, measures: str
 ) -> ScanResult:
+    _, context = reading_window(lens, settings.context)
     reading = settings.part(Reading) | {
-        "max_tokens": None if tokens is None else max(settings.context, tokens)
+        "max_tokens": None if tokens is None else max(context, tokens)
     }
     return scan(
         lens,
@@ -252,12 +265,7 @@ def checkup(
             group="Input",
         ),
     ] = False,
-    context: Annotated[
-        int,
-        Option(
-            "Tokens of a window; one window is one row of a forward pass.", low=2, group="Limits"
-        ),
-    ] = 128,
+    context: SeveralTokensContext = None,
     documents: Documents = "whole",
     field: FieldName = "text",
     max_tokens: MaxTokens = None,
@@ -306,14 +314,21 @@ def checkup(
         )
     if settings.text is not None:
         check_text(settings.text)
-    examined = [
-        run.unit(
+    names = _names(given)
+    _identify(given, names, settings, run)
+    examined = list[ModelEvidence]()
+    for number, (source, name) in enumerate(zip(given, names, strict=True)):
+        evidence = run.unit(
             f"source-{number}",
             ModelEvidence,
             partial(_examined, source, name, settings, run, number),
         )
-        for number, (source, name) in enumerate(zip(given, _names(given), strict=True))
-    ]
+        examined.append(evidence)
+        if (
+            record := evidence.record
+        ) is not None and record.device is not None:  # of a finished model nothing is opened
+            place = f"{record.device}, {record.quantize or record.dtype}"
+            run.identify(f"the device and precision of model {number + 1}", place)
     found = [
         judged(one, examined[:k] if settings.checkpoints else []) for k, one in enumerate(examined)
     ]
@@ -331,6 +346,51 @@ def checkup(
     if run.folder is not None:
         write_atomic(run.folder / "card.md", markdown(result).encode())
     return result
+
+
+def _identify(
+    given: Sequence[SourceLike], names: Sequence[str], settings: CheckingUp, run: Run
+) -> None:
+    """Record that the run rests on these sources and on the beginning of the text, also where their
+    stages are finished.
+
+    A resumed checkup does not open a source again whose stages are finished, and so all are
+    compared here.
+    """
+    if run.folder is None:
+        return
+    run.identify("the number of sources", len(given))
+    for number, (source, name) in enumerate(zip(given, names, strict=True), 1):
+        run.identify(f"the name of source {number}", name)
+        stored = stored_source(
+            source, context=settings.context, max_tokens=settings.max_tokens, field=settings.field
+        )
+        if stored is not None:
+            run.identify(f"the states of source {number}", stored.identity())
+            continue
+        model = prepare_model(cast(ModelLike, source), settings)
+        if isinstance(model, Lens):
+            model.identify(run, f"model {number}")
+        else:
+            run.identify(f"the name of model {number}", model.source.name)
+            model.identify(run, f"model {number}")
+    if settings.text is not None:
+        run.identify("the beginning of the text", _beginning_hash(settings))
+
+
+def _beginning_hash(settings: CheckingUp) -> str:
+    """Return the SHA-256 of the text's first characters, the byte 0xFF behind each document."""
+    digest = hashlib.sha256()
+    left = TEXT_CHARACTERS
+    for document in read_documents(
+        settings.text, documents=settings.documents, field=settings.field
+    ):
+        beginning = document.beginning(left)
+        digest.update(beginning.encode("utf-8", "surrogatepass") + b"\xff")
+        left -= len(beginning)
+        if left <= 0:
+            break
+    return digest.hexdigest()
 
 
 def _examined(
@@ -382,7 +442,11 @@ def judged(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Examination
         for code, seen in found.items()
     ]
     return Examination(
-        model=evidence.model, evidence=evidence, observations=rows, summary=summary(evidence, rows)
+        model=evidence.model,
+        evidence=evidence,
+        observations=rows,
+        summary=summary(evidence, rows),
+        too_few=evidence.few,
     )
 
 
@@ -409,6 +473,7 @@ def _observation(
         model=evidence.model,
         present=present,
         known=known,
+        possible=present and bool(few),
         sure=sure,
         advice=seen.advice or condition.todo,
         read=evidence.text.read if evidence.text else None,

@@ -518,9 +518,9 @@ def compare(models: ModelsLike, asked: Given, run: Run) -> FlowComparison:
     read = [find_prompts(lens, asked) for lens in lenses]
     shortest = min(int(ids.shape[1]) for ids, _ in read)
     prompts = [ids[:, :shortest] for ids, _ in read]
-    for number, (lens, ids) in enumerate(zip(lenses, prompts, strict=True)):
-        lens.identify(run)
-        run.identify(f"the prompts of model {number}, {lens.name}", ids.tolist())
+    for number, (lens, ids) in enumerate(zip(lenses, prompts, strict=True), 1):
+        lens.identify(run, f"model {number}")
+        run.identify(f"the prompts of model {number}", ids.tolist())
     return FlowComparison(
         lenses, prompts, sites, cut_names(asked), read[0][1], [lens.provenance() for lens in lenses]
     )

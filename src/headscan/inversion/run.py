@@ -60,16 +60,17 @@ def check(asked: Given) -> None:
 def refuse_unused(
     verb: str, values: Mapping[str, object], names: Sequence[str], by: str, users: Sequence[str]
 ) -> None:
-    """Raise BadInput for the first of the options `names` that was changed, though `by` does not
-    use it.
+    """Raise BadInput for the first of the options `names` that was given or changed, though `by`
+    does not use it.
     """
+    stated = values.named if isinstance(values, Given) else frozenset[str]()
     for field in VERBS[verb].options():
         value = values.get(field.name)
         default = field.default
         changed = value is not default and (
             isinstance(value, Tensor | np.ndarray) or value != default
         )
-        if field.name in names and changed:
+        if field.name in names and (changed or field.name in stated):
             raise BadInput(
                 f"{field.flag} is not used by {by}; it belongs to {', '.join(sorted(users))}."
             )

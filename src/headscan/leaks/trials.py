@@ -307,7 +307,7 @@ class BeamInversion(LeakTest):
         if not self.language:
             raise BadInput("Say which language model the attacker has: --test beam:language=MODEL.")
         language = Lens.load(self.language)
-        language.identify(run)
+        language.identify(run, "the attacker's language model")
         if not (language.traits.predicts and language.traits.causal):
             raise BadInput(
                 f"'{self.language}' is no causal language model: it expects no next token."
@@ -514,7 +514,7 @@ class Membership(LeakTest):
         beside = {"loss": ([np.zeros(len(some)) for some in rows], "nothing")}
         if self.reference is not None:
             other = Lens.load(self.reference)
-            other.identify(run)
+            other.identify(run, "the reference model")
             if other.vocabulary_size != lens.vocabulary_size:
                 raise BadInput(
                     f"The reference '{other.name}' has another vocabulary than '{lens.name}'."

@@ -3,10 +3,10 @@
 import inspect
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -225,6 +225,8 @@ class SentenceHead:
     steps: tuple[Callable[[Tensor], Tensor], ...]  # dense layers and normalisation, in their order
     width: int
     length: int | None  # tokens of the longest text, special ones included
+    weights: tuple[Tensor, ...] = ()  # of the dense layers
+    settings: tuple[str, ...] = ()  # of a live encoder, what its modules say of themselves
 
     def __call__(self, states: Float[Tensor, "B T d"]) -> Float[Tensor, "B width"]:
         found = torch.cat([POOLINGS[name](states) for name in self.pooling], dim=-1)
@@ -270,6 +272,17 @@ def declared_pooling(source: str | Path | None) -> Pooling | None:
     return _NAMES.get(modes[0]) if len(modes) == 1 else None
 
 
+@dataclass(frozen=True)
+class _Module:
+    """A module of sentence-transformers: its kind, what its configuration says, and how a dense
+    layer is made.
+    """
+
+    kind: str
+    options: Any
+    dense: Callable[[], "_Dense"]
+
+
 def sentence_head(
     folder: str | Path | None, name: str, width: int, context: int | None
 ) -> SentenceHead | None:
@@ -282,8 +295,6 @@ def sentence_head(
     True
     """
     modules = _declared(folder, "modules.json")
-    steps = list[Callable[[Tensor], Tensor]]()
-    pooling = tuple[str, ...]()
     if folder is None or modules is None:
         return None
     try:
@@ -295,6 +306,7 @@ def sentence_head(
         raise BadInput(
             f"The file '{folder}/modules.json' names no modules of sentence-transformers."
         ) from None
+    declared = list[_Module]()
     for kind, place in places:
         options = _declared(place, "config.json")
         if kind in ("Pooling", "Dense") and (
@@ -304,18 +316,7 @@ def sentence_head(
                 f"The folder '{place}', which modules.json names, has no config.json inside the "
                 "model's folder."
             )
-        if kind == "Pooling":
-            pooling = _modes(options) or ("mean",)
-            width *= len(pooling)
-            if unknown := [mode for mode in pooling if mode not in POOLINGS]:
-                raise _unmade(name, f"pools by {unknown[0]}")
-        elif kind == "Dense":
-            steps.append(_dense(name, place, options))
-            width = int(options.get("out_features", 0))
-        elif kind == "Normalize":
-            steps.append(partial(torch.nn.functional.normalize, dim=-1))
-        elif kind not in ("Transformer", "Dropout"):
-            raise _unmade(name, f"has a module {kind}")
+        declared.append(_Module(kind, options, partial(_saved_dense, name, place, options)))
     reading = _declared(folder, "sentence_bert_config.json") or {}
     if reading.get("do_lower_case"):
         raise _unmade(name, "writes its texts in small letters first")
@@ -324,12 +325,79 @@ def sentence_head(
     ):
         raise _unmade(name, f"puts the prompt '{prompt}' before its texts")
     lengths = [length for length in (reading.get("max_seq_length"), context) if length]
-    return (
-        SentenceHead(pooling, tuple(steps), width, min(lengths, default=None)) if pooling else None
-    )
+    return _head_of(declared, name, width, min(lengths, default=None))
 
 
-def _dense(name: str, place: Path, options: Any) -> Callable[[Tensor], Tensor]:
+def live_sentence_head(
+    encoder: nn.Module, name: str, width: int, context: int | None
+) -> SentenceHead | None:
+    """Return the head of a live SentenceTransformer, made of its modules as they are now; None
+    where it has no pooling.
+
+    Raises BadInput where `encode` does what is not made here.
+    """
+    modules = list(encoder.children())
+    transformer = modules[0]
+    if getattr(transformer, "do_lower_case", False):
+        raise _unmade(name, "writes its texts in small letters first")
+    if prompt := getattr(encoder, "default_prompt_name", None):
+        raise _unmade(name, f"puts the prompt '{prompt}' before its texts")
+    if getattr(encoder, "truncate_dim", None) is not None:
+        raise _unmade(name, "cuts its vectors off (truncate_dim)")
+    declared = list[_Module]()
+    for module in modules:
+        options: Any = module.get_config_dict() if hasattr(module, "get_config_dict") else {}  # type: ignore[operator]
+        declared.append(_Module(type(module).__name__, options, partial(_live_dense, name, module)))
+    lengths = [
+        length for length in (getattr(transformer, "max_seq_length", None), context) if length
+    ]
+    head = _head_of(declared, name, width, min(lengths, default=None))
+    if head is None:
+        return None
+    return replace(head, settings=tuple(f"{module.kind} {module.options}" for module in declared))
+
+
+def _head_of(
+    modules: Sequence[_Module], name: str, width: int, length: int | None
+) -> SentenceHead | None:
+    """Return what modules of sentence-transformers make of last hidden states; BadInput for one
+    that is not made here.
+    """
+    steps = list[Callable[[Tensor], Tensor]]()
+    weights = list[Tensor]()
+    pooling = tuple[str, ...]()
+    for module in modules:
+        if module.kind == "Pooling":
+            pooling = _modes(module.options) or ("mean",)
+            width *= len(pooling)
+            if unknown := [mode for mode in pooling if mode not in POOLINGS]:
+                raise _unmade(name, f"pools by {unknown[0]}")
+        elif module.kind == "Dense":
+            dense = module.dense()
+            steps.append(dense)
+            weights += [tensor for tensor in (dense.weight, dense.bias) if tensor is not None]
+            width = int(module.options.get("out_features", 0))
+        elif module.kind == "Normalize":
+            steps.append(partial(torch.nn.functional.normalize, dim=-1))
+        elif module.kind not in ("Transformer", "Dropout"):
+            raise _unmade(name, f"has a module {module.kind}")
+    return SentenceHead(pooling, tuple(steps), width, length, tuple(weights)) if pooling else None
+
+
+@dataclass(frozen=True, eq=False)
+class _Dense:
+    """A dense layer of sentence-transformers: activation(x Wᵀ + b)."""
+
+    weight: Tensor
+    bias: Tensor | None
+    activation: Callable[[Tensor], Tensor]
+
+    def __call__(self, pooled: Tensor) -> Tensor:
+        bias = None if self.bias is None else self.bias.to(pooled)
+        return self.activation(torch.nn.functional.linear(pooled, self.weight.to(pooled), bias))
+
+
+def _saved_dense(name: str, place: Path, options: Any) -> _Dense:
     activation = getattr(
         nn, str(options.get("activation_function") or "Tanh").rpartition(".")[2], None
     )
@@ -341,21 +409,30 @@ def _dense(name: str, place: Path, options: Any) -> Callable[[Tensor], Tensor]:
             "safetensors",
         )
     held = load_file(weights)
-    weight = held["linear.weight"]
-    bias = held.get("linear.bias")
-    act = activation()
+    return _Dense(held["linear.weight"], held.get("linear.bias"), activation())
 
-    def dense(pooled: Tensor) -> Tensor:
-        moved = weight.to(pooled), None if bias is None else bias.to(pooled)
-        return cast(Tensor, act(torch.nn.functional.linear(pooled, *moved)))
 
-    return dense
+def _live_dense(name: str, module: Any) -> _Dense:
+    own = "sentence_embedding"
+    reads = getattr(module, "module_input_name", own)
+    writes = getattr(module, "module_output_name", own)
+    if getattr(module, "use_residual", False) or reads != own or writes != own:
+        raise _unmade(
+            name, "has a dense layer of another kind than activation(linear) of the pooled vector"
+        )
+    bias = module.linear.bias
+    return _Dense(
+        module.linear.weight.detach(),
+        None if bias is None else bias.detach(),
+        module.activation_function,
+    )
 
 
 def _unmade(name: str, what: str) -> BadInput:
     return BadInput(
         f"The sentence encoder '{name}' {what}, which headscan does not do: to look at its tokens "
-        "alone, copy its folder without modules.json."
+        "alone, copy its folder without modules.json, or pass the transformers model inside a "
+        "live one."
     )
 
 

@@ -11,10 +11,25 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from typing_extensions import TypeAliasType
 
-from headscan.model.inputs import IdsLike, ModelInputs, SentenceHead, context_length, sentence_head
+from headscan.model.inputs import (
+    IdsLike,
+    ModelInputs,
+    SentenceHead,
+    context_length,
+    live_sentence_head,
+    sentence_head,
+)
 from headscan.model.load import Blank, Preparation, load_tokenizer, prepare, require_tokenizer
 from headscan.model.recording import Recorder, Stack, find_sites, patched, record
-from headscan.model.settings import Building, Loading, Origin, TokenizerLike, model_identity
+from headscan.model.settings import (
+    Building,
+    Loading,
+    Origin,
+    TokenizerLike,
+    identify_files,
+    model_identity,
+    tensor_rows,
+)
 from headscan.model.sites import Tap, match_sites
 from headscan.model.traits import Memo, Traits, embedding_table, output_layer
 from headscan.run import BadInput, Json, ModelRecord, Run
@@ -61,6 +76,7 @@ class Lens(Memo):
 
     def __init__(self, model: nn.Module, tokenizer: Any = None, *, name: str = "model") -> None:
         super().__init__()
+        check_live(model)
         self.model: Any = model
         self.tokenizer = tokenizer
         self.name = name  # in tables and messages
@@ -341,14 +357,32 @@ class Lens(Memo):
         """The hashes of the files that it was read from; of a model that was built, one of what it
         is made of. Asked once.
         """
-        return self.once("identity", lambda: model_identity(self.model, self.provenance().sha256))
+        return self.once("identity", self._identity)
 
-    def identify(self, run: Run) -> None:
-        """Say that a run rests on this model: on its files, on its device and its precision."""
+    def _identity(self) -> Json:
+        own = model_identity(self.model, self.provenance().sha256)
+        head = self.sentence
+        if self.origin.source is not None or head is None:
+            return own
+        weights = {f"sentence.{number}": weight for number, weight in enumerate(head.weights)}
+        # no file has a live encoder's head
+        return [own, *head.pooling, *head.settings, head.length, *tensor_rows(weights)]
+
+    def identify(self, run: Run, role: str = "the model", *, named: bool = True) -> None:
+        """Record that a run rests on this model: its name, files and tokenizer, its device and its
+        precision.
+
+        `role` says which of a verb's models it is ("model 2"), whatever its name is. `named=False`
+        leaves its name out.
+        """
+        if run.folder is None:
+            return
         record = self.provenance()
-        run.identify(f"the model {self.name}", self.identity())
+        if named:
+            run.identify(f"the name of {role}", self.name)
+        identify_files(run, role, self.identity(), self.tokenizer)
         run.identify(
-            f"the device and precision of {self.name}",
+            f"the device and precision of {role}",
             f"{record.device}, {record.quantize or record.dtype}",
         )
 
@@ -401,12 +435,29 @@ def prepare_model(given: ModelLike, settings: Loading) -> Preparation | Lens:
         raise BadInput(
             f"A model is a name, a folder, a Lens or a live model, not a {type(given).__name__}."
         )
-    network = given
     tokenizer = load_tokenizer(settings.tokenizer)
-    # A SentenceTransformer wraps a model of transformers and keeps its tokenizer.
-    inner = getattr(next(given.children(), None), "auto_model", None)
-    if isinstance(inner, nn.Module):
-        network = inner
-        tokenizer = tokenizer or getattr(given, "tokenizer", None)
-    name = getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
-    return Lens(network, tokenizer, name=str(name))
+    inner = getattr(next(given.children(), None), "auto_model", None)  # of a SentenceTransformer
+    network = inner if isinstance(inner, nn.Module) else given
+    name = str(
+        getattr(getattr(network, "config", None), "name_or_path", "") or type(network).__name__
+    )
+    if network is given:
+        return Lens(network, tokenizer, name=name)
+    lens = Lens(network, tokenizer or getattr(given, "tokenizer", None), name=name)
+    lens.sentence = live_sentence_head(
+        given, name, lens.width(lens.default_sites[-1]), lens.context_length
+    )
+    return lens
+
+
+def check_live(model: nn.Module) -> None:
+    """Raise BadInput for a live model that is neither of transformers nor of sentence-transformers."""
+    if hasattr(getattr(model, "config", None), "model_type") and hasattr(
+        model, "get_input_embeddings"
+    ):
+        return
+    raise BadInput(
+        "A live model is one of transformers or of sentence-transformers, and "
+        f"{type(model).__name__} is neither: pass its hidden states as a dict of arrays by site, "
+        "each [windows, T, d]."
+    )

@@ -7,24 +7,26 @@ import inspect
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError
 
-from headscan.model.inputs import context_length
+from headscan.model.inputs import SentenceHead, context_length, sentence_head
 from headscan.model.settings import (
     Building,
     Origin,
     choose_device,
+    identify_files,
     memory_of,
     model_identity,
     quiet,
 )
 from headscan.model.source import Source, auto_class, find_source, reason, specimens
 from headscan.model.weights import check_packer, describing_files, quantization, settled
-from headscan.run import BadInput, Json
+from headscan.run import PENDING, BadInput, Json, Run
 from headscan.text.prompts import require_tokenizer as require_tokenizer
 
 
@@ -394,9 +396,26 @@ class Preparation:
     def context_length(self) -> int | None:
         return context_length(hollow(self.family, self.config, self.settings.trusted))
 
+    @cached_property
+    def sentence(self) -> SentenceHead | None:
+        """What `Lens.sentence` will be, read from the files; None where they are not there yet."""
+        folder = self.source.folder or self.source.snapshot
+        width = getattr(self.config.get_text_config(), "hidden_size", 0)
+        return sentence_head(folder, self.source.name, width, self.context_length)
+
     def identity(self) -> Json:
         """What `Lens.identity` will be, read from the files; None where they are not there yet."""
         return model_identity(None, Origin(files=self.files).sha256()) if self.files else None
+
+    def identify(self, run: Run, role: str) -> None:
+        """Record that a run rests on this model, before its weights are read: its files, its
+        tokenizer and the device.
+        """
+        if run.folder is None:
+            return
+        identity = self.identity()
+        identify_files(run, role, PENDING if identity is None else identity, self.tokenizer)
+        run.identify(f"the device for {role}", str(choose_device(self.settings.place)))
 
     def check_memory(self) -> None:
         """Raise BadInput where the weights alone are larger than the memory of the device they go

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from typing_extensions import TypeAliasType
 
-from headscan.run import BadInput, Json, Option, Settings
+from headscan.run import BadInput, Json, Option, Run, Settings
 from headscan.run.memory import memory
 
 
@@ -183,17 +183,21 @@ def model_identity(model: nn.Module | None, files: Mapping[str, str]) -> Json:
     """
     if files:
         return dict(files)
-    tensors = () if model is None else model.state_dict().items()
-    named = [(name, tensor) for name, tensor in tensors if isinstance(tensor, torch.Tensor)]
+    rows = [] if model is None else tensor_rows(model.state_dict())
+    return _hash([str(getattr(model, "config", "")), *rows])
+
+
+def tensor_rows(tensors: Mapping[str, Any]) -> list[Json]:
+    """Return the name, type, shape and hash of each tensor."""
+    named = [(name, tensor) for name, tensor in tensors.items() if isinstance(tensor, torch.Tensor)]
     held = (
         (name, one, one.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
         for name, one in named
     )
-    rows = [
-        (name, str(one.dtype), list(one.shape), hashlib.sha256(data).hexdigest())
+    return [
+        [name, str(one.dtype), list(one.shape), hashlib.sha256(data).hexdigest()]
         for name, one, data in held
     ]
-    return _hash([str(getattr(model, "config", "")), *rows])
 
 
 def tokenizer_identity(tokenizer: Any) -> str:
@@ -218,6 +222,15 @@ def special_tokens(tokenizer: Any) -> Json:
     return {
         name: getattr(tokenizer, f"{name}_token_id", None) for name in ("eos", "bos", "pad", "unk")
     }
+
+
+def identify_files(run: Run, role: str, identity: Json, tokenizer: Any) -> None:
+    """Record that a run rests on a model's files and on its tokenizer. `role` says which of a
+    verb's models it is.
+    """
+    run.identify(role, identity)
+    run.identify(f"the tokenizer of {role}", tokenizer_identity(tokenizer))
+    run.identify(f"the special tokens of {role}", special_tokens(tokenizer))
 
 
 def _hash(value: object) -> str:

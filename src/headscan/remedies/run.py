@@ -265,9 +265,7 @@ def remedy(
     asked = Given(locals())
     settings = asked.chosen(RemedySettings)
     methods = settings.methods()
-    stored = stored_source(
-        source, context=128, max_tokens=settings.max_tokens, field=settings.field
-    )
+    stored = stored_source(source, max_tokens=settings.max_tokens, field=settings.field)
     if stored is None and settings.partners is not None:
         raise BadInput(
             "--partners are stored vectors, for stored vectors: a model takes --pairs FILE."

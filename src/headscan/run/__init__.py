@@ -32,7 +32,7 @@ from headscan.run.rows import (
     TextRecord,
     plain,
 )
-from headscan.run.run import Run, fingerprint
+from headscan.run.run import PENDING, Run, fingerprint
 from headscan.run.settings import (
     Baseline,
     CommandLine,
@@ -54,6 +54,7 @@ from headscan.run.verbs import VERBS, Given, estimates, verb
 from headscan.run.vocabulary import Term, terms_of
 
 __all__ = [
+    "PENDING",
     "VERBS",
     "BadInput",
     "Baseline",

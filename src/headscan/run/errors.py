@@ -39,8 +39,8 @@ def nearest(word: str, names: Iterable[str]) -> str:
     >>> nearest("scna", ["scan", "train"]), nearest("zebra", ["scan", "train"])
     (" Did you mean 'scan'?", '')
     """
-    near = get_close_matches(word, list(names), n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""
+    matches = get_close_matches(word, list(names), n=1)
+    return f" Did you mean {matches[0]!r}?" if matches else ""
 
 
 def exhausted(error: BaseException) -> bool:
@@ -49,11 +49,11 @@ def exhausted(error: BaseException) -> bool:
     >>> exhausted(MemoryError()), exhausted(RuntimeError("CUDA out of memory.")), exhausted(ValueError("no"))
     (True, True, False)
     """
-    said = str(error).lower()
+    message = str(error).lower()
     named = type(error).__name__ in ("OutOfMemoryError", "MemoryError")
     return named or (
         isinstance(error, RuntimeError)
-        and ("can't allocate memory" in said or "out of memory" in said)
+        and ("can't allocate memory" in message or "out of memory" in message)
     )
 
 

@@ -32,7 +32,7 @@ def leads_out(folder: Path, file: Path) -> bool:
     """
     home = folder.resolve()
     real = file.resolve()
-    caches = (place.parent / "blobs" for place in home.parents if place.name == "snapshots")
+    caches = (parent.parent / "blobs" for parent in home.parents if parent.name == "snapshots")
     return not (real.is_relative_to(home) or any(map(real.is_relative_to, caches)))
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, cast
 
 from headscan.run.errors import BadInput, nearest
 from headscan.run.files import read_at_most
@@ -58,6 +58,7 @@ ALARMS_OF_RUNS = {
     "STARVED-EXPERT": "An expert gets no token.",
     "REPEATED-DATA": "Windows come back after a short time.",
     "OTHER-TOKENS": "The tokens of the windows are unlike those before.",
+    "NOT-FINITE": "A loss, gradient, weight, state or reading is NaN or infinite.",
 }
 
 KINDS = (
@@ -389,7 +390,7 @@ KINDS = (
             "train",
             meaning,
             "that of its alarm (docs/registries.md)",
-            "300 healthy runs of small models; HS514 and HS516: 102",
+            "300 healthy runs of small models; HS514 and HS516: 102; HS517 needs none",
             "see docs/training.md",
         )
         for place, (name, meaning) in enumerate(ALARMS_OF_RUNS.items())
@@ -399,9 +400,13 @@ NAMED = {kind.name: kind for kind in KINDS}
 SPELT = re.compile(r"HS\d{3}")
 
 
-def listed(given: str | Sequence[str] | None) -> list[str]:
-    """The globs of codes and names in an `ignore`; BadInput for one that no finding has."""
-    globs = names_in(given)
+def listed(names: str | Sequence[str] | None) -> list[str]:
+    """Return the globs of codes and names in `--ignore`.
+
+    Raises:
+        BadInput: for a glob that matches no finding.
+    """
+    globs = names_in(names)
     known = [*NAMED, *(kind.code for kind in KINDS)]
     for glob in globs:
         if not SPELT.fullmatch(glob) and not any(fnmatchcase(word, glob) for word in known):
@@ -412,13 +417,15 @@ def listed(given: str | Sequence[str] | None) -> list[str]:
     return globs
 
 
-def earlier(place: str | os.PathLike[str] | None, verb: str) -> set[tuple[object, ...]]:
-    """(code, model, site) of every finding in a saved result of the same verb; BadInput where there
-    is none.
+def earlier(baseline: str | os.PathLike[str] | None, verb: str) -> set[tuple[object, ...]]:
+    """Return (code, model, site) of every finding in a saved result of the same verb.
+
+    Raises:
+        BadInput: where there is no such result.
     """
-    if place is None:
+    if baseline is None:
         return set()
-    path = Path(place)
+    path = Path(baseline)
     try:
         path = path / "result.json" if path.is_dir() else path
         stored = json.loads(read_at_most(path).decode())
@@ -437,8 +444,11 @@ def earlier(place: str | os.PathLike[str] | None, verb: str) -> set[tuple[object
 
 @dataclass(frozen=True)
 class Passed:
-    """Which findings of a run do not count: those asked to be ignored, and those that a baseline
-    has already.
+    """The findings of a run that do not count: ignored ones, and those of a baseline.
+
+    Attributes:
+        ignored: globs of codes and names.
+        known: (code, model, site) of the baseline's findings.
     """
 
     ignored: Sequence[str] = ()
@@ -454,21 +464,24 @@ class Passed:
         return cls(listed(ignore), frozenset(earlier(baseline, verb)))
 
     def mark(self, result: R) -> R:
-        """The result, its findings with their `passed`; codes that a checkup fails on are those of
-        findings that count.
+        """Return the result with `passed` set on its findings.
+
+        The codes that a checkup fails on (`failed`) are limited to findings that count.
         """
         if not self.ignored and not self.known:
             return result
-        whole: Any = result
-        found = [
-            replace(one, passed=self._why(one.code, one.name, one.model, one.site))
-            for one in whole.findings
-        ]
-        whole = replace(whole, findings=found)
-        if failed := getattr(whole, "failed", None):
-            whole = replace(whole, failed=[code for code in failed if code in counting(found)])
-        marked: R = whole
-        return marked
+        unmarked: Any = result
+        findings = [self._marked(finding) for finding in unmarked.findings]
+        marked = replace(unmarked, findings=findings)
+        failed = getattr(marked, "failed", None)
+        if failed:
+            counted = counting(findings)
+            marked = replace(marked, failed=[code for code in failed if code in counted])
+        return cast(R, marked)
+
+    def _marked(self, finding: Any) -> Any:
+        reason = self._why(finding.code, finding.name, finding.model, finding.site)
+        return replace(finding, passed=reason)
 
     def _why(
         self, code: str, name: str, model: str | None, site: str | None
@@ -478,15 +491,15 @@ class Passed:
         return "known" if (code, model, site) in self.known else ""
 
 
-def counting(found: Iterable[Any]) -> set[str]:
-    """The codes of findings that were not passed over."""
-    return {one.code for one in found if not one.passed}
+def counting(findings: Iterable[Any]) -> set[str]:
+    """Return the codes of the findings that count."""
+    return {finding.code for finding in findings if not finding.passed}
 
 
-def new_alarms(found: Iterable[Any]) -> list[str]:
-    """The codes of alarms that were not passed over: what a run with a baseline fails on."""
+def new_alarms(findings: Iterable[Any]) -> list[str]:
+    """Return the codes of the alarms that count, on which a run with a baseline fails."""
     return [
-        one.code
-        for one in found
-        if one.level == "alert" and not one.passed and not getattr(one, "known", False)
+        finding.code
+        for finding in findings
+        if finding.level == "alert" and not finding.passed and not getattr(finding, "known", False)
     ]

@@ -23,8 +23,8 @@ def memory() -> tuple[int, int]:
             total = min(total, int(Path(file).read_text()))
     with suppress(OSError, KeyError):  # elsewhere than on Linux all of it counts as free
         known = dict(line.split()[:2] for line in Path("/proc/meminfo").read_text().splitlines())
-        own = page * int(Path("/proc/self/statm").read_text().split()[1])
-        pages = min(1024 * int(known["MemAvailable:"]), total - own) // page
+        resident = page * int(Path("/proc/self/statm").read_text().split()[1])
+        pages = min(1024 * int(known["MemAvailable:"]), total - resident) // page
     return total, max(0, min(total, page * pages))
 
 

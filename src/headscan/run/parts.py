@@ -72,8 +72,8 @@ class Parts:
         try:
             sha, _, text = index.read_bytes().partition(b"\n")
             if sha == _sha(text).encode():
-                found: dict[str, dict[str, Any]] = json.loads(text)
-                return found
+                entries: dict[str, dict[str, Any]] = json.loads(text)
+                return entries
         except OSError:
             pass
         raise BadInput(
@@ -153,11 +153,11 @@ class Parts:
         entries[name] = {"files": files, "note": note}
         text = json.dumps(entries).encode()
         write_atomic(self._index, _sha(text).encode() + b"\n" + text)
-        kept = {file for entry in entries.values() for file in entry["files"]}
+        current_files = {file for entry in entries.values() for file in entry["files"]}
         for (
             path
         ) in self.folder.iterdir():  # what was replaced, and what a killed run had not finished
-            if path.name not in kept and re.search(
+            if path.name not in current_files and re.search(
                 rf"\.{self.rank}\.\d+\.[0-9a-f]{{16}}\.safetensors", path.name
             ):
                 path.unlink(missing_ok=True)
@@ -173,7 +173,7 @@ class Parts:
         """The tensors in groups of at most 64 MiB, or of one that is larger; one group at least."""
         piece: dict[str, Tensor | np.ndarray] = {}
         for key, value in tensors.items():
-            if piece and sum(one.nbytes for one in piece.values()) + value.nbytes > self.PIECE:
+            if piece and sum(array.nbytes for array in piece.values()) + value.nbytes > self.PIECE:
                 yield piece
                 piece = {}
             piece[key] = value

@@ -74,9 +74,8 @@ class Registry(Mapping[str, T], Generic[T]):
         self._loaded = True
         for home in self.homes:
             module = importlib.import_module(home)
-            for name in sorted(
-                found.name for found in pkgutil.iter_modules(getattr(module, "__path__", ()))
-            ):
+            submodules = pkgutil.iter_modules(getattr(module, "__path__", ()))
+            for name in sorted(submodule.name for submodule in submodules):
                 importlib.import_module(f"{home}.{name}")
         _load_plugins()
         # The order is that of the modules, whoever imported one of them first; plug-ins come last.
@@ -91,26 +90,24 @@ class Registry(Mapping[str, T], Generic[T]):
 
     def add(self, name: str, item: T) -> T:
         """Register an item; BadInput where the name is taken by another."""
-        taken = self._items.get(name)
-        if taken is not None and _home(taken) != _home(item):
+        registered = self._items.get(name)
+        if registered is not None and _home(registered) != _home(item):
             raise BadInput(
-                f"There are two {self.kind}s named {name!r}: {_home(taken)} and {_home(item)}."
+                f"There are two {self.kind}s named {name!r}: {_home(registered)} and {_home(item)}."
             )
         self._items[name] = item
         if isinstance(item, type):
             if issubclass(item, Named) and "name" not in vars(item):
                 item.name = name
-            if hasattr(item, "__dataclass_transform__") and "__dataclass_params__" not in vars(
-                item
-            ):
+            is_settings = hasattr(item, "__dataclass_transform__")
+            if is_settings and "__dataclass_params__" not in vars(item):
                 dataclass(frozen=True, kw_only=True)(item)  # in place
             PARAMETERS.add(item)
         return item
 
     def register(self, name: str) -> Callable[[R], R]:
         """`add` as a decorator of a class or function."""
-        put: Callable[[R], R] = cast(Any, partial(self.add, name))
-        return put
+        return cast(Callable[[R], R], partial(self.add, name))
 
     def __getitem__(self, name: str) -> T:
         self._load()
@@ -119,9 +116,9 @@ class Registry(Mapping[str, T], Generic[T]):
                 f"Only one {self.kind} can be chosen; there are: {', '.join(self._items)}."
             )
         if name not in self._items:
-            near = nearest(str(name), self._items)
+            suggestion = nearest(str(name), self._items)
             raise BadInput(
-                f"There is no {self.kind} {name!r}; there are: {', '.join(self._items)}.{near}"
+                f"There is no {self.kind} {name!r}; there are: {', '.join(self._items)}.{suggestion}"
             )
         return self._items[name]
 
@@ -145,100 +142,123 @@ class Registry(Mapping[str, T], Generic[T]):
         """The names that any of the comma-separated globs matches, in order; BadInput where one
         matches nothing.
         """
-        found: set[str] = set()
+        matched: set[str] = set()
         for glob in (part.strip() for part in globs.split(",")):
             hits = [name for name in self if fnmatchcase(name, glob)]
             if not hits:
                 raise BadInput(f"There is no {self.kind} {glob!r}; there are: {', '.join(self)}.")
-            found.update(hits)
-        return [name for name in self if name in found]
+            matched.update(hits)
+        return [name for name in self if name in matched]
 
-    def build(self, spec: str, given: Mapping[str, Any] | None = None) -> Any:
-        """The item that a text asks for, NAME or NAME:KEY=VALUE,..., made with these parameters and
-        those in `given`. Raises BadInput for a parameter that this item does not have, or a value
-        that it cannot be.
+    def build(self, spec: str, parameters: Mapping[str, Any] | None = None) -> Any:
+        """Return the item that a text asks for, NAME or NAME:KEY=VALUE,..., made with these
+        parameters and those in `parameters`.
+
+        Raises:
+            BadInput: for a parameter that this item does not have, or a value that it cannot be.
         """
-        item: Any = (
-            self[spec] if not isinstance(spec, str) else self[spec.partition(":")[0].strip()]
-        )
-        return item(**self._parameters_of(spec, given))
+        name = spec.partition(":")[0].strip() if isinstance(spec, str) else spec
+        item: Any = self[name]
+        return item(**self._parameters_of(spec, parameters))
 
-    def _parameters_of(self, spec: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        name, _, words = spec.partition(":")
+    def _parameters_of(
+        self, spec: str, defaults: Mapping[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return the checked parameters of NAME:KEY=VALUE,..., over those in `defaults`."""
+        name, _, assignments = spec.partition(":")
         name = name.strip()
         item = self[name]
-        parameters = dict(given or {})
-        for word in filter(None, (part.strip() for part in words.split(","))):
-            key, equals, value = word.partition("=")
-            if not equals:
-                raise BadInput(
-                    f"Parameters of the {self.kind} {name} are written {name}:KEY=VALUE,..., not "
-                    f"{word!r}."
-                )
-            parameters[key.strip().replace("-", "_")] = value.strip()
-        fields = {field.name: field for field in options_of(item)} if isinstance(item, type) else {}
+        parameters = dict(defaults or {}) | self._assigned(name, assignments)
+
+        options = options_of(item) if isinstance(item, type) else ()
+        fields = {option.name: option for option in options}
         for key, value in parameters.items():
             if key not in fields:
-                users = [
-                    user
-                    for user, own in self.parameters().items()
-                    if key in {field.name for field in own}
-                ]
-                known = (
-                    f"belongs to {', '.join(sorted(users))}"
-                    if users
-                    else f"has {', '.join(fields) or 'none'}"
-                )
-                raise BadInput(
-                    f"{key} is not a parameter of the {self.kind} {name}; it "
-                    f"{known}.{nearest(key, fields)}"
-                )
-            parameters[key] = from_text(fields[key], value) if isinstance(value, str) else value
+                raise BadInput(self._unknown_parameter(name, key, fields))
+            if isinstance(value, str):
+                parameters[key] = from_text(fields[key], value)
             check_value(fields[key], parameters[key])
         return parameters
 
-    def name_of(self, made: object) -> str:
-        """The name of the item of which something was made; that of its class where it is not
-        registered.
-        """
-        return next(
-            (name for name, item in self.items() if item is type(made)), type(made).__name__
+    def _assigned(self, name: str, assignments: str) -> dict[str, Any]:
+        """Return the values in KEY=VALUE,KEY=VALUE, still as texts."""
+        values = {}
+        for assignment in assignments.split(","):
+            if not assignment.strip():
+                continue
+            key, equals, value = assignment.strip().partition("=")
+            if not equals:
+                raise BadInput(
+                    f"Parameters of the {self.kind} {name} are written {name}:KEY=VALUE,..., not "
+                    f"{assignment.strip()!r}."
+                )
+            values[key.strip().replace("-", "_")] = value.strip()
+        return values
+
+    def _unknown_parameter(self, name: str, key: str, fields: Mapping[str, OptionField]) -> str:
+        """Return the sentence for a parameter that an item does not have."""
+        users = []
+        for user, options in self.parameters().items():
+            if key in {option.name for option in options}:
+                users.append(user)
+        if users:
+            known = f"belongs to {', '.join(sorted(users))}"
+        else:
+            known = f"has {', '.join(fields) or 'none'}"
+        return (
+            f"{key} is not a parameter of the {self.kind} {name}; it {known}.{nearest(key, fields)}"
         )
 
-    def specs(self, text: str) -> list[str]:
-        """The items that a text names, with their parameters: NAME or NAME:KEY=VALUE,..., commas
-        between them; "all" is each. Raises BadInput for a name, parameter or value that cannot be,
-        and for commas alone.
+    def name_of(self, instance: object) -> str:
+        """Return the name of the item that an instance is of, or its class's where that is not
+        registered.
         """
-        found = [part.strip() for part in SEPARATOR.split(text) if part.strip()]
-        if text and not found:
-            raise BadInput(f"{text!r} names no {self.kind}; there are: {', '.join(self)}.")
-        found = [name for spec in found for name in (self.names() if spec == "all" else [spec])]
-        for spec in found:
-            self._parameters_of(spec)
-        return found
+        for name, item in self.items():
+            if item is type(instance):
+                return name
+        return type(instance).__name__
 
-    def build_each(self, given: Any) -> list[Any]:
-        """Several items: a text (see `specs`), an item that is made, or a list of both. Of one
-        named twice the last stands.
+    def specs(self, text: str) -> list[str]:
+        """Return the items that a text names, with their parameters: NAME or NAME:KEY=VALUE,...,
+        commas between them; "all" stands for every name.
+
+        Raises:
+            BadInput: for a name, parameter or value that cannot be, and for commas alone.
         """
-        made: dict[str, Any] = {}
-        for one in given if isinstance(given, list | tuple) else [given]:
-            if isinstance(one, str):
-                made |= {
-                    spec.partition(":")[0].strip(): self.build(spec) for spec in self.specs(one)
-                }
-            else:
-                made[str(getattr(one, "name", len(made)))] = one
-        return list(made.values())
+        parts = [part.strip() for part in SEPARATOR.split(text) if part.strip()]
+        if text and not parts:
+            raise BadInput(f"{text!r} names no {self.kind}; there are: {', '.join(self)}.")
+        specs = []
+        for part in parts:
+            specs += self.names() if part == "all" else [part]
+        for spec in specs:
+            self._parameters_of(spec)
+        return specs
+
+    def build_each(self, specs: Any) -> list[Any]:
+        """Return several items from a text (see `specs`), an instance, or a list of both.
+
+        Where two have the same name, the last is returned.
+        """
+        items: dict[str, Any] = {}
+        for entry in specs if isinstance(specs, list | tuple) else [specs]:
+            if not isinstance(entry, str):
+                items[str(getattr(entry, "name", len(items)))] = entry
+                continue
+            for spec in self.specs(entry):
+                items[spec.partition(":")[0].strip()] = self.build(spec)
+        return list(items.values())
 
     def parameters(self) -> dict[str, list[OptionField]]:
-        """The parameters of each item that has any."""
-        found = {
+        """Return the parameters of each item that has any."""
+        options = {
             name: list(options_of(item)) for name, item in self.items() if isinstance(item, type)
         }
-        return {name: fields for name, fields in found.items() if fields}
+        return {name: fields for name, fields in options.items() if fields}
 
 
 def _home(item: object) -> str:
-    return f"{getattr(item, '__module__', type(item).__module__)}.{getattr(item, '__qualname__', type(item).__name__)}"
+    """Return where an item is defined: MODULE.NAME."""
+    module = getattr(item, "__module__", type(item).__module__)
+    name = getattr(item, "__qualname__", type(item).__name__)
+    return f"{module}.{name}"

@@ -136,6 +136,11 @@ class Result:
         return presenter().plot(self, what, **options)
 
     @property
+    def without_alarm(self) -> str:
+        """What a list of results says of this one where it has no alarm."""
+        return "no alarm"
+
+    @property
     def page(self) -> PagePath:
         """The path of the page, one self-contained HTML file; called, `page()`, the HTML itself."""
         return PagePath(self)

@@ -63,9 +63,9 @@ class Row(Mapping[str, Cell]):
 
     __slots__ = ("_cells",)
 
-    def __init__(self, cells: Mapping[str, object] | None = None, /, **more: object) -> None:
+    def __init__(self, cells: Mapping[str, object] | None = None, /, **named_cells: object) -> None:
         self._cells: dict[str, Cell] = {
-            str(name): plain(value) for name, value in {**(cells or {}), **more}.items()
+            str(name): plain(value) for name, value in {**(cells or {}), **named_cells}.items()
         }
 
     def __getitem__(self, name: str) -> Cell:
@@ -77,14 +77,14 @@ class Row(Mapping[str, Cell]):
     def __len__(self) -> int:
         return len(self._cells)
 
-    def __or__(self, other: Mapping[str, object]) -> Row:
-        return Row({**self._cells, **other})
+    def __or__(self, cells: Mapping[str, object]) -> Row:
+        return Row({**self._cells, **cells})
 
-    def __ror__(self, other: Mapping[str, object]) -> Row:
-        return Row({**other, **self._cells})
+    def __ror__(self, cells: Mapping[str, object]) -> Row:
+        return Row({**cells, **self._cells})
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mapping) and self._cells == dict(other)
+    def __eq__(self, row: object) -> bool:
+        return isinstance(row, Mapping) and self._cells == dict(row)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -110,7 +110,7 @@ class Row(Mapping[str, Cell]):
         """The finite numbers of a list; [] where there is none."""
         value = self._cells.get(name)
         return (
-            [one for one in value if isinstance(one, int | float)]
+            [number for number in value if isinstance(number, int | float)]
             if isinstance(value, list)
             else []
         )
@@ -154,7 +154,8 @@ class TextRecord:
     nothing was read again after a resume; `tokens` counts those that entered the statistics,
     `unknown` how many of them are the tokenizer's unknown token, `dropped` those at the end that
     filled no window. `alone`: each window is a document, or a part of a long one, with special
-    tokens, as sentence encoders read.
+    tokens, as sentence encoders read. `context`: tokens of a window; of documents read alone, of
+    the longest window that may be read.
     """
 
     source: str
@@ -167,6 +168,7 @@ class TextRecord:
     unknown: int | None = None
     tokenizer: str | None = None
     alone: bool = False
+    context: int | None = None
 
     @property
     def read(self) -> str | None:
@@ -191,9 +193,11 @@ class TextRecord:
         """
         windows = self.windows or 0
         texts = min(self.documents or windows, windows)
-        said = f"{texts:,} text{'s' * (texts != 1)}, each read by itself"
+        sentence = f"{texts:,} text{'s' * (texts != 1)}, each read by itself"
         return (
-            (f"{windows:,} pieces of {said}" if texts < windows else said) if self.alone else None
+            (f"{windows:,} pieces of {sentence}" if texts < windows else sentence)
+            if self.alone
+            else None
         )
 
     @property
@@ -257,11 +261,16 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol:
-    """How a result was made: enough to make it again."""
+    """How a result was made: enough to make it again.
+
+    `settings` has the value that was used of every option; `by_default` names those that were not
+    given and whose default depends on the source.
+    """
 
     verb: str
     command: str | None = None
     settings: dict[str, Any] = field(default_factory=dict)
+    by_default: list[str] = field(default_factory=list)
     seed: int | None = None
     text: TextRecord | None = None
     device: str | None = None

@@ -27,6 +27,10 @@ T = TypeVar("T")
 R = TypeVar("R", bound=Result)
 LIBRARIES = ("headscan", "torch", "transformers", "tokenizers", "numpy", "scipy")
 UNFINISHED = ".resume"
+PENDING = "not read yet"
+"""The value of an input whose content is not there yet, such as a model that has not been
+downloaded.
+"""
 
 
 class Run:
@@ -34,13 +38,15 @@ class Run:
     protocol of one run.
 
     A run may be interrupted at any moment. What it stored is found again with `resume`, if nothing
-    changed on which it rests: the settings, and whatever the verb names with `identify` (weights,
-    tokenizer, text, by their content).
+    changed on which it rests: the settings, and the inputs that the verb names with `identify`
+    (weights, tokenizer, text, by their content). Both are closed sets: a resume is refused where
+    one of them holds a name that the other lacks.
 
     Under `torchrun` every process has a Run of the same folder; process 0 locks and writes it.
 
     Attributes:
         verb, folder, resume, rank, processes: as they say; folder is None where nothing is kept.
+        given: names of the options that the caller gave, also where the value is the default.
         progress: called with (stage, done, all or None, unit).
         parts: the stored parts of this process.
 
@@ -60,6 +66,7 @@ class Run:
         progress: Progress | None = None,
         command: str | None = None,
         options: Iterable[tuple[OptionField, Any]] = (),
+        given: frozenset[str] = frozenset(),
         subject: Json = None,
         continues: bool = False,
     ) -> None:
@@ -74,6 +81,7 @@ class Run:
         self.processes = int(os.environ.get("WORLD_SIZE", "1"))
         self.progress = progress or no_progress
         self._options = list(options)
+        self.given = given
         self._made = out is not None and not os.path.exists(out)
         self.folder = None if out is None else check_writable(out)
         if not (resume or overwrite or continues):
@@ -88,14 +96,17 @@ class Run:
         self.parts = Parts(self._unfinished, rank=self.rank)
         self._started = datetime.now(UTC)
         self._clock = time.monotonic()
-        own: dict[str, Json] = {"verb": verb, "processes": self.processes}
-        own |= {f"the version of {name}": _version(name) for name in LIBRARIES}
-        self._identity: dict[str, Json] = own | {"subject": subject}
-        self._identity |= {
+        settings: dict[str, Json] = {"verb": verb, "processes": self.processes}
+        settings |= {f"the version of {name}": _version(name) for name in LIBRARIES}
+        options_of_identity = {
             field.flag: plain(value)
             for field, value in self._options
             if field.option.identity and not field.option.content and not field.option.python
         }
+        self._settings: dict[str, Json] = settings | {"subject": subject} | options_of_identity
+        self._inputs: dict[str, Json] = {}  # what this process has identified
+        self._interrupted: dict[str, Json] = {}  # the inputs of the run that is resumed
+        self._recorded: dict[str, Json] = {}  # the inputs in the file
 
     def _refuse_finished(self) -> None:
         """Raise BadInput where the folder holds a finished result, which this run would replace."""
@@ -108,7 +119,7 @@ class Run:
             )
 
     def refuse_changed(self, circumstance: str, **values: Any) -> None:
-        """Raise BadInput for the first of these options that has another value than its default.
+        """Raise BadInput for the first of these options that was given, or is not its default.
 
         Args:
             circumstance: when the options are not used, such as "with --damage".
@@ -120,7 +131,7 @@ class Run:
         fields = {field.name: field for field, _ in self._options}
         for name, value in values.items():
             field = fields[name]
-            if value is not None and value != field.default:
+            if name in self.given or value not in (None, field.default):
                 raise BadInput(f"{field.flag} is not used {circumstance}.")
 
     @classmethod
@@ -153,8 +164,11 @@ class Run:
         """
         if self.folder is None or self._unfinished is None or self._lock is None or self.resume:
             return
-        found = {path.name for path in self.folder.iterdir()} - {UNFINISHED, self._lock.path.name}
-        if found <= self._before and [
+        new_files = {path.name for path in self.folder.iterdir()} - {
+            UNFINISHED,
+            self._lock.path.name,
+        }
+        if new_files <= self._before and [
             path.name for path in self._unfinished.rglob("*") if path.is_file()
         ] == [self._record.name]:
             self.parts.clear()
@@ -171,58 +185,103 @@ class Run:
             self.parts.clear()
             assert self._unfinished is not None
             self._unfinished.mkdir(exist_ok=True)
-            write_atomic(self._record, json.dumps(self._identity))
+            self._write_record(self._inputs)
+
+    def _write_record(self, inputs: Mapping[str, Json]) -> None:
+        write_atomic(self._record, json.dumps({"settings": self._settings, "inputs": inputs}))
 
     def _take_up(self) -> None:
         try:
             stored = json.loads(self._record.read_text(encoding="utf-8"))
-            if not isinstance(stored, dict) or not {"verb", "subject"} <= stored.keys():
+            if not isinstance(stored, dict) or stored.keys() != {"settings", "inputs"}:
+                raise ValueError("no identity")
+            if not all(isinstance(facts, dict) for facts in stored.values()):
                 raise ValueError("no identity")
         except (OSError, ValueError, RecursionError):
             raise BadInput(
                 f"There is nothing to resume in {self.folder}: no interrupted run."
             ) from None
-        self.compare(stored)
-        self._identity = stored | self._identity
+        self._compare_sets(stored["settings"], self._settings)
+        self._interrupted = stored["inputs"]
+        self._recorded = dict(self._interrupted)
 
     @property
     def identity(self) -> dict[str, Json]:
-        return dict(self._identity)
+        """The settings and all inputs identified so far, by name."""
+        return self._settings | self._inputs
 
     def compare(self, stored: Mapping[str, Json]) -> None:
-        """BadInput, which names what changed, where something was stored by a run that rested on
-        anything else.
+        """Raise BadInput, which names the difference, unless the stored identity and the present
+        one are equal, name for name.
         """
-        for name, value in self._identity.items():
-            if name in stored and stored[name] != value:
-                self._refuse(name, stored[name], value)
+        self._compare_sets(stored, self.identity)
 
-    def _refuse(self, what: str, was: Json, now: Json) -> None:
+    def _compare_sets(self, stored: Mapping[str, Json], present: Mapping[str, Json]) -> None:
+        for name in present:
+            if name not in stored:
+                self._refuse_unknown(name)
+        for name in stored:
+            if name not in present:
+                self._refuse_missing(name)
+            if stored[name] != present[name]:
+                self._refuse(name, stored[name], present[name])
+
+    def _unconfirmed(self) -> list[str]:
+        """Return the inputs of the interrupted run that this process has not identified yet, in
+        their order.
+        """
+        return [name for name in self._interrupted if name not in self._inputs]
+
+    def _refuse_unknown(self, fact: str) -> None:
+        raise BadInput(
+            f"The run in {self.folder} cannot be resumed: it stored nothing of {fact}. Start "
+            "afresh without --resume, or in another folder."
+        )
+
+    def _refuse_missing(self, fact: str) -> None:
+        raise BadInput(
+            f"The run in {self.folder} cannot be resumed: it rests on {fact}, which is not among "
+            "the inputs now. Start afresh without --resume, or in another folder."
+        )
+
+    def _refuse(self, fact: str, was: Json, now: Json) -> None:
         if isinstance(was, dict) and isinstance(now, dict):
-            what, was, now = next(
-                (f"{key} of {what}", was.get(key), now.get(key))
+            fact, was, now = next(
+                (f"{key} of {fact}", was.get(key), now.get(key))
                 for key in was | now
                 if was.get(key) != now.get(key)
             )
         raise BadInput(
-            f"The run in {self.folder} cannot be resumed: {what} was {_shown(was)} and is "
+            f"The run in {self.folder} cannot be resumed: {fact} was {_shown(was)} and is "
             f"{_shown(now)} now. Start afresh without --resume, or in another folder."
         )
 
-    def identify(self, what: str, value: Json) -> None:
-        """Say that the run rests on this: the hash of a text, of weights, of a tokenizer ("the
-        weights of gpt2"). Where a resumed run has stored another value, this raises BadInput and
-        names `what`.
+    def identify(self, fact: str, value: Json) -> None:
+        """Record that the run rests on an input: the hash of a text, of weights, of a tokenizer.
+
+        `fact` is a fixed name that says the input's role, such as "model 1" or "the tokenizer of
+        model 1". It holds nothing that depends on the input itself, such as a folder's name, so
+        that another input in the same role is compared with it.
+
+        A verb names its inputs in the same order each time. So a resumed run finds those of the
+        interrupted one first; only behind the last of them can an input be new, which the
+        interrupted run had not come to. Raises BadInput, which names `fact`, where the stored value
+        is another one or the stored run has no input of this name.
         """
         if self._unfinished is None:
             return
-        stored = self._identity.get(what)
-        if stored is not None and self.resume and stored != value:
-            self._refuse(what, stored, value)
-        if stored != value:
-            self._identity[what] = value
-            if self.rank == 0:
-                write_atomic(self._record, json.dumps(self._identity))
+        if fact in self._interrupted:
+            stored = self._interrupted[fact]
+            if value == PENDING:
+                value = stored
+            if stored not in (value, PENDING):
+                self._refuse(fact, stored, value)
+        elif self._unconfirmed():
+            self._refuse_unknown(fact)
+        self._inputs[fact] = value
+        if self.rank == 0 and not self._unconfirmed() and self._inputs != self._recorded:
+            self._write_record(self._inputs)
+            self._recorded = dict(self._inputs)
 
     # ---- units of work
 
@@ -240,9 +299,9 @@ class Run:
         part = self.parts.read(f"unit-{name}") if self.resume else None
         if part is not None:
             return TypeAdapter(kind).validate_python(part.note)
-        made = make()
-        self.parts.write(f"unit-{name}", {}, note=plain(made))
-        return made
+        result = make()
+        self.parts.write(f"unit-{name}", {}, note=plain(result))
+        return result
 
     # ---- words
 
@@ -268,6 +327,10 @@ class Run:
             and not field.option.content
             and field.name not in ("out", "resume")
         }
+        by_default = list[str]()
+        if text is not None and text.context is not None and settings.get("context", 0) is None:
+            settings["context"] = text.context
+            by_default.append("context")
         versions = {name: _version(name) for name in LIBRARIES} | {
             "python": platform.python_version()
         }
@@ -275,6 +338,7 @@ class Run:
             verb=self.verb,
             command=self.command,
             settings=settings,
+            by_default=by_default,
             seed=self.seed,
             text=text,
             device=device,
@@ -289,7 +353,12 @@ class Run:
     def finish(self, result: R) -> R:
         """Complete the protocol, save the result where there is a folder, and forget what was
         stored for a resume.
+
+        Raises BadInput where the interrupted run rested on an input that the resumed one never
+        named.
         """
+        for name in self._unconfirmed():
+            self._refuse_missing(name)
         done = replace(
             result,
             protocol=replace(result.protocol, seconds=round(time.monotonic() - self._clock, 3)),

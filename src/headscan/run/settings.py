@@ -98,9 +98,9 @@ def _options_of(settings: Any) -> tuple[OptionField, ...]:
             default = field.default_factory()
         default = inspect.Parameter.empty if default is dataclasses.MISSING else default
         options.append(option_of(field.name, hints[field.name], default, not field.kw_only))
-    own = settings in PARAMETERS
+    parameter = settings in PARAMETERS
     return tuple(
-        dataclasses.replace(option, parameter=own) for option in options if option is not None
+        dataclasses.replace(option, parameter=parameter) for option in options if option is not None
     )
 
 
@@ -163,47 +163,69 @@ class Settings:
 
 
 def check_value(field: OptionField, value: object) -> None:
-    """Raise BadInput, naming the option, where a value is none of the choices or not within the
-    bounds.
+    """Raise BadInput, naming the option, for a value that it does not allow; None is always allowed.
+
+    The entries of a list or tuple are checked one by one.
     """
-    option = field.option
-    flag = field.flag
     if value is None:
         return
-    for one in value if isinstance(value, list | tuple) else (value,):
-        if isinstance(one, bool):
-            kinds = list(_members(field.type))
-            if bool not in kinds and (int in kinds or float in kinds):
-                raise BadInput(f"{flag} takes a number, not {one}.")
-        elif isinstance(one, int | float):
-            _check_number(option, flag, one)
-        elif isinstance(one, str):
-            if not one and not option.content and field.default != one:
-                raise BadInput(f"{flag} is empty.")
-            literal = _literals(field.type)
-            if literal and one not in literal:
-                words = " or ".join(filter(None, (", ".join(literal[:-1]), literal[-1])))
-                raise BadInput(f"{flag} must be {words}, not {one!r}.")
-            registry: Any = option.choices
-            if hasattr(registry, "specs") and registry.parameters():
-                registry.specs(one)
-            if isinstance(option.choices, tuple) and one not in option.choices:
-                raise BadInput(
-                    f"{flag} must be one of {', '.join(map(str, option.choices))}, not {one!r}."
-                )
+    for item in value if isinstance(value, list | tuple) else (value,):
+        if isinstance(item, bool):
+            _check_bool(field, item)
+        elif isinstance(item, int | float):
+            _check_number(field.option, field.flag, item)
+        elif isinstance(item, str):
+            _check_text(field, item)
+
+
+def _check_bool(field: OptionField, value: bool) -> None:
+    kinds = list(_members(field.type))
+    if bool not in kinds and (int in kinds or float in kinds):
+        raise BadInput(f"{field.flag} takes a number, not {value}.")
+
+
+def _check_text(field: OptionField, value: str) -> None:
+    option = field.option
+    if not value and not option.content and field.default != value:
+        raise BadInput(f"{field.flag} is empty.")
+    words = _literals(field.type)
+    if words and value not in words:
+        raise BadInput(f"{field.flag} must be {_alternatives(words)}, not {value!r}.")
+
+    choices: Any = option.choices
+    if hasattr(choices, "specs") and choices.parameters():
+        choices.specs(value)
+    if isinstance(choices, tuple) and value not in choices:
+        known = ", ".join(map(str, choices))
+        raise BadInput(f"{field.flag} must be one of {known}, not {value!r}.")
+
+
+def _alternatives(words: Sequence[str]) -> str:
+    """Return words as a sentence lists them.
+
+    >>> _alternatives(["a", "b", "c"]), _alternatives(["a"])
+    ('a, b or c', 'a')
+    """
+    if len(words) == 1:
+        return words[0]
+    return f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _check_number(option: Option, flag: str, value: float) -> None:
     if not math.isfinite(value):
         raise BadInput(f"{flag} must be a finite number, not {value}.")
-    most = 2**63 - 1 if option.high is None and isinstance(value, int) else option.high
-    for words, bound, beyond in (
+    high = option.high
+    if high is None and isinstance(value, int):
+        high = 2**63 - 1
+    bounds = (
         ("at least", option.low, lt),
-        ("at most", most, gt),
+        ("at most", high, gt),
         ("greater than", option.above, le),
-    ):
-        if bound is not None and beyond(value, bound):
-            raise BadInput(f"{flag} must be {words} {_written(bound)}, not {_written(value)}.")
+    )
+    for relation, bound, violates in bounds:
+        if bound is not None and violates(value, bound):
+            limit = _written(bound)
+            raise BadInput(f"{flag} must be {relation} {limit}, not {_written(value)}.")
 
 
 def _written(value: float) -> str:
@@ -211,27 +233,29 @@ def _written(value: float) -> str:
 
 
 def _members(kind: Any) -> Iterable[Any]:
+    """Yield the members of a union, or the type itself; aliases are resolved."""
     kind = kind.__value__ if is_alias(kind) else kind
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
-        for one in typing.get_args(kind):
-            yield from _members(one)
+        for member in typing.get_args(kind):
+            yield from _members(member)
     else:
         yield kind
 
 
 def _numbers_of(kind: Any) -> type[int] | type[float] | None:
-    """int or float for a type that is a sequence of them, unless it takes texts as well."""
+    """Return int or float for a type that is a sequence of them and takes no text, else None."""
     members = list(_members(kind))
-    found = [
-        typing.get_args(one)[0]
-        for one in members
-        if typing.get_origin(one) in (Sequence, list, tuple)
-    ]
-    return found[0] if str not in members and found and found[0] in (int, float) else None
+    if str in members:
+        return None
+    for member in members:
+        if typing.get_origin(member) in (Sequence, list, tuple):
+            element_type = typing.get_args(member)[0]
+            return element_type if element_type in (int, float) else None
+    return None
 
 
 def parsed(field: OptionField, value: Any) -> Any:
-    """The value; where several numbers may be given, they as a tuple, also of one number or a text
+    """Return the value; for an option of several numbers, a tuple, also of one number or of a text
     with commas.
     """
     kind = _numbers_of(field.type)
@@ -242,21 +266,28 @@ def parsed(field: OptionField, value: Any) -> Any:
     try:
         return tuple(kind(number) for number in value.split(",") if number.strip())
     except ValueError:
-        what = "whole numbers" if kind is int else "numbers"
-        raise BadInput(f"{field.flag} takes {what}, separated by commas, not {value!r}.") from None
+        expected = "whole numbers" if kind is int else "numbers"
+        raise BadInput(
+            f"{field.flag} takes {expected}, separated by commas, not {value!r}."
+        ) from None
 
 
-def names_in(given: str | Iterable[str] | None) -> list[str]:
-    """The names in a text with commas between them, or in several such texts; what is empty is no
-    name.
+def names_in(names: str | Iterable[str] | None) -> list[str]:
+    """Return the names in a text with commas between them, or in several such texts.
+
+    >>> names_in("HS101, SINK,,"), names_in(["a", "b,c"]), names_in(None)
+    (['HS101', 'SINK'], ['a', 'b', 'c'], [])
     """
-    texts = [given] if isinstance(given, str) else given or ()
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
+    texts = [names] if isinstance(names, str) else names or ()
+    parts = ",".join(texts).split(",")
+    return [part.strip() for part in parts if part.strip()]
 
 
 def from_text(field: OptionField, text: str) -> Any:
-    """The value of a parameter that is written as a text, by the parameter's type; BadInput where
-    it cannot be.
+    """Return the value of a parameter that is written as a text, by the parameter's type.
+
+    Raises:
+        BadInput: where the text is no such value.
     """
     kinds = [kind for kind in _members(field.type) if kind is not type(None)]
     if text.lower() == "none" and len(kinds) < len(list(_members(field.type))):
@@ -271,23 +302,20 @@ def from_text(field: OptionField, text: str) -> Any:
         return text
     if _numbers_of(field.type):
         return parsed(field, text.replace("/", ","))
-    words = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
-    raise BadInput(f"{field.name} takes {words}, not {text!r}.")
+    alternatives = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+    raise BadInput(f"{field.name} takes {alternatives}, not {text!r}.")
 
 
 def _literals(kind: Any) -> list[str]:
-    """The words of a type that is a Literal (or that and None); none where any other string would
-    do.
-    """
+    """Return the words of a type that is a Literal, or one and None; [] where any string would do."""
     members = list(_members(kind))
     if str in members:
         return []
-    return [
-        str(word)
-        for one in members
-        if typing.get_origin(one) is Literal
-        for word in typing.get_args(one)
-    ]
+    words = []
+    for member in members:
+        if typing.get_origin(member) is Literal:
+            words += [str(word) for word in typing.get_args(member)]
+    return words
 
 
 # ---- The options that every verb takes.
@@ -301,7 +329,7 @@ What stands behind " · " in the stage's name may change as the stage goes on.
 
 
 def no_progress(stage: str, done: int, total: int | None = None, unit: str = "tokens") -> None:
-    """Says nothing."""
+    """Ignore progress."""
 
 
 Out = TypeAliasType(

@@ -79,8 +79,8 @@ class VerbRecord:
             unknown = [key for key in named if key not in self.signature.parameters]
             if not unknown:
                 raise TypeError(f"{self.name}(): {error}") from None
-            near = nearest(unknown[0], self.signature.parameters)
-            raise TypeError(f"{self.name}() has no option {unknown[0]!r}.{near}") from None
+            suggestion = nearest(unknown[0], self.signature.parameters)
+            raise TypeError(f"{self.name}() has no option {unknown[0]!r}.{suggestion}") from None
         bound.apply_defaults()
 
         arguments = dict(bound.arguments)
@@ -89,7 +89,12 @@ class VerbRecord:
             check_value(option, arguments[key])
         return arguments
 
-    def open_run(self, arguments: Mapping[str, Any]) -> Run:
+    def given(self, positional: tuple[Any, ...], named: Mapping[str, Any]) -> frozenset[str]:
+        """Return the names of the parameters that a caller gave, also with the default's value."""
+        bound = self.signature.bind(*positional, **named)
+        return frozenset(key for key, value in bound.arguments.items() if value is not None)
+
+    def open_run(self, arguments: Mapping[str, Any], given_names: frozenset[str]) -> Run:
         """Return the run of a call: its folder, and the options by which a resume recognises it."""
         shared = ("out", "resume", "overwrite", "seed", "progress", "command")
         subject = None if self.subject is None else _subject_name(arguments[self.subject])
@@ -97,6 +102,7 @@ class VerbRecord:
             self.name,
             **{key: arguments[key] for key in shared if key in arguments},
             options=[(option, arguments[key]) for key, option in self._options.items()],
+            given=given_names,
             subject=subject,
             continues=self.continues,
         )
@@ -122,6 +128,14 @@ class VerbRecord:
 
 class Given(dict[str, Any]):
     """TRANSITIONAL: goes when every verb reads its own parameters."""
+
+    @property
+    def named(self) -> frozenset[str]:
+        run = self.get("run")
+        return run.given if run is not None else frozenset()
+
+    def stated(self, name: str, default: object) -> bool:
+        return name in self.named or self[name] != default
 
     def chosen(self, kind: Any) -> Any:
         import dataclasses
@@ -209,7 +223,8 @@ def verb(
         def called(*positional: P.args, **named: P.kwargs) -> R:
             arguments = record.arguments(positional, named)
             passed = Passed.of(arguments.get("ignore"), arguments.get("baseline"), name)
-            with float32_in_full(), record.open_run(arguments) as run, _refusals(run):
+            given_names = record.given(positional, named)
+            with float32_in_full(), record.open_run(arguments, given_names) as run, _refusals(run):
                 result = cast(Callable[..., R], function)(run=run, **arguments)
                 return run.finish(passed.mark(result))
 
@@ -248,12 +263,12 @@ def estimates(of: Callable[P, Result]) -> Callable[[Callable[..., E]], Callable[
 
     def decorate(function: Callable[..., E]) -> Callable[P, E]:
         record: VerbRecord = of.verb  # type: ignore[attr-defined]
-        wanted = list(inspect.signature(function).parameters)
+        parameters = list(inspect.signature(function).parameters)
 
         @functools.wraps(function)
         def called(*positional: P.args, **named: P.kwargs) -> E:
             arguments = record.arguments(positional, named)
-            return function(**{key: arguments[key] for key in wanted})
+            return function(**{key: arguments[key] for key in parameters})
 
         shown = record.signature.replace(return_annotation=inspect.Signature.empty)
         called.__signature__ = shown  # type: ignore[attr-defined]

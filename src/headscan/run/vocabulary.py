@@ -94,13 +94,15 @@ class Term:
     def __get_pydantic_json_schema__(
         self, core: Any, handler: Callable[[Any], dict[str, Any]]
     ) -> dict[str, Any]:
-        own: dict[str, Any] = {
+        schema: dict[str, Any] = {
             "title": self.title,
             "description": self.description(),
             "unit": self.unit,
         }
-        own |= {"minimum": self.range[0], "maximum": self.range[1]}
-        return handler(core) | {key: value for key, value in own.items() if value not in ("", None)}
+        schema |= {"minimum": self.range[0], "maximum": self.range[1]}
+        return handler(core) | {
+            key: value for key, value in schema.items() if value not in ("", None)
+        }
 
 
 def terms_of(kind: type) -> dict[str, Term]:

@@ -56,7 +56,7 @@ def scan(
     text: Annotated[TextLike | None, TEXT] = None,
     *,
     revisions: Revisions = None,
-    context: Context = 128,
+    context: Context = None,
     sites: Sites = None,
     skip_first: Annotated[
         int, Option("Positions left out at the beginning of each window.", low=0)
@@ -123,9 +123,9 @@ def scan(
 
     Args:
         sources: one or several, each a model (Hugging Face id, local folder, name of an embedded
-            specimen, Lens, live model of transformers or sentence-transformers) or stored states: a
-            path or URL (see `headscan.states.FORMATS`), an array [n, d] or [windows, T, d], a dict
-            of such by site.
+            specimen, Lens, live model of transformers, or SentenceTransformer, which gives the
+            numbers of its folder) or stored states: a path or URL (see `headscan.states.FORMATS`),
+            an array [n, d] or [windows, T, d], a dict of such by site.
         text: for models: a file, folder, `-`, `datasets` id, name of an embedded text, a text, or a
         list of texts.
 
@@ -289,7 +289,8 @@ def estimate_scan(given: Given) -> list[Estimate]:
     ]:
         widths = list(reader.widths.values())
         tokens = reader.tokens
-        memory = memory_bound(widths, context=settings.context, batch=reader.batch, tokens=tokens)
+        settings.check_window(reader.context, alone=reader.alone)
+        memory = memory_bound(widths, context=reader.context, batch=reader.batch, tokens=tokens)
         # Second moments take d² in float64, at half the speed, and as much again.
         each = reader.forward * (2 if settings.null else 1) + sum(
             4.0 * width**2 for width in widths

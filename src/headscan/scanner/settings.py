@@ -103,14 +103,21 @@ class SiteReading(Loading, Reading):
 
     def check(self) -> None:
         super().check()
-        if self.skip_first >= self.context:
+        if self.context is not None:
+            self.check_window(self.context)
+
+    def check_window(self, context: int, *, alone: bool = False) -> None:
+        """Raise BadInput where windows of `context` tokens are all skipped, or not one is read;
+        `alone`: a document that is shorter is a window, too.
+        """
+        if self.skip_first >= context:
             raise BadInput(
-                f"--skip-first must leave at least one of the {self.context} positions of a "
-                f"window, not {self.skip_first}."
+                f"--skip-first must leave at least one of the {context} positions of a window, "
+                f"not {self.skip_first}."
             )
-        if self.max_tokens is not None and self.max_tokens < self.context:
+        if self.max_tokens is not None and self.max_tokens < context and not alone:
             raise BadInput(
-                f"--max-tokens must be at least one window of {self.context} tokens, not "
+                f"--max-tokens must be at least one window of {context} tokens, not "
                 f"{self.max_tokens}."
             )
 

@@ -11,7 +11,7 @@ from typing import cast
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, prepare_model
 from headscan.model.load import Preparation, load_tokenizer, require_tokenizer
-from headscan.model.settings import Loading, special_tokens, tokenizer_identity
+from headscan.model.settings import Loading
 from headscan.model.sites import match_sites, possible_sites
 from headscan.run import BadInput, Run
 from headscan.scanner.settings import Scanning, SiteReading
@@ -23,6 +23,7 @@ from headscan.states import (
     VectorSource,
     stored_source,
 )
+from headscan.states.source import reading_window
 from headscan.text.source import TextLike
 
 KEPT_BYTES = 2 * 2**30
@@ -35,7 +36,8 @@ class Subject:
     """One source: `name` in tables, the model as it was prepared or given, its Lens while it is in
     memory; or stored states.
 
-    A live model goes by its own name where it is a Lens (`renamed` is False).
+    A live model goes by its own name where it is a Lens (`renamed` is False). `number` counts the
+    sources from 1, in the order in which they were given: a resumed run compares them by it.
     """
 
     name: str
@@ -44,6 +46,7 @@ class Subject:
     run: Run
     renamed: bool = True
     lens: Lens | None = None
+    number: int = 1
 
     @property
     def reads(self) -> bool:
@@ -58,8 +61,7 @@ class Subject:
             self.lens = Lens.of(self.ready) if isinstance(self.ready, Preparation) else self.ready
         if self.renamed:
             self.lens.name = self.name
-        if self.run.folder is not None:
-            self.lens.identify(self.run)
+        self.lens.identify(self.run, f"model {self.number}", named=False)
         return self.lens
 
     def release(self) -> None:
@@ -118,29 +120,30 @@ class Subject:
         if isinstance(self.ready, VectorSource):
             self.sites(self.ready)
             if self.run.folder is not None:
-                self.run.identify(f"the states of {self.name}", self.ready.identity())
+                self.run.identify(f"the states of source {self.number}", self.ready.identity())
             return
         ready = self.load() if weights else self.ready
         name = self.name
         wanted = self.settings.sites
-        context = self.settings.context
-        tokenizer = require_tokenizer(ready.tokenizer, name)
+        require_tokenizer(ready.tokenizer, name)
         if isinstance(ready, Lens):
             # a source of its sites, whose text is not read
             self.sites(self.reading(ready, self.name))
         elif wanted is not None:
             match_sites(wanted, possible_sites(ready.size.blocks), name)
+        alone, context = reading_window(ready, self.settings.context)
+        self.settings.check_window(context, alone=alone)
         longest = ready.context_length
-        if longest is not None and context > longest:
+        wanted_context = self.settings.context or context
+        if longest is not None and wanted_context > longest:
             raise BadInput(
-                f"{name} reads at most {longest} tokens at once, less than {context}: give "
+                f"{name} reads at most {longest} tokens at once, less than {wanted_context}: give "
                 f"--context {longest}."
             )
-        if self.run.folder is not None:
-            if isinstance(ready, Preparation) and (known := ready.identity()) is not None:
-                self.run.identify(f"the model {name}", known)
-            self.run.identify(f"the tokenizer of {name}", tokenizer_identity(tokenizer))
-            self.run.identify(f"the special tokens of {name}", special_tokens(tokenizer))
+        if isinstance(ready, Preparation):
+            ready.identify(self.run, f"model {self.number}")
+        else:
+            ready.identify(self.run, f"model {self.number}", named=False)
 
 
 def check_all(subjects: Sequence[Subject], text: TextLike | None) -> None:
@@ -158,8 +161,12 @@ def check_all(subjects: Sequence[Subject], text: TextLike | None) -> None:
             f"--text is not used: {subjects[0].name} holds stored states, which have read their "
             "text."
         )
+    if subjects:
+        subjects[0].run.identify("the number of sources", len(subjects))
     held = 0.0
-    for subject in subjects:
+    for number, subject in enumerate(subjects, 1):
+        subject.number = number
+        subject.run.identify(f"the name of source {number}", subject.name)
         held += subject.bytes
         subject.check(weights=len(subjects) == 1 or held <= KEPT_BYTES)
 

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from headscan.model.inputs import SENTENCE
 from headscan.model.lens import Lens
+from headscan.model.load import Preparation
 from headscan.model.sites import match_sites
 from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display
 from headscan.text.identity import TextMark
-from headscan.text.source import CONTEXT, Reading, TextLike
+from headscan.text.source import Reading, TextLike, window_length
 
 Each = Callable[[str, Tensor], object]
 """Called with a site and its states [B, T, width]; the tensor is the live one: copy it before
@@ -110,6 +111,16 @@ class VectorSource(ABC):
         return f"{type(self).__name__}({self.name!r}: {many}{len(self.sites)} sites)"
 
 
+def reading_window(model: Preparation | Lens, context: int | None) -> tuple[bool, int]:
+    """Return whether a model reads each document by itself, and the tokens of its windows
+    (`context` None: the default).
+    """
+    alone = model.sentence is not None
+    return alone, window_length(
+        context, model.sentence.length if model.sentence is not None else None
+    )
+
+
 class ModelSource(VectorSource):
     """A model reading a text: each window is one row of a forward pass, and a site's states are
     there when it is passed.
@@ -119,6 +130,9 @@ class ModelSource(VectorSource):
 
     A sentence encoder reads each document alone, with its special tokens, and has one more site,
     `sentence`: one vector a window, [B, 1, width] (but with `ends`, which compares tokens).
+
+    `context`: tokens of a window. Default: 128; of a document of a sentence encoder, as many as its
+    `encode` reads.
     """
 
     lens: Lens
@@ -129,14 +143,13 @@ class ModelSource(VectorSource):
         text: TextLike,
         reading: Reading,
         *,
-        context: int,
+        context: int | None = None,
         batch: int | None = None,
         ends: bool = False,
     ) -> None:
         self.lens = lens
         self.given = text
         self.reading = reading
-        self.context = context
         self.ends = ends
         self.name = lens.name
         self.sites = lens.sites
@@ -144,11 +157,12 @@ class ModelSource(VectorSource):
         self.alone = lens.sentence is not None and not ends
         if lens.sentence is not None and self.alone:
             self.sites += (SENTENCE,)
-            longest = lens.sentence.length or context
-            self.context = context = longest if context == CONTEXT else min(context, longest)
+        self.context = window_length(
+            context, lens.sentence.length if lens.sentence is not None and self.alone else None
+        )
         self.vocabulary = lens.vocabulary_size
         self.tokens = reading.max_tokens
-        self.batch = batch or max(1, (2048 if lens.device.type == "cpu" else 16384) // context)
+        self.batch = batch or max(1, (2048 if lens.device.type == "cpu" else 16384) // self.context)
         self._windows: Windows | None = None
 
     @property
@@ -196,7 +210,9 @@ class ModelSource(VectorSource):
 
     def text(self) -> TextRecord:
         return (
-            TextRecord(source=str(self.given)) if self._windows is None else self._windows.record()
+            TextRecord(source=str(self.given), context=self.context)
+            if self._windows is None
+            else self._windows.record()
         )
 
     def read(self, windows: int) -> int:

@@ -18,6 +18,7 @@ from headscan.run import BadInput, Json, ModelRecord, TextRecord
 from headscan.states.source import Each, VectorSource
 from headscan.states.vectors import DTYPES, Array, Rows, TensorRows, Vectors, read_states
 from headscan.text import Batch, Window, batches, display
+from headscan.text.source import window_length
 
 LARGEST = 2**26  # token ids are below this: the largest vocabularies have a quarter of a million
 
@@ -41,7 +42,7 @@ class StoredSource(VectorSource):
         self,
         vectors: Vectors,
         *,
-        context: int = 128,
+        context: int | None = None,
         batch: int | None = None,
         max_tokens: int | None = None,
         tokenizer: Any = None,
@@ -53,7 +54,7 @@ class StoredSource(VectorSource):
         self.sites = tuple(vectors.sites)
         self.device = torch.device("cpu")
         self.tokenizer = tokenizer
-        self.context = vectors.window or min(context, vectors.count)
+        self.context = vectors.window or min(window_length(context), vectors.count)
         self.whole, self.rest = divmod(vectors.count, self.context)
         self.alone = vectors.lengths is not None
         if vectors.lengths is not None:
@@ -209,12 +210,14 @@ class StoredSource(VectorSource):
             if self.alone
             else -(-self._read // self.context)
         )
+        source = self.where or self.name
         return TextRecord(
-            source=self.where or self.name,
+            source=source,
             tokens=self._read,
             windows=windows,
             dropped=0,
             alone=self.alone,
+            context=self.context,
         )
 
     def words(self, ids: Sequence[int]) -> list[str]:
@@ -299,7 +302,7 @@ def given_sources(given: SourcesLike) -> list[SourceLike]:
 def stored_source(
     given: SourceLike,
     *,
-    context: int = 128,
+    context: int | None = None,
     batch: int | None = None,
     max_tokens: int | None = None,
     field: str | None = None,
@@ -307,8 +310,9 @@ def stored_source(
 ) -> VectorSource | None:
     """Stored states as a source; None where what was given names a model, or is one.
 
-    `context` counts where the store has no windows, whole windows of `max_tokens` vectors are read,
-    `field` is the column of a table. Raises BadInput where they cannot be read, or are no states.
+    `context` (None: 128) counts where the store has no windows, whole windows of `max_tokens`
+    vectors are read, `field` is the column of a table. Raises BadInput where they cannot be read,
+    or are no states.
 
     >>> stored_source("gpt-vanilla") is None, stored_source(np.zeros((4, 2))).tokens
     (True, 4)

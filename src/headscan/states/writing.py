@@ -29,7 +29,7 @@ from headscan.run import (
 from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed
 from headscan.states.formats.folders import INDEX, StateShard, StoredIndex, StoredSite, verify
 from headscan.states.location import Location
-from headscan.states.source import ModelSource, VectorSource
+from headscan.states.source import ModelSource, VectorSource, reading_window
 from headscan.states.stored import SourceLike, stored_source
 from headscan.text import Batch, Document, check_text, documents, tokenise
 from headscan.text.source import (
@@ -97,7 +97,7 @@ def run(
     text: Annotated[TextLike, TEXT],
     *,
     sites: Sites = None,
-    context: Context = 128,
+    context: Context = None,
     store: Annotated[
         Literal["same", "float32", "float16", "bfloat16"],
         Option("What is stored; same is what the model computes in.", group="Output"),
@@ -144,10 +144,11 @@ def run(
     )
     chosen = source.default_sites if settings.sites is None else source.match(settings.sites)
     longest = lens.context_length
-    if longest is not None and settings.context > longest:
+    wanted = settings.context or source.context
+    if longest is not None and wanted > longest:
         raise BadInput(
-            f"{lens.name} reads at most {longest} tokens at once, less than {settings.context}: "
-            f"give --context {longest}."
+            f"{lens.name} reads at most {longest} tokens at once, less than {wanted}: give "
+            f"--context {longest}."
         )
     lens.identify(run)
     index = _ShardWriter(source, chosen, settings, run, run.folder).write()
@@ -305,6 +306,8 @@ class ExpectedReader:
     forward: float  # operations of the forward pass a token
     widths: Mapping[str, int]  # by site
     batch: int  # tokens
+    context: int  # tokens of a window
+    alone: bool = False  # whether each document is a window
 
     @property
     def counted(self) -> int:
@@ -320,8 +323,9 @@ def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
     }
     if (stored := stored_source(given, **reading)) is not None:
         widths = {site: stored.width(site) for site in _sites(stored, settings)}
+        batch = stored.batch * stored.context
         return ExpectedReader(
-            stored.name, stored.tokens, 0.0, 0.0, widths, stored.batch * stored.context
+            stored.name, stored.tokens, 0.0, 0.0, widths, batch, stored.context, stored.alone
         )
     ready = prepare_model(cast(ModelLike, given), Loading(**settings.part(Loading)))
     if settings.text is None:
@@ -347,8 +351,11 @@ def expected_reader(given: SourceLike, settings: Any) -> ExpectedReader:
         weights = sum(one.numel() * one.element_size() for one in parameters)
         widths = {site: ready.width(site) for site in _sites(ready, settings)}
     tokens = _tokens(settings, require_tokenizer(ready.tokenizer, name))
-    batch = (settings.batch or max(1, 2048 // settings.context)) * settings.context
-    return ExpectedReader(name, tokens, float(weights), 2.0 * entries, widths, batch)
+    alone, context = reading_window(ready, settings.context)
+    batch = (settings.batch or max(1, 2048 // context)) * context
+    return ExpectedReader(
+        name, tokens, float(weights), 2.0 * entries, widths, batch, context, alone
+    )
 
 
 @estimates(run)

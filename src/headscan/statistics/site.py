@@ -26,12 +26,16 @@ SINK_CELLS = CELLS[2:]
 
 
 class NonFinite(ArithmeticError):
-    """A vector was NaN or infinite: `window` and `position` say where the first one was."""
+    """A vector was NaN or infinite.
 
-    def __init__(self, window: int, position: int):
+    `window` and `position` say where the first one was, and `site` at which site, if known.
+    """
+
+    def __init__(self, window: int, position: int, site: str | None = None):
         super().__init__(f"not a finite vector at window {window}, position {position}")
         self.window = window
         self.position = position
+        self.site = site
 
 
 class SiteStatistics(Accumulator):

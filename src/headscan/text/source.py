@@ -250,17 +250,16 @@ MaxTokens = TypeAliasType(
     Annotated[int | None, Option("Maximum number of tokens to read.", low=1, group="Limits")],
 )
 CONTEXT = 128
+"""Tokens of a window where the option was not given, but of a sentence encoder."""
+_CONTEXT_HELP = (
+    "Tokens of a window; one window is one row of a forward pass. Default: 128; of a sentence "
+    "encoder, which reads each document by itself, as many as its encode reads."
+)
 Context = TypeAliasType(
-    "Context",
-    Annotated[
-        int,
-        Option(
-            "Tokens of a window; one window is one row of a forward pass. Of a sentence encoder "
-            "each document is a window, by default as long as its encode reads.",
-            low=1,
-            group="Limits",
-        ),
-    ],
+    "Context", Annotated[int | None, Option(_CONTEXT_HELP, low=1, group="Limits")]
+)
+SeveralTokensContext = TypeAliasType(
+    "SeveralTokensContext", Annotated[int | None, Option(_CONTEXT_HELP, low=2, group="Limits")]
 )
 BatchSize = TypeAliasType(
     "BatchSize",
@@ -274,6 +273,20 @@ BatchSize = TypeAliasType(
         ),
     ],
 )
+
+
+def window_length(context: int | None, longest: int | None = None) -> int:
+    """Return the tokens of a window: `context` where it was given, else 128.
+
+    `longest`: tokens that a sentence encoder's `encode` reads; a window has as many by default, and
+    never more.
+
+    >>> window_length(None), window_length(64), window_length(None, 256), window_length(300, 256)
+    (128, 64, 256, 256)
+    """
+    if longest is None:
+        return CONTEXT if context is None else context
+    return longest if context is None else min(context, longest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -303,12 +316,12 @@ class Windowing(Settings):
     """The cut of tokens into windows, and the positions that count.
 
     Attributes:
-        context: tokens of a window.
+        context: tokens of a window; None: 128, of a sentence encoder as many as its encode reads.
         skip_first: positions left out at the beginning of each window.
         batch: windows of a forward pass; None: about 2,048 tokens, 16,384 on a GPU.
     """
 
-    context: Context = 128
+    context: Context = None
     skip_first: Annotated[
         int, Option("Positions left out at the beginning of each window.", low=0)
     ] = 0
@@ -316,9 +329,10 @@ class Windowing(Settings):
 
     def check(self) -> None:
         """Raise BadInput where no position of a window would count."""
-        if self.skip_first >= self.context:
+        length = window_length(self.context)
+        if self.skip_first >= length:
             raise BadInput(
-                f"--skip-first must leave at least one of the {self.context} positions of a "
+                f"--skip-first must leave at least one of the {length} positions of a "
                 f"window, not {self.skip_first}."
             )
 

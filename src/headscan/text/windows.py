@@ -137,6 +137,7 @@ class Windows:
             dropped=self._dropped,
             unknown=self._unknown,
             alone=self.alone,
+            context=self.context,
         )
 
     def __iter__(self) -> Iterator[Window]:

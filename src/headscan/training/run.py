@@ -80,7 +80,7 @@ def check_training(asked: Given) -> Objective:
     aim = objective_of(asked["objective"])
     headless = f"the objective {aim.name}, which trains without a head"
     nothing = asked["held_out"] == 0
-    pooled = asked["pool"] != "batch"
+    pooled = asked.stated("pool", "batch")
     unmeasured = nothing or asked["geometry_every"] == 0
     for given, flag, reason in (
         (

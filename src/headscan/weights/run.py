@@ -220,8 +220,10 @@ def run(
     opened = open_weights(model, base)
     threads = torch.get_num_threads()
     made = list[MeasuredMatrix]()
-    for record in opened.records:
-        run.identify(f"the weights of {record.name}", fingerprint(record))
+    run.identify("the number of models", len(opened.records))
+    for number, record in enumerate(opened.records, 1):
+        run.identify(f"the name of model {number}", record.name)
+        run.identify(f"the weights of model {number}", fingerprint(record))
     # torch loads a device's libraries at their first call, and fails where two threads make it at
     # once.
     stored = opened.matrices

@@ -170,8 +170,8 @@ def evaluate(
     pooling = declared_pooling(trained.folder)
     given = Evaluated(trained.model, trained.tokenizer, Path(text or ""), limit, pooling, run.seed)
     chosen = [] if own == [] else tasks_for(given, own)
-    for place in dict.fromkeys(TASKS[name].place for name in chosen if TASKS[name].place):
-        run.identify(f"the set {place}", _content(given.sets / place))
+    places = dict.fromkeys(TASKS[name].place for name in chosen if TASKS[name].place)
+    run.identify("the sets", {str(place): _content(given.sets / place) for place in places})
     items = {name: limit or affordable_items(given, len(chosen), name) for name in chosen}
     notes = []
     if limit is None and min(items.values(), default=UNTOLD) < UNTOLD:

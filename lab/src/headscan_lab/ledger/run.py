@@ -226,8 +226,10 @@ def reproduce(
     models = specimens_used([known[number] for number in numbers])
     given = {name: lens_record(name) for name in settings.given()}
     models += given.values()
-    for model in models:
-        run.identify(f"the model {model.name}", fingerprint(model))
+    run.identify("the number of models", len(models))
+    for number, model in enumerate(models, 1):
+        run.identify(f"the name of model {number}", model.name)
+        run.identify(f"model {number}", fingerprint(model))
     records = []
     for done, number in enumerate(numbers):
         run.progress("experiments", done, len(numbers), "claims")

@@ -67,9 +67,12 @@ def protocol(result: Result) -> Shown:
         for key, value in told.settings.items()
         if key in default and default[key] == value
     }
+    as_usual |= {key: told.settings[key] for key in told.by_default}
     chosen = {key: value for key, value in told.settings.items() if key not in as_usual}
     facts = [Facts("Settings that are not the defaults", flat(chosen))]
-    facts += [Facts("The run", fields(told, "command", "text", "versions", "settings"))]
+    facts += [
+        Facts("The run", fields(told, "command", "text", "versions", "settings", "by_default"))
+    ]
     facts += [Facts("The text", fields(told.text))] if told.text else []
     facts += [Facts(named(model.name), fields(model, "name")) for model in result.models]
     facts += [

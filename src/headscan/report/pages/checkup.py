@@ -50,28 +50,68 @@ BRANCHES = {"part": Term("branch"), "share": Term("share of the average cosine",
 @page("checkup")
 def head(result: CheckupResult) -> Head:
     """How many models have an alarm, which and of what, what was read, and the sheet."""
-    ill = _alarms(result)
-    count = len(result.examinations)
-    first = result.examinations[0].model
-    if count > 1:
-        title = (
-            f"{len(ill)} of {count} models need{'s' * (len(ill) == 1)} attention"
-            if ill
-            else f"No alarm in {count} models"
-        )
-    else:
-        title = (
-            f"{first}: {len(ill[first])} alarm{'s' * (len(ill[first]) > 1)}"
-            if ill
-            else f"{first}: no alarm"
-        )
+    subtitle = f"{_verdict(result)} {_read(result)}".strip()
     return Head(
-        [title],
-        f"{_verdict(result)} {_read(result)}".strip(),
-        [sheet(result)],
-        alarm=bool(ill),
-        listed=False,
+        [_title(result)], subtitle, [sheet(result)], alarm=bool(_alarms(result)), listed=False
     )
+
+
+def _title(result: CheckupResult) -> str:
+    """How many models have an alarm; where there is none because too little was read, that."""
+    ill = _alarms(result)
+    few = _undecided(result)
+    count = len(result.examinations)
+    first = result.examinations[0]
+    if count == 1:
+        alarms = len(ill.get(first.model, []))
+        if alarms:
+            return f"{first.model}: {alarms} alarm{'s' * (alarms > 1)}"
+        if few:
+            return (
+                f"{first.model}: too few {first.evidence.unit} to raise an alarm; "
+                f"{_beyond(result, first)}"
+            )
+        return f"{first.model}: no alarm"
+    if ill:
+        return f"{len(ill)} of {count} models need{'s' * (len(ill) == 1)} attention"
+    if len(few) == count:
+        return f"Too few {first.evidence.unit} to raise an alarm in any of {count} models"
+    if few:
+        return (
+            f"No alarm in {count - len(few)} of {count} models; too few {few[0].evidence.unit} "
+            "for one in the rest"
+        )
+    return f"No alarm in {count} models"
+
+
+def _undecided(result: CheckupResult) -> list[Examination]:
+    """The examinations without an alarm of which too little was read to raise one."""
+    ill = _alarms(result)
+    return [one for one in result.examinations if one.too_few and one.model not in ill]
+
+
+def _possible(result: CheckupResult, examined: Examination) -> list[Observation]:
+    """What would be an alarm of this model, had more been read, and counts."""
+    return [
+        one
+        for one in result.findings
+        if one.model == examined.model and one.possible and not one.passed
+    ]
+
+
+def _beyond(result: CheckupResult, examined: Examination) -> str:
+    from headscan.diagnosis.result import beyond_limit
+
+    return beyond_limit(_possible(result, examined))
+
+
+def _shortage(result: CheckupResult, examined: Examination) -> str:
+    """The sentence on one model of which too little was read: how much, and which numbers lie
+    beyond their limit.
+    """
+    names = [f"{one.title.lower()} ({one.code})" for one in _possible(result, examined)]
+    which = f"; beyond the limit: {' and '.join(names)}" if names else ""
+    return f"{examined.shortage}{which}."
 
 
 def _alarms(result: CheckupResult) -> dict[str, list[Observation]]:
@@ -94,12 +134,20 @@ def _verdict(result: CheckupResult) -> str:
             (f"{model}: " if several else "")
             + " and ".join([", ".join(more), last] if more else [last])
         )
+    few = _undecided(result)
+    short = " ".join((f"{one.model}: " if several else "") + _shortage(result, one) for one in few)
+    healthy = len(result.examinations) - len(said) - len(few)
+    if not said and few:
+        rest = f"The other{'s' * (healthy > 1)}: no alarm." if healthy else ""
+        return " ".join(filter(None, [short, rest, _leak(result)]))
     if not said:
         return f"None of the alarms is raised{' in any of them' * several}. {_leak(result)}".strip()
-    healthy = len(result.examinations) - len(said)
     named = "; ".join(said)
     rest = f" The other{'s' * (healthy > 1)}: no alarm." if healthy else ""
-    return f"{named[:1].upper() if not several else named[:1]}{named[1:]}.{rest}"
+    named = f"{named[:1].upper() if not several else named[:1]}{named[1:]}."
+    alone = [one.shortage for one in result.examinations if one.too_few and not several]
+    short = f"{alone[0]}: no other alarm on the text could be raised." if alone else short
+    return f"{named} {short}".strip() + rest
 
 
 def _read(result: CheckupResult) -> str:
@@ -116,13 +164,8 @@ def _read(result: CheckupResult) -> str:
     )
     if text is None or not text.tokens:
         return f"Read {beside}."
-    alone = (
-        " each text by itself"
-        if text.alone
-        else f" in windows of {settings['context']}"
-        if settings.get("context")
-        else ""
-    )
+    context = text.context or settings.get("context")
+    alone = " each text by itself" if text.alone else f" in windows of {context}" if context else ""
     return f"{text.tokens:,} tokens of {named(str(text.source))}{alone}, {beside}."
 
 
@@ -402,6 +445,8 @@ def _bars(
 def _found(one: Observation) -> str:
     if not one.present:
         return "no"
+    if one.possible:
+        return "too few tokens for an alarm"
     return "notice" if one.known else "alarm" if one.sure is not False else "alarm, not certain"
 
 

@@ -21,14 +21,27 @@ from headscan.report.kit import Raw
 from headscan.report.kit.terminal import LEVELS
 from headscan.report.kit.words import clean, number
 from headscan.report.pages.scan import half_angle
+from headscan.scanner.findings import FEW
 
 if TYPE_CHECKING:
     from headscan.diagnosis.registry import Question
     from headscan.diagnosis.result import CheckupResult, Examination, Observation
 
-SIGNS = {"alarm": "!", "notice": "·", "fine": "+", "none": "–"}
-STYLES = {"alarm": LEVELS["alert"][1], "notice": LEVELS["notice"][1], "fine": "", "none": "dim"}
-WORDS = {"alarm": "alarm", "notice": "notice", "fine": "no finding", "none": "not examined"}
+SIGNS = {"alarm": "!", "possible": "?", "notice": "·", "fine": "+", "none": "–"}
+STYLES = {
+    "alarm": LEVELS["alert"][1],
+    "possible": "bold",
+    "notice": LEVELS["notice"][1],
+    "fine": "",
+    "none": "dim",
+}
+WORDS = {
+    "alarm": "alarm",
+    "possible": "too few tokens",
+    "notice": "notice",
+    "fine": "no finding",
+    "none": "not examined",
+}
 QUESTIONS: dict[Question, str] = {
     "shape": "Shape",
     "cause": "Prediction",
@@ -55,6 +68,32 @@ class SheetCell:
     @property
     def word(self) -> str:
         return WORDS[self.state]
+
+
+@dataclass(frozen=True)
+class SheetModel:
+    """A column of the sheet: a model, how many alarms it has, and whether too little was read for
+    more.
+    """
+
+    name: str
+    alarms: int
+    too_few: bool
+    unit: str = "tokens"  # of what was read
+
+    @property
+    def flag(self) -> str:
+        """The class of its badge: red, grey or green."""
+        if self.alarms:
+            return "alarm"
+        return "few" if self.too_few else "fine"
+
+    @property
+    def words(self) -> str:
+        """What its badge says."""
+        if self.alarms:
+            return f"{self.alarms} alarm{'s' * (self.alarms > 1)}"
+        return f"too few {self.unit}" if self.too_few else "no alarm"
 
 
 @dataclass(frozen=True)
@@ -154,7 +193,8 @@ def _cell(examined: Examination, one: Observation | None, passed: str, code: str
     if one is None:
         return SheetCell(examined.model, "none", why=_absent(examined, code))
     alarm = one.present and not one.known and not passed
-    state = "alarm" if alarm else "notice" if one.present else "fine"
+    possible = one.possible and not passed
+    state = "alarm" if alarm else "possible" if possible else "notice" if one.present else "fine"
     null = one.null if one.null_of == "with random weights" else None
     beyond = one.value is not None and (
         one.value >= one.threshold if one.least else one.value <= one.threshold
@@ -185,10 +225,10 @@ def _absent(examined: Examination, code: str) -> str:
 def sheet(result: CheckupResult) -> Raw:
     """The sheet as the first part of the page."""
     rows = rows_of(result)
-    models = [
-        (each.model, sum(row.cells[k].state == "alarm" for row in rows))
-        for k, each in enumerate(result.examinations)
-    ]
+    models = []
+    for place, each in enumerate(result.examinations):
+        alarms = sum(row.cells[place].state == "alarm" for row in rows)
+        models.append(SheetModel(each.model, alarms, each.too_few, each.evidence.unit))
     by_code = sorted(rows, key=lambda row: row.code)
     groups = {
         question: [row for row in by_code if row.question == question]
@@ -199,6 +239,7 @@ def sheet(result: CheckupResult) -> Raw:
         "models": models,
         "groups": {name: group for name, group in groups.items() if group},
         "signs": SIGNS,
+        "possible": any(cell.state == "possible" for row in rows for cell in row.cells),
         "slices": [_slices(each) for each in result.examinations],
     }
     return Raw(
@@ -234,12 +275,14 @@ def _slices(examined: Examination) -> list[dict[str, object]]:
 
 
 def _terminal(
-    result: CheckupResult, rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]
+    result: CheckupResult, rows: Sequence[SheetRow], models: Sequence[SheetModel]
 ) -> RenderableType:
     parts: list[RenderableType] = [
         _columns(rows, models) if len(models) <= WIDE else _grid(rows, models)
     ]
-    parts.append(Text("! alarm  · notice: no fault by itself  – not examined", style="dim"))
+    possible = any(cell.state == "possible" for row in rows for cell in row.cells)
+    few = "? beyond the limit, on too few tokens for an alarm  " if possible else ""
+    parts.append(Text(f"! alarm  {few}· notice: no fault by itself  – not examined", style="dim"))
     reasons: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         for cell in row.cells:
@@ -267,12 +310,12 @@ def _terminal(
     return Group(*parts, Text(next_command(result), style="dim"))
 
 
-def _columns(rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> RichTable:
+def _columns(rows: Sequence[SheetRow], models: Sequence[SheetModel]) -> RichTable:
     grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1), collapse_padding=True)
     grid.add_column(Text("looked for"), overflow="fold")
     grid.add_column(Text("limit"), no_wrap=True)
-    for model, _ in models:
-        grid.add_column(Text("\n".join(wrap(clean(model), 12))), no_wrap=True)
+    for model in models:
+        grid.add_column(Text("\n".join(wrap(clean(model.name), 12))), no_wrap=True)
     for row in rows:
         signs = [SIGNS[cell.state] if cell.state != "fine" else " " for cell in row.cells]
         numbers = [number(cell.value) if cell.value is not None else "" for cell in row.cells]
@@ -286,30 +329,39 @@ def _columns(rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> Ric
     return grid
 
 
-def _grid(rows: Sequence[SheetRow], models: Sequence[tuple[str, int]]) -> RichTable:
+def _grid(rows: Sequence[SheetRow], models: Sequence[SheetModel]) -> RichTable:
     """A row a model and a column a condition, for more models than stand beside one another."""
     grid = RichTable(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 0), collapse_padding=True)
     grid.add_column(Text("model"), overflow="fold")
     ordered = sorted(rows, key=lambda row: row.code)
     for row in ordered:
         grid.add_column(Text(row.code.removeprefix("HS")), no_wrap=True, min_width=4)
-    for place, (model, _) in enumerate(models):
+    for place, model in enumerate(models):
         states = [row.cells[place].state for row in ordered]
         grid.add_row(
-            Text(clean(model)), *(Text(SIGNS[state], style=STYLES[state]) for state in states)
+            Text(clean(model.name)), *(Text(SIGNS[state], style=STYLES[state]) for state in states)
         )
     return grid
 
 
 def next_command(result: CheckupResult) -> str:
-    """What looks closer: at the layers of the first model with an alarm, else at what its states
-    give away.
+    """What looks closer: at the layers of the first model with an alarm, else more text where too
+    little was read for one, else at what its states give away.
     """
     ill = next((one.model for one in result.findings if not one.known and not one.passed), None)
-    model = ill or result.examinations[0].model
+    short = (
+        next((one.model for one in result.examinations if one.too_few), None)
+        if ill is None
+        else None
+    )
+    model = ill or short or result.examinations[0].model
     record = next((one for one in result.models if one.name == model), None)
     text = result.protocol.text.source if result.protocol.text is not None else None
     if record is None or not text:
         return ""
-    words = ["headscan", "scan" if ill else "privacy", record.source or model, "--text", str(text)]
+    follow = "scan" if ill else "checkup" if short else "privacy"
+    words = ["headscan", follow, record.source or model, "--text", str(text)]
+    if short:
+        limited = result.protocol.settings.get("max_tokens") is not None
+        words += ["--max-tokens", f"{2 * FEW}"] if limited else ["--budget", "10m"]
     return f"next: {clean(shlex.join(words))}"

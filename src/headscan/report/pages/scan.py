@@ -153,9 +153,8 @@ def _subtitle(result: ScanResult) -> str:
     tokens = next((f"{int(count):,}" for count in counts if count is not None), "The")
     count = len(models(result))
     source = f" of {named(text.source)}" if text and text.source else ""
-    windows = (
-        text and text.apart
-    ) or f"windows of {result.protocol.settings.get('context') or '—'}"
+    context = (text and text.context) or result.protocol.settings.get("context")
+    windows = (text and text.apart) or f"windows of {context or '—'}"
     said = f"{tokens} tokens{source}, in {windows}, "
     return said + f"{f'{count} models, ' if count > 1 else ''}{len(result.sites)} sites."
 

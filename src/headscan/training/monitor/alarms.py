@@ -58,7 +58,8 @@ class AlarmRule(Settings):
     memory: readings before the latest that it needs. ground: added to the largest step, so that
     what hardly moves does not make every breath an alarm; on the rule's scale. scale: 1 where more
     is worse, -1 where less is; with `within`, of the logarithm of what lies between these bounds.
-    report: what happened and what to do, with {where}, {before} and {now}.
+    last_step: the last step whose readings it judges; None: all. report: what happened and what to
+    do, with {where}, {before} and {now}.
     """
 
     name: ClassVar[str]
@@ -68,6 +69,7 @@ class AlarmRule(Settings):
     ground: ClassVar[float]
     scale: ClassVar[int] = 1
     within: ClassVar[tuple[float, float] | None] = None
+    last_step: ClassVar[int | None] = None
     limit: Annotated[float, Option("How many times the largest of the last steps.", above=0)] = 3.0
     report: ClassVar[str]
 
@@ -87,6 +89,9 @@ class AlarmRule(Settings):
     def change(self, values: Sequence[float]) -> float | None:
         """How much worse the last reading is, in usual steps; None with too few before it, or where
         one is not finite.
+
+        No comparison is true of NaN, so numbers that are not finite are the matter of the rule
+        `nonfinite` alone.
         """
         known = values[-self.memory - 1 :]
         if len(known) <= self.memory or not np.isfinite(known).all():
@@ -180,8 +185,16 @@ class LossSpike(AlarmRule):
     report = "The loss leapt from {before:.3f} to {now:.3f}."
 
 
+@dataclass(frozen=True, kw_only=True)
+class Growth(AlarmRule):
+    """A rule about a norm that grows: growth from a norm of zero has no size."""
+
+    def change(self, values: Sequence[float]) -> float | None:
+        return None if self.before(values) == 0 else super().change(values)
+
+
 @ALARMS.register("norm")
-class NormGrowth(AlarmRule):
+class NormGrowth(Growth):
     """The mean norm of a site grew: its logarithm, in usual steps."""
 
     name = "norm"
@@ -292,7 +305,7 @@ class Overflow(Level):
 
 
 @ALARMS.register("update")
-class UpdateGrowth(AlarmRule):
+class UpdateGrowth(Growth):
     """The update of a matrix over its weights grew: its logarithm, in usual steps."""
 
     name = "update"
@@ -313,6 +326,7 @@ class NoWarmup(Level):
     name = "warmup"
     code = "HS511"
     quantity = "update_stable_rank/relative"
+    last_step = 1
     limit: Annotated[
         float, Option("Norm of the first update over that of the weights.", above=0)
     ] = 0.04
@@ -409,3 +423,22 @@ class OtherTokens(AlarmRule):
         "The tokens are unlike those before: their pairs are {now:.3g} nats rare, after "
         "{before:.3g}; look at the shard."
     )
+
+
+@ALARMS.register("nonfinite")
+class NotFinite(Level):
+    """A loss, gradient, weight, state or reading is NaN or infinite."""
+
+    name = "nonfinite"
+    code = "HS517"
+    quantity = "nonfinite/tensors"
+    limit: Annotated[
+        float, Option("Number of tensors of a block that may have such an entry.", low=0)
+    ] = 0.0
+    report = (
+        "NaN or infinite numbers in {where}: go back to an earlier checkpoint, look at the "
+        "learning rate and the precision."
+    )
+
+    def say(self, where: str, before: float, now: float) -> str:
+        return super().say(where or "the loss", before, now)

@@ -11,171 +11,28 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC
-from dataclasses import dataclass, field
-from typing import Annotated, NamedTuple
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import numpy.typing as npt
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from typing_extensions import TypeAliasType
 
-from headscan.model import Lens
 from headscan.model.sites import is_block
 from headscan.run import BadInput, Option, Registry, Settings
 from headscan.statistics.sinks import FACTOR
+from headscan.training.monitor.scene import AttentionCall, Scene, Store, mean_of
 
 Raw = dict[str, npt.NDArray[np.float64]]
 Every = TypeAliasType("Every", Annotated[int, Option("Steps between readings.", low=1)])
-# attention scores held at a time; entries of which a percentile is taken
-CELLS = 2**22
+# entries of which a percentile is taken
 SAMPLE = 2**16
-# in which pairs of tokens are counted, by a hash; what one that was never read counts as
-BUCKETS = 2**16
-UNSEEN = 0.01
 RANK = 32  # leading directions of a matrix that are looked at
-
-
-class Store:
-    """What a family leaves of a step: tensors on the device, by name; of several micro-batches the
-    largest or the mean.
-    """
-
-    def __init__(self) -> None:
-        self.largest: dict[str, Tensor] = {}
-        self.sums: dict[str, Tensor] = {}
-        self.counts: dict[str, int] = {}
-        self.local: dict[str, Tensor] = {}  # of this process alone
-
-    def most(self, name: str, value: Tensor) -> None:
-        """Keep the larger one, entry by entry; NaN stays."""
-        value = value.detach().float()
-        self.largest[name] = (
-            torch.maximum(self.largest[name], value) if name in self.largest else value
-        )
-
-    def mean(self, name: str, value: Tensor) -> None:
-        """Add to a mean."""
-        value = value.detach().float()
-        self.sums[name] = self.sums[name] + value if name in self.sums else value
-        self.counts[name] = self.counts.get(name, 0) + 1
-
-
-@dataclass
-class Scene:
-    """The model in training as the families see it: its blocks, routers and matrices, and what they
-    remember.
-
-    held, copies: tensors of the step under way. read: windows since the last look, on the device.
-    seen: windows, by their hash, with the step at which they were read last; one that comes back
-    within `horizon` steps is repeated. counts: token pairs.
-    """
-
-    lens: Lens
-    held: dict[str, Tensor] = field(default_factory=dict)
-    copies: dict[str, Tensor] = field(default_factory=dict)
-    read: list[Tensor] = field(default_factory=list)
-    seen: dict[int, int] = field(default_factory=dict)
-    horizon: float = 100.0
-    counts: Int[Tensor, " buckets"] = field(
-        default_factory=lambda: torch.zeros(BUCKETS, dtype=torch.long)
-    )
-
-    def __post_init__(self) -> None:
-        stacks = [
-            (stack.prefix, block) for stack in self.lens.stacks for block in enumerate(stack.blocks)
-        ]
-        self.blocks = {f"{prefix}block.{number}": block for prefix, (number, block) in stacks}
-        self.owner = {
-            id(part): name for name, block in self.blocks.items() for part in block.modules()
-        }
-        routers = [
-            part
-            for part in self.lens.model.modules()
-            if re.search(r"Router|Gate$", type(part).__name__)
-        ]
-        self.routers = {self.owner[id(part)]: part for part in routers if id(part) in self.owner}
-
-    @property
-    def matrices(self) -> dict[str, Tensor]:
-        """The matrices of weights as they are now: fully_shard puts others in their place."""
-        named = self.lens.model.named_parameters()
-        return {
-            name: weight for name, weight in named if weight.ndim > 1 and weight.is_floating_point()
-        }
-
-
-class AttentionCall(NamedTuple):
-    """What the first window's scores of an attention call say: by head the largest logit, and the
-    mean entropy over that of uniform weights; by position the mean weight on it, over heads and the
-    queries that see it, and their number. And the mean norms of queries, keys and values.
-    """
-
-    maximum: Float[Tensor, " H"]
-    entropy: Float[Tensor, " H"]
-    received: Float[Tensor, " T"]
-    seen: Float[Tensor, " T"]
-    norms: dict[str, Tensor]
-
-
-def look_at(
-    query: Float[Tensor, "B H T e"],
-    key: Float[Tensor, "B K T e"],
-    value: Float[Tensor, "B K T e"],
-    mask: Tensor | None,
-    scaling: float | None,
-    causal: bool,
-) -> AttentionCall:
-    """Of one attention call (K divides H), in pieces, so that no T x T matrix is held."""
-    q, k, v = (each[:1].detach().float() for each in (query, key, value))
-    norms = {
-        name: torch.linalg.vector_norm(x, dim=-1).mean()
-        for name, x in (("query", q), ("key", k), ("value", v))
-    }
-    heads, length, width = q.shape[1:]
-    k = k.repeat_interleave(heads // k.shape[1], dim=1)
-    keys = k.shape[2]
-    at = torch.arange(keys, device=q.device)
-    top = q.new_full((heads,), -torch.inf)
-    entropy = q.new_zeros(heads)
-    rows = q.new_zeros(())
-    received = q.new_zeros(keys)
-    seen = q.new_zeros(keys)
-    size = max(1, CELLS // (heads * keys))
-    for start in range(0, length, size):
-        scores = (
-            q[:, :, start : start + size]
-            @ k.transpose(-1, -2)
-            * (width**-0.5 if scaling is None else scaling)
-        )
-        allowed = torch.ones_like(scores[:, :1], dtype=torch.bool)
-        if causal:
-            allowed &= (
-                at
-                <= torch.arange(start, start + scores.shape[2], device=q.device)[:, None]
-                + keys
-                - length
-            )
-        if mask is not None and mask.ndim == 4:
-            some = mask[:1, :1, start : start + size, :keys]
-            allowed &= some if some.dtype == torch.bool else some > -1e4
-        elif mask is not None and mask.ndim == 2:
-            allowed &= mask[:1, None, None, :keys].bool()
-        scores = scores.masked_fill(~allowed, -torch.inf)
-        weights = torch.softmax(scores, -1).nan_to_num()
-        visible = allowed.float().sum(-1)
-        several = (visible > 1).float()
-        top = torch.maximum(top, scores.amax((0, 2, 3)))
-        entropies = -torch.special.xlogy(weights, weights).sum(-1)
-        entropy = entropy + (several * entropies / visible.clamp(min=2).log()).sum((0, 2))
-        rows = rows + several.sum()
-        received = received + weights.mean(1).sum((0, 1))
-        seen = seen + allowed.float().sum((0, 1, 2))
-    return AttentionCall(
-        top, entropy / rows.clamp(min=1), received / seen.clamp(min=1), seen, norms
-    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -184,7 +41,8 @@ class Family(Settings, ABC):
     why a model has none of it.
 
     Of a step on its clock a family is shown: `see` each site, `attend` each attention call, `route`
-    each router, `before` the weights move and `after`. Values are named WHERE/WHAT.
+    each router, `before` the weights move and `after`. Values are named WHERE/WHAT; one that is not
+    finite raises HS517. Padding is in no number.
     """
 
     every: Every = 50
@@ -201,7 +59,13 @@ class Family(Settings, ABC):
 
     def attend(self, store: Store, block: str, call: AttentionCall) -> None: ...
 
-    def route(self, store: Store, block: str, answer: tuple[Tensor, ...]) -> None: ...
+    def route(
+        self,
+        store: Store,
+        block: str,
+        answer: tuple[Tensor, ...],
+        real: Bool[Tensor, "B T"] | None = None,
+    ) -> None: ...
 
     def before(self, scene: Scene, store: Store, step: int) -> None: ...
 
@@ -257,10 +121,12 @@ class QKLogitMax(Family):
             store.mean(f"{block}/{what}_norm", norm)
 
     def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
-        return {
-            name: float(value.min() if name.endswith("entropy") else value.max())
-            for name, value in raw.items()
+        least = {
+            name: float(value.min()) for name, value in raw.items() if name.endswith("entropy")
         }
+        largest = {name: float(value.max()) for name, value in raw.items() if name not in least}
+        # -inf: nothing was attended to
+        return least | {name: value for name, value in largest.items() if value != -math.inf}
 
 
 @FAMILIES.register("branch_ratio")
@@ -276,6 +142,7 @@ class BranchRatio(Family):
 
     def see(self, scene: Scene, store: Store, site: str, states: Tensor) -> None:
         block = site if is_block(site) else site.rpartition(".")[0]
+        real = scene.real(site, states.shape[:2])
         if (
             block not in scene.blocks or site == block
         ):  # the stream: what the first block is given, or a block's output
@@ -285,34 +152,59 @@ class BranchRatio(Family):
                 next(iter(scene.blocks)) if first else block,
                 "input" if first else "output",
                 states,
+                real,
             )
             scene.held = {"stream": states.detach().clone()}
             return
         kind = site.rpartition(".")[2]
         stream = scene.held.get("stream")
-        self._sizes(store, block, kind, states)
+        self._sizes(store, block, kind, states, real)
         if stream is None or stream.shape != states.shape:
             return
         norms = [
             torch.linalg.vector_norm(each.detach().float(), dim=-1) for each in (states, stream)
         ]
-        store.mean(f"{block}/{kind}_ratio", (norms[0] / norms[1].clamp(min=1e-12)).mean())
+        counted = norms[1] != 0  # a stream of norm zero has no ratio
+        if real is not None:
+            counted &= real
+        store.mean(f"{block}/{kind}_ratio", mean_of(norms[0] / norms[1].clamp(min=1e-12), counted))
         if (
             "branch" not in scene.held
             and len([one for one in scene.lens.sites if one.startswith(f"{block}.")]) == 2
         ):
-            self._sizes(store, block, "middle", stream + states.detach())
+            self._sizes(store, block, "middle", stream + states.detach(), real)
         scene.held["branch"] = states
 
-    def _sizes(self, store: Store, block: str, place: str, states: Tensor) -> None:
-        sizes = states.detach().abs().flatten()
-        some = sizes[:: max(1, -(-len(sizes) // SAMPLE))]
+    def _sizes(
+        self, store: Store, block: str, place: str, states: Tensor, real: Tensor | None
+    ) -> None:
+        sizes = states.detach().abs()
+        counted = None
+        if real is not None:
+            sizes = sizes.masked_fill(~real[..., None], 0.0)
+            counted = real[..., None].expand_as(sizes).flatten()
+        sizes = sizes.flatten()
+        step = max(1, -(-len(sizes) // SAMPLE))
         largest = sizes.amax()
-        store.most(f"{block}/{place}_max", largest)
-        store.most(
-            f"{block}/{place}_p99", some.float().kthvalue(max(1, round(0.99 * len(some)))).values
+        percentile = percentile_of(
+            sizes[::step].float(), None if counted is None else counted[::step]
         )
+        store.most(f"{block}/{place}_max", largest)
+        store.most(f"{block}/{place}_p99", percentile)
         store.most(f"{block}/headroom", largest.double() / torch.finfo(states.dtype).max)
+
+
+def percentile_of(values: Tensor, counted: Tensor | None) -> Tensor:
+    """Return the 99th percentile of non-negative values [n], of those that are counted; nothing
+    waits for the device.
+    """
+    if counted is None:
+        return values.kthvalue(max(1, round(0.99 * len(values)))).values
+    ordered = torch.where(counted, values, -1.0).sort().values
+    number = counted.sum()
+    rank = (0.99 * number).round().long().clamp(min=1)
+    place = (len(values) - number + rank - 1).clamp(max=len(values) - 1)
+    return ordered.gather(0, place[None])[0]
 
 
 @FAMILIES.register("sinks")
@@ -332,9 +224,17 @@ class Sinks(Family):
     def see(self, scene: Scene, store: Store, site: str, states: Tensor) -> None:
         if is_block(site):
             norms = torch.linalg.vector_norm(states.detach().float(), dim=-1)
-            long = (norms > FACTOR * norms.median(-1, keepdim=True).values).float()
-            store.mean(f"{site}/long", long.mean())
-            store.mean(f"{site}/long_later", long[..., 1:].mean())
+            real = scene.real(site, norms.shape)
+            if real is None:
+                long = (norms > FACTOR * norms.median(-1, keepdim=True).values).float()
+                later = torch.ones_like(norms, dtype=torch.bool)
+                later[..., 0] = False
+            else:
+                median = torch.where(real, norms, math.nan).nanmedian(-1, keepdim=True).values
+                long = (norms > FACTOR * median).float()
+                later = real & (real.cumsum(-1) > 1)
+            store.mean(f"{site}/long", mean_of(long, real))
+            store.mean(f"{site}/long_later", mean_of(long, later))
 
 
 @FAMILIES.register("expert_load")
@@ -350,7 +250,13 @@ class ExpertLoad(Family):
     def unfit(self, scene: Scene) -> str:
         return "" if scene.routers else "it has no router of experts"
 
-    def route(self, store: Store, block: str, answer: tuple[Tensor, ...]) -> None:
+    def route(
+        self,
+        store: Store,
+        block: str,
+        answer: tuple[Tensor, ...],
+        real: Bool[Tensor, "B T"] | None = None,
+    ) -> None:
         chosen = next(
             (one for one in answer if one.ndim == 2 and not one.is_floating_point()), None
         )
@@ -364,14 +270,20 @@ class ExpertLoad(Family):
         given = (scores[-1].amin() >= 0) & ((scores[-1].sum(-1) - 1).abs().amax() < 1e-3)
         shares = torch.where(given, scores[-1], scores[-1].softmax(-1))
         gates = scores[0] if scores[0].shape == chosen.shape else shares.gather(1, chosen)
+        counted = torch.ones_like(shares[:, :1], dtype=torch.bool)
+        if real is not None and real.numel() == len(shares):
+            counted = real.reshape(-1, 1)
+        shares = torch.where(counted, shares, 0.0)
+        gates = torch.where(counted, gates, 0.0)
+        tokens = counted.sum().clamp(min=1)
         none = torch.zeros_like(shares[0])
         at = chosen.flatten()
-        both = (torch.ones_like(gates), gates)
-        load, mass = (none.scatter_add(0, at, each.flatten()) for each in both)
-        store.mean(f"{block}/load", load / chosen.numel())
-        store.mean(f"{block}/chance", shares.mean(0) * shares.shape[-1])
+        load = none.scatter_add(0, at, counted.expand_as(gates).to(gates.dtype).flatten())
+        mass = none.scatter_add(0, at, gates.flatten())
+        store.mean(f"{block}/load", load / (tokens * chosen.shape[1]))
+        store.mean(f"{block}/chance", shares.sum(0) / tokens * shares.shape[-1])
         store.mean(f"{block}/mass", mass / mass.sum().clamp(min=1e-12))
-        entropy = -torch.special.xlogy(shares, shares).sum(-1).mean()
+        entropy = -torch.special.xlogy(shares, shares).sum() / tokens
         store.mean(f"{block}/entropy", entropy / math.log(max(shares.shape[-1], 2)))
 
     def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
@@ -423,12 +335,15 @@ def leave_spectrum(store: Store, name: str, matrix: Tensor) -> None:
 
 def spectra_of(raw: Raw) -> dict[str, float]:
     """Of each matrix `stable_rank` ‖W‖²_F/σ₁², `tail` (energy outside the leading quarter of
-    directions, 32 at most), `row_norm` and `row_spread` (the longest row over the median one).
+    directions, 32 at most), `row_norm` and `row_spread` (the longest row over the median one, where
+    that is not zero).
     """
     found: dict[str, float] = {}
     for name, gram in ((key[:-5], gram) for key, gram in raw.items() if key.endswith("/gram")):
         energy, mean, most, median = raw[f"{name}/rows"].tolist()
-        found[f"{name}/row_norm"], found[f"{name}/row_spread"] = mean, most / max(median, 1e-30)
+        found[f"{name}/row_norm"] = mean
+        if median != 0:
+            found[f"{name}/row_spread"] = most / median
         if energy > 0 and np.isfinite(gram).all():
             values = np.linalg.eigvalsh(gram)[len(gram) // 2 :]
             found[f"{name}/stable_rank"] = energy / float(values[-1])
@@ -452,7 +367,8 @@ class WeightStableRank(Family):
 
 @FAMILIES.register("update_stable_rank")
 class UpdateStableRank(Family):
-    """The same of the last update of every matrix; `relative`: its norm over that of the weights.
+    """The same of the last update of every matrix; `relative`: its norm over that of the weights,
+    where that is not zero.
 
     `against_mean`: the relative update over the mean one of all matrices: 0 where a layer is
     frozen. It holds copies of weights for one step; where they are more than `most` MiB, matrices
@@ -476,13 +392,20 @@ class UpdateStableRank(Family):
         for name, old in scene.copies.items():
             update = whole(matrices[name]) - old
             leave_spectrum(store, name, update)
-            store.mean(
-                f"{name}/relative", update.float().norm() / old.float().norm().clamp(min=1e-30)
-            )
+            store.mean(f"{name}/norms", torch.stack([update.float().norm(), old.float().norm()]))
         scene.copies = {}
 
     def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
-        moved = {name: float(value) for name, value in raw.items() if name.endswith("/relative")}
+        norms = {
+            name.removesuffix("norms"): value
+            for name, value in raw.items()
+            if name.endswith("/norms")
+        }
+        moved = {
+            f"{name}relative": float(update / old)
+            for name, (update, old) in norms.items()
+            if old != 0
+        }
         mean = float(np.mean(list(moved.values()))) if moved else 0.0
         shares = {
             name.replace("/relative", "/against_mean"): value / mean
@@ -501,11 +424,7 @@ class GradientShare(Family):
     """
 
     def before(self, scene: Scene, store: Store, step: int) -> None:
-        inside = {
-            id(weight): name
-            for name, block in scene.blocks.items()
-            for weight in block.parameters()
-        }
+        inside = scene.block_of
         energies = dict.fromkeys(
             [*scene.blocks, "outside"], torch.zeros((), device=scene.lens.device)
         )
@@ -519,7 +438,52 @@ class GradientShare(Family):
 
     def finish(self, raw: Raw, scene: Scene) -> dict[str, float]:
         total = sum(float(value) for value in raw.values())
-        return {name: float(value) / total for name, value in raw.items()} if total > 0 else {}
+        if total == 0 or not math.isfinite(
+            total
+        ):  # gradients that are not finite are counted by the family `nonfinite`
+            return {}
+        return {name: float(value) / total for name, value in raw.items()}
+
+
+@FAMILIES.register("nonfinite")
+class FiniteTensors(Family):
+    """How many weights and gradients (`WHERE.weights`, `WHERE.gradient`) of each block have a NaN
+    or infinite entry.
+
+    `tensors`: their number; 0 in a healthy run. Under a gradient scaler (fp16) gradients are left
+    out: the scaler drops steps whose gradients are infinite.
+    """
+
+    every: Every = 10
+
+    def before(self, scene: Scene, store: Store, step: int) -> None:
+        if not scene.scaled:
+            gradients = (
+                (id(weight), weight.grad)
+                for weight in scene.lens.model.parameters()
+                if weight.grad is not None
+            )
+            self._count(scene, store, "gradient", gradients)
+
+    def after(self, scene: Scene, store: Store, step: int) -> None:
+        weights = ((id(weight), weight) for weight in scene.lens.model.parameters())
+        self._count(scene, store, "weights", weights)
+
+    def _count(
+        self, scene: Scene, store: Store, kind: str, tensors: Iterable[tuple[int, Tensor]]
+    ) -> None:
+        inside = scene.block_of
+        broken = dict.fromkeys(
+            [*scene.blocks, "outside"], torch.zeros((), device=scene.lens.device)
+        )
+        for key, tensor in tensors:
+            part = tensor.to_local() if isinstance(tensor, DTensor) else tensor
+            if part.is_floating_point() and part.element_size() > 1:
+                total = part.detach().sum(dtype=torch.promote_types(part.dtype, torch.float32))
+                block = inside.get(key, "outside")
+                broken[block] = broken[block] + (~total.isfinite()).float().to(scene.lens.device)
+        for block, count in broken.items():
+            store.most(f"{block}.{kind}/tensors", count)
 
 
 @FAMILIES.register("repeated")
@@ -551,21 +515,3 @@ class Repeated(Family):
         return (
             {"windows/share": again / len(windows), "windows/surprise": surprise} if windows else {}
         )
-
-
-def hashed(ids: Int[Tensor, "windows T"], step: int, scene: Scene) -> Int[Tensor, "windows 4"]:
-    """Of each window the step, a number below 2⁴⁸, in two halves that float32 holds exactly, and
-    thousandths of a nat: the mean -log of the share of its pairs of tokens among those counted
-    before. They are counted.
-    """
-    start = torch.Generator(ids.device).manual_seed(0)
-    factors = torch.randint(1, 2**62, (ids.shape[1],), generator=start, device=ids.device)
-    sums = ((ids.long() + 1) * factors).sum(1)
-    mixed = (sums ^ (sums >> 21)) & (2**48 - 1)
-    scene.counts = counts = scene.counts.to(ids.device)
-    pairs = (ids[:, :-1].long() * 40_503 + ids[:, 1:]) % BUCKETS
-    nats = (counts.sum() + UNSEEN * BUCKETS).log() - (counts[pairs] + UNSEEN).log().mean(1)
-    counts.index_add_(0, pairs.flatten(), torch.ones_like(pairs).flatten())
-    return torch.stack(
-        [torch.full_like(mixed, step), mixed >> 24, mixed & (2**24 - 1), (1000 * nats).long()], 1
-    )

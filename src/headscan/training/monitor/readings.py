@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, cast
@@ -21,16 +21,9 @@ from headscan.model import Lens
 from headscan.model.recording import Recorder
 from headscan.run import BadInput, Option, Registry, Settings
 from headscan.training.monitor.alarms import Alarm
-from headscan.training.monitor.families import (
-    AttentionCall,
-    Family,
-    Repeated,
-    Scene,
-    Store,
-    families_of,
-    hashed,
-    look_at,
-)
+from headscan.training.monitor.families import Family, Repeated, families_of
+from headscan.training.monitor.scene import AttentionCall, Scene, Store, hashed, look_at
+from headscan.training.objective import GeometrySnapshot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +33,21 @@ class Reading:
     step: int
     family: str
     values: dict[str, float]
+
+
+def numbers_of(what: GeometrySnapshot | Reading, measures: Iterable[str] = ()) -> dict[str, float]:
+    """The numbers of a measurement or a reading by the names that logs give them."""
+    if isinstance(what, Reading):
+        return {f"headscan/{what.family}/{name}": value for name, value in what.values.items()}
+    found = {
+        f"headscan/geometry/{row['site']}/{name}": value
+        for row in what.sites
+        for name in measures
+        if (value := row.number(name)) is not None
+    }
+    if what.gradient is not None and what.gradient.kept_norm is not None:
+        found["headscan/gradient_share/head/kept_norm"] = what.gradient.kept_norm
+    return found
 
 
 Working = list[tuple[Family, Store]]
@@ -72,10 +80,13 @@ class Readings:
             family: Store() for family in self.families if step == 1 or step % family.every == 0
         }
         hooks = self._open = ExitStack()
-        if any(isinstance(family, Repeated) for family in self.families):
+        counting = any(isinstance(family, Repeated) for family in self.families)
+        if self._due or counting:
             body = getattr(self.scene.lens.model, "base_model", self.scene.lens.model)
             hooks.callback(
-                body.register_forward_pre_hook(self._windows(step), with_kwargs=True).remove
+                body.register_forward_pre_hook(
+                    self._enter(step, counting=counting), with_kwargs=True
+                ).remove
             )
         seeing, attending, routing = (self._which(name) for name in ("see", "attend", "route"))
         if seeing:
@@ -135,7 +146,7 @@ class Readings:
         """Take the hooks away."""
         if self._open is not None:
             self._open.close()
-        self._open, self.scene.held = None, {}
+        self._open, self.scene.held, self.scene.masks = None, {}, {}
 
     def _which(self, method: str) -> Working:
         return [
@@ -154,21 +165,29 @@ class Readings:
 
     def _router(self, block: str, routing: Working) -> Callable[..., None]:
         def routed(module: Any, given: Any, answer: Any) -> None:
+            real = self.scene.masks.get("decoder" if block.startswith("decoder.") else "encoder")
             with torch.no_grad():
                 for family, store in routing:
                     family.route(
-                        store, block, tuple(one for one in answer if isinstance(one, Tensor))
+                        store, block, tuple(one for one in answer if isinstance(one, Tensor)), real
                     )
 
         return routed
 
-    def _windows(self, step: int) -> Callable[..., None]:
-        def windows(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _enter(self, step: int, *, counting: bool) -> Callable[..., None]:
+        """A hook before the forward pass that takes up its masks and, where windows are counted,
+        its windows.
+        """
+
+        def enter(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+            self.scene.enter(kwargs)
+            if not counting:
+                return
             ids = next((one for one in (*args, *kwargs.values()) if isinstance(one, Tensor)), None)
             if ids is not None and ids.ndim == 2 and not ids.is_floating_point():
                 self.scene.read.append(hashed(ids, step, self.scene))
 
-        return windows
+        return enter
 
     def _send(self, step: int, family: Family, store: Store) -> None:
         """One tensor for all numbers of a family, agreed on, on its way to the CPU."""
@@ -218,7 +237,13 @@ def attention_calls(scene: Scene, take: Callable[[str, AttentionCall], Any]) -> 
         if block := scene.owner.get(id(module)):
             causal = getattr(module, "is_causal", True) and (mask is None or mask.ndim == 2)
             with torch.no_grad(), torch.autocast(query.device.type, enabled=False):
-                take(block, look_at(query, key, value, mask, options.get("scaling"), causal))
+                real = (
+                    scene.real(block, (len(query), query.shape[2]))
+                    if query.shape[2] == key.shape[2]
+                    else None
+                )
+                first = None if real is None else real[0]
+                take(block, look_at(query, key, value, mask, options.get("scaling"), causal, first))
         run = inner or sys.modules[type(module).__module__].eager_attention_forward
         return run(module, query, key, value, mask, *args, **options)
 

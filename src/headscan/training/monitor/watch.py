@@ -29,11 +29,14 @@ from headscan.run import BadInput, plain, write_atomic
 from headscan.statistics import NonFinite
 from headscan.statistics.distributed import agreed
 from headscan.training.learner import Learner
-from headscan.training.monitor.alarms import Alarm, AlarmRule, rules_of
+from headscan.training.monitor.alarms import Alarm, AlarmRule, NotFinite, rules_of
 from headscan.training.monitor.families import Family
-from headscan.training.monitor.readings import Reading, Readings, Tracker, trackers_of
+from headscan.training.monitor.readings import Reading, Readings, Tracker, numbers_of, trackers_of
+from headscan.training.monitor.windows import PaddedWindows
 from headscan.training.objective import GeometrySnapshot
 from headscan.training.trajectory import DEFAULT, gradient_through_head, measure_sites, snapshot_of
+
+log = logging.getLogger(__name__)
 
 
 class Watch:
@@ -52,13 +55,14 @@ class Watch:
 
     model: a transformers model; under DDP or fully_shard every process calls. windows: int [n,
     context], token ids to measure the geometry on: held out, if they are to mean anything; None
-    measures none. sites: globs of sites; default the residual stream and its ends. measures: of the
-    registry of measures, beside those the alarms need. alarms: rules, by names or made with limits
-    of one's own. families: what is read of the steps themselves (`FAMILIES`), by globs or
-    NAME:every=N, "" for none. counts: the training text's token counts [V], by which a headless
-    model is read out for its gradient. to: trackers (`TRACKERS`) that get numbers and alarms.
-    `history` has a `GeometrySnapshot` a measurement, `readings` a `Reading` a family and step,
-    `losses` what was told of the loss, `raised` the alarms.
+    measures none. attention_mask: [n, context], 1 for tokens and 0 for padding, whose states are in
+    no number; default no padding. sites: globs of sites; default the residual stream and its ends.
+    measures: of the registry of measures, beside those the alarms need. alarms: rules, by names or
+    made with limits of one's own. families: what is read of the steps themselves (`FAMILIES`), by
+    globs or NAME:every=N, "" for none. counts: the training text's token counts [V], by which a
+    headless model is read out for its gradient. to: trackers (`TRACKERS`) that get numbers and
+    alarms. `history` has a `GeometrySnapshot` a measurement, `readings` a `Reading` a family and
+    step, `losses` what was told of the loss, `raised` the alarms.
 
     Training is not touched: modes and random states are as before. Cost of a measurement: one
     forward pass over the windows and a Gram matrix [d, d] a site; of the families:
@@ -82,6 +86,7 @@ class Watch:
         counts: Int[Tensor, " vocabulary"] | None = None,
         families: str | list[Family] = "*",
         to: str | list[Tracker] = "",
+        attention_mask: npt.ArrayLike | None = None,
     ) -> None:
         model = unwrapped(model)
         self.learner = model if isinstance(model, Learner) else None
@@ -89,7 +94,7 @@ class Watch:
         self.reader = Readings(self.lens, families)
         self.trackers = trackers_of(to)
         self.counts = counts
-        self.windows = windows
+        self.windows = None if windows is None else PaddedWindows.of(windows, attention_mask)
         self.sites = sites
         self.rules = rules_of(alarms)
         of_sites = [
@@ -108,16 +113,24 @@ class Watch:
         self._silent: dict[str, int] = {}
 
     def measure(self, step: int) -> list[Alarm]:
-        """Measure after `step`; the alarms that this raises. States that are not finite raise
-        `NonFinite`.
+        """Measure after `step`; the alarms that this raises. States that are not finite are HS517
+        and leave no measurement.
         """
         if self.windows is None:
             raise BadInput("There is nothing to measure on: give windows.")
-        with torch.random.fork_rng():
-            rows = measure_sites(self.lens, self.windows, sites=self.sites, measures=self.measures)
-            gradient = gradient_through_head(
-                self.lens.model, self.learner, self.windows, self.counts
-            )
+        ids = self.windows.ids
+        mask = self.windows.mask
+        try:
+            with torch.random.fork_rng():
+                rows = measure_sites(
+                    self.lens, ids, sites=self.sites, measures=self.measures, attention_mask=mask
+                )
+                gradient = gradient_through_head(
+                    self.lens.model, self.learner, ids, self.counts, mask
+                )
+        except NonFinite as error:
+            log.warning("The geometry after step %d is left out: the states are not finite.", step)
+            return self._told(None, self.broken(step, error.site or "states"))
         return self._told(
             snapshot := GeometrySnapshot(step=step, sites=rows, gradient=gradient),
             self.take(snapshot),
@@ -153,7 +166,14 @@ class Watch:
     def loss(self, step: int, loss: float) -> list[Alarm]:
         """Take up a loss in nats; the alarms that it raises."""
         self.losses.append(loss)
-        return self._told(None, self._judge(step, {"loss": {"": loss}}))
+        broken = float(not math.isfinite(loss))
+        return self._told(
+            None, self._judge(step, {"loss": {"": loss}, NotFinite.quantity: {"": broken}})
+        )
+
+    def broken(self, step: int, where: str) -> list[Alarm]:
+        """Take up that numbers there are NaN or infinite; the alarms that it raises."""
+        return self._judge(step, {NotFinite.quantity: {where: 1.0}})
 
     def take(self, what: GeometrySnapshot | Reading) -> list[Alarm]:
         """Take up a measurement or a reading, made now or kept from before; the alarms that it
@@ -165,9 +185,11 @@ class Watch:
             for name, value in what.values.items():
                 where, _, quantity = name.rpartition("/")
                 numbers.setdefault(f"{what.family}/{quantity}", {})[where] = value
+                if not math.isfinite(value):
+                    numbers.setdefault(NotFinite.quantity, {})[where] = 1.0
         else:
             self.history.append(what)
-            for quantity in {rule.quantity for rule in self.rules}:
+            for quantity in {rule.quantity for rule in self.rules} - {NotFinite.quantity}:
                 known = {
                     row.text("site"): row.number(quantity) for row in what.sites if quantity in row
                 }
@@ -187,6 +209,8 @@ class Watch:
     def _judge(self, step: int, numbers: Mapping[str, Mapping[str, float]]) -> list[Alarm]:
         found = []
         for rule in self.rules:
+            if rule.last_step is not None and step > rule.last_step:
+                continue
             changes: dict[str, float] = {}
             for where, value in numbers.get(rule.quantity, {}).items():
                 series = self._series.setdefault((rule.name, where), [])
@@ -227,10 +251,8 @@ class Watch:
         )
 
 
-log = logging.getLogger(__name__)
 Action = Literal["warn", "checkpoint", "stop"]
 SETTLED = 10  # steps after which the time of one is known
-WINDOWS = 24  # that are taken of the Trainer's own held-out data
 READINGS = "monitor.jsonl"
 
 
@@ -240,15 +262,16 @@ class Monitor(TrainerCallback):
         trainer.add_callback(headscan.training.Monitor(trainer))
 
     trainer: whose log (TensorBoard, W&B, MLflow, ... follow it) gets the numbers, under headscan/,
-    and whose eval_dataset is measured on where no `windows` are given. Without it the numbers go to
-    geometry.jsonl and monitor.jsonl alone.
-    windows: int [n, context], token ids to measure on. every: steps between measurements. Default:
-    so many that measuring takes at most `share` of the time of training. sites, measures, counts,
-    families: as `Watch` takes them; families keep their own clocks. alarms: names of rules or
-    rules; "" for none. on_alarm: "warn" (a warning in the log), "checkpoint" (and the Trainer
-    saves), "stop" (and it stops), for all or by the rule's name: {"loss": "stop"}; or a function of
-    an `Alarm` that returns one of these (None: "warn"). to: trackers (`TRACKERS`) that get alarms,
-    and without a trainer the numbers.
+    and whose eval_dataset (of several the first windows of each; without one the train_dataset, and
+    a warning says so) is measured on where no `windows` are given. Without a trainer the numbers go
+    to geometry.jsonl and monitor.jsonl alone. windows: int [n, context], token ids to measure on;
+    attention_mask: as `Watch` takes it. every: steps between measurements. Default: so many that
+    measuring takes at most `share` of the time of training. sites, measures, counts, families: as
+    `Watch` takes them; families keep their own clocks. alarms: names of rules or rules; "" for
+    none. on_alarm: "warn" (a warning in the log), "checkpoint" (and the Trainer saves), "stop" (and
+    it stops), for all or by the rule's name: {"loss": "stop"}; or a function of an `Alarm` that
+    returns one of these (None: "warn"). to: trackers (`TRACKERS`) that get alarms, and without a
+    trainer the numbers.
 
     It measures before the first step and after the last; `history` is a list of `GeometrySnapshot`,
     which also goes line by line to geometry.jsonl in the run's folder; `readings` are those of the
@@ -271,6 +294,7 @@ class Monitor(TrainerCallback):
         counts: Int[Tensor, " vocabulary"] | None = None,
         families: str | list[Family] = "*",
         to: str | list[Tracker] = "",
+        attention_mask: npt.ArrayLike | None = None,
     ) -> None:
         if every is not None and every < 1:
             raise BadInput(f"The geometry is measured every 1 step or more, not every {every}.")
@@ -287,14 +311,17 @@ class Monitor(TrainerCallback):
             else ()
         ):
             checked(action)
-        if windows is None:
-            if trainer is None or trainer.eval_dataset is None:
-                raise BadInput(
-                    "What shall be measured? Give windows, or a trainer that has an eval_dataset."
-                )
-            windows = _windows(trainer)
+        if windows is not None:
+            taken = PaddedWindows.of(windows, attention_mask)
+        elif trainer is not None:
+            taken = PaddedWindows.of_trainer(trainer)
+        else:
+            raise BadInput(
+                "What shall be measured? Give windows, or a trainer that has an eval_dataset."
+            )
+        self.windows = taken.ids
+        self.attention_mask = taken.mask
         self.trainer = trainer
-        self.windows = windows
         self.every = every
         self.share = share
         self.sites = sites
@@ -363,6 +390,7 @@ class Monitor(TrainerCallback):
         reader = self._watching(model).reader
         epoch = state.global_step / state.epoch if state.epoch else math.inf
         reader.scene.horizon = min(100.0, epoch / 4)
+        reader.scene.scaled = args.fp16
         reader.begin(state.global_step + 1)
 
     def on_pre_optimizer_step(
@@ -397,8 +425,16 @@ class Monitor(TrainerCallback):
         model: Any = None,
         **_: Any,
     ) -> None:
-        if logs and "loss" in logs:
-            self._raise(self._watching(model).loss(state.global_step, float(logs["loss"])), control)
+        if not logs or "loss" not in logs:
+            return
+        watch = self._watching(model)
+        step = state.global_step
+        alarms = watch.loss(step, float(logs["loss"]))
+        # The Trainer may log 0 for a loss of NaN; its gradient then has a norm of NaN. A scaler
+        # drops infinite gradients itself.
+        if not args.fp16 and not math.isfinite(float(logs.get("grad_norm") or 0.0)):
+            alarms += watch.broken(step, "gradient")
+        self._raise(alarms, control)
 
     def on_step_end(
         self, args: Args, state: State, control: Control, model: Any = None, **_: Any
@@ -478,6 +514,7 @@ class Monitor(TrainerCallback):
                 alarms=self.rules,
                 counts=self.counts,
                 families=self.families,
+                attention_mask=self.attention_mask,
             )
             watch = self._watch
             watch.history = self.history
@@ -490,20 +527,12 @@ class Monitor(TrainerCallback):
         if any(snapshot.step == state.global_step for snapshot in self.history):
             return
         start = time.perf_counter()
-        try:
-            alarms = self._watching(model).measure(state.global_step)
-        except NonFinite:
-            # The loss will tell, where somebody looks at it; a measurement alone does not end
-            # anyone's run.
-            log.warning(
-                "The geometry after step %d is left out: the states are not finite.",
-                state.global_step,
-            )
-            return
-        finally:
-            self.cost += time.perf_counter() - start
-        self._write(args, state)
-        self._log(control, state.global_step, numbers_of(self.history[-1], self.measures))
+        known = len(self.history)
+        alarms = self._watching(model).measure(state.global_step)
+        self.cost += time.perf_counter() - start
+        if len(self.history) > known:
+            self._write(args, state)
+            self._log(control, state.global_step, numbers_of(self.history[-1], self.measures))
         self._raise(alarms, control)
 
     def _log(self, control: Control, step: int, numbers: dict[str, float]) -> None:
@@ -585,39 +614,9 @@ def _lines(path: Path) -> list[dict[str, Any]]:
     return found
 
 
-def numbers_of(what: GeometrySnapshot | Reading, measures: Iterable[str] = ()) -> dict[str, float]:
-    """The numbers of a measurement or a reading by the names that logs give them."""
-    if isinstance(what, Reading):
-        return {f"headscan/{what.family}/{name}": value for name, value in what.values.items()}
-    found = {
-        f"headscan/geometry/{row['site']}/{name}": value
-        for row in what.sites
-        for name in measures
-        if (value := row.number(name)) is not None
-    }
-    if what.gradient is not None and what.gradient.kept_norm is not None:
-        found["headscan/gradient_share/head/kept_norm"] = what.gradient.kept_norm
-    return found
-
-
 def unwrapped(model: Any) -> nn.Module:
     """The model inside of DDP and torch.compile."""
     for wrapper in ("_orig_mod", "module", "_orig_mod"):
         model = getattr(model, wrapper, model)
     inner: nn.Module = model
     return inner
-
-
-def _windows(trainer: Trainer) -> npt.NDArray[np.integer]:
-    """The first windows of the held-out data, cut to the shortest of them."""
-    data: Any = trainer.eval_dataset
-    rows = [
-        np.asarray(data[place]["input_ids"]).ravel() for place in range(min(WINDOWS, len(data)))
-    ]
-    length = min(map(len, rows), default=0)
-    if length < 2:
-        raise BadInput(
-            "The Trainer's eval_dataset has no windows of two tokens or more in 'input_ids': give "
-            "windows."
-        )
-    return np.stack([row[:length] for row in rows])

@@ -1,0 +1,137 @@
+"""The windows that a monitor measures on, taken from the data sets of a Trainer."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch.utils.data import IterableDataset
+from transformers import Trainer
+
+from headscan.run import BadInput
+
+log = logging.getLogger(__name__)
+WINDOWS = 24  # that are taken of the Trainer's own data
+# What a collator raises on rows that do not suit it.
+FAILURES = (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError)
+
+
+@dataclass(frozen=True)
+class PaddedWindows:
+    """Windows of token ids int [n, context], and which of them are no padding, bool [n, context];
+    None: all of them.
+    """
+
+    ids: npt.NDArray[np.integer]
+    mask: npt.NDArray[np.bool_] | None = None
+
+    @classmethod
+    def of(cls, ids: npt.NDArray[np.integer], mask: npt.ArrayLike | None) -> PaddedWindows:
+        """Return the windows without columns and windows that are padding alone; BadInput where the
+        shapes differ.
+        """
+        if mask is None:
+            return cls(ids)
+        real = np.asarray(mask).astype(bool)
+        if real.shape != np.shape(ids):
+            raise BadInput(
+                f"The attention mask has the shape {list(real.shape)}, the windows have "
+                f"{list(np.shape(ids))}."
+            )
+        if real.all():
+            return cls(ids)
+        rows = real.any(1)
+        columns = real.any(0)
+        return cls(ids[rows][:, columns], real[rows][:, columns])
+
+    @classmethod
+    def of_trainer(cls, trainer: Trainer) -> PaddedWindows:
+        """Return the first windows of the Trainer's eval_dataset, of each of its sets; without one,
+        of its train_dataset.
+
+        Rows are padded to the longest. Rows without input_ids go through the Trainer's collator.
+        BadInput where no row has two tokens, or there is no data.
+        """
+        name = "eval_dataset" if trainer.eval_dataset is not None else "train_dataset"
+        data: Any = getattr(trainer, name)
+        if data is None:
+            raise BadInput(
+                "What shall be measured? Give windows, or a trainer that has an eval_dataset or a "
+                "train_dataset."
+            )
+        sets = list(data.values()) if isinstance(data, Mapping) else [data]
+        count = max(1, WINDOWS // max(1, len(sets)))
+        tokens = [
+            row for each in sets for row in _token_rows(_first_rows(each, count, name), trainer)
+        ]
+        tokens = [(ids, real) for ids, real in tokens if real.sum() > 1]
+        if not tokens:
+            raise BadInput(
+                f"The Trainer's {name} has no windows of two tokens or more in 'input_ids': give "
+                "windows."
+            )
+        if name == "train_dataset":
+            log.warning(
+                "The Trainer has no eval_dataset: the geometry is measured on the first %d "
+                "windows of its training data, which are not held out. Give windows to measure on "
+                "others.",
+                len(tokens),
+            )
+        length = max(len(ids) for ids, _ in tokens)
+        padding = getattr(getattr(trainer.model, "config", None), "pad_token_id", None) or 0
+        ids = np.full((len(tokens), length), padding, dtype=np.int64)
+        mask = np.zeros((len(tokens), length), dtype=bool)
+        for place, (row, real) in enumerate(tokens):
+            ids[place, : len(row)] = row
+            mask[place, : len(row)] = real
+        return cls.of(ids, mask)
+
+
+def _first_rows(data: Any, count: int, name: str) -> list[Any]:
+    """The first rows of a data set, or of a stream."""
+    if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
+        stream = iter(data)
+        if stream is data:
+            raise BadInput(f"The Trainer's {name} can be read only once: give windows.")
+        return list(islice(stream, count))
+    return [data[place] for place in range(min(count, len(data)))]
+
+
+def _token_rows(
+    rows: list[Any], trainer: Trainer
+) -> list[tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]]:
+    """The token ids of each row, and which of them are no padding; [] where neither rows nor
+    collator have token ids.
+    """
+    if not rows:
+        return []
+    if not all(isinstance(row, Mapping) and "input_ids" in row for row in rows):
+        try:
+            with torch.random.fork_rng():
+                batch = trainer.data_collator(
+                    [dict(row) if isinstance(row, Mapping) else row for row in rows]
+                )
+            names = [name for name in ("input_ids", "attention_mask") if name in batch]
+            rows = [
+                {name: batch[name][place] for name in names}
+                for place in range(len(batch["input_ids"]))
+            ]
+        except FAILURES:
+            return []
+    tokens = []
+    for row in rows:
+        ids = np.asarray(row["input_ids"]).ravel()
+        given = row.get("attention_mask")
+        real = (
+            np.ones(len(ids), dtype=bool)
+            if given is None
+            else np.asarray(given).ravel().astype(bool)
+        )
+        tokens.append((ids, real if len(real) == len(ids) else np.ones(len(ids), dtype=bool)))
+    return tokens
