@@ -15,7 +15,6 @@ import argparse
 import time
 
 import torch
-from headscan.text.token_store import store_text
 from headscan_lab.theory.transformer import train_transformer
 
 import headscan
@@ -23,6 +22,7 @@ from headscan.model.load import load_tokenizer
 from headscan.ntp import SoftLabels
 from headscan.text.counts import count_tokens
 from headscan.text.source import Counting, Reading
+from headscan.text.token_store import store_text
 
 COLUMNS = ("direction", "SC2_words", "SC2_contexts", "SC3", "SC4", "growth")
 

@@ -19,10 +19,10 @@ from pathlib import Path
 
 import numpy as np
 from _table import show
-from headscan.text.token_store import TokenStore
 
 from headscan.text.counts import count_tokens
 from headscan.text.source import Counting, parse_bytes
+from headscan.text.token_store import TokenStore
 
 ORDER = 3
 VOCABULARY = 32_768
