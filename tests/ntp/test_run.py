@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from headscan.text.token_store import store_tokens
 
 import headscan
 import headscan.ntp as ntp
@@ -12,6 +11,7 @@ from headscan.ntp.observe import observe, observe_in_text, start_tokens
 from headscan.run.errors import BadInput
 from headscan.text.counts import count
 from headscan.text.source import Counting
+from headscan.text.token_store import store_tokens
 from tests import command_line
 from tests.reference.ntp import entropy
 

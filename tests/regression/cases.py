@@ -148,11 +148,10 @@ def _counted(found: Any) -> Numbers:
 
 @case
 def counts() -> Numbers:
-    from headscan.text.token_store import store_text
-
     from headscan.model.load import load_tokenizer
     from headscan.text.counts import count_tokens
     from headscan.text.source import Counting, Reading
+    from headscan.text.token_store import store_text
 
     numbers: Numbers = {}
     for name in ("bytes", "gpt-vanilla"):
@@ -203,12 +202,11 @@ def ntp() -> Numbers:
 
 @case
 def ntp_prediction() -> Numbers:
-    from headscan.text.token_store import store_text
-
     from headscan.model.load import load_tokenizer
     from headscan.ntp import certificate, predict
     from headscan.text.counts import count_tokens
     from headscan.text.source import Counting, Reading
+    from headscan.text.token_store import store_text
 
     reading = Reading(documents="paragraphs", max_tokens=6000)
     found = count_tokens(

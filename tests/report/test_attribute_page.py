@@ -4,9 +4,9 @@ predictions.
 
 import numpy as np
 import pytest
-from headscan.text.spelling import visible
 
 from headscan.attribution import AttributeResult
+from headscan.text.spelling import visible
 
 HOSTILE = [
     "<s>",

@@ -1,9 +1,9 @@
 import pytest
-from headscan.text.spelling import visible
 from hypothesis import given
 from hypothesis import strategies as st
 
 from headscan.text import display
+from headscan.text.spelling import visible
 from tests.text.families import MADE, REAL, Bytes, made, real
 
 

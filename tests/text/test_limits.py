@@ -15,11 +15,11 @@ import pyarrow as arrow
 import pyarrow.parquet
 import pytest
 import zstandard
-from headscan.text.pairs import read_pairs
 
 from headscan.model import ByteTokenizer
 from headscan.run import BadInput
 from headscan.text import Windows, check_text, documents
+from headscan.text.pairs import read_pairs
 from headscan.text.reading import LONGEST, lines
 from headscan.text.tokens import WORD, tokenise
 

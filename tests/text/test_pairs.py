@@ -1,9 +1,9 @@
 import json
 
 import pytest
-from headscan.text.pairs import read_pairs, synonyms
 
 from headscan import BadInput
+from headscan.text.pairs import read_pairs, synonyms
 
 
 def test_the_shipped_synonyms_are_pairs_of_different_words():
