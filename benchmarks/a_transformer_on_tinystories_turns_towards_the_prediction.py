@@ -20,8 +20,9 @@ from headscan_lab.theory.transformer import train_transformer
 import headscan
 from headscan.model.load import load_tokenizer
 from headscan.ntp import SoftLabels
-from headscan.text.counts import count_tokens, store_text
+from headscan.text.counts import count_tokens
 from headscan.text.source import Counting, Reading
+from headscan.text.token_store import store_text
 
 COLUMNS = ("direction", "SC2_words", "SC2_contexts", "SC3", "SC4", "growth")
 

@@ -20,8 +20,9 @@ from pathlib import Path
 import numpy as np
 from _table import show
 
-from headscan.text.counts import TokenStore, count_tokens
+from headscan.text.counts import count_tokens
 from headscan.text.source import Counting, parse_bytes
+from headscan.text.token_store import TokenStore
 
 ORDER = 3
 VOCABULARY = 32_768

@@ -32,7 +32,7 @@ from headscan.scanner.accumulate import Accumulation, accumulate
 from headscan.scanner.examine import site_cells
 from headscan.scanner.settings import finishing
 from headscan.states import ModelSource
-from headscan.statistics.cloud import side_by_side
+from headscan.statistics.parallel import side_by_side
 from headscan.text import Batch
 from headscan.text.source import Reading
 

@@ -9,7 +9,7 @@ import torch
 from headscan.comparison.covariance import SIMILARITIES, CrossCovariance
 from headscan.comparison.run import compare
 from headscan.run import BadInput
-from headscan.statistics.gram import CrossMoments, unbiased_hsic
+from headscan.statistics.hsic import CrossMoments, unbiased_hsic
 from tests.reference import similarity as slow
 
 NAMES = ("cka", "procrustes", "svcca", "linear", "rsa", "mutual_knn")

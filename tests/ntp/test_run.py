@@ -9,8 +9,9 @@ import headscan
 import headscan.ntp as ntp
 from headscan.ntp.observe import observe, observe_in_text, start_tokens
 from headscan.run.errors import BadInput
-from headscan.text.counts import count, store_tokens
+from headscan.text.counts import count
 from headscan.text.source import Counting
+from headscan.text.token_store import store_tokens
 from tests import command_line
 from tests.reference.ntp import entropy
 

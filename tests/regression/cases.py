@@ -149,8 +149,9 @@ def _counted(found: Any) -> Numbers:
 @case
 def counts() -> Numbers:
     from headscan.model.load import load_tokenizer
-    from headscan.text.counts import count_tokens, store_text
+    from headscan.text.counts import count_tokens
     from headscan.text.source import Counting, Reading
+    from headscan.text.token_store import store_text
 
     numbers: Numbers = {}
     for name in ("bytes", "gpt-vanilla"):
@@ -203,8 +204,9 @@ def ntp() -> Numbers:
 def ntp_prediction() -> Numbers:
     from headscan.model.load import load_tokenizer
     from headscan.ntp import certificate, predict
-    from headscan.text.counts import count_tokens, store_text
+    from headscan.text.counts import count_tokens
     from headscan.text.source import Counting, Reading
+    from headscan.text.token_store import store_text
 
     reading = Reading(documents="paragraphs", max_tokens=6000)
     found = count_tokens(

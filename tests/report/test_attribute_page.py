@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from headscan.attribution import AttributeResult
-from headscan.text.prompts import visible
+from headscan.text.spelling import visible
 
 HOSTILE = [
     "<s>",

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headscan.statistics import ClassSums, ContextTally, DirectionTally, FollowTally, SiteBatch
-from headscan.statistics.tally import FirstWindows
+from headscan.statistics.counts import FirstWindows
 
 
 def batches(seed, windows=9, length=5, width=4):

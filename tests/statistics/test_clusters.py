@@ -9,7 +9,7 @@ from safetensors.torch import load, save
 from headscan.statistics import Series, SiteStatistics
 from headscan.statistics import clusters as module
 from headscan.statistics.clusters import KINDS
-from headscan.statistics.reservoir import lengths
+from headscan.statistics.sinks import lengths
 
 WIDTH = 6
 LENGTH = 64
@@ -102,7 +102,7 @@ def test_clusters_have_the_sums_of_their_own_tokens_wherever_windows_are_cut():
     each = torch.cat(
         [x / norms, x, torch.ones_like(norms), torch.zeros_like(norms), norms, norms**2], dim=-1
     ).flatten(0, 1)
-    cells = found._codes(lengths(states())).flatten()
+    cells = found._cells_of(lengths(states())).flatten()
     assert cells.unique().tolist() == [0, 2, 3]  # the first of every window is a sink
     windows = torch.arange(WINDOWS).repeat_interleave(LENGTH)
     for kind, units in (("documents", own.flatten()), ("windows", windows)):
@@ -118,7 +118,7 @@ def test_clusters_have_the_sums_of_their_own_tokens_wherever_windows_are_cut():
 
 
 def test_no_more_than_a_quarter_of_the_sample_waits_for_it():
-    assert made([list(range(WINDOWS))]).clusters._late == []
+    assert made([list(range(WINDOWS))]).clusters._pending == []
 
 
 def test_series_fold_alike_in_any_order():

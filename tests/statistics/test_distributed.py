@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from headscan.statistics import Gram, SiteStatistics, merged, process_count, process_rank
-from headscan.statistics.reservoir import CELLS
+from headscan.statistics.sinks import CELLS
 from tests.forked import grouped
 
 WINDOWS = 30

@@ -16,8 +16,7 @@ from headscan.measures.head import SCALES, scaled_losses
 from headscan.model import Lens
 from headscan.scanner import examine
 from headscan.statistics import cloud
-from headscan.statistics.accumulator import lazy
-from headscan.statistics.cloud import side_by_side
+from headscan.statistics.parallel import lazy, side_by_side
 from headscan.weights import reading
 from headscan.weights.reading import OpenedWeights
 from tests.card import CARD, Card

@@ -7,8 +7,9 @@ from safetensors.numpy import load_file
 
 from headscan.run.errors import BadInput
 from headscan.text import counts as module
-from headscan.text.counts import count, count_tokens, grouped_counts, store_text, store_tokens
+from headscan.text.counts import count, count_tokens, grouped_counts
 from headscan.text.source import Counting, Reading, parse_bytes
+from headscan.text.token_store import store_text, store_tokens
 from tests.reference.counts import as_dictionary, dictionary
 
 documents = st.lists(st.lists(st.integers(0, 4), max_size=30), min_size=1, max_size=6)

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headscan.text import display
-from headscan.text.prompts import visible
+from headscan.text.spelling import visible
 from tests.text.families import MADE, REAL, Bytes, made, real
 
 

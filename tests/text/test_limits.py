@@ -19,7 +19,7 @@ import zstandard
 from headscan.model import ByteTokenizer
 from headscan.run import BadInput
 from headscan.text import Windows, check_text, documents
-from headscan.text.documents import read_pairs
+from headscan.text.pairs import read_pairs
 from headscan.text.reading import LONGEST, lines
 from headscan.text.tokens import WORD, tokenise
 

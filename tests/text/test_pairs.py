@@ -3,7 +3,7 @@ import json
 import pytest
 
 from headscan import BadInput
-from headscan.text.documents import read_pairs, synonyms
+from headscan.text.pairs import read_pairs, synonyms
 
 
 def test_the_shipped_synonyms_are_pairs_of_different_words():

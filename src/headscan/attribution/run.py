@@ -62,7 +62,8 @@ from headscan.run.settings import (
     Resume,
     Seed,
 )
-from headscan.text.prompts import PromptLike, display, read_prompt
+from headscan.text.prompts import PromptLike, read_prompt
+from headscan.text.spelling import display
 
 
 @dataclass(frozen=True)

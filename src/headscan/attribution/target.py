@@ -18,7 +18,8 @@ from headscan.attribution.engine import Engine
 from headscan.model import Lens
 from headscan.run import BadInput
 from headscan.statistics.uncertainty import Floats
-from headscan.text.prompts import Prompt, display
+from headscan.text.prompts import Prompt
+from headscan.text.spelling import display
 
 Scores = Floats
 

@@ -24,7 +24,7 @@ from headscan.comparison.result import Alignment, NullTest, SimilarityCell
 from headscan.comparison.settings import ComparisonSettings
 from headscan.run import Interval, ModelRecord, Run, TextRecord
 from headscan.statistics import Sums
-from headscan.statistics.gram import unbiased_hsic
+from headscan.statistics.hsic import unbiased_hsic
 from headscan.statistics.uncertainty import Floats, StandardError
 
 # ---- Intervals of similarities by documents: what each measure would have been without a group of them.

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from headscan.run import Registry
-from headscan.statistics.gram import CrossSums, unbiased_hsic
+from headscan.statistics.hsic import CrossSums, unbiased_hsic
 
 VARIANCE = 0.99  # kept by the SV in SVCCA
 # Of the correlation matrix, beside its largest: sums of float32 products know no smaller

@@ -27,7 +27,7 @@ from headscan.scanner.sources import Subject
 from headscan.states import SourcesLike, VectorSource
 from headscan.statistics import NonFinite, SiteStatistics
 from headscan.statistics.errors import Errors
-from headscan.statistics.reservoir import sinks
+from headscan.statistics.sinks import sinks
 from headscan.statistics.uncertainty import Cells, Floats, enough_documents, jackknife
 
 # tokens where --max-tokens does not say; random choices of equal bytes

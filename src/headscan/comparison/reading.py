@@ -22,7 +22,7 @@ from headscan.model.inputs import SENTENCE
 from headscan.run import BadInput, ModelRecord, TextRecord
 from headscan.scanner.sources import Subject
 from headscan.statistics import Blocks, Reservoir, Sums
-from headscan.statistics.gram import CrossMoments
+from headscan.statistics.hsic import CrossMoments
 
 Integers = npt.NDArray[np.int64]
 REACH = 40  # bits of a key that say where in its document a token ends

@@ -47,7 +47,7 @@ from headscan.run.settings import (
     Seed,
 )
 from headscan.statistics.uncertainty import clustered
-from headscan.text.prompts import display
+from headscan.text.spelling import display
 from headscan.text.source import TEXT, TextLike
 
 MUCH_WORK = 1e9

@@ -10,7 +10,8 @@ from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.model.branches import Norm
 from headscan.statistics import Accumulator, Blocks, Cloud, SiteBatch
-from headscan.statistics.tally import COUNT_BLOCKS, BlockedTally
+from headscan.statistics.counts import COUNT_BLOCKS
+from headscan.statistics.tally import BlockedTally
 from headscan.statistics.uncertainty import Cells, Floats, jackknife, number
 from headscan.text import display
 

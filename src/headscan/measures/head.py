@@ -14,7 +14,7 @@ from torch import Tensor
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.measures.spectrum import entropy_of
-from headscan.statistics.cloud import side_by_side
+from headscan.statistics.parallel import side_by_side
 from headscan.statistics.tally import SiteBatch
 from headscan.statistics.uncertainty import Cells, Floats, jackknife
 

@@ -16,7 +16,7 @@ from headscan.measures.measure import WITHOUT_FIRST, Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup, over_blocks, tally_row
 from headscan.measures.spectrum import effective_rank
 from headscan.statistics import Accumulator, Cloud, DirectionTally, SiteStatistics, Tally
-from headscan.statistics.reservoir import FACTOR
+from headscan.statistics.sinks import FACTOR
 from headscan.statistics.uncertainty import Cells, Floats, number
 
 NO_CONE = "the average cosine is not above 0.001"

@@ -13,7 +13,8 @@ from headscan.ntp.prediction import Prediction
 from headscan.ntp.result import HeatMap, ModelComparison, cosines
 from headscan.ntp.support_metrics import Embeddings, support_metrics
 from headscan.run import BadInput, Progress, no_progress
-from headscan.text.counts import ContextCounts, TokenStore
+from headscan.text.counts import ContextCounts
+from headscan.text.token_store import TokenStore
 
 _TOKENS_A_PASS = 16_384
 _WINDOW = 256

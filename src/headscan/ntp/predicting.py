@@ -37,8 +37,9 @@ from headscan.run.memory import within
 from headscan.run.settings import Overwrite
 from headscan.run.verbs import Given
 from headscan.text import display, source, tokenizer_identity
-from headscan.text.counts import ContextCounts, TokenStore, count_tokens, grouped_counts, store_text
+from headscan.text.counts import ContextCounts, count_tokens, grouped_counts
 from headscan.text.source import Counting, Reading, TextLike, check_text, parse_bytes
+from headscan.text.token_store import TokenStore, store_text
 
 # Float64 multiplications a second of one ordinary core, and iterations of a hard solve: for the
 # estimate told beforehand.

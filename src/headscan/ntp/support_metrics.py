@@ -18,7 +18,7 @@ from headscan.ntp.labels import Floats, Ints
 from headscan.ntp.prediction import Prediction, gram_cosine, unit_rows
 from headscan.ntp.subspace import in_support, out_of_support
 from headscan.run import BadInput
-from headscan.statistics.classes import pair_sums
+from headscan.statistics.collapse import pair_sums
 
 _BLOCK_ENTRIES = 1 << 22
 
@@ -56,7 +56,7 @@ class Spread:
 
 
 def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0) -> Spread | None:
-    """`cdnv` (see `headscan.statistics.classes`) and cosines of rows X [n, d] for classes int [n];
+    """`cdnv` (see `headscan.statistics.collapse`) and cosines of rows X [n, d] for classes int [n];
     None without a pair. Only classes of two rows or more count, at most `largest` of them, drawn
     with `seed`.
     """

@@ -19,9 +19,11 @@ from headscan.run import BadInput, Row, uninterrupted
 from headscan.scanner.settings import Scanning, affordable_lengths, choose
 from headscan.states import VectorSource
 from headscan.statistics import Cloud, NonFinite, Reservoir, SiteBatch, SiteStatistics, TokenCounts
-from headscan.statistics.accumulator import Accumulator, fetched
-from headscan.statistics.reservoir import Chosen, lengths
-from headscan.statistics.tally import BlockedCounts, FirstWindows
+from headscan.statistics.accumulator import Accumulator, prefixed, unprefixed
+from headscan.statistics.counts import BlockedCounts, FirstWindows
+from headscan.statistics.reservoir import Chosen
+from headscan.statistics.sinks import lengths
+from headscan.statistics.transfer import fetched
 from headscan.statistics.uncertainty import Cells, Floats
 from headscan.text import Batch
 
@@ -38,10 +40,8 @@ class Accumulation(Accumulator):
 
     `sites` (statistics by site name), token `counts`, a `sample` of positions and `extras`,
     accumulators of probes by their keys. `windows` counts the windows seen, `next` is the number
-    after the last. A stored one is read by a fresh one (`filled`).
+    after the last. A fresh one reads a stored one (`restored`).
     """
-
-    fields = ("windows", "next", "counts", "sample", "sites", "extras")
 
     def __init__(
         self,
@@ -91,12 +91,40 @@ class Accumulation(Accumulator):
             self.settle()
 
     def merge(self, other: "Accumulation") -> None:
-        last = max(self.next, other.next)
-        super().merge(other)
-        self.next = last
+        self.windows += other.windows
+        self.next = max(self.next, other.next)
+        self.counts.merge(other.counts)
+        self.sample.merge(other.sample)
+        for site, statistics in self.sites.items():
+            statistics.merge(other.sites[site])
+        for key, extra in self.extras.items():
+            extra.merge(other.extras[key])
+
+    def state(self) -> dict[str, Tensor]:
+        state = {"windows": torch.tensor(self.windows), "next": torch.tensor(self.next)}
+        state |= prefixed("counts", self.counts.state())
+        state |= prefixed("sample", self.sample.state())
+        for site, statistics in self.sites.items():
+            state |= prefixed(f"sites.{site}", statistics.state())
+        for key, extra in self.extras.items():
+            state |= prefixed(f"extras.{key}", extra.state())
+        return state
 
     def restored(self, state: dict[str, Tensor]) -> Self:
-        return copy(self).filled(state)
+        accumulation = copy(self)
+        accumulation.windows = int(state["windows"])
+        accumulation.next = int(state["next"])
+        accumulation.counts = self.counts.restored(unprefixed("counts", state))
+        accumulation.sample = self.sample.restored(unprefixed("sample", state))
+        accumulation.sites = {
+            site: statistics.restored(unprefixed(f"sites.{site}", state))
+            for site, statistics in self.sites.items()
+        }
+        accumulation.extras = {
+            key: extra.restored(unprefixed(f"extras.{key}", state))
+            for key, extra in self.extras.items()
+        }
+        return accumulation
 
 
 def empty_pass(
@@ -243,7 +271,7 @@ def _count(
     def add() -> None:
         try:
             statistics.update(
-                states, batch.indices.tolist(), documents, ids, rest=rest, norms=norms()
+                states, batch.indices.tolist(), documents, ids, remainder=rest, norms=norms()
             )
         except NonFinite as error:
             advice = (

@@ -27,9 +27,9 @@ from headscan.statistics import (
     process_rank,
     same_everywhere,
 )
-from headscan.statistics.cloud import side_by_side
 from headscan.statistics.errors import Errors
-from headscan.statistics.reservoir import GROUPS
+from headscan.statistics.parallel import side_by_side
+from headscan.statistics.sinks import GROUPS
 from headscan.statistics.uncertainty import Cells
 from headscan.text import Batch, TextLike
 

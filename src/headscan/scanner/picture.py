@@ -11,7 +11,7 @@ from headscan.scanner.accumulate import Accumulation
 from headscan.scanner.result import Picture
 from headscan.states import VectorSource
 from headscan.statistics import Cloud
-from headscan.statistics.reservoir import sinks
+from headscan.statistics.sinks import sinks
 
 NEAR = 2000
 NEIGHBOURS = 10

@@ -13,9 +13,9 @@ from headscan.model.source import revisions_of
 from headscan.run import BadInput, Parts
 from headscan.run.spark import check_engine
 from headscan.states import SourceLike, SourcesLike, given_sources
-from headscan.statistics.cloud import ROOM
 from headscan.statistics.clusters import CLUSTERS, KINDS, sample_tokens
-from headscan.statistics.reservoir import CELLS
+from headscan.statistics.parallel import ROOM
+from headscan.statistics.sinks import CELLS
 from headscan.statistics.site import FINE_BLOCKS
 from headscan.text import PairSet, read_pair_files, synonyms
 from headscan.text.source import BatchSize, Context, Master, Reading, TextLike

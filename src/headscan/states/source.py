@@ -15,7 +15,8 @@ from headscan.model.load import Preparation
 from headscan.model.sites import match_sites
 from headscan.run import Json, ModelRecord, TextRecord
 from headscan.text import Batch, Windows, batches, display
-from headscan.text.source import Reading, TextLike, TextMark, window_length
+from headscan.text.identity import TextMark
+from headscan.text.source import Reading, TextLike, window_length
 
 Each = Callable[[str, Tensor], object]
 """Called with a site and its states [B, T, width]; the tensor is the live one: copy it before

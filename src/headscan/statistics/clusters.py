@@ -1,188 +1,52 @@
-"""What each cluster of a text, a document or a stretch of windows, adds to the averages that
-measures are functions of.
+"""The sums over each cluster of a text, a document or a stretch of windows, and a sample of states:
+what the intervals of a site's measures are made of.
 
-Averages over tokens are summed exactly for each cluster. Second moments of each would be many
-matrices: a uniform sample of the text's states stands for them, the same whatever the order or the
-split of the text. With both, the derivative of any measure is taken at the whole text, when all of
-it was read (`headscan.statistics.errors`).
+Averages over tokens are summed exactly for each cluster. Second moments of each cluster would be
+many matrices: a uniform sample of the text's states represents them, the same whatever the order or
+the split of the text. With both, the derivative of any measure is taken at the whole text, when all
+of it was read (`headscan.statistics.errors`).
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator, fetched, sent
-from headscan.statistics.reservoir import CELLS, Chosen, Reservoir
+from headscan.statistics.accumulator import Accumulator, device_of, prefixed, unprefixed
+from headscan.statistics.pieces import Pieces
+from headscan.statistics.reservoir import Chosen, Reservoir
+from headscan.statistics.sinks import CELLS
+from headscan.statistics.transfer import fetched, sent
 
 # The sample: eight tokens a dimension and at least 4,096, but no more than 16 MiB of float32, or a
 # fifth of a second moment.
 SAMPLE_TOKENS = 4096
 SAMPLE_BYTES = 16 * 2**20
-CLUSTERS = 64  # at most, of documents and of windows; beyond that neighbours are added
+
+CLUSTERS = 64
+"""At most so many clusters of documents and of windows; beyond that neighbours are added."""
+
 KINDS = ("documents", "windows")
-SHORT = 128  # tokens that a product with each of their pieces' weights is taken of
-CHUNK = 512  # tokens that are squared at a time: they stay near
 
 
 def sample_tokens(width: int) -> int:
-    """How many states of a site are kept for its intervals: 4,096 at width 384, 2,730 at 1,536,
-    1,638 at 8,192.
+    """Return how many states of a site are kept for its intervals.
+
+    They are 4,096 at width 384, 2,730 at 1,536, 1,638 at 8,192.
     """
-    return max(
-        1, min(max(SAMPLE_TOKENS, 8 * width), max(SAMPLE_BYTES, width**2 * 4 // 5) // (4 * width))
-    )
-
-
-def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
-    """What each of n tokens [n, d] adds to the averages: x/‖x‖, x, 1, whether it is zero, ‖x‖, ‖x‖²
-    [n, 2d + 4].
-    """
-    directed = rows / norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None]
-    scalars = torch.ones_like(norms), (norms == 0).double(), norms, norms.square()
-    return torch.cat([directed, rows, *(column[:, None] for column in scalars)], dim=1)
-
-
-@dataclass(frozen=True)
-class Pieces:
-    """B windows of T tokens [B, T, d], cut into the n pieces of documents that they, or `SHORT` of
-    their tokens, hold.
-
-    states: in any precision; documents and cells [B, T]: the number of each token's document, its
-    place in `CELLS`; rows: the ordinary tokens, zeros in place of the m others, in float64, or in
-    float32 about a centre; apart [m]: the places of the others among the B·T, on the states'
-    device; squares [B·T]: 1/‖x‖² of the tokens that are no sinks; ordinary: the `token_sums` of the
-    ordinary tokens of each window, or `SHORT` of its tokens; values [n + m, 2d + 4]: of each
-    piece's (some have none), then of each token apart, cell by cell; first and cell [n + m]: the
-    place of the first token of each, and its cell.
-    """
-
-    states: Tensor
-    documents: Tensor
-    cells: Tensor
-    apart: Tensor
-    rows: Tensor
-    squares: Tensor
-    ordinary: Tensor
-    values: Tensor
-    first: Tensor
-    cell: Tensor
-    centre: Tensor | None = None
-
-    @classmethod
-    def of(
-        cls,
-        states: Tensor,
-        documents: Tensor,
-        cells: Tensor,
-        norms: Tensor | None = None,
-        centre: Tensor | None = None,
-    ) -> Self:
-        """Cut states of which the processor knows all else; with a centre [d], and `norms` [B, T],
-        in float32.
-        """
-        place = cells.flatten().nonzero().flatten()
-        place = place[cells.flatten()[place].argsort(stable=True)]
-        apart = sent(place, states.device)
-        rare = states.flatten(0, 1)[apart].double()
-        alone = token_sums(rare, torch.linalg.vector_norm(rare, dim=-1))
-        if centre is None or norms is None:
-            rows = states.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
-            norms = torch.linalg.vector_norm(rows, dim=-1)
-        else:
-            rows = (states - centre).contiguous()
-        rows.flatten(0, 1).index_fill_(0, apart, 0.0)
-        # a longer window would have many pieces
-        size = SHORT if cells.shape[1] % SHORT == 0 else cells.shape[1]
-        own = documents.reshape(-1, size)
-        code = cells.reshape(-1, size)
-        norms = norms.reshape(-1, size)
-        number = torch.nn.functional.pad((own[:, 1:] != own[:, :-1]).cumsum(1), (1, 0))
-        pieces = number[:, None] == torch.arange(int(number.max()) + 1)[:, None]  # [N, P, size]
-        # all sums are the same whatever the documents
-        masks = [pieces[:, :1] | True, pieces][: pieces.shape[1]]
-        kept, known, *parts = (
-            sent(mask, norms.device).to(norms.dtype) for mask in (code == 0, code < 2, *masks)
-        )
-        unit = norms.reciprocal().nan_to_num(posinf=0.0) * known  # 0 for what has no direction
-        weights = [
-            part[:, :, None] * torch.stack([unit * kept, kept], dim=1)[:, None] for part in parts
-        ]
-        lengths = (norms * kept).double()
-        ones = kept.double()
-        scalars = torch.stack(
-            [ones, ones - (unit * kept).sign(), lengths, lengths.square()], dim=-1
-        )
-        numbers = [
-            [w.sum(-1, dtype=torch.float64), part.double() @ scalars]
-            for w, part in zip(weights, parts, strict=True)
-        ]
-        known = sent(
-            torch.cat([torch.cat(both, dim=-1).flatten(0, 1) for both in numbers]), states.device
-        )
-        single = sent(torch.cat([w.flatten() for w in (*weights, unit.square())]), states.device)
-        *blocks, squares = single.split([w.numel() for w in (*weights, unit)])
-        directed = rows.new_empty(len(known), 2, rows.shape[2])
-        tokens = rows.view(len(own), size, -1)
-        for block, made in zip(
-            blocks, directed.split([mask[..., 0].numel() for mask in masks]), strict=True
-        ):
-            torch.bmm(
-                block.view(len(own), -1, size), tokens, out=made.view(len(own), -1, rows.shape[2])
-            )
-        if centre is not None:
-            directed = torch.addcmul(directed, known[:, :2, None], centre)
-        every = torch.cat([torch.cat([directed.flatten(1), known[:, 2:]], dim=1), alone])
-        begins = (pieces.long().argmax(2) + size * torch.arange(len(own))[:, None]).flatten()
-        ordinary = every[: len(own)]
-        values = every[-len(begins) - len(place) :]
-        cell = torch.cat([torch.zeros_like(begins), cells.flatten()[place]])
-        return cls(
-            states,
-            documents,
-            cells,
-            apart,
-            rows,
-            squares,
-            ordinary,
-            values,
-            torch.cat([begins, place]),
-            cell,
-            centre,
-        )
-
-    @property
-    def by_cell(self) -> Sequence[Tensor]:
-        """The `values` of each of `CELLS`."""
-        return list(self.values.split(self.cell.bincount(minlength=len(CELLS)).tolist()))
-
-    @property
-    def squared_unit(self) -> Tensor:
-        """Σx²/‖x‖² of the tokens that are no sinks, by coordinate [d]."""
-        rows = (self.rows if self.centre is None else self.states).flatten(0, 1)
-        step = CHUNK if rows.device.type == "cpu" else len(rows)
-        found = [
-            (w[None] @ x.to(w.dtype).square())[0]
-            for x, w in zip(rows.split(step), self.squares.split(step), strict=True)
-        ]
-        if self.centre is None:  # which has zeros in place of the first ones
-            found.append(self.by_cell[1][:, : rows.shape[1]].square().sum(0))
-        return found[0] if len(found) == 1 else torch.stack(found).sum(0, dtype=torch.float64)
+    enough = max(SAMPLE_TOKENS, 8 * width)
+    affordable = max(SAMPLE_BYTES, width**2 * 4 // 5) // (4 * width)
+    return max(1, min(enough, affordable))
 
 
 class Series(Accumulator):
-    """At most `limit` sums of consecutive units (windows, documents), each of `columns` numbers,
-    float64, of each of some cells.
+    """At most `limit` sums of consecutive units (windows, documents), for each of some cells.
 
-    Unit u belongs to row u // size of its cell's `table` [cells, limit, columns]; a unit beyond the
-    last row adds neighbours and doubles `size`.
+    Each sum has `columns` numbers, float64. Unit u belongs to row u // size of its cell's `table`
+    [cells, limit, columns]; a unit beyond the last row adds neighbours and doubles `size`.
     """
-
-    arguments = ("columns", "limit", "cells")
-    fields = ("size", "table")
 
     def __init__(
         self, columns: int, limit: int, cells: int = 1, device: torch.device | str = "cpu"
@@ -191,40 +55,30 @@ class Series(Accumulator):
         self.limit = limit
         self.cells = cells
         self.size = 1
-        # numpy's takes no memory until it is used
+        # numpy's zeros take no memory until they are used
         self.table = torch.from_numpy(np.zeros((cells, limit, columns))).to(device)
 
     @staticmethod
-    def add(values: Tensor, every: Sequence[tuple["Series", Tensor, Tensor | int]]) -> None:
-        """Add the numbers [n, columns] to several series: of these units [n] of these cells, both
-        known to the processor.
+    def add(values: Tensor, targets: Sequence[tuple["Series", Tensor, Tensor | int]]) -> None:
+        """Add the numbers [n, columns] to several series, each with the units [n] and the cells.
+
+        Units and cells are on the CPU.
         """
-        for series, units, _ in every:
+        for series, units, _ in targets:
             series.reach(int(units.max()) // series.limit + 1)
-        places = torch.stack(
-            [units // series.size + series.limit * cells for series, units, cells in every]
+        row_indices = torch.stack(
+            [units // series.size + series.limit * cells for series, units, cells in targets]
         )
-        for (series, _, _), place in zip(every, sent(places, values.device), strict=True):
-            series.table.flatten(0, 1).index_add_(0, place, values)
+        rows_on_device = sent(row_indices, values.device)
+        for (series, _, _), rows in zip(targets, rows_on_device, strict=True):
+            series.table.flatten(0, 1).index_add_(0, rows, values)
 
     def merge(self, other: "Series") -> None:
         self.reach(other.size)
-        theirs = other.table.to(self.table.device)
-        folded = theirs.reshape(
-            self.cells, self.limit * other.size // self.size, -1, self.columns
-        ).sum(2)
+        other_table = other.table.to(self.table.device)
+        rows = self.limit * other.size // self.size
+        folded = other_table.reshape(self.cells, rows, -1, self.columns).sum(2)
         self.table[:, : folded.shape[1]] += folded
-
-    def state(self) -> dict[str, Tensor]:
-        occupied = self.table.any(2).any(0)
-        used = int(occupied.nonzero().max()) + 1 if bool(occupied.any()) else 0
-        return super().state() | {"table": self.table[:, :used].contiguous()}
-
-    def filled(self, state: dict[str, Tensor]) -> Self:
-        super().filled(state)
-        rest = self.table.new_zeros(self.cells, self.limit - self.table.shape[1], self.columns)
-        self.table = torch.cat([self.table, rest], dim=1)
-        return self
 
     def reach(self, size: int) -> None:
         """Add neighbours until a row has at least `size` units."""
@@ -233,11 +87,38 @@ class Series(Accumulator):
             folded = self.table[:, ::2] + self.table[:, 1::2]
             self.table = torch.cat([folded, torch.zeros_like(folded)], dim=1)
 
+    def state(self) -> dict[str, Tensor]:
+        """Return the constructor's numbers, the size, and the rows up to the last one used."""
+        occupied = self.table.any(2).any(0)
+        used = int(occupied.nonzero().max()) + 1 if bool(occupied.any()) else 0
+        return {
+            "columns": torch.tensor(self.columns),
+            "limit": torch.tensor(self.limit),
+            "cells": torch.tensor(self.cells),
+            "size": torch.tensor(self.size),
+            "table": self.table[:, :used].contiguous(),
+        }
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        columns, limit, cells = (int(state[name]) for name in ("columns", "limit", "cells"))
+        series = cls(columns, limit, cells, device_of(state))
+        series.size = int(state["size"])
+        table = state["table"]
+        series.table[:, : table.shape[1]] = table
+        return series
+
 
 class ClusterSums(NamedTuple):
-    """Of C clusters: `sums` [4, C, 2d + 4], the `token_sums` of each of `CELLS`, and of the sampled
-    states [m, d], float32, the cluster and the cell of each [m]. A cluster has `size` neighbouring
-    documents or windows.
+    """The sums and the sampled states of C clusters, each of `size` neighbouring documents or
+    windows.
+
+    Attributes:
+        sums: the `token_sums` of each of `CELLS` and cluster [4, C, 2d + 4].
+        states: the sampled states [m, d], float32.
+        clusters: the cluster of each sampled state [m].
+        cells: the cell of each sampled state [m].
+        size: number of neighbouring documents or windows in a cluster.
     """
 
     sums: Tensor
@@ -252,78 +133,101 @@ class Clusters(Accumulator):
     sample of states.
     """
 
-    arguments = ("width",)
-    fields = ("sample", "tables")
-
     def __init__(self, width: int, device: torch.device | str = "cpu"):
         self.width = width
         self.sample = Reservoir(sample_tokens(width))
-        self._late: list[
-            tuple[Chosen, dict[str, Callable[[], Tensor]]]
-        ] = []  # they enter the sample, copied whole, together
         self.tables = {kind: Series(2 * width + 4, CLUSTERS, len(CELLS), device) for kind in KINDS}
+        # Positions whose columns may still be on their way from a device; they are copied into the
+        # sample together.
+        self._pending: list[tuple[Chosen, dict[str, Callable[[], Tensor]]]] = []
 
-    def update(self, cut: Pieces, numbers: list[int]) -> list[tuple[Series, Tensor, Tensor | int]]:
-        """Let windows with these numbers in the text into the sample; the tables that their
-        `values` are to be added to.
+    def update(
+        self, pieces: Pieces, windows: list[int]
+    ) -> list[tuple[Series, Tensor, Tensor | int]]:
+        """Let windows with these numbers in the text into the sample.
+
+        Return the tables that the `values` of the pieces are to be added to (`Series.add`).
         """
-        here = cut.states.device.type == "cpu"
-        if not here:  # what a card has sent for the batches before has arrived
-            self._let_in()
-        if len(chosen := self.sample.offer(numbers, cut.cells.shape[1])):
-            columns = {"state": fetched(chosen.of(cut.states), torch.float32)}
-            columns |= {
-                "document": fetched(chosen.of(cut.documents)),
-                "cell": fetched(chosen.of(cut.cells)),
+        length = pieces.cells.shape[1]
+        on_cpu = pieces.states.device.type == "cpu"
+        if not on_cpu:  # what a device has sent for earlier batches has arrived
+            self._limit_pending()
+        chosen = self.sample.offer(windows, length)
+        if len(chosen):
+            columns = {
+                "state": fetched(chosen.of(pieces.states), torch.float32),
+                "document": fetched(chosen.of(pieces.documents)),
+                "cell": fetched(chosen.of(pieces.cells)),
             }
-            self._late.append((chosen, columns))
-        if here:
-            self._let_in()
-        units = (
-            cut.documents.flatten()[cut.first],
-            torch.tensor(numbers)[cut.first // cut.cells.shape[1]],
-        )
-        return [(self.tables[kind], own, cut.cell) for kind, own in zip(KINDS, units, strict=True)]
+            self._pending.append((chosen, columns))
+        if on_cpu:
+            self._limit_pending()
 
-    def _let_in(self) -> None:
-        """Enter what waits into the sample once it is a quarter of it: every site holds as much."""
-        if sum(len(late) for late, _ in self._late) > self.sample.size // 4:
+        documents = pieces.documents.flatten()[pieces.first]
+        window_of_value = torch.tensor(windows)[pieces.first // length]
+        return [
+            (self.tables["documents"], documents, pieces.cell),
+            (self.tables["windows"], window_of_value, pieces.cell),
+        ]
+
+    def _limit_pending(self) -> None:
+        """Enter the pending positions once they are a quarter of the sample: they take memory at
+        every site.
+        """
+        pending = sum(len(chosen) for chosen, _ in self._pending)
+        if pending > self.sample.size // 4:
             self._settle()
 
     def _settle(self) -> None:
-        late = self._late
-        self._late = []
-        if late:
-            keys = np.concatenate([chosen.keys for chosen, _ in late])
-            places = [place for chosen, _ in late for place in chosen.places]
-            columns = {name: torch.cat([own[name]() for _, own in late]) for name in late[0][1]}
-            self.sample.put(Chosen(keys, keys, keys, places), columns)
+        """Enter all pending positions into the sample."""
+        pending = self._pending
+        self._pending = []
+        if not pending:
+            return
+        keys = np.concatenate([chosen.keys for chosen, _ in pending])
+        places = [place for chosen, _ in pending for place in chosen.places]
+        columns = {}
+        for name in pending[0][1]:
+            columns[name] = torch.cat([arrivals[name]() for _, arrivals in pending])
+        self.sample.enter(keys, places, columns)
 
     def merge(self, other: "Clusters") -> None:
         self._settle()
         other._settle()
-        super().merge(other)
+        self.sample.merge(other.sample)
+        for kind in KINDS:
+            self.tables[kind].merge(other.tables[kind])
 
     def state(self) -> dict[str, Tensor]:
         self._settle()
-        return super().state()
+        state = {"width": torch.tensor(self.width)}
+        state |= prefixed("sample", self.sample.state())
+        for kind in KINDS:
+            state |= prefixed(f"tables.{kind}", self.tables[kind].state())
+        return state
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        clusters = cls(int(state["width"]), device_of(state))
+        clusters.sample = Reservoir.restore(unprefixed("sample", state))
+        for kind in KINDS:
+            clusters.tables[kind] = Series.restore(unprefixed(f"tables.{kind}", state))
+        return clusters
 
     def of(self, kind: str) -> ClusterSums:
-        """The sums of the clusters of one of `KINDS` that have tokens."""
+        """Return the sums of the clusters of one of `KINDS` that have tokens."""
         self._settle()
-        every = self.tables[kind].table.cpu()
-        size = self.tables[kind].size
-        sample = self.sample
-        occupied = every[:, :, 2 * self.width].sum(0) > 0
-        place = occupied.long().cumsum(0) - 1
-        if not len(sample):
+        series = self.tables[kind]
+        table = series.table.cpu()
+        counts = table[:, :, 2 * self.width].sum(0)
+        occupied = counts > 0
+        sums = table[:, occupied]
+        if not len(self.sample):
             none = torch.zeros(0, dtype=torch.int64)
-            return ClusterSums(every[:, occupied], torch.zeros(0, self.width), none, none, size)
-        units = sample.columns["document"] if kind == "documents" else sample.places[:, 0]
-        return ClusterSums(
-            every[:, occupied],
-            sample.columns["state"],
-            place[units // size],
-            sample.columns["cell"],
-            size,
-        )
+            return ClusterSums(sums, torch.zeros(0, self.width), none, none, series.size)
+
+        cluster_of_row = occupied.long().cumsum(0) - 1
+        columns = self.sample.columns
+        units = columns["document"] if kind == "documents" else self.sample.places[:, 0]
+        clusters = cluster_of_row[units // series.size]
+        return ClusterSums(sums, columns["state"], clusters, columns["cell"], series.size)

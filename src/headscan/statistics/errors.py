@@ -8,14 +8,14 @@ the infinitesimal jackknife, with documents as clusters.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy as np
 
 from headscan.statistics.cloud import Cloud
 from headscan.statistics.clusters import ClusterSums
-from headscan.statistics.linearisation import Differentiable, Moments, influences
-from headscan.statistics.reservoir import GROUPS
+from headscan.statistics.linearisation import Differentiable, Gradient, Moments, influences
+from headscan.statistics.sinks import GROUPS
 from headscan.statistics.site import SiteStatistics
 from headscan.statistics.tiles import SIGNS, Tiles
 from headscan.statistics.uncertainty import (
@@ -27,6 +27,17 @@ from headscan.statistics.uncertainty import (
     enough_documents,
     number,
 )
+
+SAFETY = 2.0
+"""The rounding error is measured on a sample: this many times as much is assumed."""
+
+RELATIVE = 1e-6
+"""Rounding error that a number may have, as a share of the number."""
+
+SHARE = 1e-3
+"""Rounding error that a number may have, as a share of the width of its interval."""
+
+TINY = 1e-300
 
 
 class Estimator(Differentiable, Protocol):
@@ -42,10 +53,19 @@ class Errors:
     """The clusters of one site's tokens, and the influences that they have on its measures.
 
     Clusters are documents where the text has at least three (in effect: (Σn)²/Σn² of their tokens
-    n), else windows, and the intervals speak of this text. `together` neighbours are one cluster
-    where there are more than 64. counts [G, C]: the tokens of each treatment (`GROUPS`) and
-    cluster; influences [G, J, C], filled as clouds are shown to `cells`. `why` there is nothing.
-    `rounding`: the largest that the function of this name says of the clouds shown so far.
+    n), else windows; in the second case the intervals are those of this text.
+
+    Attributes:
+        measures: the J measures.
+        clusters: "documents" or "windows".
+        together: number of neighbouring documents or windows in a cluster, where there are more
+            than 64.
+        counts: the tokens of each treatment (`GROUPS`) and cluster [G, C].
+        influences: filled when clouds are given to `cells` [G, J, C].
+        sums: the sums of the clusters; None without intervals.
+        unavailable: the reason why there are no clusters, or "".
+        tiles: the tiles that the second moments come from.
+        rounding: the largest error that the function of this name returned for the clouds so far.
     """
 
     measures: Sequence[Estimator]
@@ -54,40 +74,44 @@ class Errors:
     counts: Floats = field(default_factory=lambda: np.zeros((len(GROUPS), 0)))
     influences: Floats = field(default_factory=lambda: np.zeros((len(GROUPS), 0, 0)))
     sums: ClusterSums | None = None
-    why: str = ""
+    unavailable: str = ""
     tiles: Tiles | None = None
     rounding: float = 0.0
 
     @classmethod
     def of(cls, statistics: SiteStatistics, measures: Sequence[Estimator]) -> "Errors":
-        """From finished statistics."""
+        """Return the clusters of finished statistics."""
+        tiles = statistics.tiles
         if statistics.clusters is None:
-            return cls(measures, why="it was not asked for before the pass", tiles=statistics.tiles)
-        for kind in ("documents", "windows"):
+            reason = "it was not asked for before the pass"
+            return cls(measures, unavailable=reason, tiles=tiles)
+
+        count_column = 2 * statistics.width
+        kind = "documents"
+        sums = statistics.clusters.of(kind)
+        if not enough_documents(sums.sums[:, :, count_column].numpy().sum(0)):
+            kind = "windows"
             sums = statistics.clusters.of(kind)
-            tokens = sums.sums[:, :, 2 * statistics.width].numpy()
-            if kind == "windows" or enough_documents(tokens.sum(0)):
-                break
+        tokens = sums.sums[:, :, count_column].numpy()
         counts = np.stack([tokens[list(cells)].sum(0) for cells in GROUPS.values()])
-        influences = np.full((len(GROUPS), len(measures), counts.shape[1]), np.nan)
         return cls(
             measures,
-            kind,
-            sums.size,
-            counts,
-            influences,
-            sums,
-            "" if counts.size else "no text",
-            statistics.tiles,
+            clusters=kind,
+            together=sums.size,
+            counts=counts,
+            influences=np.full((len(GROUPS), len(measures), counts.shape[1]), np.nan),
+            sums=sums,
+            unavailable="" if counts.size else "no text",
+            tiles=tiles,
         )
 
     def reason(self, measure: Estimator) -> str:
-        """Why a defined measure has no interval."""
-        groups = self.counts.shape[1]
-        if self.why:
-            return self.why
-        if groups < 3:
-            return f"three windows of text are needed, there are {groups}"
+        """Return why a measure that has a value has no interval."""
+        clusters = self.counts.shape[1]
+        if self.unavailable:
+            return self.unavailable
+        if clusters < 3:
+            return f"three windows of text are needed, there are {clusters}"
         if measure.gradient is None:
             return "its derivative is not known: register the measure with `gradient`"
         return (
@@ -96,125 +120,173 @@ class Errors:
         )
 
     def deviation(self, group: int, influences: Floats) -> StandardError | None:
-        """The error that influences [C] on a number of a treatment make."""
-        make = StandardError.of_documents if self.clusters == "documents" else StandardError.of_text
-        return make(influences, self.counts[group])
+        """Return the error that influences [C] give a number of a treatment."""
+        return _standard_error(self.clusters, influences, self.counts[group])
 
     def cells(self, groups: Sequence[int], cloud: Cloud, cells: Cells) -> Cells:
-        """NAME_interval of the estimates in `cells`, what the clusters are, and their effective
-        number, of the cloud of some treatments, which have the same tokens.
+        """Return NAME_interval of the estimates in `cells`, the kind of clusters, and their
+        effective number.
+
+        `groups` are the treatments that have the tokens of this cloud.
         """
-        found: Cells = {}
-        effective: list[float] = []
+        group = groups[0]
         if self.sums is not None and self.counts.shape[1] >= 3 and cloud.count:
-            self.influences[list(groups)] = influences(
-                self.measures, cloud, self.sums, list(GROUPS.values())[groups[0]]
-            )
+            group_cells = list(GROUPS.values())[group]
+            self.influences[list(groups)] = influences(self.measures, cloud, self.sums, group_cells)
+
+        result: Cells = {}
+        effective: list[float] = []
         for j, measure in enumerate(self.measures):
             estimate = number(cells[measure.name])
+            deviation = None
+            if self.influences.size and not np.isnan(self.influences[group, j, 0]):
+                deviation = self.deviation(group, self.influences[group, j])
             interval = None
-            known = self.influences.size and not np.isnan(self.influences[groups[0], j, 0])
-            deviation = self.deviation(groups[0], self.influences[groups[0], j]) if known else None
             if estimate is not None and deviation is not None:
                 effective.append(deviation.effective * self.together)
                 # zeros have no direction, and add no rank
                 ends = measure.ends(cloud.count - cloud.zeros, cloud.width)
                 interval = list(deviation.interval(estimate, bounds=ends, scale=measure.range))
-            found[f"{measure.name}_interval"] = interval
-        found["effective_clusters"] = min(effective) if effective else None
-        found["clusters"] = self.clusters if effective else None
-        self.rounding = max(
-            self.rounding, rounding(self.measures, cloud, self.tiles, cells | found)
-        )
-        return found
+            result[f"{measure.name}_interval"] = interval
+        result["effective_clusters"] = min(effective, default=None)
+        result["clusters"] = self.clusters if effective else None
+
+        error = rounding(self.measures, cloud, self.tiles, cells | result)
+        self.rounding = max(self.rounding, error)
+        return result
+
+
+def _standard_error(clusters: str, influences: Floats, counts: Floats) -> StandardError | None:
+    if clusters == "documents":
+        return StandardError.of_documents(influences, counts)
+    return StandardError.of_text(influences, counts)
 
 
 def paired_error(a: Errors, b: Errors, group: int, j: int) -> StandardError | None:
-    """That of the difference of measure `j` between two sites that read the same text; None where
-    they did not.
+    """Return the error of the difference of measure `j` between two sites that read the same text.
 
-    Each cluster's influences are subtracted before their spread is taken. Documents count with
-    their shares of both texts, because two tokenizers cut them differently.
+    None where they did not. Each cluster's influences are subtracted before their spread is taken.
+    Documents count with their shares of both texts, because two tokenizers cut them differently.
     """
-    if (a.clusters, a.together, a.counts.shape) != (
-        b.clusters,
-        b.together,
-        b.counts.shape,
-    ) or not a.counts.size:
+    same_clusters = (
+        a.clusters == b.clusters
+        and a.together == b.together
+        and a.counts.shape == b.counts.shape
+        and a.counts.size > 0
+    )
+    if not same_clusters:
         return None
     if a.clusters == "windows" and not np.array_equal(a.counts[0], b.counts[0]):
         return None
-    counts = [errors.counts[group] for errors in (a, b)]
-    rests = [
-        deviations(errors.influences[group, j], n) / n.sum()
-        for errors, n in zip((a, b), counts, strict=True)
-    ]
-    shares = sum(n / n.sum() for n in counts) / 2
-    make = StandardError.of_documents if a.clusters == "documents" else StandardError.of_text
-    return make(rests[0] - rests[1], shares)
+
+    a_counts = a.counts[group]
+    b_counts = b.counts[group]
+    a_deviations = deviations(a.influences[group, j], a_counts) / a_counts.sum()
+    b_deviations = deviations(b.influences[group, j], b_counts) / b_counts.sum()
+    shares = (a_counts / a_counts.sum() + b_counts / b_counts.sum()) / 2
+    return _standard_error(a.clusters, a_deviations - b_deviations, shares)
 
 
-SAFETY = 2.0  # the measured error is that of a sample: twice as much is assumed
-# allowed: this much of a number, or this share of the width of its interval
-RELATIVE = 1e-6
-SHARE = 1e-3
+@dataclass(frozen=True)
+class _MomentErrors:
+    """The errors that tiles can have left in the averages of `Moments`.
+
+    Attributes:
+        unit, mean: norms of the errors of both vectors.
+        norm, square: errors of both numbers.
+        second: norm of the error of the covariance.
+        trace: error of its trace.
+    """
+
+    unit: float
+    mean: float
+    norm: float
+    square: float
+    second: float = 0.0
+    trace: float = 0.0
+
+    @classmethod
+    def of(cls, cloud: Cloud, tiles: Tiles, *, spectral: bool) -> Self:
+        """Return the errors of a cloud's averages; those of the covariance only with `spectral`.
+
+        The error E of the checked tiles' second moment is known along vectors r of random signs:
+        the means of ‖Er‖² and rᵀEr are ‖E‖² and tr E.
+        """
+        checked, energy = (max(value, TINY) for value in tiles.checked.tolist())
+        sums = SAFETY * np.abs(tiles.sums.cpu().numpy()) / checked
+        unit = float(np.linalg.norm(sums[: tiles.width]))
+        mean = float(np.linalg.norm(sums[tiles.width : -4]))
+        if not spectral:
+            return cls(unit, mean, sums[-2], sums[-1])
+
+        assert tiles.centre is not None
+        shift = float(np.linalg.norm(cloud.mean - tiles.centre.cpu().numpy()))
+        scale = SAFETY * (float(np.trace(cloud.covariance)) + shift**2) / energy
+        norm_square = tiles.products.square().sum() / SIGNS
+        trace = (tiles.signs * tiles.products).sum() / SIGNS
+        second = scale * float(norm_square) ** 0.5 + 2 * mean * shift
+        trace_error = scale * abs(float(trace)) + second
+        return cls(unit, mean, sums[-2], sums[-1], second, trace_error)
+
+    def of_singular_values(self, moments: Moments) -> float:
+        """Return the error of the squared singular values, as a share of what it may be."""
+        error = self.second + 2 * self.mean * float(np.linalg.norm(moments.mean))
+        return error / max(RELATIVE * moments.trace, TINY)
+
+    def of_measure(self, gradient: Gradient, moments: Moments) -> float:
+        """Return the error of a measure with this gradient."""
+        error = float(abs(gradient.norm) * self.norm + abs(gradient.square) * self.square)
+        if gradient.unit is not None:
+            error += self.unit * float(np.linalg.norm(gradient.unit))
+        if gradient.mean is not None:
+            error += self.mean * float(np.linalg.norm(gradient.mean))
+        if gradient.energies is None:
+            return error
+
+        slope = gradient.energies
+        spread = float(np.linalg.norm(slope - slope.mean()))
+        error += abs(float(slope.mean())) * self.trace + spread * self.second
+        error += abs(gradient.outer) * float(moments.mean @ moments.mean) * self.second
+        if not gradient.centred:  # vᵢᵀδMvᵢ has 2(vᵢ·μ)(vᵢ·δμ), and (vᵢ·μ)² ≤ λᵢ
+            error += 2 * self.mean * float(np.sqrt(slope**2 @ moments.energies))
+        return error
 
 
 def rounding(
     measures: Sequence[Differentiable], cloud: Cloud, tiles: Tiles | None, cells: Cells
 ) -> float:
-    """The largest error that tiles can have left in a number of a cloud, in units of what it may
-    be: `RELATIVE` of the number in `cells`, or `SHARE` of the width of its interval NAME_interval,
-    whichever is larger; of singular values by the norm of their squares. 0 without tiles; infinite
-    where a measure has a value and no derivative.
+    """Return the largest error that tiles can have left in a number of a cloud, as a share of what
+    it may be.
+
+    It may be `RELATIVE` of the number in `cells`, or `SHARE` of the width of its interval
+    NAME_interval, whichever is larger; that of singular values is compared with the norm of their
+    squares. 0 without tiles; infinite where a measure has a value and no derivative.
     """
     if tiles is None or not tiles.tiles or not cloud.count:
         return 0.0
     spectral = any(measure.spectral for measure in measures)
     moments = Moments.of(cloud, spectral=spectral)
-    checked, energy = (max(value, 1e-300) for value in tiles.checked.tolist())
-    sums = SAFETY * np.abs(tiles.sums.cpu().numpy()) / checked
-    unit, mean = (
-        float(np.linalg.norm(part)) for part in (sums[: tiles.width], sums[tiles.width : -4])
-    )
-    worst = second = bias = 0.0
-    if spectral:
-        assert tiles.centre is not None
-        shift = float(np.linalg.norm(cloud.mean - tiles.centre.cpu().numpy()))
-        scale = SAFETY * (float(np.trace(cloud.covariance)) + shift**2) / energy
-        lost = tiles.products.square().sum() / SIGNS, (tiles.signs * tiles.products).sum() / SIGNS
-        second = scale * float(lost[0]) ** 0.5 + 2 * mean * shift  # of the covariance
-        bias = scale * abs(float(lost[1])) + second
-        worst = (second + 2 * mean * float(np.linalg.norm(cloud.mean))) / max(
-            RELATIVE * moments.trace, 1e-300
-        )
+    errors = _MomentErrors.of(cloud, tiles, spectral=spectral)
+    largest = errors.of_singular_values(moments) if spectral else 0.0
+
     for measure in measures:
         value = number(cells[measure.name])
-        interval = cells.get(f"{measure.name}_interval")
         if value is None:
             continue
         gradient = None if measure.gradient is None else measure.gradient(moments)
         if gradient is None:
             return float("inf")
-        error = float(abs(gradient.norm) * sums[-2] + abs(gradient.square) * sums[-1])
-        for lost_sum, by in ((unit, gradient.unit), (mean, gradient.mean)):
-            error += 0.0 if by is None else lost_sum * float(np.linalg.norm(by))
-        if gradient.energies is not None:
-            slope = gradient.energies
-            error += (
-                abs(float(slope.mean())) * bias
-                + float(np.linalg.norm(slope - slope.mean())) * second
-            )
-            error += abs(gradient.outer) * float(cloud.mean @ cloud.mean) * second
-            if not gradient.centred:  # vᵢᵀδMvᵢ has 2(vᵢ·μ)(vᵢ·δμ), and (vᵢ·μ)² ≤ λᵢ
-                error += 2 * mean * float(np.sqrt(slope**2 @ moments.energies))
+        interval = cells.get(f"{measure.name}_interval")
         width = interval[1] - interval[0] if isinstance(interval, list) else 0.0
-        worst = max(worst, error / max(RELATIVE * abs(value), SHARE * width, 1e-300))
-    return worst if np.isfinite(worst) else float("inf")
+        allowance = max(RELATIVE * abs(value), SHARE * width, TINY)
+        largest = max(largest, errors.of_measure(gradient, moments) / allowance)
+    return largest if np.isfinite(largest) else float("inf")
 
 
 def allowed(shares: Sequence[float]) -> str:
-    """The protocol's sentence of the sites' arithmetic, from what `rounding` says of each."""
+    """Return the protocol's sentence on the sites' arithmetic, from what `rounding` returned for
+    each.
+    """
     tiled = [share for share in shares if share > 0]
     if not tiled:
         return "Sums in float64."

@@ -14,14 +14,28 @@ from headscan.statistics.cloud import Cloud
 from headscan.statistics.clusters import ClusterSums
 from headscan.statistics.uncertainty import Floats
 
+DENSE = 256
+"""Width beyond which a spectral measure is differentiated in the strongest directions only.
+
+In all other directions the derivative is the same: its average over them, by energy.
+"""
+
+DIRECTIONS = 128
+
 
 @dataclass(frozen=True)
 class Moments:
     """Averages over a cloud's vectors.
 
-    unit Σx/‖x‖/n [d], mean μ [d], zeros (the share of zero vectors), norm Σ‖x‖/n, square Σ‖x‖²/n,
-    energies: the eigenvalues of the second moment M, largest first [d], mean_energy μᵀMμ, count:
-    how many vectors, 0 where not known.
+    Attributes:
+        unit: Σx/‖x‖/n [d].
+        mean: μ [d].
+        zeros: share of zero vectors.
+        norm: Σ‖x‖/n.
+        square: Σ‖x‖²/n.
+        energies: the eigenvalues of the second moment M, largest first [d].
+        mean_energy: μᵀMμ.
+        count: number of vectors, 0 where not known.
     """
 
     unit: Floats
@@ -35,19 +49,22 @@ class Moments:
 
     @classmethod
     def of(cls, cloud: Cloud, *, spectral: bool) -> Self:
-        """The averages over a cloud; energies only where they are asked for."""
+        """Return the averages over a cloud; energies only with `spectral`."""
         n = cloud.count
         mean = cloud.mean
+        energies = np.zeros(0)
+        mean_energy = 0.0
+        if spectral:
+            energies = cloud.energies
+            mean_energy = float(mean @ cloud.covariance @ mean + (mean @ mean) ** 2)
         return cls(
             unit=cloud.unit_sum / n,
             mean=mean,
             zeros=cloud.zeros / n,
             norm=cloud.norm_sum / n,
             square=cloud.square_sum / n,
-            energies=cloud.energies if spectral else np.zeros(0),
-            mean_energy=float(mean @ cloud.covariance @ mean + (mean @ mean) ** 2)
-            if spectral
-            else 0.0,
+            energies=energies,
+            mean_energy=mean_energy,
             count=n,
         )
 
@@ -67,8 +84,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Gradient:
-    """∂θ by the averages of `Moments`: by `unit`, by `mean` [d], by the three scalars, and by the
-    second moment.
+    """∂θ by the averages of `Moments`: by `unit`, by `mean` [d], by the three scalars, and by M.
 
     The derivative by M is V diag(energies) Vᵀ + outer·μμᵀ, V the eigenvectors of M and `energies`
     [d]. With `centred`, that is the derivative by the covariance instead: the mean moves the
@@ -85,13 +101,14 @@ class Gradient:
     centred: bool = False
 
     def linear(self, width: int) -> Floats:
-        """The part that is linear in `token_sums` [2·width + 4]."""
+        """Return the part that is linear in `token_sums` [2·width + 4]."""
         none = np.zeros(width)
-        parts = [none if self.unit is None else self.unit, none if self.mean is None else self.mean]
-        return np.concatenate([*parts, [0.0, self.zeros, self.norm, self.square]])
+        unit = none if self.unit is None else self.unit
+        mean = none if self.mean is None else self.mean
+        return np.concatenate([unit, mean, [0.0, self.zeros, self.norm, self.square]])
 
     def times(self, factor: float) -> "Gradient":
-        """The gradient of the measure times a factor."""
+        """Return the gradient of the measure times a factor."""
         scaled = {
             name: factor * part
             for name, part in vars(self).items()
@@ -101,8 +118,9 @@ class Gradient:
 
 
 class Differentiable(Protocol):
-    """A statistic of a cloud, with its derivative where that is known. `spectral`: it needs the
-    second moment.
+    """A statistic of a cloud, with its derivative where that is known.
+
+    `spectral`: it needs the second moment.
     """
 
     @property
@@ -115,33 +133,27 @@ class Differentiable(Protocol):
     def gradient(self) -> Callable[[Moments], Gradient | None] | None: ...
 
 
-# Beyond this width the derivative of a spectral measure is taken in so many of the strongest
-# directions, and as the same in all others: the average of what it is there, by energy.
-DENSE = 256
-DIRECTIONS = 128
-
-
 def influences(
     measures: Sequence[Differentiable], cloud: Cloud, clusters: ClusterSums, cells: Sequence[int]
 ) -> Floats:
-    """What each cluster adds to the error of the measures [J, C], times the number of all tokens:
-    the derivative at the cloud.
+    """Return what each cluster adds to the error of the measures, times the number of all tokens.
 
-    `cells` are the sets of tokens that the cloud consists of. NaN where a derivative is not known.
-    Averages over tokens are exact; of xᵀDx, a cluster's mean is that of its sampled states, or of
-    all of them where none is its own. Cost O(k·d² + m·k·d), m the sampled states, k the directions.
+    The result [J, C] comes from the derivative at the cloud, which consists of the tokens of
+    `cells`. It is NaN where a derivative is not known. Averages over tokens are exact; a cluster's
+    mean of xᵀDx is that of its sampled states, or of all of them where it has none. Cost O(k·d² +
+    m·k·d), m the number of sampled states, k of directions.
     """
     width = cloud.width
-    spectral = [j for j, measure in enumerate(measures) if measure.spectral]
+    spectral = any(measure.spectral for measure in measures)
+    moments = Moments.of(cloud, spectral=spectral)
     sums = clusters.sums[list(cells)].sum(0).numpy()
-    found = np.full((len(measures), len(sums)), np.nan)
-    moments = Moments.of(cloud, spectral=bool(spectral))
     directions = np.zeros((width, 0))
+    squares = np.zeros((1, len(sums)))
     if spectral:
         directions = cloud.directions if width <= DENSE else _strongest(cloud)
-    squares = np.zeros((directions.shape[1] + 1, len(sums)))
-    if spectral:
-        squares = _sampled(cloud, clusters, cells, directions, sums[:, 2 * width])
+        squares = _sampled_squares(cloud, clusters, cells, directions, sums[:, 2 * width])
+
+    result = np.full((len(measures), len(sums)), np.nan)
     for j, measure in enumerate(measures):
         gradient = None if measure.gradient is None else measure.gradient(moments)
         if gradient is None:
@@ -149,59 +161,80 @@ def influences(
         linear = gradient.linear(width)
         weights = np.zeros(len(squares))
         if gradient.energies is not None:
-            weights[:-1], weights[-1] = gradient.energies[: len(squares) - 1], gradient.outer
-            rest = moments.energies[len(squares) - 1 :]
-            tail = (
-                float(rest @ gradient.energies[len(squares) - 1 :] / rest.sum())
-                if rest.sum() > 0
-                else 0.0
-            )
-            weights[:-1] -= tail
-            # xᵀDx is (x − μ)ᵀD(x − μ) + 2μᵀDx but for a constant; about the mean (`centred`), the
-            # first term alone.
-            bent = -tail * cloud.mean
-            if not gradient.centred:
-                bent = directions @ (weights[:-1] * (directions.T @ cloud.mean))
-                bent += gradient.outer * float(cloud.mean @ cloud.mean) * cloud.mean
-            linear[width : 2 * width] += 2 * bent
+            weights, slope, tail = _quadratic(gradient, moments, directions)
+            linear[width : 2 * width] += slope
             linear[-1] += tail
-        found[j] = sums @ linear + weights @ squares
-    return found
+        result[j] = sums @ linear + weights @ squares
+    return result
+
+
+def _quadratic(
+    gradient: Gradient, moments: Moments, directions: Floats
+) -> tuple[Floats, Floats, float]:
+    """Return the derivative D by the second moment as weights of squares and a linear part.
+
+    xᵀDx is (x − μ)ᵀD(x − μ) + 2μᵀDx but for a constant. About the mean (`centred`), it is the first
+    term alone. In the directions that are left out, D is `tail` times the identity: xᵀDx has the
+    term tail·‖x‖², and D in the other directions is what exceeds it.
+
+    Returns:
+        the weights [k + 1] of (vᵀ(x − μ))² along each direction v and along μ, the derivative by x
+        [d], and `tail`, the derivative by ‖x‖².
+    """
+    assert gradient.energies is not None
+    count = directions.shape[1]
+    left_out = moments.energies[count:]
+    tail = 0.0
+    if left_out.sum() > 0:
+        tail = float(left_out @ gradient.energies[count:] / left_out.sum())
+
+    weights = np.zeros(count + 1)
+    weights[:-1] = gradient.energies[:count]
+    weights[:-1] -= tail
+    weights[-1] = gradient.outer
+
+    mean = moments.mean
+    half_slope = -tail * mean
+    if not gradient.centred:
+        half_slope = directions @ (weights[:-1] * (directions.T @ mean))
+        half_slope += gradient.outer * float(mean @ mean) * mean
+    return weights, 2 * half_slope, tail
 
 
 def _strongest(cloud: Cloud) -> Floats:
-    """The strongest directions of a wide cloud as columns [d, k], largest energy first, by subspace
-    iteration in float32.
+    """Return the strongest directions of a wide cloud as columns [d, k], largest energy first.
+
+    They come from subspace iteration in float32.
     """
+    generator = torch.Generator().manual_seed(0)
     moment = torch.from_numpy(cloud.second_moment).float()
-    found = torch.randn(cloud.width, DIRECTIONS + 32, generator=torch.Generator().manual_seed(0))
+    basis = torch.randn(cloud.width, DIRECTIONS + 32, generator=generator)
     for _ in range(3):
-        found = torch.linalg.qr(moment @ found).Q
-    turn = torch.linalg.eigh(found.T @ moment @ found).eigenvectors.flip(1)
-    axes: Floats = (found @ turn)[:, :DIRECTIONS].double().numpy()
-    return axes
+        basis = torch.linalg.qr(moment @ basis).Q
+    rotation = torch.linalg.eigh(basis.T @ moment @ basis).eigenvectors.flip(1)
+    directions: Floats = (basis @ rotation)[:, :DIRECTIONS].double().numpy()
+    return directions
 
 
-def _sampled(
+def _sampled_squares(
     cloud: Cloud, clusters: ClusterSums, cells: Sequence[int], directions: Floats, counts: Floats
 ) -> Floats:
-    """Of each cluster of `counts` tokens, about what Σz² adds up to along each direction, z = vᵀ(x
-    − μ), and, in the last row, along μ itself [k + 1, C].
+    """Return estimates of each cluster's Σz² along each direction v and along μ [k + 1, C].
+
+    z = vᵀ(x − μ). `counts` [C] are the clusters' numbers of tokens.
     """
-    own = torch.isin(clusters.cells, torch.tensor(list(cells)))
+    sampled = torch.isin(clusters.cells, torch.tensor(list(cells)))
     # torch's products, not numpy's: they obey torch.set_num_threads.
     axes = torch.from_numpy(np.column_stack([directions, cloud.mean])).float()
-    z = (clusters.states[own] - torch.from_numpy(cloud.mean).float()) @ axes
-    place = clusters.clusters[own]
-    total = (
-        torch.zeros(len(counts), axes.shape[1], dtype=torch.float64)
-        .index_add_(0, place, z.double().square())
-        .numpy()
-    )
-    sampled = torch.bincount(place, minlength=len(counts)).numpy()
-    mean = total.sum(0) / max(1, sampled.sum())
-    each: Floats = (
-        np.where(sampled[:, None] > 0, total / np.maximum(sampled, 1)[:, None], mean)
-        * counts[:, None]
-    )
-    return each.T
+    mean = torch.from_numpy(cloud.mean).float()
+    z = (clusters.states[sampled] - mean) @ axes
+
+    cluster = clusters.clusters[sampled]
+    totals = torch.zeros(len(counts), axes.shape[1], dtype=torch.float64)
+    totals.index_add_(0, cluster, z.double().square())
+    sample_counts = torch.bincount(cluster, minlength=len(counts)).numpy()
+    overall_mean = totals.numpy().sum(0) / max(1, sample_counts.sum())
+    cluster_means = totals.numpy() / np.maximum(sample_counts, 1)[:, None]
+    means = np.where(sample_counts[:, None] > 0, cluster_means, overall_mean)
+    estimates: Floats = means * counts[:, None]
+    return estimates.T

@@ -1,21 +1,28 @@
-"""Sums by name, kept by blocks of windows: what most measures beyond a cloud need, and enough for
-an interval.
+"""Sums by name, by blocks of windows: most measures beyond a cloud are functions of such sums, and
+the blocks give the interval.
 """
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property, partial
+from collections.abc import Mapping
+from functools import cached_property
 from types import MappingProxyType
+from typing import Self
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from headscan.statistics.accumulator import Accumulator, Blocks
+from headscan.statistics.accumulator import Accumulator, device_of, prefixed, unprefixed
+from headscan.statistics.blocks import Blocks
+
+BLOCKS = 16
+
+REST = "_rest"
+"""The end of the name of a sum that leaves position 0 of each window out."""
 
 
 class SiteBatch:
-    """States [B, T, width] of the B windows with these global numbers at one site, with the ids [B,
-    T] that stood there.
+    """States [B, T, width] of the B windows with these global numbers at one site, with the token
+    ids [B, T].
 
     `documents` [B, T]: the numbers of the tokens' documents, where known. `skip_first` positions of
     each window are left out of everything here. A position without a successor in its window has
@@ -51,18 +58,20 @@ class SiteBatch:
 
     @cached_property
     def rows(self) -> Tensor:
+        """The states in float64 [B, T, width]."""
         return self.counted.to(dtype=torch.float64)
 
     @property
     def counted(self) -> Tensor:
-        """The states where float64 can be had [B, T, width]: a step that takes few of them at a
-        time needs no `rows`.
+        """The states on a device that has float64 [B, T, width].
+
+        A step that converts a few of them at a time needs no `rows`.
         """
         return self.states.cpu() if self._states.device.type == "mps" else self.states
 
     @cached_property
     def norms(self) -> Tensor:
-        """Their lengths [B, T], float64."""
+        """The lengths of the states [B, T], float64."""
         lengths: Tensor = torch.linalg.vector_norm(self.counted, dim=-1, dtype=torch.float64)
         return lengths
 
@@ -78,8 +87,8 @@ class SiteBatch:
 
     @property
     def lead(self) -> int:
-        """How many positions of `rows` are to be left out where position 0 is: 1, or 0 where it is
-        skipped already.
+        """The number of positions to leave out for sums without position 0: 1, or 0 where position
+        0 is skipped already.
         """
         return 1 if self.skip_first == 0 else 0
 
@@ -92,18 +101,11 @@ class SiteBatch:
     @cached_property
     def next_ids(self) -> Tensor:
         """The ids of the tokens that follow [B, T], −1 at the end of a window."""
-        return torch.nn.functional.pad(self.ids[:, 1:], (0, 1), value=-1)
-
-
-BLOCKS = 16
-REST = "_rest"
-"""What the name of a sum ends in that leaves position 0 of each window out."""
+        return pad(self.ids[:, 1:], (0, 1), value=-1)
 
 
 class Tally(Accumulator):
-    """Named float64 sums of any shape; they merge by addition, and a part can be taken away again."""
-
-    fields = ("sums",)
+    """Named float64 sums of any shape; they merge by addition, and a part can be subtracted."""
 
     def __init__(
         self,
@@ -126,20 +128,30 @@ class Tally(Accumulator):
             self.sums[name] = self.sums[name] + value.to(self.sums[name].device)
 
     def without(self, part: "Tally") -> "Tally":
-        """This tally less a part of it."""
-        new = Tally()
-        new.sums = {name: value - part.sums[name] for name, value in self.sums.items()}
-        return new
+        """Return this tally less a part of it."""
+        difference = Tally()
+        difference.sums = {name: value - part.sums[name] for name, value in self.sums.items()}
+        return difference
 
     def view(self, suffix: str) -> "Tally":
-        """The sums whose names end in `suffix`, under their names without it; the same tensors."""
-        new = Tally()
-        new.sums = {
-            name.removesuffix(suffix): value
-            for name, value in self.sums.items()
-            if name.endswith(suffix)
-        }
-        return new
+        """Return the sums whose names end in `suffix`, under their names without it.
+
+        They are the same tensors.
+        """
+        view = Tally()
+        for name, value in self.sums.items():
+            if name.endswith(suffix):
+                view.sums[name.removesuffix(suffix)] = value
+        return view
+
+    def state(self) -> dict[str, Tensor]:
+        return {f"sums.{name}": value for name, value in self.sums.items()}
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        tally = cls()
+        tally.sums = {name.removeprefix("sums."): value.clone() for name, value in state.items()}
+        return tally
 
 
 class BlockedTally(Accumulator):
@@ -150,46 +162,61 @@ class BlockedTally(Accumulator):
     `Tally.view("_rest")` shows those alone.
     """
 
-    arguments = ("width",)
-    fields = ("blocks",)
-
     def __init__(self, width: int, device: torch.device | str = "cpu"):
         self.width = width
         self.device = torch.device(device)
         self.blocks: Blocks[Tally] = Blocks(BLOCKS, self._zero)
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """The names and shapes of the sums."""
+        """Return the names and shapes of the sums."""
         raise NotImplementedError
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
-        """What each window of a batch adds to every sum, [B, ...]."""
+        """Return what each window of a batch adds to every sum, [B, ...]."""
         raise NotImplementedError
 
     def _zero(self) -> Tally:
         return Tally(self.shapes(self.width), self.device)
 
     def update(self, batch: SiteBatch) -> None:
-        found = self.measure(batch)
-        for part, members in self.blocks.runs(batch.windows):
-            for name, value in found.items():
-                part[name] += value.sum(0) if len(members) == len(value) else value[members].sum(0)
+        """Add a batch of windows."""
+        values = self.measure(batch)
+        for tally, rows in self.blocks.runs(batch.windows):
+            for name, value in values.items():
+                whole_batch = len(rows) == len(value)
+                tally[name] += value.sum(0) if whole_batch else value[rows].sum(0)
 
     def parts(self) -> list[Tally]:
+        """Return the tallies of the occupied blocks, in the order of the stream."""
         return self.blocks.parts()
 
     def total(self) -> Tally:
+        """Return the tally of all windows."""
         return self.blocks.total()
+
+    def merge(self, other: Self) -> None:
+        self.blocks.merge(other.blocks)
+
+    def state(self) -> dict[str, Tensor]:
+        return {"width": torch.tensor(self.width)} | prefixed("blocks", self.blocks.state())
+
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        tally = cls(int(state["width"]), device_of(state))
+        tally.blocks = tally.blocks.restored(unprefixed("blocks", state))
+        return tally
 
 
 class DirectionTally(BlockedTally):
-    """Σû and Σû² of each dimension, and how many directions there were: all that rogue dimensions
-    need.
+    """Σû and Σû² of each dimension, and the number of directions: rogue dimensions follow from
+    them.
     """
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        """`tokens` (of a norm other than zero), `unit` and `square` [width]; the same of the rest."""
-        return _both({"tokens": (), "unit": (width,), "square": (width,)})
+        """Return those of `tokens` (of a norm other than zero), `unit` and `square` [width], and of
+        the same without position 0.
+        """
+        return _with_rest({"tokens": (), "unit": (width,), "square": (width,)})
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
         tokens = (batch.norms > 0).double()
@@ -214,7 +241,7 @@ class ContextTally(BlockedTally):
     """
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        return _both(
+        return _with_rest(
             {
                 "windows": (),
                 "tokens": (),
@@ -229,15 +256,15 @@ class ContextTally(BlockedTally):
         tokens = (batch.norms > 0).double()
         unit = batch.unit_sum
         total = batch.rows.sum(1)
-        lead = slice(0, batch.lead)
-        rest = (
-            tokens[:, batch.lead :].sum(1),
-            unit - batch.unit[:, lead].sum(1),
-            total - batch.rows[:, lead].sum(1),
+        sums = _context_sums(tokens.sum(1), unit, total)
+
+        lead = batch.lead
+        sums_without_first = _context_sums(
+            tokens[:, lead:].sum(1),
+            unit - batch.unit[:, :lead].sum(1),
+            total - batch.rows[:, :lead].sum(1),
         )
-        return _windows(tokens.sum(1), unit, total) | {
-            name + REST: value for name, value in _windows(*rest).items()
-        }
+        return sums | {name + REST: value for name, value in sums_without_first.items()}
 
 
 class FollowTally(BlockedTally):
@@ -245,13 +272,13 @@ class FollowTally(BlockedTally):
     both directions, `unit` and `next`, from which the mean over mismatched pairs follows.
 
     `table` [V, width], rows of length 1, is the embedding table. It is no part of the state: a
-    restored tally can merge and finish, but needs its table again before it sees more.
+    restored tally can merge and finish, but needs its table again before it reads more.
     """
 
     table: Tensor | None = None
 
     def shapes(self, width: int) -> dict[str, tuple[int, ...]]:
-        return _both({"pairs": (), "cosine": (), "unit": (width,), "next": (width,)})
+        return _with_rest({"pairs": (), "cosine": (), "unit": (width,), "next": (width,)})
 
     def measure(self, batch: SiteBatch) -> dict[str, Tensor]:
         assert self.table is not None
@@ -260,11 +287,11 @@ class FollowTally(BlockedTally):
         products = torch.linalg.vecdot(batch.unit.to(targets.dtype), targets).double()
         cosine = torch.where(known, products, 0.0)
         pairs = known.double()
+
         # One product gives the sums of the directions that have a successor, with and without
         # position 0.
-        weights = torch.stack(
-            [pairs, torch.nn.functional.pad(pairs[:, batch.lead :], (batch.lead, 0))], dim=1
-        )
+        pairs_without_first = pad(pairs[:, batch.lead :], (batch.lead, 0))
+        weights = torch.stack([pairs, pairs_without_first], dim=1)
         units = torch.bmm(weights, batch.unit)
         nexts = torch.bmm(weights.to(targets.dtype), targets).double()
         return {
@@ -279,13 +306,16 @@ class FollowTally(BlockedTally):
         }
 
 
-def _both(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+def _with_rest(shapes: dict[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Return the shapes, and the same for the sums without position 0."""
     return shapes | {name + REST: shape for name, shape in shapes.items()}
 
 
-def _windows(tokens: Tensor, unit: Tensor, total: Tensor) -> dict[str, Tensor]:
-    """The sums of `ContextTally` from the number of directions [B], their sums and the sums of the
-    vectors [B, width].
+def _context_sums(tokens: Tensor, unit: Tensor, total: Tensor) -> dict[str, Tensor]:
+    """Return the sums of `ContextTally` of each window.
+
+    `tokens` [B] are the numbers of directions, `unit` [B, width] their sums, and `total` [B, width]
+    the sums of the vectors.
     """
     length = torch.linalg.vector_norm(total, dim=-1) * tokens
     return {
@@ -296,172 +326,3 @@ def _windows(tokens: Tensor, unit: Tensor, total: Tensor) -> dict[str, Tensor]:
         "own": unit.square().sum(-1),
         "intra": torch.where(length > 0, (total * unit).sum(-1) / length, 0.0),
     }
-
-
-class FirstWindows(Accumulator):
-    """Ids of the windows with the smallest numbers, at most `tokens` tokens of them; merging keeps
-    the smallest of both.
-
-    Shorter windows end with −1; `alike` are those of the commonest length, without.
-    """
-
-    arguments = ("tokens",)
-    fields = ("numbers", "ids")
-
-    def __init__(self, tokens: int = 2**19):
-        self.tokens = tokens
-        self.numbers = torch.zeros(0, dtype=torch.int64)
-        self.ids = torch.zeros(0, 0, dtype=torch.int64)
-
-    def update(self, ids: Tensor, windows: list[int]) -> None:
-        """Add windows [B, T] with their numbers."""
-        longest = max(ids.shape[1], self.ids.shape[1])
-        limit = self.tokens // longest
-        if len(self.numbers) >= limit and min(windows) > int(self.numbers[-1]):
-            return
-        mine, ids = (
-            pad(rows.cpu(), (0, longest - rows.shape[1]), value=-1) for rows in (self.ids, ids)
-        )
-        numbers = torch.cat([self.numbers, torch.tensor(windows)])
-        order = torch.argsort(numbers)[:limit]
-        self.numbers = numbers[order]
-        self.ids = torch.cat([mine, ids])[order]
-
-    @property
-    def alike(self) -> Tensor:
-        lengths = (self.ids >= 0).sum(1)
-        many, where = torch.unique(lengths, return_counts=True)
-        most = int(many[where.argmax()]) if len(many) else 0
-        return self.ids[lengths == most, :most]
-
-    def merge(self, other: "FirstWindows") -> None:
-        if len(other.numbers):
-            self.update(other.ids, other.numbers.tolist())
-
-
-# ---- How often each token id stood in the text.
-
-COUNT_BLOCKS = 8
-
-
-class TokenCounts(Accumulator):
-    """How often each token id was seen; int64 [vocabulary]."""
-
-    arguments = ("vocabulary",)
-    fields = ("counts",)
-
-    def __init__(self, vocabulary: int):
-        self.vocabulary = vocabulary
-        self.counts = torch.zeros(vocabulary, dtype=torch.int64)
-
-    def update(self, ids: Tensor) -> None:
-        """Count token ids of any shape, each in [0, vocabulary)."""
-        self.counts += torch.bincount(ids.reshape(-1).cpu(), minlength=len(self.counts))
-
-
-class BlockedCounts(Accumulator):
-    """`TokenCounts` of each of at most 8 blocks of consecutive windows, so that what counts say can
-    have an interval.
-    """
-
-    arguments = ("vocabulary",)
-    fields = ("blocks",)
-
-    def __init__(self, vocabulary: int):
-        self.vocabulary = vocabulary
-        self.blocks: Blocks[TokenCounts] = Blocks(COUNT_BLOCKS, partial(TokenCounts, vocabulary))
-
-    def update(self, ids: Tensor, windows: list[int]) -> None:
-        """Add windows [B, T] with their numbers."""
-        for part, members in self.blocks.runs(windows):
-            part.update(ids[members])
-
-    def parts(self) -> list[Tensor]:
-        """The counts [vocabulary] of the occupied blocks, in the order of the stream."""
-        return [part.counts for part in self.blocks.parts()]
-
-
-# ---- Sums of unit states by parts: what the length of their mean is made of.
-
-# tokens at a time on a CPU: in float64 they stay in the cache, and no memory is asked for anew
-NEAR = 512
-
-
-class PartSums(Accumulator):
-    """Σx/‖x‖ of one site, cut by cells, by documents, and by what the states are sums of; exact,
-    float64.
-
-    Each of at most 16 blocks of consecutive windows is a `Tally` of `cells` [cells, d] (disjoint
-    sets of tokens), their `tokens` [cells], `sources` [sources, d] (each term of the states,
-    divided by their norm) and `constants` [constants] (sums of the weights of vectors that are the
-    same for all tokens). `documents`: at most 16 groups of consecutive documents, each with `unit`
-    [d] and `tokens`. Memory 8·16·(cells + sources + 1)·d bytes.
-    """
-
-    arguments = ("width", "cells", "sources", "constants")
-    fields = ("blocks", "documents")
-
-    def __init__(
-        self,
-        width: int,
-        *,
-        cells: int,
-        sources: int = 0,
-        constants: int = 0,
-        device: torch.device | str = "cpu",
-    ):
-        self.width = width
-        self.cells = cells
-        self.sources = sources
-        self.constants = constants
-        self.device = torch.device(device)
-        shapes = {
-            "cells": (cells, width),
-            "tokens": (cells,),
-            "sources": (sources, width),
-            "constants": (constants,),
-        }
-        self.blocks: Blocks[Tally] = Blocks(BLOCKS, partial(Tally, shapes, self.device))
-        self.documents: Blocks[Tally] = Blocks(
-            BLOCKS, partial(Tally, {"unit": (width,), "tokens": ()}, self.device)
-        )
-
-    def update(self, batch: SiteBatch, cells: Tensor) -> None:
-        """Add a batch [B, T, d], each token to its cell, int64 [B, T]."""
-        states = batch.counted
-        scale = torch.where(batch.norms > 0, 1 / batch.norms, 0.0).flatten()
-        documents = torch.zeros_like(batch.ids) if batch.documents is None else batch.documents
-        numbers, place = (one.to(states.device) for one in documents.unique(return_inverse=True))
-        place = place.flatten()
-        chosen = cells.to(states.device).flatten()
-        groups = scale.new_zeros(len(numbers), self.width)
-        length = states.shape[1]
-        flat = states.flatten(0, 1)
-        near = NEAR if states.device.type == "cpu" else len(flat)
-        for tally, rows in self.runs(batch.windows):
-            whole = torch.zeros_like(tally["cells"])
-            for start in range(rows.start * length, rows.stop * length, near):
-                part = slice(start, min(start + near, rows.stop * length))
-                unit = flat[part].double() * scale[part, None]
-                whole.index_add_(0, chosen[part], unit)
-                if len(numbers) > 1:
-                    groups.index_add_(0, place[part], unit)
-            tally["cells"] += whole
-            tally["tokens"] += torch.bincount(
-                chosen[rows.start * length : rows.stop * length], minlength=self.cells
-            )
-            if len(numbers) == 1:
-                groups += whole.sum(0)
-        if batch.documents is not None:
-            self.documents.index(int(numbers[-1]))
-            for number, one, count in zip(
-                numbers.tolist(), groups, torch.bincount(place), strict=True
-            ):
-                tally = self.documents[number]
-                tally["unit"] += one
-                tally["tokens"] += count
-
-    def runs(self, windows: list[int]) -> Iterator[tuple[Tally, slice]]:
-        """The rows of a batch of consecutive windows that belong to one block, and its tally."""
-        for tally, members in self.blocks.runs(windows):
-            yield tally, slice(members[0], members[-1] + 1)

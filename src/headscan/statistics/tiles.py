@@ -1,9 +1,9 @@
-"""Second moments from float32 products of tiles about a centre, summed in float64, with what the
-products lose measured.
+"""Second moments from float32 products of tiles about a centre, summed in float64, with the error
+of the products measured.
 
 Every eighth tile is summed in float64, too. Along vectors r of random signs the mean of ‖Er‖² is
-‖E‖² of the error E of the sum (Girard 1989, Hutchinson 1990), be it rounding or fewer bits than
-were asked for; `errors.rounding` says what that is to a number.
+‖E‖² of the error E of the sum (Girard 1989, Hutchinson 1990), whether the error is rounding or
+comes from fewer bits than were asked for; `errors.rounding` converts it to errors of measures.
 """
 
 from typing import Self
@@ -11,31 +11,42 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from headscan.statistics.accumulator import Accumulator
-from headscan.statistics.clusters import Pieces
+from headscan.statistics.accumulator import Accumulator, device_of
 from headscan.statistics.gram import Gram
+from headscan.statistics.pieces import Pieces
 
-WIDE = 256  # dimensions from which on float32 products pay: narrower sites are summed in float64
-# tokens of a tile on a processor; measured at 384 and 768 dimensions: fewer cost a fifth more for
-# what is done once
+WIDE = 256
+"""Dimensions from which on float32 products pay: narrower sites are summed in float64."""
+
 TILE = 2048
-# one tile of EVERY is checked, along so many vectors; a far mean has more than that of the energy
+"""Tokens of a tile on a CPU.
+
+Measured at 384 and 768 dimensions: with fewer, the steps that are done once a tile cost a fifth
+more.
+"""
+
 EVERY = 8
+"""One tile of `EVERY` is checked, along `SIGNS` vectors."""
+
 SIGNS = 4
+
 FAR = 0.99
+"""Share of the energy in the mean beyond which tiles are not used."""
 
 
 class Tiles(Accumulator):
-    """How a site's tiles are multiplied, and what that lost.
+    """The centre of a site's tiles, and the error of their products as far as it was measured.
 
-    centre [width]: the point that products are taken about, float32, None before there is one.
-    tiles: how many there were; tokens: how many were read. Of the checked tiles, less what float64
-    makes of them: products [width, SIGNS], along `signs`, and sums [2·width + 4], their
-    `token_sums`; checked [2]: their tokens, and their Σ‖x − centre‖².
+    Attributes:
+        centre: the point that products are taken about, float32 [width]; None before there is one.
+        tiles: number of tiles added.
+        tokens: number of tokens read.
+        signs: the random vectors [width, SIGNS].
+        products: error of the checked tiles' Gram matrix along `signs`: the float32 products less
+            those in float64 [width, SIGNS].
+        sums: error of the checked tiles' `token_sums` [2·width + 4].
+        checked: number of tokens in the checked tiles, and their Σ‖x − centre‖² [2].
     """
-
-    arguments = ("width",)
-    fields = ("tiles", "tokens", "products", "sums", "checked")
 
     def __init__(self, width: int, device: torch.device | str = "cpu"):
         self.width = width
@@ -45,45 +56,71 @@ class Tiles(Accumulator):
         self.sums = self.products.new_zeros(2 * width + 4)
         self.checked = self.products.new_zeros(2)
         self.centre: Tensor | None = None
-        draws = torch.randint(
-            0, 2, (width, SIGNS), generator=torch.Generator().manual_seed(width), dtype=torch.int64
-        )
-        self.signs = (2 * draws - 1).to(self.products)
+        generator = torch.Generator().manual_seed(width)
+        bits = torch.randint(0, 2, (width, SIGNS), generator=generator, dtype=torch.int64)
+        self.signs = (2 * bits - 1).to(self.products)
 
     def begin(self, total: Tensor, scalars: Tensor, dtype: torch.dtype) -> bool:
-        """Take the mean of what was summed so far, Σx [width] and the scalars of `token_sums`, as
-        the centre; False if it is far. States of 16 bits keep the origin unless the mean has half
-        of their energy: products about it are exact in float32.
+        """Set the centre to the mean of the vectors summed so far; return False if it is too far.
+
+        `total` is Σx [width], `scalars` the last four of `token_sums`. States of 16 bits keep the
+        origin as the centre unless the mean has half of their energy: products about the origin are
+        exact in float32.
         """
         mean = total / scalars[0].clamp_min(1)
         share = float(scalars[0] * (mean @ mean) / scalars[3].clamp_min(1e-300))
-        self.centre = (
-            torch.zeros_like(mean).float() if dtype.itemsize <= 2 and share <= 0.5 else mean.float()
-        )
+        if dtype.itemsize <= 2 and share <= 0.5:
+            self.centre = torch.zeros_like(mean).float()
+        else:
+            self.centre = mean.float()
         return share <= FAR
 
-    def add(self, gram: Gram, cut: Pieces) -> None:
+    def add(self, gram: Gram, pieces: Pieces) -> None:
         """Add the products of a tile's ordinary tokens, float32 about the centre."""
         assert self.centre is not None
-        products = gram.add_tile(cut.rows.flatten(0, 1), self.centre)
+        products = gram.add_tile(pieces.rows.flatten(0, 1), self.centre)
         if self.tiles % EVERY == 0:
-            exact = Pieces.of(cut.states, cut.documents, cut.cells)
+            exact = Pieces.of(pieces.states, pieces.documents, pieces.cells)
             rows = exact.rows.sub_(self.centre).flatten(0, 1)
-            rows.index_fill_(0, cut.apart, 0.0)
-            along = rows @ self.signs
-            self.products += gram.full(products) @ self.signs - rows.T @ along
-            self.sums += cut.ordinary.sum(0) - exact.ordinary.sum(0)
-            self.checked += torch.stack([exact.ordinary[:, -4].sum(), along.square().sum() / SIGNS])
+            rows.index_fill_(0, pieces.apart, 0.0)
+            projections = rows @ self.signs
+            self.products += gram.full(products) @ self.signs - rows.T @ projections
+            self.sums += pieces.ordinary.sum(0) - exact.ordinary.sum(0)
+            tokens = exact.ordinary[:, -4].sum()
+            energy = projections.square().sum() / SIGNS
+            self.checked += torch.stack([tokens, energy])
         self.tiles += 1
 
     def merge(self, other: "Tiles") -> None:
-        super().merge(other)
-        self.centre = other.centre if self.centre is None else self.centre
+        self.tiles += other.tiles
+        self.tokens += other.tokens
+        self.products += other.products.to(self.products.device)
+        self.sums += other.sums.to(self.sums.device)
+        self.checked += other.checked.to(self.checked.device)
+        if self.centre is None:
+            self.centre = other.centre
 
     def state(self) -> dict[str, Tensor]:
-        return super().state() | ({} if self.centre is None else {"centre": self.centre})
+        state = {
+            "width": torch.tensor(self.width),
+            "tiles": torch.tensor(self.tiles),
+            "tokens": torch.tensor(self.tokens),
+            "products": self.products,
+            "sums": self.sums,
+            "checked": self.checked,
+        }
+        if self.centre is not None:
+            state["centre"] = self.centre
+        return state
 
-    def filled(self, state: dict[str, Tensor]) -> Self:
-        super().filled(state)
-        self.centre = state["centre"].clone() if "centre" in state else None
-        return self
+    @classmethod
+    def restore(cls, state: dict[str, Tensor]) -> Self:
+        tiles = cls(int(state["width"]), device_of(state))
+        tiles.tiles = int(state["tiles"])
+        tiles.tokens = int(state["tokens"])
+        tiles.products = state["products"].clone()
+        tiles.sums = state["sums"].clone()
+        tiles.checked = state["checked"].clone()
+        if "centre" in state:
+            tiles.centre = state["centre"].clone()
+        return tiles

@@ -1,15 +1,18 @@
 """Text: from files, folders, streams, strings and datasets to documents, tokens, windows and
 prompts.
 
-Everything streams: neither the corpus nor a document is ever held whole. `Windows` is what a scan
-asks for; `batches` groups windows and shares them among processes; `counts` counts contexts;
-`read_prompts` reads prompts of any kind; `TextIdentity` says whether a text is the one that was
-read before; `display` makes tokens visible.
+Everything streams: neither the corpus nor a document is ever held whole. A scan reads `Windows`;
+`batches` groups windows and shares them among processes; `counts` counts contexts; `read_prompts`
+reads prompts of any kind; `TextIdentity` tells whether a text is the one that was read before;
+`display` makes tokens visible.
 """
 
-from headscan.text.documents import Document, PairSet, documents, read_pair_files, synonyms
-from headscan.text.prompts import Limits, Prompt, display, read_prompt, read_prompts
-from headscan.text.source import TextIdentity, TextLike, TextMark, check_text, embedded_names
+from headscan.text.documents import Document, documents
+from headscan.text.identity import TextIdentity, TextMark
+from headscan.text.pairs import PairSet, read_pair_files, synonyms
+from headscan.text.prompts import Limits, Prompt, read_prompt, read_prompts
+from headscan.text.source import TextLike, check_text, embedded_names
+from headscan.text.spelling import display
 from headscan.text.tokens import Stretch, tokenise, tokenizer_identity
 from headscan.text.windows import Batch, Window, Windows, batches
 

@@ -1,165 +1,208 @@
-"""Files as streams of strictly decoded characters: plain, gzip or zstd, never held whole in memory,
-whatever is in them.
-"""
+"""Files as streams of strictly decoded characters: plain, gzip or zstd, never whole in memory."""
 
 import codecs
 import gzip
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from headscan.run.errors import BadInput
 from headscan.run.memory import unpackable
 
 PACKINGS = (".gz", ".zst")
-CHUNK = 1 << 16  # bytes read at a time
-# bytes of a .zst unpacked at a time: zeros are packed thirty thousand times smaller
+
+CHUNK = 1 << 16
+"""Bytes read at a time."""
+
 PACKED = 1 << 10
+"""Bytes of a .zst unpacked at a time: zeros are packed thirty thousand times smaller."""
+
 LONGEST = 1 << 24
 """Characters of the longest line, row or document that is held at once."""
-# A file that unpacks to more than this many bytes, and to more than so many times its own size, is
-# no text.
+
 UNPACKED = 1 << 26
+"""Bytes beyond which a file that unpacks to more than `RATIO` times its own size is no text."""
+
 RATIO = 500
-PEEK = 1 << 18  # packed bytes that are looked at before any work
+
+PEEK = 1 << 18
+"""Packed bytes that are read before any work, to check the packing."""
+
+
+class _Chunk(NamedTuple):
+    """A chunk of a file's content, and the packed bytes read up to here (0 for a plain file)."""
+
+    data: bytes
+    packed: int
 
 
 def byte_chunks(path: Path) -> Iterator[bytes]:
-    """The bytes of a file in chunks of at most 64 KiB, unpacked when its name ends in .gz or .zst.
+    """Return the bytes of a file in chunks of at most 64 KiB, unpacked if its name ends in .gz or
+    .zst.
 
     Raises `BadInput` where the file cannot be read, its packing is corrupt or cut off, or it
     unpacks to more than 64 MiB and more than 500 times its own size, as zeros do and texts do not.
     """
-    return (chunk for chunk, _ in _counted(path))
+    return (chunk.data for chunk in _chunks(path))
 
 
 def check_packing(path: Path) -> None:
-    """Raise BadInput where the first 256 KiB of a packed file cannot be unpacked, or unpack to what
-    no text does.
+    """Raise BadInput where the first 256 KiB of a packed file cannot be unpacked, or unpack to more
+    than any text does.
     """
-    if path.suffix.lower() in PACKINGS:
-        next((packed for _, packed in _counted(path) if packed > PEEK), None)
+    if path.suffix.lower() not in PACKINGS:
+        return
+    for chunk in _chunks(path):
+        if chunk.packed > PEEK:
+            return
 
 
-def too_long(what: str) -> BadInput:
+def too_long(name: str) -> BadInput:
+    """Return the error for a line, row or document that is too long."""
     return BadInput(
-        f"{what} is longer than {LONGEST:,} characters, the most that is held at once: break it up."
+        f"{name} is longer than {LONGEST:,} characters, the most that is held at once: break it up."
     )
 
 
-def _counted(path: Path) -> Iterator[tuple[bytes, int]]:
-    """Chunks of a file, each with the packed bytes that were read for it and those before it."""
-    unpackers = {".gz": _gzip_chunks, ".zst": _zstd_chunks}
-    total = 0
+def _chunks(path: Path) -> Iterator[_Chunk]:
+    """Yield the content of a file in chunks of at most 64 KiB."""
+    packing = path.suffix.lower()
     try:
         with path.open("rb") as file:
-            if path.suffix.lower() not in unpackers:
-                while chunk := file.read(CHUNK):
-                    yield chunk, 0
-                return
-            for unpacked in unpackers[path.suffix.lower()](file, path):
-                for start in range(0, len(unpacked), CHUNK):
-                    yield unpacked[start : start + CHUNK], (packed := file.tell())
-                    total += CHUNK
-                    if total > UNPACKED and total > RATIO * packed:
-                        raise BadInput(
-                            f"{path} unpacks to more than {RATIO} times its size, which no text "
-                            "does: unpack it yourself if that is what you mean."
-                        )
-    except OSError as fault:
-        raise BadInput(f"{path} cannot be read: {fault.strerror or fault}.") from fault
+            if packing == ".gz":
+                yield from _checked(_gzip_chunks(file, path), file, path)
+            elif packing == ".zst":
+                yield from _checked(_zstd_chunks(file, path), file, path)
+            else:
+                while data := file.read(CHUNK):
+                    yield _Chunk(data, 0)
+    except OSError as error:
+        raise BadInput(f"{path} cannot be read: {error.strerror or error}.") from error
+
+
+def _checked(unpacked: Iterator[bytes], file: BinaryIO, path: Path) -> Iterator[_Chunk]:
+    """Yield unpacked data in chunks; BadInput where it is too large for the packed file."""
+    total = 0
+    for data in unpacked:
+        for start in range(0, len(data), CHUNK):
+            packed = file.tell()
+            yield _Chunk(data[start : start + CHUNK], packed)
+            total += CHUNK
+            if total > UNPACKED and total > RATIO * packed:
+                raise BadInput(
+                    f"{path} unpacks to more than {RATIO} times its size, which no text does: "
+                    "unpack it yourself if that is what you mean."
+                )
 
 
 def _gzip_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
     unpacked = gzip.GzipFile(fileobj=file)
     while True:
         try:
-            chunk = unpacked.read(CHUNK)
-        except (gzip.BadGzipFile, zlib.error, EOFError) as fault:
-            raise BadInput(f"{path} is not a whole gzip file: {fault}.") from fault
-        if not chunk:
+            data = unpacked.read(CHUNK)
+        except (gzip.BadGzipFile, zlib.error, EOFError) as error:
+            raise BadInput(f"{path} is not a whole gzip file: {error}.") from error
+        if not data:
             return
-        yield chunk
+        yield data
 
 
 def _zstd_chunks(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    # zstandard's own stream_reader ends a truncated file without a word; the decompression object
-    # says where it stands.
+    # zstandard's own stream_reader ends a truncated file without an error; the decompression object
+    # tells whether its frame has ended.
     import zstandard
 
-    frames = zstandard.ZstdDecompressor(max_window_size=(room := min(1 << 31, unpackable())))
+    memory = min(1 << 31, unpackable())
+    decompressor = zstandard.ZstdDecompressor(max_window_size=memory)
     frame = None
-    while chunk := file.read(PACKED):
-        while chunk:
-            frame = frame or frames.decompressobj()
+    while packed := file.read(PACKED):
+        while packed:
+            if frame is None:
+                frame = decompressor.decompressobj()
             try:
-                unpacked = frame.decompress(chunk)
-            except zstandard.ZstdError as fault:
-                large = (
-                    f"takes more than {room:,} bytes to unpack"
-                    if "too much memory" in str(fault)
-                    else ""
-                )
-                raise BadInput(
-                    f"{path} {large or f'is not a whole zstd file: {fault}'}."
-                ) from fault
-            if unpacked:
-                yield unpacked
-            chunk = frame.unused_data if frame.eof else b""
-            frame = None if frame.eof else frame
+                data = frame.decompress(packed)
+            except zstandard.ZstdError as error:
+                if "too much memory" in str(error):
+                    reason = f"takes more than {memory:,} bytes to unpack"
+                else:
+                    reason = f"is not a whole zstd file: {error}"
+                raise BadInput(f"{path} {reason}.") from error
+            if data:
+                yield data
+            packed = b""
+            if frame.eof:
+                packed = frame.unused_data
+                frame = None
     if frame is not None:
         raise BadInput(f"{path} is not a whole zstd file: it ends inside a frame.")
 
 
 def characters(chunks: Iterable[bytes], name: str) -> Iterator[str]:
-    """Decode UTF-8 strictly, chunk by chunk; a byte order mark at the very start is dropped.
+    """Yield the characters of UTF-8 chunks, decoded strictly.
+
+    A byte order mark at the very start is dropped.
 
     >>> list(characters([b"caf\\xc3", b"\\xa9"], "menu.txt"))
     ['caf', 'é']
     """
-    pending, offset, first = b"", 0, True
-
-    def decode(final: bool) -> str:
-        nonlocal pending, offset
-        try:
-            text, used = codecs.utf_8_decode(pending, "strict", final)
-        except UnicodeDecodeError as fault:
-            wrong = f"byte 0x{pending[fault.start]:02X} at offset {offset + fault.start}"
-            raise BadInput(f"{name} is not UTF-8: {wrong}.") from fault
-        pending, offset = pending[used:], offset + used
-        return text
-
+    decoder = _Decoder(name)
+    at_start = True
     for chunk in chunks:
-        pending += chunk
-        text = decode(False)
-        if first and text:
+        text = decoder.decode(chunk)
+        if at_start and text:
             text = text.removeprefix("\ufeff")
-            first = False
+            at_start = False
         if text:
             yield text
-    decode(True)
+    decoder.decode(b"", final=True)
+
+
+class _Decoder:
+    """Decodes UTF-8 strictly; an error names the offset in the stream."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pending = b""  # the beginning of a character that the next chunk completes
+        self.offset = 0
+
+    def decode(self, chunk: bytes, *, final: bool = False) -> str:
+        """Return the characters that are complete."""
+        data = self.pending + chunk
+        try:
+            text, used = codecs.utf_8_decode(data, "strict", final)
+        except UnicodeDecodeError as error:
+            position = self.offset + error.start
+            raise BadInput(
+                f"{self.name} is not UTF-8: byte 0x{data[error.start]:02X} at offset {position}."
+            ) from error
+        self.pending = data[used:]
+        self.offset += used
+        return text
 
 
 def lines(pieces: Iterable[str], name: str = "The text") -> Iterator[str]:
-    """Lines ended by a line feed, without it or a carriage return before it; one line is held in
-    memory at a time.
+    """Yield the lines of a text, without the line feed or a carriage return before it.
+
+    One line is held in memory at a time.
 
     >>> list(lines(["a\\nb", "c\\r\\n\\nd"]))
     ['a', 'bc', '', 'd']
     """
-    held: list[str] = []  # the parts of a line that spans chunks, joined once
-    length = number = 0
+    parts: list[str] = []  # those of a line that spans pieces, joined once
+    length = 0
+    number = 1
     for piece in pieces:
-        first, *rest = piece.split("\n")
-        held.append(first)
-        length += len(first)
+        end, *beginnings = piece.split("\n")
+        parts.append(end)
+        length += len(end)
         if length > LONGEST:
-            raise too_long(f"{name}, line {number + 1}")
-        for part in rest:
-            yield "".join(held).removesuffix("\r")
-            held = [part]
-            length = len(part)
-            number = number + 1
-    if last := "".join(held):
+            raise too_long(f"{name}, line {number}")
+        for beginning in beginnings:
+            yield "".join(parts).removesuffix("\r")
+            parts = [beginning]
+            length = len(beginning)
+            number += 1
+    last = "".join(parts)
+    if last:
         yield last.removesuffix("\r")

@@ -1,8 +1,7 @@
-"""What stands for a text: a file, a folder, a stream, a name, or the text itself; found and checked
-before it is read.
+"""The source of a text: a file, a folder, a stream, a name, or the text itself; found and checked
+before it is read. Also the options of verbs that read or count a text.
 """
 
-import hashlib
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,23 +15,40 @@ from headscan.run.errors import BadInput, nearest
 from headscan.run.spark import MASTER, check_engine
 from headscan.text.reading import PACKINGS, check_packing
 
-# ---- The texts that come with headscan, and one that comes with Python itself.
+TextLike = TypeAliasType("TextLike", str | os.PathLike[str] | Sequence[str])
+"""A file (.txt, .jsonl, .parquet, also .gz or .zst), a folder, "-", the name of an embedded text, a
+`datasets` id, or text.
+
+A list of strings holds texts. A string is the text itself if it has a line break, or is longer than
+a file's name can be (255 bytes) and is no path either.
+"""
+
+FORMATS = (".txt", ".jsonl", ".parquet")
+
+LONGEST_NAME = 255
+"""Bytes of the longest file name, on every file system in use."""
 
 FOLDER = Path(__file__).parent / "embedded"
+"""The texts that come with headscan."""
+
 PYTHON_HELP = "pydoc"
+"""The name of a text that comes with Python, its own `help()`."""
 
 
 def embedded_names() -> tuple[str, ...]:
-    """Names that stand for a text: every `NAME.txt` of the package's folder `text/embedded`;
-    `pydoc`, Python's own `help()`. In the shipped texts a document (a story) is one paragraph, so
-    that `documents="paragraphs"` gives one document a story.
+    """Return the names of texts: of each `NAME.txt` in the folder `text/embedded`, and `pydoc`.
+
+    In the embedded texts a document (a story) is one paragraph, so that `documents="paragraphs"`
+    gives one document a story. `pydoc` is Python's own `help()`.
     """
-    return tuple(sorted({path.stem for path in FOLDER.glob("*.txt")} | {PYTHON_HELP}))
+    names = {path.stem for path in FOLDER.glob("*.txt")}
+    return tuple(sorted(names | {PYTHON_HELP}))
 
 
 def embedded(name: str) -> Path:
-    """The path of a text shipped in the package; BadInput where there is none (`pydoc` has no
-    file).
+    """Return the path of a text that comes with headscan.
+
+    Raises BadInput where there is none (`pydoc` has no file).
     """
     path = FOLDER / f"{name}.txt"
     if name not in embedded_names() or not path.is_file():
@@ -43,29 +59,20 @@ def embedded(name: str) -> Path:
 
 
 def python_help() -> Iterator[str]:
-    """The help topics that Python ships, in alphabetical order, a blank line between two. The text
-    differs from one Python version to the next; the SHA-256 in the protocol of a run tells which it
-    was.
+    """Yield the help topics of Python, in alphabetical order, with a blank line between two.
+
+    The text differs from one Python version to the next; the SHA-256 in the protocol of a run tells
+    which it was.
     """
     from pydoc_data.topics import topics
 
-    for count, name in enumerate(sorted(topics)):
-        yield ("\n\n" if count else "") + topics[name].strip("\n")
-
-
-TextLike = TypeAliasType("TextLike", str | os.PathLike[str] | Sequence[str])
-"""A file (.txt, .jsonl, .parquet, also .gz or .zst), a folder, "-", the name of an embedded text, a
-`datasets` id, or text.
-
-A list of strings holds texts. A string is the text itself if it has a line break, or is longer than
-a file's name can be (255 bytes) and is no path either.
-"""
-FORMATS = (".txt", ".jsonl", ".parquet")
-LONGEST_NAME = 255  # bytes, on every file system in use
+    for number, name in enumerate(sorted(topics)):
+        separator = "\n\n" if number else ""
+        yield separator + topics[name].strip("\n")
 
 
 def is_text(source: TextLike) -> bool:
-    """Whether a source is the text itself, not the name of one."""
+    """Return whether a source is the text itself, not the name of one."""
     if not isinstance(source, str):
         return not isinstance(source, os.PathLike)
     if "\n" in source or "\r" in source:
@@ -73,22 +80,23 @@ def is_text(source: TextLike) -> bool:
     data = os.fsencode(source) if "\0" not in source else b""
     if len(data) <= LONGEST_NAME:
         return not data and bool(source)
-    # A path may be longer, in several names; what people write has spaces.
-    return any(len(part) > LONGEST_NAME for part in data.split(b"/")) or (
-        b" " in data and not os.path.exists(source)
-    )
+    if any(len(part) > LONGEST_NAME for part in data.split(b"/")):
+        return True
+    # A path may be longer, in several names; a text has spaces.
+    return b" " in data and not os.path.exists(source)
 
 
 def source_name(source: TextLike) -> str:
-    """What a source is called in sentences and protocols."""
+    """Return the name of a source in sentences and protocols."""
     if is_text(source):
         return "<text>" if isinstance(source, str) else "<list>"
     return os.fspath(source)  # type: ignore[arg-type]
 
 
 def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
-    """The files of a source that is named: its own, those of a folder, that of an embedded text;
-    None for other names.
+    """Return the files of a source that is a name; None for names that stand for no file.
+
+    They are the file itself, those of a folder, or that of an embedded text.
     """
     name = os.fspath(source)
     _check_name(name)
@@ -96,21 +104,24 @@ def find_files(source: str | os.PathLike[str]) -> list[Path] | None:
         raise BadInput("There is nothing to read: the name of a text is empty.")
     path = Path(name).expanduser()
     if path.is_dir():
-        return _in_folder(path)
+        return _files_in_folder(path)
     if path.exists():
         if ending(path) not in FORMATS:
-            raise BadInput(f"{path} has an unknown ending; a text file ends in {_known()}.")
+            raise BadInput(f"{path} has an unknown ending; a text file ends in {_known_endings()}.")
         return [path]
-    if name in embedded_names() and name != PYTHON_HELP:
+    if name == PYTHON_HELP:
+        return None
+    if name in embedded_names():
         return [embedded(name)]
-    if name != PYTHON_HELP and (isinstance(source, os.PathLike) or _is_path(name)):
+    if isinstance(source, os.PathLike) or _is_path(name):
         raise BadInput(f"There is no file or folder {name}.{nearest(name, embedded_names())}")
     return None
 
 
 def check_text(source: TextLike) -> None:
-    """Raise BadInput for what can be known of a text without reading it all; verbs call it before
-    any other work.
+    """Raise BadInput for what can be known of a text without reading it all.
+
+    Verbs call it before any other work.
     """
     if not isinstance(source, str | os.PathLike):
         if not isinstance(source, Sequence) or not all(isinstance(text, str) for text in source):
@@ -125,7 +136,7 @@ def check_text(source: TextLike) -> None:
 
 
 def ending(path: Path) -> str:
-    """The ending that says what a file holds, without that of its packing: '.txt' of 'a.txt.gz'."""
+    """Return the ending of a file without that of its packing: '.txt' for 'a.txt.gz'."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if suffixes and suffixes[-1] in PACKINGS:
         suffixes.pop()
@@ -133,8 +144,11 @@ def ending(path: Path) -> str:
 
 
 def _check_name(name: str) -> None:
-    # Names come from the system with stray bytes as lone surrogates, which neither JSON nor a page
-    # can hold.
+    """Raise BadInput for a name that is not UTF-8.
+
+    Names come from the system with stray bytes as lone surrogates, which neither JSON nor a page
+    can hold.
+    """
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -143,114 +157,33 @@ def _check_name(name: str) -> None:
 
 
 def _is_path(name: str) -> bool:
-    """Whether a missing source was meant as a path, not as the id (`name` or `owner/name`) of a
-    dataset.
+    """Return whether a missing source was meant as a path, not as the id (`name` or `owner/name`)
+    of a dataset.
     """
-    known = ending(Path(name)) in FORMATS or Path(name).suffix in PACKINGS
-    return known or name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1
+    if ending(Path(name)) in FORMATS or Path(name).suffix in PACKINGS:
+        return True
+    return name.startswith((".", "/", "~")) or "\\" in name or name.count("/") > 1
 
 
-def _in_folder(folder: Path) -> list[Path]:
+def _files_in_folder(folder: Path) -> list[Path]:
+    """Return the text files at any depth of a folder, sorted; hidden ones are passed over."""
     files = []
-    for place, folders, names in os.walk(folder):  # what may not be looked into is passed over
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        paths = (Path(place, name) for name in names if not name.startswith("."))
-        files += [path for path in paths if ending(path) in FORMATS and os.path.isfile(path)]
+    for directory, subfolders, names in os.walk(folder):  # unreadable folders are passed over
+        subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+        for name in names:
+            path = Path(directory, name)
+            if not name.startswith(".") and ending(path) in FORMATS and os.path.isfile(path):
+                files.append(path)
     if not files:
-        raise BadInput(f"The folder {folder} holds no text: no file ends in {_known()}.")
+        raise BadInput(f"The folder {folder} holds no text: no file ends in {_known_endings()}.")
     for path in files:
         _check_name(str(path))
     return sorted(files, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def _known() -> str:
+def _known_endings() -> str:
     return f"{', '.join(FORMATS)} (or these with {' or '.join(PACKINGS)})"
 
-
-# ---- Whether a text is the one that was read before: its content, hashed as it is read, and compared when it is read again.
-
-
-@dataclass(frozen=True)
-class TextMark:
-    """How far a text was read, and the SHA-256 of what it said up to there."""
-
-    documents: int
-    characters: int
-    sha256: str
-
-
-class TextIdentity:
-    """The SHA-256 of a text as it is read: its characters as UTF-8, the byte 0xFF (never in UTF-8)
-    between two documents.
-
-    So it is the file's own SHA-256 when the text is one .txt read whole as one document (without
-    byte order mark). With `expected`, the mark of an earlier reading, the text is compared when the
-    reading comes to that place again, however it falls into pieces: a text that changed before it
-    is refused.
-    """
-
-    def __init__(self, name: str, expected: TextMark | None = None) -> None:
-        self.name = name
-        self._blank = True
-        # of nothing read nothing can have changed
-        self._expected = expected if expected and expected.documents else None
-        self._read = 0, 0, hashlib.sha256()  # documents, characters, and what they said
-
-    def add(self, text: str, *, begins: bool) -> None:
-        """Read on; `begins` where a document begins with this piece. Where it is interrupted,
-        nothing of the piece is read.
-        """
-        documents = self.documents
-        characters = self.characters
-        digest = self._read[2].copy()
-        if begins:
-            if documents:
-                digest.update(b"\xff")
-            documents += 1
-        if (wanted := self._expected) is not None:
-            missing = wanted.characters - characters
-            if documents > wanted.documents or (
-                len(text) > missing and documents < wanted.documents
-            ):
-                raise self._changed()
-            if documents == wanted.documents and len(text) >= missing:
-                head = digest.copy()
-                head.update(text[:missing].encode())
-                if head.hexdigest() != wanted.sha256:
-                    raise self._changed()
-                self._expected = None
-        digest.update(text.encode())
-        self._blank = self._blank and text.isspace()
-        self._read = documents, characters + len(text), digest
-
-    @property
-    def documents(self) -> int:
-        return self._read[0]
-
-    @property
-    def characters(self) -> int:
-        return self._read[1]
-
-    def mark(self) -> TextMark:
-        """What was read up to now."""
-        documents, characters, digest = self._read
-        return TextMark(documents, characters, digest.hexdigest())
-
-    def finish(self) -> None:
-        """The reading has ended; BadInput where it never came as far as the reading before, or all
-        was white space.
-        """
-        if self.characters and self._blank:
-            raise BadInput(f"The text {self.name} is white space alone.")
-        if self._expected is not None:
-            raise self._changed()
-
-    def _changed(self) -> BadInput:
-        said = f"The text {self.name} has changed since the run that is to be resumed"
-        return BadInput(f"{said}: start afresh without --resume.")
-
-
-# ---- How texts are read and counted: the names, defaults and help of these options, for every verb that has them.
 
 TEXT = Option(
     "A .txt, .jsonl or .parquet file (also .gz, .zst), a folder of them, - for standard input, a "
@@ -260,7 +193,7 @@ TEXT = Option(
     metavar="TEXT",
     group="Input",
 )
-"""What every verb says of its text."""
+"""The help of the text, the same for every verb."""
 
 _UNITS = {
     "KIB": 2**10,
@@ -276,30 +209,29 @@ _UNITS = {
 
 
 def parse_bytes(size: str | int) -> int:
-    """Bytes from a number or a word such as "512MiB", "4GiB", "2GB"."""
+    """Return the bytes of a number or an amount such as "512MiB", "4GiB", "2GB"."""
     if isinstance(size, int):
         return size
-    word = size.strip().upper()
-    unit = next(unit for unit in _UNITS if word.endswith(unit))
+    amount = size.strip().upper()
+    unit = next(unit for unit in _UNITS if amount.endswith(unit))
     try:
-        amount = int(float(word.removesuffix(unit)) * _UNITS[unit])
-        if 0 < amount < 2**60:
-            return amount
-        raise ValueError
+        byte_count = int(float(amount.removesuffix(unit)) * _UNITS[unit])
     except (ValueError, OverflowError):
-        raise BadInput(
-            f'"{size}" is no amount of memory; write for example 512MiB or 4GiB.'
-        ) from None
+        byte_count = 0
+    if not 0 < byte_count < 2**60:
+        raise BadInput(f'"{size}" is no amount of memory; write for example 512MiB or 4GiB.')
+    return byte_count
 
 
-# ---- The options of verbs that read a text; `Reading` has those of all.
+# The options of verbs that read a text; `Reading` and `Windowing` group them.
 
 Documents = TypeAliasType(
     "Documents",
     Annotated[
         str,
         Option(
-            "How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a separator.",
+            "How a .txt falls into documents: whole (a file is one), lines, paragraphs, or a "
+            "separator.",
             group="Input",
         ),
     ],
@@ -359,7 +291,13 @@ def window_length(context: int | None, longest: int | None = None) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Reading(Settings):
-    """How a text falls into documents, and how much of it is read; see `headscan.text.documents`."""
+    """The cut of a text into documents, and how much of it is read; see `headscan.text.documents`.
+
+    Attributes:
+        documents: whole, lines, paragraphs, or a separator.
+        field: the field of a row that is its document.
+        max_tokens: number of tokens to read; None: all.
+    """
 
     documents: Documents = "whole"
     field: FieldName = "text"
@@ -375,7 +313,7 @@ class Reading(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class Windowing(Settings):
-    """How tokens are cut into windows, and which positions count.
+    """The cut of tokens into windows, and the positions that count.
 
     Attributes:
         context: tokens of a window; None: 128, of a sentence encoder as many as its encode reads.
@@ -399,7 +337,7 @@ class Windowing(Settings):
             )
 
 
-# ---- The options of verbs that count contexts; `Counting` has them all.
+# The options of verbs that count contexts; `Counting` groups them.
 
 Order = TypeAliasType(
     "Order", Annotated[int, Option("Tokens of a context, K.", low=1, group="Limits")]
@@ -413,7 +351,8 @@ CountingMemory = TypeAliasType(
     Annotated[
         str | int,
         Option(
-            "What grouping may hold, such as 512MiB; the rest goes to disk. The counts come on top.",
+            "What grouping may hold, such as 512MiB; the rest goes to disk. The counts come on "
+            "top.",
             low=1,
             group="Limits",
         ),
@@ -434,7 +373,15 @@ Master = TypeAliasType("Master", Annotated[str | None, MASTER])
 
 @dataclass(frozen=True, kw_only=True)
 class Counting(Settings):
-    """Which contexts are counted, and with what; see `headscan.text.counts.count`."""
+    """The contexts to count, and the engine that counts; see `headscan.text.counts.count`.
+
+    Attributes:
+        order: tokens of a context.
+        min_count: contexts seen fewer times are left out.
+        memory: bytes that grouping may hold, such as "512MiB".
+        engine: "here" (this machine) or "spark" (a cluster).
+        master: the cluster.
+    """
 
     order: Order
     min_count: MinCount = 1

@@ -1,4 +1,6 @@
-"""Windows: stretches of `context` tokens over a stream of documents, or each document by itself."""
+"""Windows: stretches of `context` tokens over a stream of documents, or each document by itself;
+and batches of windows, with their deterministic shares for many processes.
+"""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -10,24 +12,30 @@ from numpy.typing import NDArray
 
 from headscan.run import BadInput, TextRecord
 from headscan.text.documents import documents
-from headscan.text.source import TextIdentity, TextLike, TextMark, source_name
-from headscan.text.tokens import end_of_text, special_frame, tokenise, unknown_token
+from headscan.text.identity import TextIdentity, TextMark
+from headscan.text.source import TextLike, source_name
+from headscan.text.tokens import Stretch, end_of_text, special_frame, tokenise, unknown_token
+
+Ids = NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
 class Window:
-    """One window: its number from the beginning of the text, its token ids, and each token's
-    document, int64 [context].
+    """One window of a text.
 
-    The end-of-text token between two documents belongs to the one that it ends. `ends` [context],
-    where they were asked for: the character of its document behind each token, −1 of an end-of-text
-    token.
+    Attributes:
+        index: its number from the beginning of the text.
+        ids: its token ids, int64 [context].
+        documents: each token's document [context]. The end-of-text token between two documents
+            belongs to the one that it ends.
+        ends: where asked for, the character of its document behind each token [context]; −1 for an
+            end-of-text token.
     """
 
     index: int
-    ids: NDArray[np.int64]
-    documents: NDArray[np.int64]
-    ends: NDArray[np.int64] | None = None
+    ids: Ids
+    documents: Ids
+    ends: Ids | None = None
 
 
 class Windows:
@@ -36,19 +44,20 @@ class Windows:
     Documents are tokenised without added special tokens and joined with the tokenizer's end-of-text
     token where it has one: between two documents, not after the last. (A document that has no
     tokens, such as white space to a BERT, is joined to nothing.) The tokens are cut into
-    consecutive windows that do not overlap; a rest shorter than a window is dropped. Iterating
+    consecutive windows that do not overlap; a remainder shorter than a window is dropped. Iterating
     twice gives the same windows twice (but standard input is read only once).
 
     `source`, `documents` and `field` are as in `headscan.text.documents`, `tokenizer` as in
-    `headscan.text.tokenise`; `context` is the tokens of a window. Of at most `max_tokens` tokens
-    whole windows are given. With `start` the reading goes on at this window, with the identical
-    windows and record as if the ones before had been given; the text before is read and tokenised
-    again, and compared with `expected`, the `mark()` of the reading that is continued. With `ends`,
-    say of every token where it ends. Iterating raises `BadInput` for what `headscan.text.documents`
-    raises, and for a text that is empty, shorter than one window, or not the one that was expected.
+    `headscan.text.tokenise`; `context` is the tokens of a window. Whole windows of at most
+    `max_tokens` tokens in all are given. With `start` the reading continues at this window, with
+    the identical windows and record as if the earlier ones had been given; the text before it is
+    read and tokenised again, and compared with `expected`, the `mark()` of the reading that is
+    continued. `ends`: give the end of every token, too. Iterating raises `BadInput` for what
+    `headscan.text.documents` raises, and for a text that is empty, shorter than one window, or not
+    the one that was expected.
 
-    With `alone`, what a sentence encoder reads: every document is a window of its own length
-    between the special tokens that the tokenizer puts around a text; one that is longer than
+    With `alone`, windows are what a sentence encoder reads: every document is a window of its own
+    length between the special tokens that the tokenizer puts around a text; one that is longer than
     `context` becomes several.
 
     >>> class Letters:
@@ -89,39 +98,42 @@ class Windows:
         self.context = context
         self.documents = documents
         self.field = field
+        self.max_tokens = max_tokens
         self.start = start
         self.expected = expected
         self.ends = ends
         self.alone = alone
-        self.most = max_tokens
-        self._consumed = False  # standard input
+        self._standard_input_read = False
         self._reset()
 
     def _reset(self) -> None:
         self._identity = TextIdentity(source_name(self.source), self.expected)
-        self._windows = self._read = self._dropped = self._unknown = 0
+        self._window_count = 0
+        self._token_count = 0
+        self._dropped = 0
+        self._unknown = 0
 
     def mark(self) -> TextMark:
-        """How far the text has been read, and what it said."""
+        """Return how far the text has been read, and the hash of its content up to there."""
         return self._identity.mark()
 
     def record(self) -> TextRecord:
-        """What has been read up to now (all of it, once iteration has ended), for the protocol of a
-        result.
+        """Return what has been read up to now (all of it, once iteration has ended), for the
+        protocol of a result.
 
         When `max_tokens` ends the reading, `documents`, `characters` and `sha256` go to the end of
         the stretch of text that holds the last window. Nothing depends on `start`. `dropped` tokens
         at the end of the text filled no window (0 when `max_tokens` ended the reading); `unknown`
-        says how many of `tokens` are the tokenizer's unknown token.
+        is how many of `tokens` are the tokenizer's unknown token.
         """
-        read = self.mark()
+        mark = self.mark()
         return TextRecord(
             source=self._identity.name,
-            sha256=read.sha256,
-            documents=read.documents,
-            characters=read.characters,
-            tokens=self._read,
-            windows=self._windows,
+            sha256=mark.sha256,
+            documents=mark.documents,
+            characters=mark.characters,
+            tokens=self._token_count,
+            windows=self._window_count,
             dropped=self._dropped,
             unknown=self._unknown,
             alone=self.alone,
@@ -130,133 +142,138 @@ class Windows:
 
     def __iter__(self) -> Iterator[Window]:
         if str(self.source) == "-":
-            if self._consumed:
+            if self._standard_input_read:
                 raise BadInput("Standard input can be read only once.")
-            self._consumed = True
+            self._standard_input_read = True
         self._reset()
         unknown = unknown_token(self.tokenizer)
-        least = 0 if self.alone else self.context
-        for index, (row, owners, *ends) in enumerate(
-            self._alone() if self.alone else self._packed()
-        ):
-            if self.most is not None and self._read + len(row) > self.most:
+        tables = self._alone() if self.alone else self._packed()
+        for index, (ids, owners, *ends) in enumerate(tables):
+            if not self._has_room(len(ids)):
                 break
-            self._windows = index + 1
-            self._read = self._read + len(row)
+            self._window_count = index + 1
+            self._token_count += len(ids)
             if unknown is not None:
-                self._unknown += int(np.count_nonzero(row == unknown))
+                self._unknown += int(np.count_nonzero(ids == unknown))
             if index >= self.start:
-                yield Window(index, row.copy(), owners.copy(), ends[0].copy() if ends else None)
-            if (
-                least and self.most is not None and self._read + least > self.most
-            ):  # read no further
-                break
+                yield Window(index, ids.copy(), owners.copy(), ends[0].copy() if ends else None)
+            if not self.alone and not self._has_room(self.context):
+                break  # before more of the text is read
+        self._check_read()
+        self._identity.finish()
+
+    def _has_room(self, tokens: int) -> bool:
+        """Return whether so many more tokens are within `max_tokens`."""
+        return self.max_tokens is None or self._token_count + tokens <= self.max_tokens
+
+    def _check_read(self) -> None:
+        """Raise BadInput where the text is empty, or too short for one window."""
         name = self._identity.name
         if not self._identity.characters:
             raise BadInput(f"The text {name} is empty.")
-        if not self._windows:
-            if self.alone:
-                raise BadInput(
-                    f"The text {name} has no document of at most {self.most} tokens: give more to "
-                    "--max-tokens."
-                )
-            many = (
-                f"The text {name} has {self._dropped} tokens, less than one window of "
-                f"{self.context}"
-            )
+        if self._window_count:
+            return
+        if self.alone:
             raise BadInput(
-                f"{many}: --context {self._dropped} or less reads it."
-                if self._dropped > 1
-                else f"{many}."
+                f"The text {name} has no document of at most {self.max_tokens} tokens: give more "
+                "to --max-tokens."
             )
-        self._identity.finish()
+        message = (
+            f"The text {name} has {self._dropped} tokens, less than one window of {self.context}"
+        )
+        if self._dropped > 1:
+            message += f": --context {self._dropped} or less reads it"
+        raise BadInput(f"{message}.")
 
-    def _packed(self) -> Iterator[NDArray[np.int64]]:
-        """Windows [2 or 3, context] of ids, documents and ends; what is left at the end is dropped."""
-        held = np.empty((3 if self.ends else 2, 0), dtype=np.int64)
-        for part in self._tokens():
-            held = np.concatenate([held, part], axis=1) if held.size else part
-            whole = held.shape[1] // self.context
-            yield from (
-                held[:, : whole * self.context]
-                .reshape(len(held), whole, self.context)
-                .swapaxes(0, 1)
-            )
-            held = held[:, whole * self.context :]
-        self._dropped = held.shape[1]
-
-    def _alone(self) -> Iterator[NDArray[np.int64]]:
-        """Windows [2, n] of ids and documents, each with the tokenizer's special tokens around it."""
-        before, after = special_frame(self.tokenizer)
-        room = max(1, self.context - len(before) - len(after))
-        held = np.empty(0, dtype=np.int64)
-        owner = 0
-
-        def framed(ids: NDArray[np.int64]) -> NDArray[np.int64]:
-            row = np.concatenate([before, ids, after])
-            return np.stack([row, np.full_like(row, owner)])
-
-        for stretch in tokenise(
-            documents(self.source, documents=self.documents, field=self.field), self.tokenizer
-        ):
-            if stretch.begins:
-                if len(held):
-                    yield framed(held)
-                held = held[:0]
-                owner = self._identity.documents
-            self._identity.add(stretch.text, begins=stretch.begins)
-            held = np.concatenate([held, stretch.ids])
-            while len(held) > room:
-                yield framed(held[:room])
-                held = held[room:]
-        if len(held):
-            yield framed(held)
-
-    def _tokens(self) -> Iterator[NDArray[np.int64]]:
-        """The token stream in parts [2 or 3, n] of ids, documents and ends, these joined; the
-        identity follows each part.
-        """
-        joint = end_of_text(self.tokenizer)
-        last = -1  # the document of the last token given out
-        owed = False  # the joint before the next token
+    def _stretches(self, *, ends: bool) -> Iterator[Stretch]:
+        """Return the tokenised stretches of the text."""
         texts = documents(self.source, documents=self.documents, field=self.field)
-        for stretch in tokenise(texts, self.tokenizer, ends=self.ends):
-            if stretch.begins:
-                owed = last >= 0
+        return tokenise(texts, self.tokenizer, ends=ends)
+
+    def _packed(self) -> Iterator[Ids]:
+        """Yield windows [2 or 3, context] of ids, documents and ends; the remainder is dropped."""
+        unused = np.empty((3 if self.ends else 2, 0), dtype=np.int64)
+        for table in self._token_tables():
+            unused = np.concatenate([unused, table], axis=1) if unused.size else table
+            count = unused.shape[1] // self.context
+            used = count * self.context
+            windows = unused[:, :used].reshape(len(unused), count, self.context)
+            yield from windows.swapaxes(0, 1)
+            unused = unused[:, used:]
+        self._dropped = unused.shape[1]
+
+    def _token_tables(self) -> Iterator[Ids]:
+        """Yield the token stream in tables [2 or 3, n] of ids, documents and ends, with the
+        end-of-text tokens between documents.
+        """
+        separator = end_of_text(self.tokenizer)
+        last_document = -1  # that of the last token yielded
+        needs_separator = False
+        for stretch in self._stretches(ends=self.ends):
             self._identity.add(stretch.text, begins=stretch.begins)
+            if stretch.begins:
+                needs_separator = last_document >= 0
             if not len(stretch.ids):
                 continue
-            if owed and joint is not None:
-                yield np.array([[joint], [last], [-1]])[: 3 if self.ends else 2]
-            last = self._identity.documents - 1
-            owed = False
-            owners = np.full(len(stretch.ids), last)
-            yield np.stack(
-                [stretch.ids, owners]
-                if stretch.ends is None
-                else [stretch.ids, owners, stretch.ends]
-            )
+            if needs_separator and separator is not None:
+                column = np.array([[separator], [last_document], [-1]])
+                yield column if self.ends else column[:2]
+            needs_separator = False
+            last_document = self._identity.documents - 1
+            table = [stretch.ids, np.full(len(stretch.ids), last_document)]
+            if stretch.ends is not None:
+                table.append(stretch.ends)
+            yield np.stack(table)
 
+    def _alone(self) -> Iterator[Ids]:
+        """Yield windows [2, n] of ids and documents, with the tokenizer's special tokens around."""
+        front, end = special_frame(self.tokenizer)
+        capacity = max(1, self.context - len(front) - len(end))
+        unused = np.empty(0, dtype=np.int64)
+        document = 0
 
-# ---- Batches of windows, and their deterministic shares for many processes.
+        def framed(ids: Ids) -> Ids:
+            row = np.concatenate([front, ids, end])
+            return np.stack([row, np.full_like(row, document)])
+
+        for stretch in self._stretches(ends=False):
+            if stretch.begins:
+                if len(unused):
+                    yield framed(unused)
+                unused = unused[:0]
+                document = self._identity.documents
+            # Only now: the identity must not run ahead of the windows.
+            self._identity.add(stretch.text, begins=stretch.begins)
+            unused = np.concatenate([unused, stretch.ids])
+            while len(unused) > capacity:
+                yield framed(unused[:capacity])
+                unused = unused[capacity:]
+        if len(unused):
+            yield framed(unused)
 
 
 class Batch(NamedTuple):
-    """A batch: its number, its windows' indices [b], their token ids and these tokens' documents
-    [b, context], int64; where they were asked for, where these tokens end.
+    """A batch of windows of one length.
+
+    Attributes:
+        number: its number.
+        indices: its windows' indices [b].
+        ids: their token ids [b, context], int64.
+        documents: these tokens' documents [b, context].
+        ends: where asked for, the characters where these tokens end [b, context].
     """
 
     number: int
-    indices: NDArray[np.int64]
-    ids: NDArray[np.int64]
-    documents: NDArray[np.int64]
-    ends: NDArray[np.int64] | None = None
+    indices: Ids
+    ids: Ids
+    documents: Ids
+    ends: Ids | None = None
 
 
 def batches(
     windows: Iterable[Window], size: int, *, process: int = 0, processes: int = 1
 ) -> Iterator[Batch]:
-    """Group windows into batches, and keep those of one process.
+    """Group windows into batches, and yield those of one process.
 
     Batch k holds the windows k * size ... (k + 1) * size - 1 (the last one may hold fewer) and
     belongs to process k mod `processes`. So the same batches exist whatever the number of
@@ -264,20 +281,27 @@ def batches(
     length, there are several batches of one number.
 
     >>> row = np.arange(2)
-    >>> [batch.indices.tolist() for batch in batches([Window(i, row, row) for i in range(5)], 2, process=0, processes=2)]
+    >>> windows = [Window(index, row, row) for index in range(5)]
+    >>> [batch.indices.tolist() for batch in batches(windows, 2, process=0, processes=2)]
     [[0, 1], [4]]
     """
     if size < 1 or not 0 <= process < processes:
         raise ValueError("A batch has at least one window, and processes are numbered from 0.")
-    for (number, _), group in groupby(
-        windows, lambda window: (window.index // size, len(window.ids))
-    ):
+
+    def number_and_length(window: Window) -> tuple[int, int]:
+        return window.index // size, len(window.ids)
+
+    for (number, _), group in groupby(windows, number_and_length):
         if number % processes == process:
-            held = list(group)
-            ends = [window.ends for window in held if window.ends is not None]
-            indices = np.array([window.index for window in held], dtype=np.int64)
-            ids, documents = (
-                np.stack([getattr(window, name) for window in held])
-                for name in ("ids", "documents")
-            )
-            yield Batch(number, indices, ids, documents, np.stack(ends) if ends else None)
+            yield _batch_of(number, list(group))
+
+
+def _batch_of(number: int, windows: list[Window]) -> Batch:
+    ends = [window.ends for window in windows if window.ends is not None]
+    return Batch(
+        number,
+        indices=np.array([window.index for window in windows], dtype=np.int64),
+        ids=np.stack([window.ids for window in windows]),
+        documents=np.stack([window.documents for window in windows]),
+        ends=np.stack(ends) if ends else None,
+    )

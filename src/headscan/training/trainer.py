@@ -20,7 +20,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, has_length, rotate
 from headscan.model.settings import quiet
 from headscan.run import BadInput, Progress, Run
 from headscan.run.parts import Parts
-from headscan.statistics.accumulator import agreed
+from headscan.statistics.distributed import agreed
 from headscan.training.checkpoints import (
     EXTRA,
     STATE,

@@ -3,7 +3,7 @@ and the points spread?
 
 Classes are next tokens (any other labels serve as well); everything comes from `ClassSums` of one
 pass, since the scatter within a class is Σ‖x‖² − n‖μ‖². Definitions and sources:
-`headscan.statistics.classes`.
+`headscan.statistics.collapse`.
 """
 
 import numpy as np
@@ -13,7 +13,7 @@ from torch import Tensor
 from headscan.measures.measure import Field, ProbeWords
 from headscan.measures.probe import Probe, ProbeData, ProbeSetup
 from headscan.statistics import Accumulator, ClassSums, SiteBatch
-from headscan.statistics.classes import nearest_means, pair_sums, variation
+from headscan.statistics.collapse import nearest_means, pair_sums, variation
 from headscan.statistics.uncertainty import Cells, Floats, jackknife, with_intervals
 
 FEW_CLASSES = "fewer than two next tokens occur twice"
@@ -27,7 +27,7 @@ def collapse(
 ) -> Cells:
     """The collapse metrics over all classes with at least `least` vectors.
 
-    `classes`, their number, and of `headscan.statistics.classes`: `cdnv` (NC1), `equinorm` and
+    `classes`, their number, and of `headscan.statistics.collapse`: `cdnv` (NC1), `equinorm` and
     `interference` (NC2), `spread` (GNC2), `duality` (NC3) and `duality_spread` (UNC3) with the
     head's `weight` [V, d]. None with fewer than two classes, or where a mean that is divided by is
     zero. NAME_interval takes the classes as the sample: one of 16 groups of them, by a hash of

@@ -25,7 +25,7 @@ from typing_extensions import TypeAliasType
 
 from headscan.model.sites import is_block
 from headscan.run import BadInput, Option, Registry, Settings
-from headscan.statistics.reservoir import FACTOR
+from headscan.statistics.sinks import FACTOR
 from headscan.training.monitor.scene import AttentionCall, Scene, Store, mean_of
 
 Raw = dict[str, npt.NDArray[np.float64]]

@@ -27,7 +27,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from headscan.model import Lens
 from headscan.run import BadInput, plain, write_atomic
 from headscan.statistics import NonFinite
-from headscan.statistics.accumulator import agreed
+from headscan.statistics.distributed import agreed
 from headscan.training.learner import Learner
 from headscan.training.monitor.alarms import Alarm, AlarmRule, NotFinite, rules_of
 from headscan.training.monitor.families import Family

@@ -1,0 +1,220 @@
+"""A batch of windows cut into pieces of documents, with the sums that averages over tokens need."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from headscan.statistics.sinks import CELLS
+from headscan.statistics.transfer import sent
+
+SHORT = 128
+"""Tokens of a stretch, which must be short: each is multiplied by the weights of all its pieces."""
+
+CHUNK = 512
+"""Tokens that are squared at a time on a CPU, so that they stay in the cache."""
+
+
+def token_sums(rows: Tensor, norms: Tensor) -> Tensor:
+    """Return what each of n tokens [n, d] adds to the sums that averages are made of [n, 2d + 4].
+
+    The columns are x/‖x‖, x, 1, whether x is zero, ‖x‖, ‖x‖².
+    """
+    directions = rows / norms.clamp_min(torch.finfo(norms.dtype).tiny)[:, None]
+    scalars = torch.ones_like(norms), (norms == 0).double(), norms, norms.square()
+    return torch.cat([directions, rows, *(column[:, None] for column in scalars)], dim=1)
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """B windows of T tokens, cut into stretches and these into n pieces of documents.
+
+    A stretch is `SHORT` tokens of a window, or a window whose length is no multiple of that. The m
+    tokens that are not ordinary are kept apart from the pieces.
+
+    Attributes:
+        states: the windows [B, T, d], in any precision.
+        documents: the number of each token's document [B, T].
+        cells: the index in `CELLS` of each token [B, T].
+        apart: the indices of the tokens that are not ordinary among the B·T, cell by cell [m], on
+            the states' device.
+        rows: the ordinary tokens, zeros in place of the others [B, T, d]; in float64, or in float32
+            about the centre.
+        inverse_squares: 1/‖x‖² of the tokens that are no sinks, else 0 [B·T].
+        ordinary: the `token_sums` of the ordinary tokens of each stretch.
+        values: the `token_sums` of the ordinary tokens of each piece (some have none), then those
+            of each token apart [n + m, 2d + 4].
+        first: the index of the first token of each of the `values` [n + m].
+        cell: the cell of each of the `values` [n + m].
+        centre: the point [d] that `rows` are about; None: the origin.
+    """
+
+    states: Tensor
+    documents: Tensor
+    cells: Tensor
+    apart: Tensor
+    rows: Tensor
+    inverse_squares: Tensor
+    ordinary: Tensor
+    values: Tensor
+    first: Tensor
+    cell: Tensor
+    centre: Tensor | None = None
+
+    @classmethod
+    def of(
+        cls,
+        states: Tensor,
+        documents: Tensor,
+        cells: Tensor,
+        norms: Tensor | None = None,
+        centre: Tensor | None = None,
+    ) -> Self:
+        """Cut windows whose documents, cells and norms are on the CPU.
+
+        With a centre [d] and `norms` [B, T], the rows are in float32.
+        """
+        flat_cells = cells.flatten()
+        apart = _not_ordinary(flat_cells)
+        apart_on_device = sent(apart, states.device)
+        apart_states = states.flatten(0, 1)[apart_on_device].double()
+        apart_norms = torch.linalg.vector_norm(apart_states, dim=-1)
+        apart_sums = token_sums(apart_states, apart_norms)
+
+        if centre is None or norms is None:
+            rows = states.to(torch.float64, copy=True, memory_format=torch.contiguous_format)
+            norms = torch.linalg.vector_norm(rows, dim=-1)
+        else:
+            rows = (states - centre).contiguous()
+        rows.flatten(0, 1).index_fill_(0, apart_on_device, 0.0)
+
+        length = cells.shape[1]
+        size = SHORT if length % SHORT == 0 else length
+        pieces = _document_masks(documents.reshape(-1, size))
+        stretches = len(pieces)
+        masks = [torch.ones_like(pieces[:, :1])]  # stretches, whatever the documents
+        if pieces.shape[1] > 1:
+            masks.append(pieces)
+        weights = _Weights.of(norms.reshape(-1, size), cells.reshape(-1, size), masks)
+        sums, inverse_squares = weights.applied(rows.view(stretches, size, -1), centre)
+        all_values = torch.cat([sums, apart_sums])
+
+        first_in_stretch = pieces.long().argmax(2)
+        first = (first_in_stretch + size * torch.arange(stretches)[:, None]).flatten()
+        return cls(
+            states=states,
+            documents=documents,
+            cells=cells,
+            apart=apart_on_device,
+            rows=rows,
+            inverse_squares=inverse_squares,
+            ordinary=all_values[:stretches],
+            values=all_values[-len(first) - len(apart) :],
+            first=torch.cat([first, apart]),
+            cell=torch.cat([torch.zeros_like(first), flat_cells[apart]]),
+            centre=centre,
+        )
+
+    @property
+    def by_cell(self) -> Sequence[Tensor]:
+        """The `values` of each of `CELLS`."""
+        return list(self.values.split(self.cell.bincount(minlength=len(CELLS)).tolist()))
+
+    @property
+    def squared_unit(self) -> Tensor:
+        """Σx²/‖x‖² of the tokens that are no sinks, by coordinate [d]."""
+        rows = (self.rows if self.centre is None else self.states).flatten(0, 1)
+        step = CHUNK if rows.device.type == "cpu" else len(rows)
+        chunks = zip(rows.split(step), self.inverse_squares.split(step), strict=True)
+        sums: list[Tensor] = []
+        for x, weights in chunks:
+            sums.append((weights[None] @ x.to(weights.dtype).square())[0])
+        if self.centre is None:  # `rows` has zeros in place of the first tokens
+            first_directions = self.by_cell[1][:, : rows.shape[1]]
+            sums.append(first_directions.square().sum(0))
+        if len(sums) == 1:
+            return sums[0]
+        return torch.stack(sums).sum(0, dtype=torch.float64)
+
+
+def _not_ordinary(cells: Tensor) -> Tensor:
+    """Return the indices of the tokens that are not ordinary, cell by cell."""
+    indices = cells.nonzero().flatten()
+    return indices[cells[indices].argsort(stable=True)]
+
+
+def _document_masks(documents: Tensor) -> Tensor:
+    """Return the tokens of each piece of each stretch, bool [N, pieces, size].
+
+    `documents` [N, size] are the numbers of the tokens' documents. There are as many pieces as the
+    stretch with most of them has; the others have empty ones.
+    """
+    changes = (documents[:, 1:] != documents[:, :-1]).cumsum(1)
+    piece = torch.nn.functional.pad(changes, (1, 0))
+    numbers = torch.arange(int(piece.max()) + 1)
+    masks: Tensor = piece[:, None] == numbers[:, None]
+    return masks
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """The weights that tokens have in the sums of pieces, where the norms are; one item a mask.
+
+    Attributes:
+        weights: 1/‖x‖ and 1 for the ordinary tokens of each piece, else 0 [N, P, 2, size].
+        totals: the sums of both, and of the four scalars of `token_sums` [N, P, 6], float64.
+        inverse_squares: 1/‖x‖² of the tokens that are no sinks, else 0 [N, size].
+    """
+
+    weights: list[Tensor]
+    totals: list[Tensor]
+    inverse_squares: Tensor
+
+    @classmethod
+    def of(cls, norms: Tensor, cells: Tensor, masks: Sequence[Tensor]) -> Self:
+        """Return the weights for norms and cells [N, size] and masks [N, P, size]."""
+        ordinary = sent(cells == 0, norms.device).to(norms.dtype)
+        not_sink = sent(cells < 2, norms.device).to(norms.dtype)
+        inverse = norms.reciprocal().nan_to_num(posinf=0.0) * not_sink  # 0 without a direction
+        ordinary_inverse = inverse * ordinary
+        token_weights = torch.stack([ordinary_inverse, ordinary], dim=1)[:, None]
+
+        counts = ordinary.double()
+        zeros = counts - ordinary_inverse.sign()
+        lengths = (norms * ordinary).double()
+        scalars = torch.stack([counts, zeros, lengths, lengths.square()], dim=-1)
+
+        weights = []
+        totals = []
+        for mask in masks:
+            members = sent(mask, norms.device).to(norms.dtype)
+            piece_weights = members[:, :, None] * token_weights
+            weight_sums = piece_weights.sum(-1, dtype=torch.float64)
+            scalar_sums = members.double() @ scalars
+            weights.append(piece_weights)
+            totals.append(torch.cat([weight_sums, scalar_sums], dim=-1))
+        return cls(weights, totals, inverse.square())
+
+    def applied(self, rows: Tensor, centre: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Return the `token_sums` of all pieces of all masks, and the inverse squares [N·size].
+
+        `rows` [N, size, d] are about `centre`; all that they need is sent to their device at once.
+        """
+        stretches, size, width = rows.shape
+        tables = [*self.weights, self.inverse_squares]
+        sizes = [table.numel() for table in tables]
+        table = sent(torch.cat([table.flatten() for table in tables]), rows.device)
+        *weights, inverse_squares = table.split(sizes)
+        totals = sent(torch.cat([total.flatten(0, 1) for total in self.totals]), rows.device)
+
+        # Σx/‖x‖ and Σx of each piece [·, 2, d]
+        vectors = rows.new_empty(len(totals), 2, width)
+        pieces = [total.shape[0] * total.shape[1] for total in self.totals]
+        for weight, target in zip(weights, vectors.split(pieces), strict=True):
+            out = target.view(stretches, -1, width)
+            torch.bmm(weight.view(stretches, -1, size), rows, out=out)
+        if centre is not None:
+            vectors = torch.addcmul(vectors, totals[:, :2, None], centre)
+        return torch.cat([vectors.flatten(1), totals[:, 2:]], dim=1), inverse_squares
