@@ -16,7 +16,7 @@ from headscan.training.heads import body_of
 from headscan.training.recipes import recipe_of
 from headscan.training.recovery import recover_head
 from headscan.training.run import build
-from headscan_lab.evaluation.tasks import lambada
+from headscan_lab.evaluation.likelihood_tasks import lambada
 from headscan_lab.ledger.experiment import (
     EXPERIMENTS,
     Experiment,
