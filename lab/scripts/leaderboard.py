@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 from headscan_lab.pages.tournament import elsewhere, gradient, leaderboard, rates, words
 from headscan_lab.tournament.race import Race
-from headscan_lab.tournament.reading import at_loss, final_nats, mean_over_seeds
+from headscan_lab.tournament.reading import at_loss, mean_over_seeds
 from headscan_lab.tournament.table import TournamentResult
 
 import headscan

@@ -4,7 +4,7 @@ the user's cache.
     python lab/scripts/train_family.py [--half 0] [--first stories] [--second pydoc] [--tokens
     196608] [--only NAME ...] [--list]
 
-The design is `headscan_lab.ledger.stand_ins`: 40 members a half, widths 32 to 256, depths 1 to 8, V
+The design is `headscan_lab.ledger.family`: 40 members a half, widths 32 to 256, depths 1 to 8, V
 256 to 8,192, with a head (tied or not) and without, on two texts, some under three seeds. Each is a
 folder with weights, tokenizer, model card and checkpoints evenly spaced in the logarithm of the
 steps (`checkpoint-N`, weights alone). A member whose card is written is done and is passed over, so
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from headscan_lab.ledger.stand_ins import Member, design, family_folder
+from headscan_lab.ledger.family import Member, design, family_folder
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan.model.load import ByteTokenizer

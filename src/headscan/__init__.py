@@ -101,7 +101,7 @@ _RENAMED = {
     "TrainResult": "headscan.training",
     "all_claims": "headscan_lab.ledger.run",
     "check_kaleido": "headscan.report.kit.terminal",
-    "check_original": "headscan_lab.ledger.stand_ins",
+    "check_original": "headscan_lab.ledger.named_models",
     "estimate_compare": "headscan.comparison.run",
     "estimate_scan": "headscan.scanner.run",
     "estimate_states": "headscan.states.writing",

@@ -42,7 +42,7 @@ def dry_run(command: str) -> str:
     from cyclopts import CycloptsError
 
     from headscan.model.slicing import Slice
-    from headscan_lab.ledger.stand_ins import check_original
+    from headscan_lab.ledger.named_models import check_original
 
     name, *words = shlex.split(command)[1:]
     real = command_of(name)

@@ -7,8 +7,9 @@ from collections import Counter
 
 from headscan_lab.ledger.experiment import DOCUMENTS, VERDICTS
 from headscan_lab.ledger.measurement import PROMPTS, SEEDS
-from headscan_lab.ledger.record import STAND_INS, ClaimRecord, ClaimTrial, StatementRecord
+from headscan_lab.ledger.record import ClaimRecord, ClaimTrial
 from headscan_lab.ledger.run import ReproduceResult, all_claims
+from headscan_lab.ledger.statements import STAND_INS, StatementRecord
 from headscan_lab.pages.reproduce import SIGNS, shown, summary
 
 # ---- The ledger as a page of the documentation.

@@ -29,8 +29,9 @@ from headscan.run.errors import BadInput
 if TYPE_CHECKING:
     from headscan.run import Interval
     from headscan_lab.ledger.figures import RedrawnFigure
-    from headscan_lab.ledger.record import ClaimRecord, StatementRecord, StatementVerdict
+    from headscan_lab.ledger.record import ClaimRecord
     from headscan_lab.ledger.run import ReproduceResult
+    from headscan_lab.ledger.statements import StatementRecord, StatementVerdict
 
 
 SIGNS = {
@@ -105,7 +106,7 @@ def shown(said: StatementVerdict, *, signs: bool = False) -> str:
     """A model's word or its sign, with the cells where they differ; in brackets where it only
     suggests.
 
-    >>> from headscan_lab.ledger.record import StatementVerdict
+    >>> from headscan_lab.ledger.statements import StatementVerdict
     >>> shown(StatementVerdict(model="m", verdict="mixed", cells={"supported": 2, "refuted": 1}, proxy=True))
     '(mixed: 2 supported, 1 refuted)'
     """

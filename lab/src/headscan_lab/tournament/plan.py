@@ -109,7 +109,7 @@ class TournamentPlan:
 
     @property
     def measured_steps(self) -> list[int]:
-        """Return the steps at which a run is measured, densest at first, where the loss falls fast."""
+        """Return the steps at which a run is measured, densest where the loss falls fast."""
         last = self.points - 1
         if last <= 0:
             return [self.steps]

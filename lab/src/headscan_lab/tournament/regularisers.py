@@ -1,4 +1,4 @@
-"""The regularisers: terms that spread out the output table, the last block's states or the logits."""
+"""The regularisers: terms that spread out the output table, the last states or the logits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
