@@ -76,8 +76,11 @@ CHANGES: dict[Change, Callable[[Tensor], Tensor]] = {
 @contextmanager
 def changed_blocks(lens: Lens, change: Change) -> Iterator[None]:
     """Change the output of every block while the context lasts."""
-    sites = () if change == "nothing" else lens.match("block.*")
-    with lens.patch(dict.fromkeys(sites, CHANGES[change])):
+    if change == "nothing":
+        yield
+        return
+    blocks = lens.match("block.*")
+    with lens.patch(dict.fromkeys(blocks, CHANGES[change])):
         yield
 
 
