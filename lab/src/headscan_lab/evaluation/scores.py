@@ -95,12 +95,12 @@ def retrieval(left: npt.NDArray[Any], right: npt.NDArray[Any], *, centre: bool =
         right = right - right.mean(0)
     cosines = _unit(left) @ _unit(right).T
     diagonal = np.arange(len(left))
-    there = cosines.argmax(1) == diagonal
-    back = cosines.argmax(0) == diagonal
+    forward_hits = cosines.argmax(1) == diagonal
+    backward_hits = cosines.argmax(0) == diagonal
     return {
-        **mean_of("there", there),
-        **mean_of("back", back),
-        **mean_of("mean", (there + 0.0 + back) / 2),
+        **mean_of("there", forward_hits),
+        **mean_of("back", backward_hits),
+        **mean_of("mean", (forward_hits + 0.0 + backward_hits) / 2),
     }
 
 

@@ -41,9 +41,9 @@ above 8,192 tokens, of deep ones (F1) above 65,536; and, where the table of toke
 and a second model of that size (F4, S8). The numbers 22, 23 and 25 are definitions and a layout,
 and make no claim.
 
-What descents find rests on {SEEDS * PROMPTS} prompts of {SEEDS} seeds or more; what stays undecided is
-looked at once more, with {4 * SEEDS * PROMPTS}, and the interval of the second look is not widened for
-the first."""
+What descents find rests on {SEEDS * PROMPTS} prompts of {SEEDS} seeds or more; what stays
+undecided is looked at once more, with {4 * SEEDS * PROMPTS}, and the interval of the second look is
+not widened for the first."""
 
 
 def ledger_page(result: ReproduceResult) -> str:
@@ -110,7 +110,7 @@ def _document_section(
 
 
 def picture(statements: Sequence[StatementRecord]) -> list[str]:
-    """Return signs of verdicts in a text block: a line a model, a column a statement, by document."""
+    """Return a text block of signs of verdicts: a line a model and a column a statement."""
     legend = ", ".join(f"{sign} {word}" for word, sign in SIGNS.items())
     lines = ["```text", f"{legend}; {UNDECIDING} nothing that decides", ""]
     for document in dict.fromkeys(statement.document for statement in statements):
@@ -170,7 +170,7 @@ def leading_sentences(result: ReproduceResult) -> list[str]:
 
 
 def _first_number(statement: StatementRecord, model: str, records: dict[int, ClaimRecord]) -> str:
-    """Return the number of the first claim of a statement that a model measures, and what it says."""
+    """Return the number of the first claim that a model measures, and what it says."""
     for number in statement.instances:
         measured = _measured(records[number], model)
         if measured is not None and measured.effect is not None:

@@ -164,7 +164,7 @@ def _loaded(name: str) -> Lens:
 
 @lru_cache(maxsize=2)
 def _randomised(name: str, seed: int, depth: int) -> Lens:
-    """Return random weights in the configuration of a model; of a named one at most `depth` blocks."""
+    """Return random weights in a model's configuration; of a named one at most `depth` blocks."""
     gc.collect()
     if name not in all_facts():
         return lens_of(name).random_init(seed, first_block=depth == 1)

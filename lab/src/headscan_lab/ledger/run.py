@@ -100,11 +100,11 @@ def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
     ([3, 5, 6], [7], [8])
     """
     known = all_claims()
-    words = [claims] if isinstance(claims, str) else [str(word) for word in claims]
+    selections = [claims] if isinstance(claims, str) else [str(claim) for claim in claims]
     numbers: list[int] = []
-    for word in words:
-        of_document = [number for number, claim in known.items() if claim.document == word]
-        numbers += of_document or _numbers_in(word, known)
+    for selection in selections:
+        of_document = [n for n, claim in known.items() if claim.document == selection]
+        numbers += of_document or _numbers_in(selection, known)
     return sorted(set(numbers)) or list(known)
 
 

@@ -117,9 +117,12 @@ def _verdict_of(instances: Sequence[ClaimRecord], model: str) -> StatementVerdic
         if word is not None:
             cell = (claim.experiment, claim.counts, claim.control)
             (decided if is_decided else suggested).setdefault(cell, word)
-    words = list((decided or suggested).values())
+    verdicts = list((decided or suggested).values())
     return StatementVerdict(
-        model=model, verdict=joint_verdict(words), cells=dict(Counter(words)), proxy=not decided
+        model=model,
+        verdict=joint_verdict(verdicts),
+        cells=dict(Counter(verdicts)),
+        proxy=not decided,
     )
 
 
@@ -140,7 +143,7 @@ def _word(record: ClaimRecord, model: str, general: bool) -> tuple[Word | None, 
     return trial.tendency, trial.decides
 
 
-def joint_verdict(words: Sequence[Word]) -> Word:
+def joint_verdict(verdicts: Sequence[Word]) -> Word:
     """Return what several verdicts say together.
 
     >>> joint_verdict(["supported", "undecided"]), joint_verdict(["supported", "refuted"])
@@ -148,9 +151,9 @@ def joint_verdict(words: Sequence[Word]) -> Word:
     >>> joint_verdict(["undecided"]), joint_verdict([])
     ('undecided', 'not tested')
     """
-    decided = {word for word in words if word not in ("undecided", "not tested")}
+    decided = {word for word in verdicts if word not in ("undecided", "not tested")}
     if len(decided) == 1:
         return next(iter(decided))
     if decided:
         return "mixed"
-    return "undecided" if "undecided" in words else "not tested"
+    return "undecided" if "undecided" in verdicts else "not tested"

@@ -1,4 +1,4 @@
-"""The page of an evaluation: scaled numbers as bars, BLiMP's paradigms, and all numbers as a table."""
+"""The page of an evaluation: scaled numbers as bars, BLiMP's paradigms, all numbers as a table."""
 
 from __future__ import annotations
 

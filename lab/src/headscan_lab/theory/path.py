@@ -310,7 +310,7 @@ def _distinct_contexts(labels: SoftLabels) -> tuple[Ints, Ints]:
 
 
 def _token_classes(labels: SoftLabels) -> Ints:
-    """Return the class of each token: its own, but one for all tokens that never follow anything."""
+    """Return the class of each token; all tokens that never follow anything share the last one."""
     occurrences = np.bincount(labels.supports.indices, minlength=labels.vocabulary)
     following = np.flatnonzero(occurrences > 0)
     classes = np.full(labels.vocabulary, len(following))

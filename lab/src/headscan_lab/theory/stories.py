@@ -87,9 +87,9 @@ def _pick(generator: np.random.Generator, options: Iterable[str]) -> str:
 def _story(generator: np.random.Generator) -> list[str]:
     name = _pick(generator, _PEOPLE)
     start = _STARTS[int(generator.random() < 0.4)]
-    place = _pick(generator, _PLACES["in"])
+    location = _pick(generator, _PLACES["in"])
     kind = "girl" if _PEOPLE[name] == "she" else "boy"
-    words = start.format(kind=kind, name=name, place=place).split()
+    words = start.format(kind=kind, name=name, place=location).split()
     for _ in range(int(generator.integers(1, 4))):
         words += _sentence(generator, name)
     return [*words, "the", "end", "."]
@@ -99,17 +99,17 @@ def _sentence(generator: np.random.Generator, name: str) -> list[str]:
     """Return a sentence about a person, and up to two that follow from it."""
     subject = name if generator.random() < 0.4 else _PEOPLE[name]
     verb = _pick(generator, _THINGS)
-    thing = _pick(generator, _THINGS[verb])
+    object_ = _pick(generator, _THINGS[verb])
     words = [subject, verb, "a" if generator.random() < 0.7 else "the"]
     if generator.random() < 0.6:
-        words.append(_pick(generator, _ADJECTIVES[thing]))
-    words.append(thing)
+        words.append(_pick(generator, _ADJECTIVES[object_]))
+    words.append(object_)
     if generator.random() < 0.4:
         preposition = _pick(generator, _PLACES)
         words += [preposition, "the", _pick(generator, _PLACES[preposition])]
     words.append(".")
-    if thing in _ANIMALS and generator.random() < 0.5:
-        words += ["the", thing, _ANIMALS[thing], "."]
+    if object_ in _ANIMALS and generator.random() < 0.5:
+        words += ["the", object_, _ANIMALS[object_], "."]
     if generator.random() < 0.5:
         words += [_PEOPLE[name], "was", _pick(generator, _FEELINGS[verb]), "."]
     return words

@@ -152,28 +152,28 @@ def sentence_of(differences: Sequence[ArmDifference], matched: float) -> str:
     leaves no difference out, at each arm's own best rate. Where another rate or size leans the
     other way, the sentence says so.
     """
-    own = {item.measure: item for item in differences if item.where == OWN_RATES}
-    if not own or own["average_cosine"].seeds < 2:
+    by_measure = {item.measure: item for item in differences if item.where == OWN_RATES}
+    if not by_measure or by_measure["average_cosine"].seeds < 2:
         return "Two seeds that reach the matched loss are needed to say anything."
     clauses = [
-        _cone_clause(own, differences, matched),
-        _rank_clause(own["effective_rank_without_ones"], differences),
-        _tokens_clause(own["tokens"], differences),
-        _end_clause(own["heldout_nats"], differences),
-        _time_clause(own["seconds_a_step"]),
+        _cone_clause(by_measure, differences, matched),
+        _rank_clause(by_measure["effective_rank_without_ones"], differences),
+        _tokens_clause(by_measure["tokens"], differences),
+        _end_clause(by_measure["heldout_nats"], differences),
+        _time_clause(by_measure["seconds_a_step"]),
     ]
     return " ".join(clause for clause in clauses if clause)
 
 
-def _exceptions(own: ArmDifference, differences: Sequence[ArmDifference]) -> str:
+def _exceptions(difference: ArmDifference, differences: Sequence[ArmDifference]) -> str:
     """Return in words where the same measure does not lean as it does at the own rates."""
     against = [
         item.where
         for item in differences
-        if item.measure == own.measure
+        if item.measure == difference.measure
         and item.where != OWN_RATES
         and item.difference is not None
-        and item.leaning != own.sign
+        and item.leaning != difference.sign
     ]
     return f" (not at {', '.join(against)})" if against else ""
 
@@ -188,9 +188,9 @@ def _number(value: float | None, decimals: int) -> str:
 
 
 def _cone_clause(
-    own: dict[str, ArmDifference], differences: Sequence[ArmDifference], matched: float
+    by_measure: dict[str, ArmDifference], differences: Sequence[ArmDifference], matched: float
 ) -> str:
-    cone = own["average_cosine"]
+    cone = by_measure["average_cosine"]
     start = f"At {matched:.2f} nats the average cosine of its last block is "
     if cone.sign == 0:
         return f"{start}not told apart from that of {cone.reference}: {_both_values(cone, 3)}."
@@ -199,15 +199,17 @@ def _cone_clause(
         f"{start}{word} than that of {cone.reference}: "
         f"{_both_values(cone, 3)}{_exceptions(cone, differences)}."
     )
-    return clause + _moved_clause(own, differences)
+    return clause + _moved_clause(by_measure, differences)
 
 
-def _moved_clause(own: dict[str, ArmDifference], differences: Sequence[ArmDifference]) -> str:
+def _moved_clause(
+    by_measure: dict[str, ArmDifference], differences: Sequence[ArmDifference]
+) -> str:
     """Return the sentence that a smaller cone has only moved into the direction of ones, or ""."""
-    cone = own["average_cosine"]
-    inner = own["average_cosine_without_ones"]
-    rank = own["effective_rank"]
-    inner_rank = own["effective_rank_without_ones"]
+    cone = by_measure["average_cosine"]
+    inner = by_measure["average_cosine_without_ones"]
+    rank = by_measure["effective_rank"]
+    inner_rank = by_measure["effective_rank_without_ones"]
     if cone.sign >= 0:
         return ""
     if inner.sign >= 0:

@@ -76,7 +76,7 @@ def measure_moment(
     spacing = max(1, len(head_states) // GRADIENT_TOKENS)
     sample = torch.arange(0, len(head_states), spacing)[:GRADIENT_TOKENS]
     gradient.update(head.transform(head_states[sample]), targets[sample])
-    kept = gradient.result()
+    passed = gradient.result()
 
     return Moment(
         step=step,
@@ -84,12 +84,12 @@ def measure_moment(
         **_shape(block_states),
         final_norm_cosine=MEASURES["average_cosine"](Cloud.of_rows(_rows(head_states))),
         head_mean=float(head.rows.mean(0).norm() / head.rows.norm(dim=1).mean()),
-        kept_norm=kept.kept_norm,
-        kept_norm_null=kept.kept_norm_leverage,
-        kept_norm_random=kept.kept_norm_random,
-        kept_norm_best=kept.kept_norm_best,
-        kept_norm_batch=kept.batch_kept_norm,
-        kept_norm_batch_null=kept.batch_kept_norm_leverage,
+        kept_norm=passed.kept_norm,
+        kept_norm_null=passed.kept_norm_leverage,
+        kept_norm_random=passed.kept_norm_random,
+        kept_norm_best=passed.kept_norm_best,
+        kept_norm_batch=passed.batch_kept_norm,
+        kept_norm_batch_null=passed.batch_kept_norm_leverage,
     )
 
 

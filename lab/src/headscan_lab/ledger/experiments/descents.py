@@ -290,8 +290,10 @@ class _Hits:
         """Add what the descent finds in one repeat."""
         scored_positions = positions(repeat.ready, experiment.length, experiment.scored)
         result = descended(replace(experiment, search=True), repeat.seed, len(repeat.ids))
-        found = hits(result.tokens, result.top, repeat.ids, scored_positions, experiment.scored)
-        self.descent.append(found.numpy())
+        descent_hits = hits(
+            result.tokens, result.top, repeat.ids, scored_positions, experiment.scored
+        )
+        self.descent.append(descent_hits.numpy())
         if experiment.scored == "hidden":
             first_step = _first_step(experiment, repeat)
             unmoved = (first_step == result.tokens)[:, scored_positions]
@@ -327,7 +329,7 @@ def _observe(experiment: Recovered, seed: int) -> ExperimentOutcome:
         chance = _chance(experiment, repeat)
         large = repeat.ready.vocabulary_size > LARGE_VOCABULARY
 
-    what = SCORED_IN_WORDS.get(experiment.scored, "tokens")
+    scored_name = SCORED_IN_WORDS.get(experiment.scored, "tokens")
     control = None
     if all_hits.search:
         among = ""
@@ -343,7 +345,7 @@ def _observe(experiment: Recovered, seed: int) -> ExperimentOutcome:
     if all_hits.rounded:
         beside.append(share_of(ROUNDED, all_hits.rounded))
     return ExperimentOutcome(
-        effect=share_of(f"{what} found by the descent", all_hits.descent, chance=chance),
+        effect=share_of(f"{scored_name} found by the descent", all_hits.descent, chance=chance),
         control=control,
         cause="the optimiser failed where the information is there",
         works=works,

@@ -228,7 +228,7 @@ class ShapeOfStates(Experiment):
 
 
 def _differences(first: list[float], second: list[float]) -> list[float]:
-    return [value - other for value, other in zip(first, second, strict=True)]
+    return [value - subtracted for value, subtracted in zip(first, second, strict=True)]
 
 
 def _name_of(kind: str) -> str:

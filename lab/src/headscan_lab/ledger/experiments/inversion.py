@@ -355,7 +355,7 @@ class EmbeddingInverted(OnModels):
         )
 
 
-NOTED_PROMPTS = 40  # the prompts of the published experiment, by which the share is told
+NOTED_PROMPTS = 40  # the prompts by which the share is told; all repeats have 100
 
 
 @EXPERIMENTS.register("near-and-wrong")
@@ -390,12 +390,12 @@ class NearAndWrong(Experiment):
             result = descend(ready, target, LENGTH, settings)
             reached = _distances(ready.run(inputs_embeds=result.vectors), target)
             shifted = _distances(_slightly_shifted(ready, ids, repeat_seed), target)
-            near = reached <= self.limit * shifted
-            near_count += int(near.sum())
-            if bool(near.any()):
-                descent_hits.append((result.tokens == ids)[near].double().numpy())
-                searched = search_shown(ready, target[near], None)
-                search_hits.append((searched == ids[near]).double().numpy())
+            is_near = reached <= self.limit * shifted
+            near_count += int(is_near.sum())
+            if bool(is_near.any()):
+                descent_hits.append((result.tokens == ids)[is_near].double().numpy())
+                searched = search_shown(ready, target[is_near], None)
+                search_hits.append((searched == ids[is_near]).double().numpy())
         near_share = exactly(
             "prompts that came as near",
             near_count / NOTED_PROMPTS,

@@ -122,7 +122,7 @@ def _joined(arms: list[Arm]) -> npt.NDArray[np.float64]:
 
 @EXPERIMENTS.register("depth-protects")
 class Depth(Protection):
-    """States of the first block, open, and of the middle and the last, without noise; exact search."""
+    """States of the first block, open, and of the middle and last, without noise; exact search."""
 
     most = 65_536  # exact search needs few candidates
 

@@ -53,12 +53,12 @@ def _shorten_middle_token(states: Tensor) -> Tensor:
 def _replace_massive_coordinates(states: Tensor) -> Tensor:
     """Return the states with the first token's massive coordinates at the other tokens' mean."""
     first = states[:, :1]
-    others = states[:, 1:]
+    other_tokens = states[:, 1:]
     magnitudes = first.abs()
     medians = states.abs().flatten(1).median(dim=1).values[:, None, None]
     massive = (magnitudes > MASSIVE) & (magnitudes > OVER_MEDIAN * medians)
-    replaced = torch.where(massive, others.mean(1, keepdim=True), first)
-    return torch.cat([replaced, others], 1)
+    replaced = torch.where(massive, other_tokens.mean(1, keepdim=True), first)
+    return torch.cat([replaced, other_tokens], 1)
 
 
 def _subtract_mean(states: Tensor) -> Tensor:

@@ -311,17 +311,17 @@ def _observe(experiment: MixerRecall, seed: int) -> ExperimentOutcome:
         model = _body(
             experiment.body, experiment.width, experiment.blocks, experiment.trained, repeat_seed
         )
-        found = recall(
+        recovered = recall(
             model,
             first=experiment.first,
             seed=repeat_seed,
             blocks=experiment.at,
             ids=language(repeat_seed + 50_000_000, count, SLOTS),
         )
-        visible_hits.append(found.visible.numpy())
-        if found.hidden is not None and found.exact is not None:
-            hidden_hits.append(found.hidden.numpy())
-            search_hits.append(found.exact.numpy())
+        visible_hits.append(recovered.visible.numpy())
+        if recovered.hidden is not None and recovered.exact is not None:
+            hidden_hits.append(recovered.hidden.numpy())
+            search_hits.append(recovered.exact.numpy())
 
     name = (
         f"{experiment.body}, {experiment.width} wide, {experiment.at or experiment.blocks} of "

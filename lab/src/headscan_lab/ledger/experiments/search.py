@@ -51,16 +51,16 @@ def hits(
     """
     true = ids[:, scored_positions]
     if scored == "set":
-        found = (true[:, :, None] == tokens[:, None, :]).any(-1)
+        is_found = (true[:, :, None] == tokens[:, None, :]).any(-1)
     elif scored == "five" and top is not None:
-        found = (top[:, scored_positions] == true[..., None]).any(-1)
+        is_found = (top[:, scored_positions] == true[..., None]).any(-1)
     elif scored == "five anywhere" and top is not None:
-        found = (true[:, :, None] == top.flatten(1)[:, None, :]).any(-1)
+        is_found = (true[:, :, None] == top.flatten(1)[:, None, :]).any(-1)
     else:
-        found = tokens[:, scored_positions] == true
+        is_found = tokens[:, scored_positions] == true
     if scored == "whole":
-        found = found.all(-1, keepdim=True)
-    return found.double()
+        is_found = is_found.all(-1, keepdim=True)
+    return is_found.double()
 
 
 def allowed_tokens(vocabulary: int, ids: Tensor, extra: int, seed: int) -> Tensor:
