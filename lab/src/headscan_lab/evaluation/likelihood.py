@@ -59,8 +59,9 @@ def log_likelihood(
         ids, mask = _padded([rows[index] for index in indices])
         # Padding is on the right, where a causal model does not look. The last token predicts
         # nothing.
-        inputs = {"input_ids": ids[:, :-1].to(device), "attention_mask": mask[:, :-1].to(device)}
-        logits = model(**inputs).logits.float().log_softmax(-1).cpu()
+        inputs = ids[:, :-1].to(device)
+        output = model(input_ids=inputs, attention_mask=mask[:, :-1].to(device))
+        logits = output.logits.float().log_softmax(-1).cpu()
         for line, index in enumerate(indices):
             row = rows[index]
             span = torch.arange(row.first, len(row.ids))

@@ -37,7 +37,8 @@ def read_cola(path: str | Path) -> tuple[list[str], npt.NDArray[np.int64]]:
     The columns are the source, the label, the author's mark and the sentence.
     """
     rows = [line.split("\t") for line in lines(path)]
-    return [row[3] for row in rows], np.array([int(row[1]) for row in rows])
+    labels = [int(row[1]) for row in rows]
+    return [row[3] for row in rows], np.array(labels)
 
 
 def sources(path: str | Path) -> list[str]:
@@ -83,7 +84,8 @@ class Cola(Task):
 def read_sst2(path: str | Path) -> tuple[list[str], npt.NDArray[np.int64]]:
     """Return the sentences of a file of lines "label sentence", and 1 for each positive one."""
     rows = [line.split(" ", 1) for line in lines(path) if " " in line]
-    return [row[1] for row in rows], np.array([int(row[0]) for row in rows])
+    labels = [int(row[0]) for row in rows]
+    return [row[1] for row in rows], np.array(labels)
 
 
 def sst2(subject: Evaluated) -> tuple[Labelled, Labelled]:

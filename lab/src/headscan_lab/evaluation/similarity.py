@@ -129,7 +129,8 @@ def synonyms(
 
     drawing = np.random.default_rng(seed)
     rows = np.arange(count)
-    shuffled = np.array([cosines[rows, drawing.permutation(count)].mean() for _ in range(draws)])
+    partners = [drawing.permutation(count) for _ in range(draws)]
+    shuffled = np.array([cosines[rows, columns].mean() for columns in partners])
     random_mean = float(shuffled.mean())
 
     def interval(synonym_weight: float, random_weight: float) -> list[float] | None:

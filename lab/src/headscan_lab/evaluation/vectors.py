@@ -62,12 +62,12 @@ def pooled_states(body: torch.nn.Module, rows: list[list[int]], pooling: Pooling
     """Return the vectors float32 [n, d] of rows of token ids, with their gradient."""
     width = max(map(len, rows))
     device = next(body.parameters()).device
-    padding = [[0] * (width - len(row)) for row in rows]
-    ids = torch.tensor(
-        [row + zeros for row, zeros in zip(rows, padding, strict=True)], device=device
-    )
-    mask = torch.tensor(
-        [[1] * len(row) + zeros for row, zeros in zip(rows, padding, strict=True)], device=device
-    )
+    ids = torch.zeros(len(rows), width, dtype=torch.int64)
+    mask = torch.zeros_like(ids)
+    for number, row in enumerate(rows):
+        ids[number, : len(row)] = torch.tensor(row)
+        mask[number, : len(row)] = 1
+    ids = ids.to(device)
+    mask = mask.to(device)
     states = body(input_ids=ids, attention_mask=mask).last_hidden_state.float()
     return pooled(states, pooling, mask)

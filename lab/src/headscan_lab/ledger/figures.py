@@ -266,7 +266,8 @@ enter_without_curves(
 def spectrum(seed: int) -> list[Curve]:
     """Return the spectrum of the specimen's last states, and of as many normal vectors."""
     ids = prompts("specimen", seed, 16, 32)
-    states = Slice(sites=("final_norm",)).on(lens_of("specimen")).states(ids).flatten(0, 1)
+    final_norm = Slice(sites=("final_norm",)).on(lens_of("specimen"))
+    states = final_norm.states(ids).flatten(0, 1)
     normal_vectors = np.random.default_rng(seed).normal(size=tuple(states.shape))
     spectra = {
         "gpt-vanilla": np.linalg.svd(states.double().numpy())[1],

@@ -127,7 +127,8 @@ def frequency_bins(
 def _edges(per_decade: int) -> list[int]:
     """Return the least counts of the bins: 0, then equal steps in log₁₀ up to 10^19."""
     exponents = np.arange(0, 19 * per_decade) / per_decade
-    return [0, *np.unique(np.ceil(10**exponents).astype(np.int64)).tolist()]
+    least_counts = np.unique(np.ceil(10**exponents).astype(np.int64))
+    return [0, *least_counts.tolist()]
 
 
 def _unit(vector: Floats) -> Floats | None:
@@ -171,7 +172,8 @@ def _intervals_over_groups(rows: Floats, norms: Floats) -> dict[str, list[float]
     starts = range(GROUPS)
     # Sums by group: of the rows, of the unit rows, of the norms, and the numbers of unit rows.
     sums = np.stack([rows[g::GROUPS].sum(0) for g in starts])
-    units = np.stack([(rows[g::GROUPS] * weights[g::GROUPS]).sum(0) for g in starts])
+    unit_rows = rows * weights
+    units = np.stack([unit_rows[g::GROUPS].sum(0) for g in starts])
     lengths = np.array([norms[g::GROUPS].sum() for g in starts])
     counts = np.array([nonzero[g::GROUPS].sum() for g in starts])
 

@@ -186,7 +186,8 @@ def _newton(shares: Floats, ranks: Floats, a: float, b: float, *, shifted: bool)
 def _step(loss: _Loss, moves_shift: bool) -> Floats:
     """Return a descending step of (a, b); of a alone where the shift does not move."""
     if not moves_shift:
-        return np.array([-loss.gradient[0] / max(loss.curvature[0, 0], 1e-300), 0.0])
+        curvature = max(loss.curvature[0, 0], 1e-300)
+        return np.array([-loss.gradient[0] / curvature, 0.0])
     try:
         step: Floats = -np.linalg.solve(loss.curvature, loss.gradient)
     except np.linalg.LinAlgError:

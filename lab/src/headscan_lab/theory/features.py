@@ -7,7 +7,7 @@ It is the model of the theory: what a network would do if it could give every co
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from headscan.ntp.prediction import unit_rows
 from headscan.ntp.subspace import thread_limit, tune_threads
 from headscan.run import BadInput
 
+Rows: TypeAlias = npt.NDArray[np.floating[Any]]
 FeatureOptimiser = Literal["gd", "adam", "signgd", "muon"]
 RATES: dict[FeatureOptimiser, float] = {"gd": 0.05, "adam": 0.01, "signgd": 0.01, "muon": 0.01}
 
@@ -201,7 +202,7 @@ def _record(
     )
 
 
-def pattern_similarity(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:
+def pattern_similarity(A: Rows, B: Rows) -> float:
     """Return the correlation over all entries of the two cosine matrices of rows.
 
     It is (cov + ε)/(σσ' + ε), ε = 1e-8, in [-1, 1]: the measure of arXiv:2408.15417, section 5.3
@@ -215,8 +216,10 @@ def pattern_similarity(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.float
     B = unit_rows(np.asarray(B))
     n = len(A)
 
-    def covariance(X: npt.NDArray[np.floating[Any]], Y: npt.NDArray[np.floating[Any]]) -> float:
-        means = float((X.sum(0) ** 2).sum()) * float((Y.sum(0) ** 2).sum()) / n**4
+    def covariance(X: Rows, Y: Rows) -> float:
+        X_sum = float((X.sum(0) ** 2).sum())
+        Y_sum = float((Y.sum(0) ** 2).sum())
+        means = X_sum * Y_sum / n**4
         # ⟨XXᵀ, YYᵀ⟩ = ‖XᵀY‖_F²: d x d numbers instead of n x n.
         return float(((X.T @ Y) ** 2).sum()) / n**2 - means
 

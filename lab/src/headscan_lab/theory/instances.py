@@ -19,7 +19,8 @@ def all_subsets(vocabulary: int, size: int) -> Supports:
     if not 1 <= size < vocabulary:
         raise BadInput(f"The support size must lie between 1 and {vocabulary - 1}.")
     rows = np.array(list(combinations(range(vocabulary), size)), dtype=np.int32)
-    return Supports(np.arange(len(rows) + 1, dtype=np.int64) * size, rows.ravel(), vocabulary)
+    row_starts = np.arange(len(rows) + 1, dtype=np.int64) * size
+    return Supports(row_starts, rows.ravel(), vocabulary)
 
 
 @dataclass(frozen=True)

@@ -259,19 +259,20 @@ class _PathProblem:
         return self._point(penalty, best, dual)
 
     def _point(self, penalty: float, best: _Candidate, dual: float) -> PathPoint:
-        logits = (best.scaled / (self.scale * self.q)).cpu().numpy()[:, self.token_class]
+        logits = (best.scaled / (self.scale * self.q)).cpu().numpy()
         sigma = singular_values(best.scaled)
         gap = max(best.objective - dual, 0.0)
+        rank = int((sigma > 1e-6 * sigma[0]).sum()) if float(sigma[0]) > 0 else 0
         return PathPoint(
             penalty=penalty,
-            distinct_logits=logits,
+            distinct_logits=logits[:, self.token_class],
             inverse=self.inverse,
             primal=best.objective + self.entropy,
             dual=dual + self.entropy,
             gap=gap,
             relative_gap=gap / best.objective,
             excess=best.excess,
-            rank=int((sigma > 1e-6 * sigma[0]).sum()) if float(sigma[0]) > 0 else 0,
+            rank=rank,
         )
 
     def _certify(self, scaled: Tensor, penalty: float) -> _Candidate:

@@ -201,8 +201,8 @@ def axes_in_order(seed: int, text: Text = ()) -> CheckNumbers:
     half_grown = np.array(strengths) > 0.5 * spectrum.sigma[:axes]
     steps_to_half = []
     for axis in half_grown.T:
-        first = float(steps[int(np.flatnonzero(axis)[0])]) if axis.any() else 2.0 * steps[-1]
-        steps_to_half.append(first)
+        reached = np.flatnonzero(axis)
+        steps_to_half.append(float(steps[reached[0]]) if len(reached) else 2.0 * steps[-1])
     ranks = np.argsort(np.argsort(steps_to_half)).astype(float)
     return {"rank correlation": float(np.corrcoef(ranks, np.arange(axes))[0, 1])}
 

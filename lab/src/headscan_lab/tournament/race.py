@@ -210,7 +210,8 @@ def pace(
         jobs = [Job(arm=arm, cell=cell, rate=rate, seed=seed) for arm in arms]
         runners = [Runner(job, plan, ground) for job in jobs]
         turns = [[_seconds_a_step(runner) for runner in runners] for _ in range(TURNS)]
-    return Pace(arms=list(arms), seconds_a_step=np.median(turns[1:], axis=0).tolist())
+    medians = np.median(turns[1:], axis=0)
+    return Pace(arms=list(arms), seconds_a_step=medians.tolist())
 
 
 def _seconds_a_step(runner: Runner) -> float:

@@ -263,9 +263,9 @@ def measures_by_seed(kind: str, seed: int) -> dict[str, list[float]]:
 def _sample(lens: Lens, kind: str, seed: int) -> _Sample:
     """Return the last states of a repeat's texts, with the table of input embeddings."""
     ids = prompts(kind, seed, ROWS, LENGTH)
-    states = Slice(sites=(lens.default_sites[-1],)).on(lens).states(ids)[:, :-1].flatten(0, 1)
+    states = Slice(sites=(lens.default_sites[-1],)).on(lens).states(ids)
     return _Sample(
-        states=states.double().numpy(),
+        states=states[:, :-1].flatten(0, 1).double().numpy(),
         embeddings=lens.input_embeddings,
         targets=ids[:, 1:].flatten().numpy(),
     )

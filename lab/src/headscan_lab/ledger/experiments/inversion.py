@@ -41,7 +41,8 @@ def _one_after_another(ready: SlicedModel, target: Tensor, settings: Descent) ->
 
     The tokens found before a position are committed.
     """
-    prefix = Prefix(ready, torch.zeros(len(target), 0, dtype=torch.int64, device=target.device))
+    no_ids = torch.zeros(len(target), 0, dtype=torch.int64, device=target.device)
+    prefix = Prefix(ready, no_ids)
     for position in range(target.shape[1]):
         position_settings = replace(settings, seed=settings.seed + position)
         position_target = target[:, position : position + 1]

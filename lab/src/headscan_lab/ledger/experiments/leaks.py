@@ -168,7 +168,8 @@ class LittleNoise(Protection):
         prior = prior_of("model", lens, [])
         with torch.no_grad():
             states = cut.run(ids)
-        rms = float(states[:, 1:].flatten(0, 1).var(0, unbiased=False).mean().sqrt())
+        variances = states[:, 1:].flatten(0, 1).var(0, unbiased=False)
+        rms = float(variances.mean().sqrt())
         generator = torch.Generator().manual_seed(seed)
         noise = self.share * rms * torch.randn(states.shape, generator=generator)
         yield Arm("no noise", False, _searched(cut, ids))

@@ -138,7 +138,8 @@ def _read_blocks(lens: Lens, ids: Tensor) -> BlockReadings:
     for site in sites:
         entropy.append(float(np.mean([matrix_entropy(text) for text in states[site]])))
         norms = states[site].norm(dim=-1)
-        norm.append(float((norms[:, 0] / norms.median(dim=1).values).median()))
+        ratios = norms[:, 0] / norms.median(dim=1).values
+        norm.append(float(ratios.median()))
     loss = None
     if head:
         logits = states["head"][:, :-1].flatten(0, 1).float()
@@ -277,7 +278,8 @@ def _entropy_gain(block: int) -> _Effect:
 
 
 def _share_of_sinks_gone(changed: BlockReadings, original: BlockReadings) -> float:
-    return 1 - float(np.mean(changed.sinks)) / max(float(np.mean(original.sinks)), 1e-9)
+    original_share = float(np.mean(original.sinks))
+    return 1 - float(np.mean(changed.sinks)) / max(original_share, 1e-9)
 
 
 _SINKS_GONE = _Effect(

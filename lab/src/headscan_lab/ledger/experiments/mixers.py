@@ -191,7 +191,8 @@ def recall(
     table = model.get_input_embeddings().weight.detach()
     target = run(table[ids])[:, first:]
     torch.manual_seed(seed)
-    guess = (torch.randn(*ids.shape, table.shape[1]) * table.std()).requires_grad_()
+    guess = torch.randn(*ids.shape, table.shape[1]) * table.std()
+    guess.requires_grad_()
     optimizer = torch.optim.Adam([guess], lr=rate * float(table.std()))
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):

@@ -68,7 +68,8 @@ def rogue(kind: str, seed: int) -> Pair:
     lens = lens_of(kind, seed)
     middle = Slice(sites=(f"block.{lens.depth // 2}",)).on(lens)
     states = middle.states(prompts(kind, seed, ROWS, WINDOW))
-    unit = F.normalize(states[:, :-1].flatten(0, 1).double(), dim=1)
+    rows = states[:, :-1].flatten(0, 1).double()
+    unit = F.normalize(rows, dim=1)
     width = unit.shape[1]
     normal = torch.randn(width, width, generator=torch.Generator().manual_seed(seed))
     rotation = torch.linalg.qr(normal.double()).Q
@@ -113,7 +114,8 @@ def rare(kind: str, seed: int) -> Pair:
     wrong = tokens[tokens != ids]
     if not len(wrong):
         raise BadInput(f"No answer of {lens_of(kind).name} was wrong.")
-    return Pair(float((~common[wrong]).double().mean()), float((~common).double().mean()))
+    rare_share = float((~common[wrong]).double().mean())
+    return Pair(rare_share, float((~common).double().mean()))
 
 
 def _common_tokens(kind: str) -> Tensor:

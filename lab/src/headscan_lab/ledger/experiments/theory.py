@@ -128,7 +128,8 @@ class NextTokenTheory(Experiment):
 def _mean(name: str, values: list[float]) -> Measurement:
     angular = re.search("^(mean |least )?cosine|similarity|correlation", name) is not None
     bounded = angular and " less " not in name
-    return mean_of(name, values, unit="", bounds=(-1.0, 1.0) if bounded else (-np.inf, np.inf))
+    bounds = (-1.0, 1.0) if bounded else (-np.inf, np.inf)
+    return mean_of(name, values, unit="", bounds=bounds)
 
 
 def _worst(name: str, values: list[float]) -> Measurement:
