@@ -1,4 +1,4 @@
-"""What every experiment of the ledger is: parameters, words, least power, and its outcome."""
+"""The base class of the ledger's experiments: parameters, words, least power, and the outcome."""
 
 import math
 from abc import ABC, abstractmethod
@@ -19,7 +19,7 @@ DOCUMENTS: dict[DocumentName, str] = {
 }
 
 Tendency: TypeAlias = Literal["supported", "refuted", "confounded", "undecided"]
-"""What an experiment alone can say."""
+"""A verdict that an experiment alone can reach."""
 ClaimVerdict: TypeAlias = Literal[
     "supported", "refuted", "confounded", "misprint", "undecided", "not tested"
 ]
@@ -88,7 +88,7 @@ class StandIn:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentWords:
-    """What an experiment says of itself.
+    """The description of an experiment.
 
     Attributes:
         quantity: what is measured.

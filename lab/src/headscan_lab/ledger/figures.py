@@ -64,7 +64,7 @@ Maker: TypeAlias = Callable[[int], list[Curve]]
 
 @dataclass(frozen=True)
 class FigureMaker:
-    """What a figure shows, and the function that makes its curves; None: it is not redrawn."""
+    """A figure, and the function that makes its curves; None: it is not redrawn."""
 
     shown: RedrawnFigure
     make: Maker | None

@@ -1,4 +1,4 @@
-"""What an experiment measured: a number with an interval that never closes by luck, and its sample.
+"""Measurements: a number with an interval that never closes by luck, and its sample.
 
 Shares are clustered by prompt, and by seed where seeds differ more than their prompts explain
 (fresh weights, fresh training). Their interval is Wilson's score interval on the effective number
@@ -169,7 +169,7 @@ def exactly(name: str, value: float, *, unit: str, seeds: int = 1) -> Measuremen
 
 
 SEEDS = 5
-"""How often an experiment is repeated, each time with another seed."""
+"""The repeats of an experiment, each with another seed."""
 PROMPTS = 20
 """The least number of prompts of a repeat.
 

@@ -16,7 +16,7 @@ LLAMAS = ("llama", "mistral", "qwen2", "qwen3")  # one block: RMS norm, rotary p
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFacts:
-    """What a model's configuration says."""
+    """The sizes of a model, as its configuration has them."""
 
     family: str
     blocks: int

@@ -25,7 +25,7 @@ STAND_INS = "stand-ins"
 
 @dataclass(frozen=True, kw_only=True)
 class StatementVerdict:
-    """What one model, or the proxies, say to a statement.
+    """The verdict of one model, or of the proxies, on a statement.
 
     Attributes:
         model: its name.

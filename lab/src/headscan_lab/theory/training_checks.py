@@ -1,4 +1,4 @@
-"""What training does with the geometry that the data predict, as numbers of one run each."""
+"""The effects of training on the geometry that the data predict, as numbers of one run each."""
 
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,4 +1,4 @@
-"""What a tournament measures of a run at one step: held-out loss, shape of the states, gradient."""
+"""The measurements of a run at one step: held-out loss, shape of the states, gradient."""
 
 from dataclasses import dataclass, fields
 from typing import Any

@@ -85,14 +85,14 @@ class Repeat:
 
 @EXPERIMENTS.register("recovered")
 class Recovered(Experiment):
-    """Prompts whose outputs at a slice are given; the tokens are sought by the published descent,
-    then by search.
+    """The share of a prompt's tokens that the published descent finds from outputs of a slice.
 
-    `model`, `width`, `depth`: the stand-in. `at` and the five after it: the slice. `method`,
-    `loss`, `steps`, `start`, `adam`: the descent. `length`: tokens of a prompt. `allow`: a prompt's
-    own tokens and so many others are allowed; None is the whole vocabulary. `scored`: which tokens,
-    and what counts as found. `search`: whether a search is made beside it. `least`: prompts of a
-    repeat, at least. `deep`: the place on a given model, which must be wide.
+    A search of the same outputs stands beside it. `model`, `width`, `depth`: the proxy. `at` and
+    the five after it: the slice. `method`, `loss`, `steps`, `start`, `adam`: the descent. `length`:
+    tokens of a prompt. `allow`: a prompt's own tokens and so many others are allowed; None: the
+    whole vocabulary. `scored`: which tokens, and what counts as found. `search`: whether a search
+    is made. `least`: prompts of a repeat, at least. `deep`: the slice on a model of the user, which
+    must be wide.
     """
 
     words = ExperimentWords(

@@ -105,12 +105,13 @@ class _Control:
 
 @EXPERIMENTS.register("shape")
 class ShapeOfStates(Experiment):
-    """A measure of the states after the final norm of five texts (`specimen`) or five trainings
-    (`taught`, `headless`); with `less`, seed by seed less that of another stand-in on the same
-    texts. `control` names what the effect is held against: the same difference on the language
-    without Zipf's law (`flat`), the difference against a tied head (`tied`) or one whose bias
-    starts at the log frequencies (`bias`), or the measure less that of a random head on the same
-    states (`random head`).
+    """A measure of the states after the final norm, of five texts or of five trainings.
+
+    With `less`, the same measure of another proxy on the same texts is subtracted, seed by seed.
+    `control` names what the effect is compared with: the same difference on the language without
+    Zipf's law (`flat`), the difference from a tied head (`tied`) or from one whose bias starts at
+    the log frequencies (`bias`), or the measure less that of a random head on the same states
+    (`random head`).
     """
 
     controlled = True

@@ -73,8 +73,9 @@ class _NextPosition:
 
 @EXPERIMENTS.register("alone")
 class Alone(OnModels):
-    """Each output descended to by one vector without a prefix; the control commits the prefix found
-    so far.
+    """Tokens found one after another, each by a descent of one vector without a prefix.
+
+    The control commits the prefix that was found so far.
     """
 
     words = ExperimentWords(
@@ -121,9 +122,10 @@ class Alone(OnModels):
 
 @EXPERIMENTS.register("contrast")
 class Contrast(Experiment):
-    """The share that `high` finds less the share that `low` finds, both experiments of one kind,
-    which a row names as `of` ("recovered" by default); what they have in common it writes as
-    `base`.
+    """The share that the experiment `high` finds less the share that `low` finds.
+
+    Both are of one kind, which a claim's row names as `of` ("recovered" by default); the options
+    that they have in common stand in `base`.
     """
 
     words = ExperimentWords(
@@ -188,9 +190,10 @@ def _difference_in_words(experiment: Experiment, compared: Experiment) -> str:
 
 @EXPERIMENTS.register("cliff")
 class Cliff(OnModels):
-    """Prompts from the first so many features of the first block, a sixteenth more at a time: the
-    steepest fall of the share found from one number to the next. The source tells of a fall from
-    all to none within one of 4,096.
+    """The steepest fall of the share of tokens found, as features of the first block are removed.
+
+    The first features are given, a sixteenth more at a time. The source reports a fall from all
+    tokens to none within one feature of 4,096.
     """
 
     words = ExperimentWords(
@@ -238,8 +241,9 @@ class Cliff(OnModels):
 
 @EXPERIMENTS.register("decoded-with")
 class DecodedWith(Experiment):
-    """The specimen's first block on an untrained table: decoded with the trained one (as
-    published), and with its own.
+    """The first block of the specimen on an untrained embedding table.
+
+    The answers are decoded with the trained table (as published), and with the untrained one.
     """
 
     words = ExperimentWords(
@@ -285,9 +289,11 @@ TABLE_ROWS = 1024  # of a table, at most: all of a large one would take V² scor
 
 @EXPERIMENTS.register("embedding-inverted")
 class EmbeddingInverted(OnModels):
-    """x W⁺ of every row of the table: is the largest entry its own, and how large is it beside d/V.
-    Of `all` vectors of R^V, of which tokens are V among infinitely many: the share of its
-    dimensions that the table takes to zero.
+    """The pseudo-inverse W⁺ of an embedding table.
+
+    `tokens`: whether the largest entry of x W⁺ is the row's own, for every row x of the table, and
+    how large it is compared with d/V. `all`: the share of the dimensions of R^V that the table
+    takes to zero.
     """
 
     words = ExperimentWords(
@@ -361,8 +367,9 @@ NOTED_PROMPTS = 40  # the prompts by which the share is told; all repeats have 1
 
 @EXPERIMENTS.register("near-and-wrong")
 class NearAndWrong(Experiment):
-    """Descents of `steps` steps; only prompts that come within `limit` of the distance of a slight
-    shift are counted.
+    """The share of tokens found among prompts whose output a descent comes near to.
+
+    Near are those within `limit` of the distance of a slight shift of the embeddings.
     """
 
     words = ExperimentWords(

@@ -30,7 +30,9 @@ CHARACTERS = 300  # the largest vocabulary of a model of characters or bytes
 
 @EXPERIMENTS.register("drift")
 class Drift(OnTexts):
-    """`states`: rank correlation over sites of the mean vector's norm with the average cosine.
+    """The drift of states, queries and keys in one direction.
+
+    `states`: rank correlation over sites of the mean vector's norm with the average cosine.
     `heads`: |cosine| of a head's mean query and mean key, over all heads, less that of a first
     block with random weights. `untrained`: average cosine that a first block of random weights adds
     to token vectors which share a direction. `characters`: average cosine over the blocks of a
@@ -157,8 +159,10 @@ WIDE_HEAD = 10  # rows of a head a dimension: Pythia-12b has 10, GPT-2 65
 
 @EXPERIMENTS.register("head-rank")
 class HeadRank(OnTexts):
-    """`gradient`: the share of the norm of the logits' gradient that the head does not hand on.
-    `loss`: what the loss gains when the logits are cut to `rank` dimensions, the best ones for
+    """What a head of low rank loses.
+
+    `gradient`: the share of the norm of the logits' gradient that the head does not hand on.
+    `loss`: the loss that is added when the logits are cut to `rank` dimensions, the best ones for
     these states in the least squares of all logits.
     """
 
@@ -321,10 +325,11 @@ TOKENS = 6  # of a prompt
 
 @EXPERIMENTS.register("collisions")
 class Collisions(OnTexts):
-    """The share of COLLIDING distinct prompts of six random tokens whose last state in the middle
-    block equals another's, held in `bits`: uniform levels up to the largest magnitude of all these
-    states (0: as computed). `shrinks`: the smallest distance a token between two of them, over that
-    of the states as computed.
+    """The share of distinct prompts whose last state in the middle block equals another's.
+
+    The prompts have six random tokens. The states are rounded to `bits`: uniform levels up to the
+    largest magnitude of all these states (0: as computed). With `shrinks` the effect is the
+    smallest distance of two states a differing token, over that of the states as computed.
     """
 
     words = ExperimentWords(
@@ -382,7 +387,7 @@ def _last_states(kind: str, seed: int) -> tuple[Tensor, dict[str, Tensor]]:
 
 @dataclass(frozen=True)
 class Margin:
-    """How near states of distinct prompts come to each other.
+    """The nearness of the states of distinct prompts.
 
     Attributes:
         colliding_share: the share of prompts whose state another prompt has.

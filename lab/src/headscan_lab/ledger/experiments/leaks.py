@@ -54,11 +54,10 @@ class Arm:
 
 @dataclass(frozen=True, kw_only=True)
 class Protection(OnModels):
-    """Prompts are read off releases that are said to protect and off others; the effect is what the
-    protection saves.
+    """The share of tokens that a protection saves from being read off a release.
 
-    The attack is the strongest known: whoever attacks has the model and knows how the release was
-    made. A weaker one that fails would say nothing of what is in the release.
+    The attack is the strongest known: the attacker has the model and knows how the release was
+    made. A weaker attack that fails would say nothing of what is in the release.
     """
 
     words = ExperimentWords(
@@ -122,7 +121,7 @@ def _joined(arms: list[Arm]) -> npt.NDArray[np.float64]:
 
 @EXPERIMENTS.register("depth-protects")
 class Depth(Protection):
-    """States of the first block, open, and of the middle and last, without noise; exact search."""
+    """Depth as protection: states of the middle and last block against the first; exact search."""
 
     most = 65_536  # exact search needs few candidates
 
@@ -135,8 +134,9 @@ class Depth(Protection):
 
 @EXPERIMENTS.register("few-bits-protect")
 class FewBits(Protection):
-    """States of the middle block and its keys in the cache, as they are and in a number format;
-    exact search, whose candidates are rounded as the release was.
+    """Few bits as protection: states and cached keys of the middle block in a number format.
+
+    The attack is exact search, whose candidates are rounded as the release was.
     """
 
     format: str = "int4"
@@ -157,8 +157,10 @@ class FewBits(Protection):
 
 @EXPERIMENTS.register("little-noise-protects")
 class LittleNoise(Protection):
-    """States of the middle block: as they are, by exact search; with Gaussian noise of `share` of
-    their coordinates' rms, by an attack that is told neither the noise nor a token.
+    """Noise as protection: states of the middle block with Gaussian noise.
+
+    The noise is `share` of the coordinates' rms; the attack knows neither its size nor a token. The
+    states without noise are read by exact search.
     """
 
     share: float = 0.05
@@ -217,8 +219,11 @@ def _searched(cut: SlicedModel, ids: Int[Tensor, "P T"]) -> Float[Tensor, "P T"]
 
 @EXPERIMENTS.register("noisy-code")
 class NoisyCode(OnModels):
-    """The first block's states of all single tokens, with noise of `noise` times their spread:
-    nearest state decoding, before training (the same shape, fresh weights) less after.
+    """The share of single tokens decoded from noisy states of the first block, untrained less
+    trained.
+
+    The noise is `noise` times the states' spread; a state is decoded to the nearest one. The
+    untrained model has the same shape and fresh weights.
     """
 
     words = ExperimentWords(
@@ -274,8 +279,10 @@ LARGEST_MODEL = 100_000_000  # parameters: the curves of SmolLM2's 135 M take ov
 
 @EXPERIMENTS.register("deletion")
 class Deletion(OnModels):
-    """The area under the deletion curve of `method` less that of the best of `against` ("random" is
-    a random order); below zero, the method's order takes the prediction away faster.
+    """The area under the deletion curve of an attribution method less the least of others.
+
+    `against` names the others ("random": a random order). Below zero, the method's order removes
+    the prediction faster.
     """
 
     words = ExperimentWords(

@@ -30,7 +30,7 @@ EXTREME = 10.0  # a first token is called extreme from this multiple of the othe
 SINK = 0.3  # share of a head's attention from which on it attends to the first token (2410.10781)
 
 Change = Literal["nothing", "sink", "another token", "coordinates", "mean"]
-"""What is set aside at the output of every block."""
+"""A change of the states at the output of every block."""
 
 
 def _shortened_to_median(states: Tensor, position: int) -> Tensor:
@@ -161,7 +161,7 @@ def _sink_shares(lens: Lens, ids: Tensor) -> list[float]:
 
 @dataclass(frozen=True)
 class _Effect:
-    """What a change of the blocks changes: its name, its unit, and the number of a repeat."""
+    """An effect of changed blocks: its name, its unit, and the number of a repeat."""
 
     name: str
     unit: str
@@ -170,10 +170,13 @@ class _Effect:
 
 @EXPERIMENTS.register("massive-activations")
 class MassiveActivations(OnTexts):
-    """`together`: the first token's norm and compression by block. `valley`, `sinks`: what the most
-    compressed block gains in entropy, and the share of the sinks that goes, when the first token is
-    held to the norm of the others in every block; the control does the same to a token in the
-    middle. Massive coordinates and the mean are set aside beside it, with the loss.
+    """The first token's massive activation, and what goes with it.
+
+    `together` correlates the first token's norm with compression, over blocks. `valley` and `sinks`
+    hold the first token to the norm of the others in every block: they measure what the most
+    compressed block gains in entropy, and the share of the attention sinks that disappears. The
+    control does the same to a token in the middle. Massive coordinates and the mean vector are
+    removed beside it, with the loss.
     """
 
     controlled = True

@@ -262,10 +262,11 @@ def _train(model: Any, steps: int, seed: int) -> None:
 
 @EXPERIMENTS.register("mixer-recall")
 class MixerRecall(Experiment):
-    """A body of `blocks` blocks, its first `first` outputs hidden; `at` blocks are run (None: all).
+    """The share of tokens that a descent finds from a body's outputs, the first of them hidden.
 
-    The control tries every token for the last hidden place, the others known: it cannot miss what
-    is there.
+    The body has `blocks` blocks, of which `at` are run (None: all); its first `first` outputs are
+    hidden. The control tries every token at the last hidden position, with the others known: it
+    cannot miss what is there.
     """
 
     words = ExperimentWords(
@@ -347,8 +348,8 @@ def _observe(experiment: MixerRecall, seed: int) -> ExperimentOutcome:
 
 @EXPERIMENTS.register("mask-lifted")
 class MaskLifted(OnModels):
-    """Each later token of a prompt is changed: the share of earlier outputs that move, without the
-    mask and with it.
+    """The share of earlier outputs that move when a later token is changed, without the mask and
+    with it.
     """
 
     words = ExperimentWords(

@@ -1,4 +1,4 @@
-"""What the experiments on a model's own texts share: repeats, numbers of a repeat, correlations."""
+"""The base class of experiments on texts: repeats, numbers of a repeat, and rank correlations."""
 
 from dataclasses import dataclass, replace
 from typing import Self

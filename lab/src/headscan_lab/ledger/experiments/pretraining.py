@@ -109,8 +109,10 @@ def _train(model: PreTrainedModel, ids: Tensor) -> None:
 
 @EXPERIMENTS.register("equal-time")
 class EqualTime(Experiment):
-    """Greedy decoding's share of last words, after equal processor time: without a head, then
-    recovered, less with one.
+    """The share of last words that greedy decoding finds after equal processor time.
+
+    It is that of models trained without a head, which is then recovered, less that of models
+    trained with one.
     """
 
     words = ExperimentWords(

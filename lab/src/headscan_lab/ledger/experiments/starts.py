@@ -51,9 +51,11 @@ class _Answers:
 
 @EXPERIMENTS.register("start-decides")
 class StartDecides(Experiment):
-    """`models`: wrong tokens that two models (`first`, and a Llama or itself with fresh weights)
-    with two prompts share, place by place, when they start alike. `prompts`: wrong answers to
-    prompts of one token, or for a hidden first token, that are the commonest wrong answer.
+    """The share of wrong tokens that descents from one start have in common.
+
+    `models`: wrong tokens that two models (`first`, and a Llama or the same with fresh weights)
+    share position by position, for two prompts. The two others: wrong answers to prompts of one
+    token, or for a hidden first token, that are the commonest wrong answer.
     """
 
     words = ExperimentWords(
@@ -160,8 +162,9 @@ def _shallow_lens(kind: str, seed: int) -> Lens:
 
 @EXPERIMENTS.register("target-scaled")
 class TargetScaled(Experiment):
-    """Descents from zero to the output of 10 W (one-hot) and of W (pseudo-inverse, W⁺W being one on
-    rows).
+    """Descents from zero to two targets: the outputs of 10 W (one-hot) and of W (pseudo-inverse).
+
+    W⁺W is the identity on the rows of W.
     """
 
     words = ExperimentWords(

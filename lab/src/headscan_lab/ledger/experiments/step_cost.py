@@ -42,7 +42,7 @@ SMALL = StandIn(
 
 @dataclass(frozen=True, eq=False)
 class _Batch:
-    """What a loss is made of.
+    """The inputs of a loss.
 
     Attributes:
         states: all last states [texts, T, d]; labels: int [texts, T], -100 where nothing is
@@ -85,10 +85,11 @@ def _loss(form: LossForm, body: PreTrainedModel, ids: Tensor, labels: Tensor) ->
 
 @EXPERIMENTS.register("step-cost")
 class StepCost(Experiment):
-    """A whole step (forward, loss, backward, AdamW) of random weights in a given model's shape, or
-    of a BERT of four blocks 256 wide, on texts that follow Zipf's law. An encoder predicts 15 % of
-    its positions, and its head projects all, as is usual; the control's projects those 15 % alone.
-    A causal model predicts all.
+    """The cost of a whole step (forward, loss, backward, AdamW) with a head over that without one.
+
+    The weights are random, in the shape of a model or of a BERT of four blocks 256 wide; the texts
+    follow Zipf's law. An encoder predicts 15 % of its positions, and its head projects all, as is
+    usual; the control's head projects those 15 % alone. A causal model predicts all positions.
     """
 
     controlled = True

@@ -31,12 +31,14 @@ TRAINED = ("transformer_turns", "mlp_stays_behind", "short_contexts_first")
 
 @EXPERIMENTS.register("next-token-theory")
 class NextTokenTheory(Experiment):
-    """`check`: one of the functions of `headscan_lab.theory.checks`; `number`: which of its numbers
-    counts, the first by default. `worst`: the largest of the five instances counts, exactly
-    (theorems and formulas); else their mean with its interval (what training does). `control` is
-    the name of the check's number that the effect is held against, `cause` what it would show.
-    `tokens_of`: the instances are five pieces of the shipped stories in a model's tokens; of it
-    only the tokenizer is used.
+    """A number of a check of `headscan_lab.theory`, over random instances.
+
+    `check`: a function of `checks` or `training_checks`; `number`: which of its numbers counts, the
+    first by default. `worst`: the largest of the five instances counts, exactly (theorems and
+    formulas); else their mean with its interval (what training does). `control` is the name of the
+    check's number that the effect is held against, `cause` what it would show. `tokens_of`: the
+    instances are five pieces of the shipped stories in a model's tokens; of it only the tokenizer
+    is used.
     """
 
     words = ExperimentWords(

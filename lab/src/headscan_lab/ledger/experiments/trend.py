@@ -38,8 +38,9 @@ FACTORS = ("width", "depth", "vocabulary")
 
 @EXPERIMENTS.register("trend")
 class Trend(Experiment):
-    """Least squares of a measure on log2 of width, depth and vocabulary, head and text: the
-    coefficient of one factor.
+    """The change of a measure of the trained family when one factor doubles.
+
+    It is a coefficient of least squares on log2 of width, depth and vocabulary, on head and text.
     """
 
     words = ExperimentWords(

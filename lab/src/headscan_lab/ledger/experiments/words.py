@@ -22,9 +22,10 @@ RANKS = 3
 
 @EXPERIMENTS.register("commonest-words")
 class CommonestWords(Experiment):
-    """The shares of the three commonest words in five pieces, drawn at random, of 4,000 words of
-    the English that describes the Python language (`pydoc_data` of the standard library), which no
-    model here has read or written.
+    """The shares of the three commonest words in five pieces of a text, drawn at random.
+
+    The pieces have 4,000 words of the reference of the Python language (`pydoc_data` of the
+    standard library), which no model here has read or written.
     """
 
     words = ExperimentWords(
