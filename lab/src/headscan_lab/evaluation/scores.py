@@ -230,7 +230,8 @@ def matthews(predicted: npt.NDArray[Any], labels: npt.NDArray[Any]) -> float:
 
     def centred_indicators(labeling: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         indicators = np.stack([labeling == label for label in classes], 1).astype(float)
-        return indicators - indicators.mean(0)
+        centred: npt.NDArray[np.float64] = indicators - indicators.mean(0)
+        return centred
 
     p = centred_indicators(predicted)
     t = centred_indicators(labels)

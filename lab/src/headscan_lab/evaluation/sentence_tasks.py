@@ -1,7 +1,7 @@
 """The tasks of a linear probe on sentence vectors: CoLA, SST-2, and the pairs of GLUE and XNLI."""
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -152,7 +152,7 @@ def read_pairs(path: str | Path) -> list[SentencePair]:
     ]
 
 
-def _first_of(names: Sequence[str], columns: Sequence[str]) -> str:
+def _first_of(names: Sequence[str], columns: Collection[str]) -> str:
     """Return the first of the names that is a column; raise LookupError where none is."""
     for name in names:
         if name in columns:

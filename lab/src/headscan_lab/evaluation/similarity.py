@@ -163,11 +163,13 @@ def _pair_cosines(
     table = embedding_table(model).detach().float().cpu().numpy()
 
     def token_ids(word: str) -> list[int]:
-        return tokenizer(" " + word, add_special_tokens=False)["input_ids"]
+        ids: list[int] = tokenizer(" " + word, add_special_tokens=False)["input_ids"]
+        return ids
 
     def unit_vector(ids: list[int]) -> npt.NDArray[np.float32]:
         vector = table[ids].mean(0)
-        return vector / max(np.linalg.norm(vector), 1e-12)
+        unit: npt.NDArray[np.float32] = vector / max(np.linalg.norm(vector), 1e-12)
+        return unit
 
     left = []
     right = []

@@ -189,7 +189,7 @@ def _step(loss: _Loss, moves_shift: bool) -> Floats:
         curvature = max(loss.curvature[0, 0], 1e-300)
         return np.array([-loss.gradient[0] / curvature, 0.0])
     try:
-        step: Floats = -np.linalg.solve(loss.curvature, loss.gradient)
+        step = -np.linalg.solve(loss.curvature, loss.gradient).astype(np.float64, copy=False)
     except np.linalg.LinAlgError:
         return -loss.gradient
     return step if step @ loss.gradient < 0 else -loss.gradient

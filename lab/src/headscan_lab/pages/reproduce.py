@@ -282,7 +282,7 @@ def verdicts(result: ReproduceResult) -> Section | None:
 
 
 def _trial_table(records: Sequence[ClaimRecord]) -> Table:
-    columns = [
+    columns: list[Term | str] = [
         "claim",
         Term("model"),
         Term("verdict"),
@@ -311,7 +311,7 @@ def _trial_table(records: Sequence[ClaimRecord]) -> Table:
 
 
 def _verdict_table(records: Sequence[ClaimRecord], title: str) -> Table:
-    columns = ["claim", Term("verdict"), Term("statement"), Term("why")]
+    columns: list[Term | str] = ["claim", Term("verdict"), Term("statement"), Term("why")]
     rows = [
         (record.id, f"{SIGNS[record.verdict]} {record.verdict}", record.statement, record.why)
         for record in records

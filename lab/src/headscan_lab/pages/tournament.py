@@ -283,8 +283,14 @@ def _table(
     caption = ""
     if matched is not None:
         caption = f"The matched loss is {number(matched, places=2)} nats."
-    where = "page" if folded else "everywhere"
-    return Table([*first_columns, *columns], table_lines, title, caption, folded, where=where)
+    return Table(
+        [*first_columns, *columns],
+        table_lines,
+        title,
+        caption,
+        folded,
+        where="page" if folded else "everywhere",
+    )
 
 
 def _first_cells(row: Row, shows_size: bool) -> list[TableCell]:

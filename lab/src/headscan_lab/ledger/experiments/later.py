@@ -225,7 +225,7 @@ class HeadRank(OnTexts):
 
 def _lost(kept_share: float) -> float:
     """Return the share of a norm that is orthogonal to a kept share."""
-    return (1 - kept_share**2) ** 0.5
+    return float((1 - kept_share**2) ** 0.5)
 
 
 @cache

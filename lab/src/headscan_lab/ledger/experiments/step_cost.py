@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from transformers import BertConfig, BertModel, PreTrainedModel
 
+from headscan.model.traits import embedding_table
 from headscan.training import ce_loss, cwt_loss, gather_rows
 from headscan.training.heads import body_of
 from headscan_lab.ledger.experiment import (
@@ -80,7 +81,7 @@ FORMS: tuple[LossForm, ...] = (_headless, _head_on_all_positions, _head_on_predi
 def _loss(form: LossForm, body: PreTrainedModel, ids: Tensor, labels: Tensor) -> Tensor:
     states = body(input_ids=ids).last_hidden_state
     rows, targets = gather_rows(states, labels)
-    return form(_Batch(states, labels, rows, targets, body.get_input_embeddings().weight))
+    return form(_Batch(states, labels, rows, targets, embedding_table(body)))
 
 
 @EXPERIMENTS.register("step-cost")
