@@ -23,7 +23,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from headscan_lab.ledger.experiments.descents import Recovered
-from headscan_lab.ledger.stand_ins import ABOUT, lens_of
+from headscan_lab.ledger.proxies import ABOUT, lens_of
 
 from headscan.statistics.uncertainty import student_quantile
 

@@ -1,5 +1,6 @@
-"""A model with its matrices in 8 bits, as the article runs its Llamas, saved to be tried beside the
-model itself.
+"""Save a model with its matrices in 8 bits, as the article runs its Llamas.
+
+It is then tried beside the model itself.
 
 Each row of a block's matrices is rounded to 255 even levels up to its largest number (LLM.int8()'s
 weights; embeddings, norms and head stay as they are, and so do the inputs).
@@ -13,16 +14,19 @@ import argparse
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+LEVELS = 127  # on either side of zero
+
 
 def main(model: str, folder: str) -> None:
     """Save the model of a folder with its blocks' matrices rounded."""
-    read = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     with torch.no_grad():
-        for layer in read.base_model.layers:
-            for weight in (one for one in layer.parameters() if one.ndim == 2):
-                step = weight.abs().amax(1, keepdim=True).clamp_min(1e-30) / 127
-                weight.copy_((weight / step).round() * step)
-    read.save_pretrained(folder)
+        for layer in network.base_model.layers:
+            for weight in layer.parameters():
+                if weight.ndim == 2:
+                    step = weight.abs().amax(1, keepdim=True).clamp_min(1e-30) / LEVELS
+                    weight.copy_((weight / step).round() * step)
+    network.save_pretrained(folder)
     AutoTokenizer.from_pretrained(model).save_pretrained(folder)
 
 

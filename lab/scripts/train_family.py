@@ -1,10 +1,11 @@
-"""Train the family of small GPT-2s that claims on width, depth and vocabulary are decided by, into
-the user's cache.
+"""Train the family of small GPT-2s that decide claims on width, depth and vocabulary.
+
+They are written into the user's cache.
 
     python lab/scripts/train_family.py [--half 0] [--first stories] [--second pydoc] [--tokens
     196608] [--only NAME ...] [--list]
 
-The design is `headscan_lab.ledger.stand_ins`: 40 members a half, widths 32 to 256, depths 1 to 8, V
+The design is `headscan_lab.ledger.family`: 40 members a half, widths 32 to 256, depths 1 to 8, V
 256 to 8,192, with a head (tied or not) and without, on two texts, some under three seeds. Each is a
 folder with weights, tokenizer, model card and checkpoints evenly spaced in the logarithm of the
 steps (`checkpoint-N`, weights alone). A member whose card is written is done and is passed over, so
@@ -19,10 +20,11 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from headscan_lab.ledger.stand_ins import Member, design, family_folder
+from headscan_lab.ledger.family import Member, design, family_folder
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan.model.load import ByteTokenizer
@@ -31,68 +33,132 @@ from headscan.training import cwt_loss, fit_tokenizer
 
 ROWS = 8
 CONTEXT = 64
+CHECKPOINTS = 7
+PEAK_RATE = 3e-3  # of width 32; it falls with the root of the width
 CARD = """# {name}
 
-A member of headscan's trained family: a GPT-2 of width {width}, {depth} blocks, V = {vocabulary:,}, {how},
-{parameters:,} parameters, seed {seed}.
+A member of headscan's trained family: a GPT-2 of width {width}, {depth} blocks,
+V = {vocabulary:,}, {how}, {parameters:,} parameters, seed {seed}.
 
 - Text: `{text}`, {text_tokens:,} tokens of it, the last 5 % held out; tokenizer: {tokenizer}.
-- {steps:,} steps of {rows} windows of {context} tokens ({tokens:,} tokens, as every member), AdamW, peak rate {rate:.1e},
-  a tenth of warm-up, a cosine to a twentieth.
+- {steps:,} steps of {rows} windows of {context} tokens ({tokens:,} tokens, as every member),
+  AdamW, peak rate {rate:.1e}, a tenth of warm-up, a cosine to a twentieth.
 - Held out: {held_out:.3f} nats a token{floor}.
 - {seconds:.0f} processor seconds.
 - Checkpoints: {checkpoints}.
 """
+HEADS = {
+    "tied": "head tied to the embedding",
+    "untied": "head of its own",
+    "headless": "without a head (CWT)",
+}
 
 
 @dataclass(frozen=True)
 class Material:
-    """Ids of a text under one vocabulary, and the tokenizer (None: bytes)."""
+    """The ids of a text in one vocabulary, and the tokenizer (None: bytes)."""
 
     ids: torch.Tensor
-    tokenizer: object | None
+    tokenizer: Any | None
 
     @property
     def train(self) -> torch.Tensor:
-        """The first 95 %."""
+        """Return the first 95 % of the ids."""
         return self.ids[: len(self.ids) * 19 // 20]
 
     @property
     def held_out(self) -> torch.Tensor:
-        """The rest."""
+        """Return the last 5 % of the ids."""
         return self.ids[len(self.ids) * 19 // 20 :]
 
 
 @cache
 def material(text: str, vocabulary: int, characters: int) -> Material:
-    """The first so many characters of a text as ids."""
-    whole = "".join(
-        islice(
-            chain.from_iterable(part for document in documents(text) for part in document),
-            characters,
-        )
-    )
+    """Return the first `characters` characters of a text as ids."""
+    parts = chain.from_iterable(documents(text))
+    beginning = "".join(islice(chain.from_iterable(parts), characters))
     if vocabulary == 256:
-        return Material(torch.tensor(ByteTokenizer().encode(whole)), None)
-    tokenizer = fit_tokenizer([whole], vocabulary)
-    return Material(torch.tensor(tokenizer.encode(whole)), tokenizer)
+        return Material(torch.tensor(ByteTokenizer().encode(beginning)), None)
+    tokenizer = fit_tokenizer([beginning], vocabulary)
+    return Material(torch.tensor(tokenizer.encode(beginning)), tokenizer)
 
 
 def loss_of(model: GPT2LMHeadModel, member: Member, ids: torch.Tensor) -> torch.Tensor:
-    """Mean loss in nats of windows [rows, context + 1]."""
-    hidden = model.transformer(ids[:, :-1]).last_hidden_state.flatten(0, 1)
+    """Return the mean loss in nats of windows [rows, context + 1]."""
+    hidden_states = model.transformer(ids[:, :-1]).last_hidden_state.flatten(0, 1)
     targets = ids[:, 1:].flatten()
     if member.head == "headless":
-        return cwt_loss(hidden, model.transformer.wte.weight, targets)
-    return F.cross_entropy(model.lm_head(hidden), targets)
+        return cwt_loss(hidden_states, model.transformer.wte.weight, targets)
+    return F.cross_entropy(model.lm_head(hidden_states), targets)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The steps of a training, its peak rate, and the steps after which a checkpoint is saved."""
+
+    steps: int
+    peak_rate: float
+    checkpoints: list[int]
+
+    @classmethod
+    def of(cls, member: Member, tokens: int) -> "Schedule":
+        """Return the schedule of a member that reads so many tokens."""
+        steps = tokens // (ROWS * CONTEXT)
+        spaced = {round(steps ** (k / (CHECKPOINTS - 1))) for k in range(CHECKPOINTS)}
+        rate = PEAK_RATE * math.sqrt(32 / member.width)
+        return cls(steps, rate, sorted(spaced - {steps}))
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of a step."""
+        warm_up = (step + 1) / max(1, self.steps // 10)
+        cosine = 0.05 + 0.475 * (1 + math.cos(math.pi * step / self.steps))
+        return self.peak_rate * min(warm_up, cosine)
 
 
 def train(member: Member, text: str, tokens: int, characters: int, folder: Path) -> float:
-    """Train one member; the processor seconds it took."""
+    """Train one member and save it; return the processor seconds that it took."""
     start = time.process_time()
     data = material(text, member.vocabulary, characters)
+    schedule = Schedule.of(member, tokens)
     torch.manual_seed(member.seed)
-    config = GPT2Config(
+    model = GPT2LMHeadModel(_config(member))
+    _fit(model, member, data, schedule, folder)
+    model.eval()
+    held_out_nats = _held_out_nats(model, member, data.held_out)
+    model.save_pretrained(folder)
+    if data.tokenizer is not None:
+        data.tokenizer.save_pretrained(folder)
+    seconds = time.process_time() - start
+    card = CARD.format(
+        name=member.name,
+        width=member.width,
+        depth=member.depth,
+        vocabulary=member.vocabulary,
+        how=HEADS[member.head],
+        seed=member.seed,
+        parameters=sum(parameter.numel() for parameter in model.parameters()),
+        text=text,
+        text_tokens=len(data.ids),
+        steps=schedule.steps,
+        rows=ROWS,
+        context=CONTEXT,
+        tokens=schedule.steps * ROWS * CONTEXT,
+        rate=schedule.peak_rate,
+        held_out=held_out_nats,
+        seconds=seconds,
+        tokenizer="bytes" if data.tokenizer is None else "byte-level BPE fitted on it",
+        floor=_floor(member),
+        checkpoints=", ".join(f"checkpoint-{step}" for step in schedule.checkpoints)
+        + ", and the end",
+    )
+    partial = folder / "README.partial"
+    partial.write_text(card, encoding="utf-8")
+    partial.replace(folder / "README.md")  # last: a member with a card is complete
+    return seconds
+
+
+def _config(member: Member) -> GPT2Config:
+    return GPT2Config(
         vocab_size=member.vocabulary,
         n_embd=member.width,
         n_layer=member.depth,
@@ -105,75 +171,47 @@ def train(member: Member, text: str, tokens: int, characters: int, folder: Path)
         eos_token_id=0,
         tie_word_embeddings=member.head != "untied",
     )
-    model = GPT2LMHeadModel(config)
-    steps = tokens // (ROWS * CONTEXT)
-    marks = sorted({round(steps ** (k / 6)) for k in range(7)} - {steps})
-    rate = 3e-3 * math.sqrt(32 / member.width)
-    optimiser = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    drawing = torch.Generator().manual_seed(member.seed)
-    for step in range(steps):
-        warm = max(1, steps // 10)
-        done = step / steps
+
+
+def _floor(member: Member) -> str:
+    if member.head != "headless":
+        return ""
+    return " among the targets of a batch (CWT's loss is not comparable)"
+
+
+def _fit(
+    model: GPT2LMHeadModel, member: Member, data: Material, schedule: Schedule, folder: Path
+) -> None:
+    """Train a model on random windows, and save its checkpoints."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=schedule.peak_rate, weight_decay=0.01)
+    generator = torch.Generator().manual_seed(member.seed)
+    window = torch.arange(CONTEXT + 1)
+    last_start = len(data.train) - CONTEXT - 1
+    for step in range(schedule.steps):
         for group in optimiser.param_groups:
-            group["lr"] = rate * min(
-                (step + 1) / warm, 0.05 + 0.475 * (1 + math.cos(math.pi * done))
-            )
-        begin = torch.randint(len(data.train) - CONTEXT - 1, (ROWS, 1), generator=drawing)
-        loss = loss_of(model, member, data.train[begin + torch.arange(CONTEXT + 1)])
+            group["lr"] = schedule.rate(step)
+        starts = torch.randint(last_start, (ROWS, 1), generator=generator)
+        loss = loss_of(model, member, data.train[starts + window])
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         if not math.isfinite(loss.item()):
             raise SystemExit(f"The loss of {member.name} is not finite at step {step}.")
-        if step + 1 in marks:
+        if step + 1 in schedule.checkpoints:
             model.save_pretrained(folder / f"checkpoint-{step + 1}")
-    model.eval()
-    with torch.no_grad():
-        held = data.held_out[: (len(data.held_out) // (CONTEXT + 1)) * (CONTEXT + 1)].view(
-            -1, CONTEXT + 1
-        )[:64]
-        left = float(loss_of(model, member, held))
-    model.save_pretrained(folder)
-    if data.tokenizer is not None:
-        data.tokenizer.save_pretrained(folder)  # type: ignore[attr-defined]
-    seconds = time.process_time() - start
-    how = {
-        "tied": "head tied to the embedding",
-        "untied": "head of its own",
-        "headless": "without a head (CWT)",
-    }[member.head]
-    card = CARD.format(
-        name=member.name,
-        width=member.width,
-        depth=member.depth,
-        vocabulary=member.vocabulary,
-        how=how,
-        seed=member.seed,
-        parameters=sum(p.numel() for p in model.parameters()),
-        text=text,
-        text_tokens=len(data.ids),
-        steps=steps,
-        rows=ROWS,
-        context=CONTEXT,
-        tokens=steps * ROWS * CONTEXT,
-        rate=rate,
-        held_out=left,
-        seconds=seconds,
-        tokenizer="bytes" if data.tokenizer is None else "byte-level BPE fitted on it",
-        floor=" among the targets of a batch (CWT's loss is not comparable)"
-        if member.head == "headless"
-        else "",
-        checkpoints=", ".join(f"checkpoint-{mark}" for mark in marks) + ", and the end",
-    )
-    partial = folder / "README.partial"
-    partial.write_text(card, encoding="utf-8")
-    partial.replace(folder / "README.md")  # last: a member with a card is whole
-    return seconds
+
+
+@torch.no_grad()
+def _held_out_nats(model: GPT2LMHeadModel, member: Member, ids: torch.Tensor) -> float:
+    """Return the loss on the first 64 windows of held-out ids."""
+    length = CONTEXT + 1
+    windows = ids[: len(ids) // length * length].view(-1, length)
+    return float(loss_of(model, member, windows[:64]))
 
 
 def main() -> None:
-    """Train what is not there yet."""
+    """Train the members that are not in the cache yet."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -188,12 +226,9 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     part, parts = map(int, options.part.split("/"))
-    chosen = [
-        one
-        for one in sorted(design(options.half))[part::parts]
-        if not options.only or one.name in options.only
-    ]
-    for member in chosen:
+    for member in sorted(design(options.half))[part::parts]:
+        if options.only and member.name not in options.only:
+            continue
         folder = family_folder() / member.name
         done = (folder / "README.md").is_file()
         if options.list or done:

@@ -73,7 +73,8 @@ def _learner(arm, dtype=torch.float64):
     return arm.learner(_model(arm, dtype), COUNTS).to(dtype)
 
 
-# ---- the plain formulas, one a name; x: states before the norm [K, d], h: after it, w: rows [V, d], y: targets
+# The plain formulas by name. x: states before the norm [K, d], h: after it, w: rows [V, d],
+# y: targets.
 
 
 def _cosine(x):

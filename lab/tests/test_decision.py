@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from headscan_lab.ledger.claim import CLAIMS, Claim, decide, side
+from headscan_lab.ledger.claim import CLAIMS, Claim
+from headscan_lab.ledger.decision import decide, side
 from headscan_lab.ledger.experiment import VERDICTS, ExperimentOutcome, Region
 from headscan_lab.ledger.measurement import Measurement, difference_of, mean_of, share_of
 from headscan_lab.ledger.run import all_claims

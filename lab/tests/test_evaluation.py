@@ -40,12 +40,12 @@ def test_a_folder_is_evaluated_and_the_result_loads_again(headless, story, tmp_p
     assert len(result.frame()) == len(result.scores) >= 6
     assert "synonyms" in (tmp_path / "out" / "report.html").read_text()
     with pytest.raises(BadInput, match="holds no cola"):
-        evaluate(str(tmp_path / "model"), sets, out=tmp_path / "out", tasks=["cola"])
+        evaluate(str(tmp_path / "model"), sets, out=tmp_path / "refused", tasks=["cola"])
     with pytest.raises(BadInput, match="There is no folder"):
-        evaluate(str(tmp_path / "nowhere"), sets, out=tmp_path / "out")
+        evaluate(str(tmp_path / "nowhere"), sets, out=tmp_path / "refused")
     with pytest.raises(
         BadInput, match=r"Say which folder holds the evaluation sets: --text FOLDER\."
     ):
-        evaluate(str(tmp_path / "model"), out=tmp_path / "out")
+        evaluate(str(tmp_path / "model"), out=tmp_path / "refused")
     with pytest.raises(BadInput, match=r"There is no folder '.*gone' of evaluation sets"):
-        evaluate(str(tmp_path / "model"), tmp_path / "gone", out=tmp_path / "out")
+        evaluate(str(tmp_path / "model"), tmp_path / "gone", out=tmp_path / "refused")

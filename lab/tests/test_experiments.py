@@ -5,20 +5,22 @@ from itertools import combinations, pairwise, product
 import numpy as np
 import torch
 from headscan_lab.ledger.experiment import ExperimentOutcome
-from headscan_lab.ledger.experiments import geometry
-from headscan_lab.ledger.experiments.descents import (
-    Recovered,
-    allowed_words,
+from headscan_lab.ledger.experiments.descents import Recovered
+from headscan_lab.ledger.experiments.mixers import SIZE, SLOTS, body, recall
+from headscan_lab.ledger.experiments.search import (
+    allowed_tokens,
     hits,
     positions,
     search_hidden,
     search_shown,
 )
-from headscan_lab.ledger.experiments.mixers import SIZE, SLOTS, body, recall
+from headscan_lab.ledger.experiments.step_cost import StepCost, kept_bytes
+from headscan_lab.ledger.family import design
+from headscan_lab.ledger.language import language
 from headscan_lab.ledger.measurement import PROMPTS, share_of
-from headscan_lab.ledger.record import recorded
+from headscan_lab.ledger.proxies import lens_of, prompts
+from headscan_lab.ledger.record import record_claim
 from headscan_lab.ledger.run import all_claims
-from headscan_lab.ledger.stand_ins import design, language, lens_of, prompts
 from headscan_lab.theory import checks
 from headscan_lab.theory.transformer import fit, pyramid
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -50,7 +52,7 @@ def test_the_search_finds_hidden_tokens_and_stops_at_a_fit():
     begin = ids.clone()
     begin[:, 0] = 0
     assert torch.equal(search_hidden(ready, ready.run(ids), begin, None), ids)
-    only_itself = allowed_words(32, ids[:, 1:], 0, 0)
+    only_itself = allowed_tokens(32, ids[:, 1:], 0, 0)
     found = search_hidden(ready, ready.run(ids), begin, only_itself)
     assert bool(only_itself.gather(1, found)[found != begin].all())
     # Nothing of a token that no given output sees: the search cannot know it.
@@ -62,12 +64,12 @@ def test_the_search_finds_hidden_tokens_and_stops_at_a_fit():
 
 def test_a_prompt_is_restricted_to_its_own_words_and_so_many_others():
     ids = torch.tensor([[1, 2, 2], [3, 4, 5]])
-    allowed = allowed_words(32, ids, 4, 0)
+    allowed = allowed_tokens(32, ids, 4, 0)
     assert allowed.sum(1).tolist() == [2 + 4, 3 + 4]
     assert bool(allowed.gather(1, ids).all())
     lens = tiny()
     ready = Slice().on(lens)
-    alone = allowed_words(32, ids, 0, 0)
+    alone = allowed_tokens(32, ids, 0, 0)
     target = ready.run(ids)
     assert torch.equal(search_shown(ready, target, alone), ids)
     settings = Descent(steps=3, seed=0, check_every=0)
@@ -88,7 +90,7 @@ def test_what_stays_undecided_is_looked_at_once_more_with_more_prompts(monkeypat
         return ExperimentOutcome(effect=share_of("found", hits))
 
     monkeypatch.setattr(Recovered, "observe", observed)
-    found = recorded(all_claims()[4], 0)
+    found = record_claim(all_claims()[4], 0)
     assert asked == [PROMPTS, 4 * PROMPTS]
     assert found.prompts == 5 * 4 * PROMPTS
     assert Recovered().closer().closer() is None
@@ -160,17 +162,19 @@ def test_cheap_experiments_say_what_they_rest_on():
 def test_a_head_on_every_position_keeps_the_logits_of_those_that_nobody_predicts():
     ids = torch.randint(8192, (4, 128), generator=torch.Generator().manual_seed(0))
     labels = ids.masked_fill(torch.arange(128) % 8 > 0, -100)
-    without, everywhere, gathered = geometry._kept(geometry.StepCost()._body(0)[0], ids, labels)
+    without, everywhere, gathered = kept_bytes(StepCost().body(0)[0], ids, labels)
     assert without < gathered < everywhere - 4 * 8192 * int((labels == -100).sum())  # float32
 
 
 def test_a_step_is_not_weighed_on_a_model_that_is_too_short_for_its_texts():
-    assert geometry.StepCost(cost="bytes").on("fresh:gpt2") is None  # 64 positions
+    assert StepCost(cost="bytes").on("fresh:gpt2") is None  # 64 positions
 
 
 def test_the_contexts_of_a_text_are_an_instance_as_drawn_ones_are():
     text = tuple(prompts("specimen", 0, 1, 2000)[0].tolist())
-    assert np.allclose(checks.drawn(0, text).prior, 1 / checks.drawn(0, text).contexts)
+    assert np.allclose(
+        checks.drawn_labels(0, text).prior, 1 / checks.drawn_labels(0, text).contexts
+    )
     # of three tokens, whatever the text
     assert all_claims()[403].experiment.on("gpt-vanilla") is None
     trained = all_claims()[416].experiment

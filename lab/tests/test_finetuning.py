@@ -3,12 +3,14 @@ model alone.
 """
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from headscan_lab.evaluation.finetuning import finetuned
+from headscan_lab.evaluation.sentence_tasks import Labelled
 from headscan_lab.evaluation.task import TASKS, Evaluated, tasks_for
-from headscan_lab.evaluation.tasks import finetuned
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput
@@ -37,8 +39,8 @@ def test_it_learns_the_classes_and_leaves_the_model_alone(tmp_path):
     ).eval()
     before = [one.clone() for one in model.parameters()]
     given = Evaluated(model, ByteTokenizer(), tmp_path)
-    train = _sentences(96, 0)
-    test = _sentences(64, 1)
+    train = Labelled(*_sentences(96, 0))
+    test = Labelled(*_sentences(64, 1))
     found = finetuned(given, train, test, epochs=8, rate=1e-2, batch=8)
     assert found["finetuned_accuracy"] > 0.9
     assert found["finetuned_on"] == 96
@@ -47,15 +49,16 @@ def test_it_learns_the_classes_and_leaves_the_model_alone(tmp_path):
         torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True)
     )
     assert finetuned(given, train, test, epochs=8, rate=1e-2, batch=8) == found
-    shuffled = (train[0], np.random.default_rng(0).permutation(train[1]))
+    shuffled = replace(train, labels=np.random.default_rng(0).permutation(train.labels))
     assert (
         finetuned(given, shuffled, test, epochs=8, rate=1e-2, batch=8)["finetuned_accuracy"] < 0.8
     )
     with pytest.raises(BadInput, match="two classes"):
-        finetuned(given, (train[0], np.zeros(96, dtype=np.int64)), test)
+        finetuned(given, replace(train, labels=np.zeros(96, dtype=np.int64)), test)
     (tmp_path / "sst2").mkdir()
-    for part, (texts, labels) in (("train", train), ("dev", test)):
-        lines = [f"{label} {text}" for text, label in zip(texts, labels, strict=True)]
+    for part, data in (("train", train), ("dev", test)):
+        pairs = zip(data.sentences, data.labels, strict=True)
+        lines = [f"{label} {text}" for text, label in pairs]
         (tmp_path / "sst2" / f"stsa.binary.{part}").write_text("\n".join(lines))
     assert "sst2-finetuned" not in tasks_for(given)  # it is done only where it is named
     assert TASKS["sst2-finetuned"]().scores(given)["finetuned_on"] == 96

@@ -11,12 +11,13 @@ import pytest
 import torch
 from headscan_lab.ledger.claim import CLAIMS
 from headscan_lab.ledger.experiment import ExperimentOutcome
-from headscan_lab.ledger.experiments.descents import FEW, START, Recovered
+from headscan_lab.ledger.experiments.descents import FEW_PROMPTS, START, Recovered
 from headscan_lab.ledger.experiments.inversion import Cliff
 from headscan_lab.ledger.experiments.readings import READINGS
 from headscan_lab.ledger.measurement import share_of
-from headscan_lab.ledger.record import kept, tried
-from headscan_lab.ledger.stand_ins import TWIN, decides, lens_of, twin_of
+from headscan_lab.ledger.named_models import RANDOM_TWIN
+from headscan_lab.ledger.proxies import decides, lens_of, random_twin
+from headscan_lab.ledger.record import stored_trials, try_on
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from headscan.model import ByteTokenizer, Lens
@@ -59,25 +60,25 @@ def test_a_given_model_decides_what_is_said_of_its_family(read):
         "larger models, not named",
     ):
         assert not decides(other, read)
-    assert twin_of(read, "gpt2") is None
-    assert tried(CLAIMS["9"], read, 0) == []  # of trained GPT-2
+    assert random_twin(read, "gpt2") is None
+    assert try_on(CLAIMS["9"], read, 0) == []  # of trained GPT-2
 
 
 def test_a_slice_is_carried_over_to_the_given_models_width_and_depth(read):
     half = Recovered(at="block.0[:, :, 32:96]").on(read)
     assert half is not None
-    assert (half.at, half.model, half.least) == ("block.0[:, :, 8:24]", read, FEW)
+    assert (half.at, half.model, half.least) == ("block.0[:, :, 8:24]", read, FEW_PROMPTS)
     assert Recovered(at="block.2", deep="block.3").on(read) is None  # said of wide models
     assert Recovered(at="block.2").on(read).at == "block.2"
     assert Recovered(at="block.4").on(read) is None  # there is no such block
     assert Recovered(width=256).on(read) is None  # a claim about a width
-    assert Recovered(model="llama").on(read).model == TWIN + read
-    assert lens_of(TWIN + read, 1, depth=1).depth == 1
+    assert Recovered(model="llama").on(read).model == RANDOM_TWIN + read
+    assert lens_of(RANDOM_TWIN + read, 1, depth=1).depth == 1
     assert Recovered(model="gpt2").on(read) is None
 
 
 def test_the_descent_for_a_hidden_token_is_told_from_its_start(read):
-    (trial,) = tried(
+    (trial,) = try_on(
         replace(CLAIMS["72"], experiment=replace(CLAIMS["72"].experiment, steps=2)), read, 0
     )
     assert trial.decides
@@ -89,9 +90,9 @@ def test_rogue_share_is_that_of_the_plant(read):
     with torch.no_grad():
         table = lens_of(read).model.model.embed_tokens.weight
         table[:, :3] = 50.0
-    share, turned = READINGS["rogue"][0](read, 0)
-    assert share > 0.95
-    assert turned < 0.7
+    pair = READINGS["rogue"].measure(read, 0)
+    assert pair.effect > 0.95
+    assert pair.control < 0.7
 
 
 def test_what_a_model_said_is_kept_and_read_back(read, tmp_path):
@@ -99,14 +100,14 @@ def test_what_a_model_said_is_kept_and_read_back(read, tmp_path):
 
     def make():
         calls.append(1)
-        return tried(CLAIMS["15"], read, 0)
+        return try_on(CLAIMS["15"], read, 0)
 
-    first = kept(str(tmp_path), ("claim", "hash"), make)
-    assert kept(str(tmp_path), ("claim", "hash"), make) == first
+    first = stored_trials(str(tmp_path), ("claim", "hash"), make)
+    assert stored_trials(str(tmp_path), ("claim", "hash"), make) == first
     assert len(calls) == 1
-    kept(str(tmp_path), ("claim", "another model's hash"), make)
+    stored_trials(str(tmp_path), ("claim", "another model's hash"), make)
     assert len(calls) == 2
-    assert kept(None, ("claim", "hash"), make) == first
+    assert stored_trials(None, ("claim", "hash"), make) == first
     assert len(calls) == 3
     assert np.isfinite(first[0].effect)
 
@@ -126,7 +127,9 @@ def test_models_of_seeds_that_are_past_free_their_memory(monkeypatch):
         lambda *of, **how: [new := real(*of, **how), made.append(weakref.ref(new.model))][0],
     )
     gc.disable()  # what the parts of a model hold of one another is freed by this alone
-    Recovered(model=f"{TWIN}gpt-vanilla", depth=1, steps=2, least=1, search=False).observe(91)
+    Recovered(model=f"{RANDOM_TWIN}gpt-vanilla", depth=1, steps=2, least=1, search=False).observe(
+        91
+    )
     gc.enable()
     assert len(made) == 5
     assert sum(one() is not None for one in made) <= 3

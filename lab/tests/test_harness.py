@@ -7,8 +7,8 @@ import sys
 import numpy as np
 import pytest
 import torch
+from headscan_lab.evaluation.harness import harness
 from headscan_lab.evaluation.likelihood import log_likelihood
-from headscan_lab.evaluation.run import harness
 from transformers import AutoModel, GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput

@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 import torch
+from headscan_lab.evaluation.scores import pair_features, probe
+from headscan_lab.evaluation.sentence_tasks import read_pairs
 from headscan_lab.evaluation.similarity import synonyms
-from headscan_lab.evaluation.task import Evaluated, evaluate_task, pair_features, probe
-from headscan_lab.evaluation.tasks import read_pairs
+from headscan_lab.evaluation.task import Evaluated, evaluate_task
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from headscan import BadInput, text
@@ -98,7 +99,7 @@ def test_pairs_of_sentences_are_read_and_judged(model, tokenizer, tmp_path):
         (tmp_path / task).mkdir()
         for name in ("train.tsv", "dev.tsv", "xnli.test.tsv"):
             (tmp_path / task / name).write_text("\n".join(rows) + "\n")
-    assert [row[2] for row in read_pairs(tmp_path / "rte" / "dev.tsv")] == [0, 1] * 6
+    assert [pair.label for pair in read_pairs(tmp_path / "rte" / "dev.tsv")] == [0, 1] * 6
     given = Evaluated(model, tokenizer, tmp_path)
     found = {name: evaluate_task(given, name) for name in ("rte", "xnli", "synonyms")}
     assert (

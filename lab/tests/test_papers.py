@@ -8,8 +8,8 @@ import torch
 from headscan_lab.ledger.experiments import later
 from headscan_lab.ledger.experiments.later import Collisions, Drift, HeadRank
 from headscan_lab.ledger.experiments.massive import MassiveActivations, matrix_entropy
+from headscan_lab.ledger.proxies import lens_of
 from headscan_lab.ledger.run import reproduce
-from headscan_lab.ledger.stand_ins import lens_of
 
 from headscan.model import Lens
 from headscan.run import BadInput
@@ -68,7 +68,7 @@ def test_a_cut_head_is_the_best_approximation_of_all_logits(monkeypatch):
     rank = 16
     head = lens_of("specimen").output_embeddings.detach().double()
     fitted = torch.cat(
-        [later._before_head("specimen", own)[0] for own in later.own_seeds(7)]
+        [later._before_head("specimen", own)[0] for own in later.repeat_seeds(7)]
     ).double()
     whole = fitted @ head.T
     left, values, right = torch.linalg.svd(whole, full_matrices=False)
@@ -94,8 +94,8 @@ def test_tokens_with_equal_rows_collide(tmp_path, monkeypatch):
     ids = torch.randint(4096, (600, 1), generator=torch.Generator().manual_seed(9)).unique()
     same = torch.tensor([int((ids // 2 == one // 2).sum()) > 1 for one in ids]).double().mean()
     assert same > 0.05
-    assert later.margins(twin, 9, 0)[0] == pytest.approx(float(same))
-    assert later.margins("specimen", 9, 0)[0] == 0
+    assert later.margins(twin, 9, 0).colliding_share == pytest.approx(float(same))
+    assert later.margins("specimen", 9, 0).colliding_share == 0
 
 
 def test_distances_are_those_of_loops(monkeypatch):
@@ -116,7 +116,7 @@ def test_distances_are_those_of_loops(monkeypatch):
         for i in range(len(ids))
         for j in range(i)
     )
-    assert later.margins("specimen", 3, 0)[1] == pytest.approx(least, rel=1e-4)
+    assert later.margins("specimen", 3, 0).distance == pytest.approx(least, rel=1e-4)
 
 
 def test_an_untrained_attention_makes_vectors_alike_and_words_are_asked_for_characters():

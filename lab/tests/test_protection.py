@@ -6,19 +6,19 @@ from dataclasses import replace
 
 import pytest
 import torch
-from headscan_lab.ledger.claim import decide
+from headscan_lab.ledger.decision import decide
 from headscan_lab.ledger.experiment import Power, Region
 from headscan_lab.ledger.experiments import leaks as protection
 from headscan_lab.ledger.experiments.leaks import Depth, FewBits, LittleNoise
+from headscan_lab.ledger.proxies import lens_of, prompts
 from headscan_lab.ledger.run import all_claims, wanted_claims
-from headscan_lab.ledger.stand_ins import lens_of, prompts
 
 from headscan.leaks import applied
 
 
 @pytest.fixture(autouse=True)
 def few(monkeypatch):
-    monkeypatch.setattr(protection, "own_seeds", lambda seed: [1000 * seed, 1000 * seed + 1])
+    monkeypatch.setattr(protection, "repeat_seeds", lambda seed: [1000 * seed, 1000 * seed + 1])
     monkeypatch.setattr(protection, "PROTECTION_PROMPTS", 6)
     monkeypatch.setattr(protection, "TOKENS", 2)
     monkeypatch.setattr(protection, "lens_of", lambda model, seed: lens_of("gpt2", 0, 32, 2))
@@ -68,7 +68,7 @@ _arms = Depth.arms
 
 def _first_and_last(self, lens, ids, seed):
     """Of two blocks the middle one is the first, which is not damaged."""
-    return (arm for arm in _arms(self, lens, ids, seed) if arm[0] != "middle block")
+    return (arm for arm in _arms(self, lens, ids, seed) if arm.name != "middle block")
 
 
 class _Blank:

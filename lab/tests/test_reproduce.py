@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 from headscan_lab.ledger.claim import CLAIMS, enter
 from headscan_lab.ledger.page import ledger_page
-from headscan_lab.ledger.record import ClaimTrial, statements, table
+from headscan_lab.ledger.proxies import lens_of
+from headscan_lab.ledger.record import ClaimTrial
 from headscan_lab.ledger.run import ReproduceResult, all_claims, reproduce, wanted_claims
-from headscan_lab.ledger.stand_ins import lens_of
+from headscan_lab.ledger.statements import statement_table, statements
 
 from headscan.model import specimen_path
 from headscan.run import BadInput
@@ -132,9 +133,9 @@ def test_one_given_model_is_held_at_a_time(tmp_path):
 
 
 def test_every_claim_is_an_instance_of_one_statement():
-    numbers = [int(number) for row in table() for number in row["claims"].split()]
+    numbers = [int(number) for row in statement_table() for number in row["claims"].split()]
     assert sorted(numbers) == sorted(all_claims())
-    for row in table():
+    for row in statement_table():
         assert {all_claims()[int(number)].document for number in row["claims"].split()} == {
             row["document"]
         }

@@ -9,23 +9,18 @@ import pytest
 import torch
 from headscan_lab.evaluation import task
 from headscan_lab.evaluation.likelihood import log_likelihood
-from headscan_lab.evaluation.similarity import read_pud, read_stsb
-from headscan_lab.evaluation.task import (
-    Evaluated,
+from headscan_lab.evaluation.likelihood_tasks import blimp_hits, lambada, read_blimp, read_lambada
+from headscan_lab.evaluation.scores import (
     balanced_cross_entropy,
-    evaluate_task,
     matthews,
     probe,
     retrieval,
+    similarity_scores,
 )
-from headscan_lab.evaluation.tasks import (
-    blimp_hits,
-    lambada,
-    read_blimp,
-    read_cola,
-    read_lambada,
-    read_sst2,
-)
+from headscan_lab.evaluation.sentence_tasks import read_cola, read_sst2
+from headscan_lab.evaluation.similarity import read_pud, read_stsb
+from headscan_lab.evaluation.task import Evaluated, evaluate_task
+from headscan_lab.evaluation.vectors import sentence_vectors
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -226,20 +221,20 @@ def test_retrieval_survives_a_shift_between_languages():
 
 def test_sentence_vectors_do_not_depend_on_their_company(model, tokenizer, story):
     sentences = story.split("\n")[:6]
-    together = task.sentence_vectors(model, tokenizer, sentences)
+    together = sentence_vectors(model, tokenizer, sentences)
     for index, sentence in enumerate(sentences):
-        alone = task.sentence_vectors(model, tokenizer, [sentence])
+        alone = sentence_vectors(model, tokenizer, [sentence])
         np.testing.assert_allclose(together[index], alone[0], atol=1e-5)
-    last = task.sentence_vectors(model, tokenizer, sentences[:1], pooling="last")
+    last = sentence_vectors(model, tokenizer, sentences[:1], pooling="last")
     assert not np.allclose(last[0], together[0])
-    first = task.sentence_vectors(model, tokenizer, sentences[:1], pooling="first")
+    first = sentence_vectors(model, tokenizer, sentences[:1], pooling="first")
     states = model(
         torch.tensor([tokenizer(sentences[0], add_special_tokens=False)["input_ids"]]),
         output_hidden_states=True,
     )
     np.testing.assert_allclose(first[0], states.hidden_states[-1][0, 0].detach().numpy(), atol=1e-5)
     with pytest.raises(BadInput, match="pooling"):
-        task.sentence_vectors(model, tokenizer, sentences, pooling="max")
+        sentence_vectors(model, tokenizer, sentences, pooling="max")
 
 
 @pytest.mark.parametrize(
@@ -270,10 +265,10 @@ def test_a_sentence_encoder_has_the_published_correlation(real, assets):
     pooling = declared_pooling(real / "all-mpnet-base-v2")
     one, other, gold = read_stsb(assets / "text" / "stsb" / "stsb-en-test.csv")
     vectors = [
-        task.sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True)
+        sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True)
         for each in (one, other)
     ]
-    assert task.similarity_scores("stsb", *vectors, gold)["stsb"] == pytest.approx(0.8342, abs=5e-4)
+    assert similarity_scores("stsb", *vectors, gold)["stsb"] == pytest.approx(0.8342, abs=5e-4)
 
 
 def test_the_sets_are_read_as_they_are_shipped(assets):
@@ -319,11 +314,11 @@ def test_a_real_model_on_all_sets(assets):
     assert found["lambada"]["passages"] == 10
     assert set(found["stsb"]) == {"spearman de", "spearman en", "spearman fr"}
     assert set(found["pud"]) == {"ar", "de", "es", "fr", "ru", "zh"}
-    places = given.places(500)
+    places = given.sampled_indices(500)
     assert places == sorted(set(places))
     assert len(places) == 10
     assert places[-1] > 100  # no first items
-    assert given.places(7) == list(range(7))
+    assert given.sampled_indices(7) == list(range(7))
     with pytest.raises(BadInput, match="holds no rte"):
         task.tasks_for(given, ["rte"])
     with pytest.raises(BadInput, match="no task 'magic'"):

@@ -11,17 +11,15 @@ from multiprocessing import get_context
 
 import numpy as np
 import pytest
-from headscan_lab.tournament.race import SHAPES, Moment, Race, pace, stop
-from headscan_lab.tournament.run import Tournament, tournament
-from headscan_lab.tournament.table import (
-    ArmDifference,
-    arm_row,
-    at_loss,
-    at_seconds,
-    compare,
-    sentence_of,
-)
+from headscan_lab.tournament.differences import ArmDifference, compare, sentence_of
+from headscan_lab.tournament.moment import SHAPES, Moment
+from headscan_lab.tournament.plan import SIZES
+from headscan_lab.tournament.race import Race, pace
+from headscan_lab.tournament.reading import at_loss, at_seconds
+from headscan_lab.tournament.run import tournament
+from headscan_lab.tournament.table import arm_row
 from headscan_lab.tournament.variants import ARMS
+from headscan_lab.tournament.workers import stop
 
 import headscan
 from headscan import BadInput
@@ -70,7 +68,7 @@ def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkey
     assert whole.protocol.started[:10] in page
     assert headscan.load(tmp_path / "a").document == whole.document
 
-    from headscan_lab.tournament import race as module
+    from headscan_lab.tournament import workers as module
 
     real = module.race
     ran = []
@@ -184,7 +182,7 @@ def test_a_pace_is_taken_of_all_arms_in_turn_so_that_a_machine_that_slows_down_s
 
     monkeypatch.setattr("headscan_lab.tournament.race.Runner", Slowing)
     monkeypatch.setattr("headscan_lab.tournament.race.time.process_time", lambda: now[0])
-    plan = tournament.verb.given(("no text",), {}).chosen(Tournament).plan
+    plan = SIZES["tiny"]
     found = pace(["ce", "headless"], plan.cells[0], plan, None, 0)
     assert turns == (["ce"] * 3 + ["headless"] * 3) * 4
     assert found.of("headless") / found.of("ce") == pytest.approx(2.0, rel=0.05)
@@ -254,8 +252,7 @@ def test_an_interruption_leaves_no_process_running():
         stop(pool)
         before = time.monotonic()
         while process.exitcode is None and time.monotonic() < before + 30:
-            # the pool's own thread waits for the process, too: of two that do, one is told nothing
-            # at first
+            # The pool's own thread waits for the process, too: of two that do, one is not told.
             time.sleep(0.01)
         assert process.exitcode == -signal.SIGKILL
         assert not waiting.done() or waiting.exception() is not None

@@ -1,5 +1,6 @@
-"""What the laboratory adds to headscan; the entry point of the group `headscan.plugins` names this
-module.
+"""The laboratory's probes, pages, optimisers and regularisers, which register when imported.
+
+The entry point of the group `headscan.plugins` names this module.
 """
 
 import headscan_lab.measures.collapse
@@ -9,4 +10,4 @@ import headscan_lab.pages.evaluation
 import headscan_lab.pages.reproduce
 import headscan_lab.pages.tournament
 import headscan_lab.tournament.optimisers
-import headscan_lab.tournament.regularisers  # noqa: F401
+import headscan_lab.tournament.regularisers  # noqa: F401 - modules register what they define

@@ -47,8 +47,8 @@ from headscan.run.settings import (
     Seed,
 )
 from headscan.statistics.uncertainty import clustered
-from headscan.text.spelling import display
 from headscan.text.source import TEXT, TextLike
+from headscan.text.spelling import display
 
 MUCH_WORK = 1e9
 """Multiplications of a row from which on fewer rows are tried at once, so that progress shows."""

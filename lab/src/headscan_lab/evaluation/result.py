@@ -1,4 +1,4 @@
-"""What `evaluate` leaves behind."""
+"""The result of `headscan evaluate`."""
 
 from dataclasses import asdict, dataclass
 from typing import ClassVar
@@ -20,13 +20,13 @@ class Score:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class EvaluationResult(Result):
-    """What a model can do: `scores`, one entry a number of a task."""
+    """The numbers of a model on evaluation tasks: `scores` has one entry a number of a task."""
 
     kind: ClassVar[str] = "evaluation"
     scores: list[Score]
 
     def of(self, task: str) -> dict[str, float | int | None]:
-        """The numbers of one task."""
+        """Return the numbers of one task by name."""
         return {score.number: score.value for score in self.scores if score.task == task}
 
     def frame(self) -> DataFrame:

@@ -1,9 +1,9 @@
-"""PUD: which sentence of another language is the translation?"""
+"""The tasks of similarity and retrieval: PUD's translations, STS-B's pairs, and synonyms."""
 
 import csv
 import json
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,99 +13,88 @@ from headscan.model.traits import embedding_table
 from headscan.run import BadInput
 from headscan.statistics.uncertainty import Floats, clustered
 from headscan.text import PairSet
-from headscan.text import synonyms as shipped
-from headscan_lab.evaluation.task import (
-    TASKS,
-    Evaluated,
-    Scores,
-    Task,
-    retrieval,
-    similarity_scores,
-)
+from headscan.text import synonyms as shipped_synonyms
+from headscan_lab.evaluation.scores import Scores, retrieval, similarity_scores
+from headscan_lab.evaluation.task import TASKS, Evaluated, Task
 
 
 def read_pud(path: str | Path) -> dict[str, list[str]]:
-    """Aligned sentences by language, from a JSON of {language: [...]} or of a list of {language:
-    sentence}.
+    """Return aligned sentences by language.
+
+    The file is a JSON of {language: [sentence, ...]}, or of a list of {language: sentence}.
     """
     try:
-        found = json.loads(Path(path).read_text(encoding="utf-8"))
-        if isinstance(found, dict) and all(isinstance(value, list) for value in found.values()):
-            return found
-        rows = (
-            found
-            if isinstance(found, list)
-            else next(v for v in found.values() if isinstance(v, list))
-        )
-        languages = [
-            key
-            for key in rows[0]
-            if len(key) <= 3 and key != "id" and isinstance(rows[0][key], str)
-        ]
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if isinstance(content, dict) and all(isinstance(part, list) for part in content.values()):
+            return content
+        rows = content if isinstance(content, list) else _first_list(content)
+        languages = [key for key, value in rows[0].items() if _is_language(key, value)]
         return {language: [row[language] for row in rows] for language in languages}
     except (OSError, ValueError, KeyError, IndexError, StopIteration):
         raise BadInput(f"{path} is no JSON of aligned sentences.") from None
+
+
+def _first_list(content: dict[str, Any]) -> list[dict[str, Any]]:
+    return next(value for value in content.values() if isinstance(value, list))
+
+
+def _is_language(key: str, value: object) -> bool:
+    return len(key) <= 3 and key != "id" and isinstance(value, str)
 
 
 @TASKS.register("pud")
 class Translations(Task):
     """Retrieval of translations from and into English, in pud/*.json."""
 
-    place: ClassVar[str] = "pud"
+    folder: ClassVar[str] = "pud"
     tokens: ClassVar[int] = 400  # a sentence in each language
 
-    def scores(self, given: Evaluated) -> Scores:
-        if not (files := sorted((given.sets / "pud").glob("*.json"))):
-            raise BadInput(f"{given.sets / 'pud'} holds no .json.")
-        vectors = {
-            name: given.vectors(given.sample(each)[0]) for name, each in read_pud(files[0]).items()
-        }
+    def scores(self, subject: Evaluated) -> Scores:
+        files = sorted((subject.sets / "pud").glob("*.json"))
+        if not files:
+            raise BadInput(f"{subject.sets / 'pud'} holds no .json.")
+        vectors = {}
+        for language, sentences in read_pud(files[0]).items():
+            vectors[language] = subject.vectors(subject.sample(sentences)[0])
         if "en" not in vectors:
             raise BadInput(f"{files[0]} has no English sentences.")
+
         scores: Scores = {}
-        for name, each in sorted(vectors.items()):
-            if name != "en":
-                found = retrieval(vectors["en"], each)
-                scores |= {name: found["mean"], f"{name}_interval": found["mean_interval"]}
+        for language, translations in sorted(vectors.items()):
+            if language != "en":
+                shares = retrieval(vectors["en"], translations)
+                scores[language] = shares["mean"]
+                scores[f"{language}_interval"] = shares["mean_interval"]
         return scores
 
 
-# ---- STS-B: how alike are two sentences, in several languages?
-
-
 def read_stsb(path: str | Path) -> tuple[list[str], list[str], Floats]:
-    """(first sentences, second sentences, scores 0 to 5) of an STS-B .csv."""
+    """Return the first sentences, the second ones, and the scores (0 to 5) of an STS-B .csv."""
     try:
         with open(path, newline="", encoding="utf-8") as file:
             rows = [row[-3:] for row in csv.reader(file) if len(row) >= 3]
-        return (
-            [row[0] for row in rows],
-            [row[1] for row in rows],
-            np.array([float(row[2]) for row in rows]),
-        )
+        gold = np.array([float(row[2]) for row in rows])
     except (OSError, ValueError):
         raise BadInput(f"{path} is no .csv of sentences, sentences and scores.") from None
+    return [row[0] for row in rows], [row[1] for row in rows], gold
 
 
 @TASKS.register("stsb")
 class Similarity(Task):
     """Spearman's correlation of cosines with human scores, for each stsb/stsb-LANGUAGE-test.csv."""
 
-    place: ClassVar[str] = "stsb"
+    folder: ClassVar[str] = "stsb"
     tokens: ClassVar[int] = 100  # a pair in each language
 
-    def scores(self, given: Evaluated) -> Scores:
-        found: Scores = {}
-        for path in sorted((given.sets / "stsb").glob("stsb-*-test.csv")):
-            one, other, gold = given.sample(*read_stsb(path))
+    def scores(self, subject: Evaluated) -> Scores:
+        scores: Scores = {}
+        for path in sorted((subject.sets / "stsb").glob("stsb-*-test.csv")):
+            left, right, gold = subject.sample(*read_stsb(path))
             language = path.stem.split("-")[1]
-            found |= similarity_scores(
-                f"spearman {language}", given.vectors(one), given.vectors(other), gold
+            scores |= similarity_scores(
+                f"spearman {language}", subject.vectors(left), subject.vectors(right), gold
             )
-        return found
-
-
-# ---- Do synonyms lie close together in the embedding table? The cosine of pairs, beside the same words paired at random.
+        return scores
 
 
 def synonyms(
@@ -116,67 +105,88 @@ def synonyms(
     draws: int = 1000,
     seed: int = 0,
 ) -> Scores:
-    """Mean cosine of synonyms' input embeddings, beside the same words with their partners
-    shuffled.
+    """Return the mean cosine of synonyms' input embeddings, and that of the same words paired at
+    random.
 
-    A word's vector is the mean of the rows of its tokens, written with a space before it, as inside
-    a sentence. Words that share their tokens with their partner are left out. Without `pairs` it is
-    the list that comes with headscan.
+    A word's vector is the mean of the rows of its tokens. The word is written with a space before
+    it, as inside a sentence. Words that share their tokens with their partner are left out. Without
+    `pairs` the list that comes with headscan is used.
 
-    Returns synonyms and random (mean cosines, -1 to 1), gain (their difference), spread (standard
-    deviation of the random mean over `draws` shuffles), p_value (share of shuffles that reach the
-    synonyms' mean) and pairs. A cone lifts both means, so the gain is what to compare between
-    models.
+    Returns:
+        `synonyms` and `random` (mean cosines, -1 to 1), `gain` (their difference), `spread`
+        (standard deviation of the random mean over `draws` shuffles), `p_value` (share of shuffles
+        that reach the synonyms' mean) and `pairs`. A cone lifts both means, so the gain is what to
+        compare between models.
 
     Source: Godey et al. 2024, appendix A, on pairs of WordNet; the list here is the project's own.
     """
-    pairs = shipped() if pairs is None else pairs
+    pairs = shipped_synonyms() if pairs is None else pairs
     if len(pairs) < 2:
         raise BadInput("Shuffled partners need at least two pairs.")
-    table = embedding_table(model).detach().float().cpu().numpy()
+    cosines = _pair_cosines(model, tokenizer, pairs)
+    count = len(cosines)
+    synonym_mean = float(np.diag(cosines).mean())
 
-    def unit(word: str) -> tuple[list[int], npt.NDArray[np.float32]]:
-        ids = tokenizer(" " + word, add_special_tokens=False)["input_ids"]
-        vector = table[ids].mean(0)
-        return ids, vector / max(np.linalg.norm(vector), 1e-12)
+    drawing = np.random.default_rng(seed)
+    rows = np.arange(count)
+    partners = [drawing.permutation(count) for _ in range(draws)]
+    shuffled = np.array([cosines[rows, columns].mean() for columns in partners])
+    random_mean = float(shuffled.mean())
 
-    found = [(unit(one), unit(other)) for one, other in zip(pairs.one, pairs.other, strict=True)]
-    kept = [(one[1], other[1]) for one, other in found if one[0] != other[0]]
-    left, right = (np.stack(side) for side in zip(*kept, strict=True))
-    cosines = left @ right.T
-    draw = np.random.default_rng(seed)
-    own = float(np.diag(cosines).mean())
-    numbers = np.arange(len(kept))
-    shuffled = np.array(
-        [cosines[numbers, draw.permutation(len(kept))].mean() for _ in range(draws)]
-    )
+    def interval(synonym_weight: float, random_weight: float) -> list[float] | None:
+        """Return the interval, over other pairs, of a weighted sum of the two means."""
 
-    def interval(own: float, random: float) -> list[float] | None:
-        """Of so many times the mean over pairs, and over all pairings, over other pairs of words."""
+        def weighted_sum(indices: npt.NDArray[np.int64]) -> float:
+            paired = float(np.diag(cosines)[indices].mean())
+            all_pairings = float(cosines[np.ix_(indices, indices)].mean())
+            return synonym_weight * paired + random_weight * all_pairings
 
-        def value(taken: npt.NDArray[np.int64]) -> float:
-            return own * float(np.diag(cosines)[taken].mean()) + random * float(
-                cosines[np.ix_(taken, taken)].mean()
-            )
-
-        return clustered(value, len(kept))
+        return clustered(weighted_sum, count)
 
     return {
-        "synonyms": own,
+        "synonyms": synonym_mean,
         "synonyms_interval": interval(1, 0),
-        "random": float(shuffled.mean()),
+        "random": random_mean,
         "random_interval": interval(0, 1),
-        "gain": own - float(shuffled.mean()),
+        "gain": synonym_mean - random_mean,
         "gain_interval": interval(1, -1),
         "spread": float(shuffled.std()),
-        "p_value": float((1 + (shuffled >= own).sum()) / (1 + draws)),
-        "pairs": len(kept),
+        "p_value": float((1 + (shuffled >= synonym_mean).sum()) / (1 + draws)),
+        "pairs": count,
     }
+
+
+def _pair_cosines(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, pairs: PairSet
+) -> npt.NDArray[np.float32]:
+    """Return the cosines [n, n] of first words with second ones; the diagonal has the pairs."""
+    table = embedding_table(model).detach().float().cpu().numpy()
+
+    def token_ids(word: str) -> list[int]:
+        ids: list[int] = tokenizer(" " + word, add_special_tokens=False)["input_ids"]
+        return ids
+
+    def unit_vector(ids: list[int]) -> npt.NDArray[np.float32]:
+        vector = table[ids].mean(0)
+        unit: npt.NDArray[np.float32] = vector / max(np.linalg.norm(vector), 1e-12)
+        return unit
+
+    left = []
+    right = []
+    for first_word, second_word in zip(pairs.one, pairs.other, strict=True):
+        first_ids = token_ids(first_word)
+        second_ids = token_ids(second_word)
+        if first_ids != second_ids:
+            left.append(unit_vector(first_ids))
+            right.append(unit_vector(second_ids))
+    return np.stack(left) @ np.stack(right).T
 
 
 @TASKS.register("synonyms")
 class Synonyms(Task):
-    """Are synonyms' input embeddings closer than the same words paired at random? Needs no set."""
+    """Are synonyms' input embeddings closer than the same words paired at random? The task needs no
+    set.
+    """
 
-    def scores(self, given: Evaluated) -> Scores:
-        return synonyms(given.model, given.tokenizer)
+    def scores(self, subject: Evaluated) -> Scores:
+        return synonyms(subject.model, subject.tokenizer)

@@ -1,6 +1,4 @@
-"""What every experiment of the ledger is: parameters, words, the power it must have, and what it
-saw.
-"""
+"""The base class of the ledger's experiments: parameters, words, least power, and the outcome."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,8 +8,6 @@ from typing import Any, ClassVar, Literal, Self, TypeAlias, dataclass_transform
 
 from headscan.run import Interval, Registry
 from headscan_lab.ledger.measurement import PROMPTS, SEEDS, Measurement
-
-# ---- The parts of a claim's protocol: documents, verdicts, the values that count, the power asked for, what stands in.
 
 DocumentName: TypeAlias = Literal["slides", "paper", "article", "field", "later"]
 DOCUMENTS: dict[DocumentName, str] = {
@@ -23,7 +19,7 @@ DOCUMENTS: dict[DocumentName, str] = {
 }
 
 Tendency: TypeAlias = Literal["supported", "refuted", "confounded", "undecided"]
-"""What an experiment alone can say."""
+"""A verdict that an experiment alone can reach."""
 ClaimVerdict: TypeAlias = Literal[
     "supported", "refuted", "confounded", "misprint", "undecided", "not tested"
 ]
@@ -57,22 +53,24 @@ class Region:
     def __str__(self) -> str:
         if self.low is None:
             return f"at most {self.high:g}"
-        return (
-            f"at least {self.low:g}" if self.high is None else f"from {self.low:g} to {self.high:g}"
-        )
+        if self.high is None:
+            return f"at least {self.low:g}"
+        return f"from {self.low:g} to {self.high:g}"
 
     def bounds(self) -> list[float]:
-        """Those there are, upwards."""
+        """Return the bounds that are not None, upwards."""
         return [bound for bound in (self.low, self.high) if bound is not None]
 
     def holds(self, value: float) -> bool:
-        """Whether a value lies in it."""
-        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+        """Return whether a value lies in the region."""
+        above = self.low is None or value >= self.low
+        below = self.high is None or value <= self.high
+        return above and below
 
 
 @dataclass(frozen=True)
 class Power:
-    """The least an experiment must have seen before it may decide: seeds, and tokens an arm."""
+    """The least sample with which an experiment may decide: seeds, and tokens of each arm."""
 
     seeds: int = 5
     tokens: int = 200
@@ -80,7 +78,9 @@ class Power:
 
 @dataclass(frozen=True)
 class StandIn:
-    """A small model or text that is examined in place of the claim's own, and why it may stand in."""
+    """A proxy: a small model or text that is examined in place of the claim's own, and why it may
+    be.
+    """
 
     name: str
     why: str
@@ -88,8 +88,13 @@ class StandIn:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentWords:
-    """What an experiment says of itself: the quantity, the values it can have, the test, and how
-    far its answer reaches.
+    """The description of an experiment.
+
+    Attributes:
+        quantity: what is measured.
+        test: the statistical test.
+        scope: how far the answer reaches.
+        range: the values that the quantity can have.
     """
 
     quantity: str
@@ -100,15 +105,15 @@ class ExperimentWords:
 
 @dataclass(frozen=True, kw_only=True)
 class ExperimentOutcome:
-    """What an experiment saw.
+    """The measurements of an experiment.
 
     Attributes:
         effect: the quantity; None where it could not be measured, and `note` says why.
-        control: what the effect is measured against to tell its cause; cause: the cause that it
-            would show, a clause.
+        control: what the effect is compared with to learn its cause.
+        cause: the cause that the control would show, a clause.
         works: the control on a case where its answer is known, so that its failing means something.
         beside: what else was measured.
-        models: those examined, by their names.
+        models: the names of the models that were examined.
     """
 
     effect: Measurement | None
@@ -135,29 +140,35 @@ class Experiment(ABC):
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Self:
-        """From the options of a claim's row."""
+        """Return the experiment with the options of a claim's row."""
         return cls(**options)
 
     @abstractmethod
     def observe(self, seed: int) -> ExperimentOutcome:
-        """Measure under a master seed, from which everything random follows. Cost: seconds to a few
-        minutes.
+        """Measure under a master seed, from which everything random follows.
+
+        Cost: seconds to a few minutes.
         """
 
     def closer(self) -> Self | None:
-        """The same with four times the prompts; None where that would take too long, or is what it
-        is.
+        """Return the experiment with four times the prompts.
+
+        It is None where that would take too long, or where more prompts change nothing.
         """
         return None
 
     def on(self, model: str) -> "Experiment | None":
-        """The same on a trained model (as any verb takes it) in place of the stand-in; None where
-        that cannot be done in minutes, or would not be the same.
+        """Return the experiment on a trained model in place of the proxy.
+
+        It is None where that would take more than minutes, or would not be the same experiment.
+
+        Args:
+            model: a model as any verb takes it.
         """
         return None
 
     def stand_ins(self) -> tuple[StandIn, ...]:
-        """What is examined in place of the claim's own model and data."""
+        """Return what is examined in place of the claim's own model and data."""
         return ()
 
 
@@ -165,11 +176,13 @@ EXPERIMENTS: Registry[type[Experiment]] = Registry("experiment", "headscan_lab.l
 """Every kind of experiment by its name; `headscan_lab.ledger.experiments` holds them."""
 
 
-def enough(scored: int, least: int = PROMPTS) -> int:
-    """Prompts of a repeat, so many tokens of each of which are scored, that give the tokens a
-    protocol asks for.
+def enough_prompts(scored: int, least: int = PROMPTS) -> int:
+    """Return how many prompts a repeat needs for the tokens that a protocol asks for.
 
-    >>> enough(6), enough(1)
+    Args:
+        scored: scored tokens of a prompt.
+
+    >>> enough_prompts(6), enough_prompts(1)
     (20, 40)
     """
     return max(least, math.ceil(Power().tokens / SEEDS / scored))

@@ -1,31 +1,32 @@
 """The figures of the documents, redrawn from runs of our own beside what was published."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal, TypeAlias, cast
+from typing import Literal, TypeAlias
 
 import numpy as np
 
 import headscan.ntp as ntp
 from headscan.model.slicing import Slice
-from headscan.run import BadInput, Registry
+from headscan.run import Registry
 from headscan_lab import theory
 from headscan_lab.ledger.experiment import DocumentName
 from headscan_lab.ledger.experiments.descents import Recovered
-from headscan_lab.ledger.experiments.geometry import CommonestWords, ShapeOfStates
-from headscan_lab.ledger.experiments.later import drift_by_site, kept_by_head, loss_by_rank, margins
-from headscan_lab.ledger.experiments.massive import by_block
-from headscan_lab.ledger.measurement import own_seeds
-from headscan_lab.ledger.stand_ins import lens_of, prompts
+from headscan_lab.ledger.experiments.geometry import ShapeOfStates
+from headscan_lab.ledger.experiments.words import CommonestWords
+from headscan_lab.ledger.measurement import Measurement
+from headscan_lab.ledger.proxies import lens_of, prompts
 from headscan_lab.theory.checks import defined
 from headscan_lab.theory.features import FeatureCheckpoint, train_features
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One line (or row of bars) of a figure: its name, and numbers of the same count; `at` are
-    numbers or names.
+    """One line (or row of bars) of a figure.
+
+    Attributes:
+        at: where the values stand: numbers or names, as many as there are values.
     """
 
     name: str
@@ -38,10 +39,11 @@ class RedrawnFigure:
     """A figure of a document from our own runs.
 
     Attributes:
-        id, document, place, title: which.
+        id, document, place, title: which figure it is.
         published: what the document shows there: its values, or its shape.
-        across, up: what the axes are; log: "", "x", "y" or "xy".
-        curves: ours; none where it is not redrawn, and `why_not` says why.
+        across, up: what the axes are.
+        log: the logarithmic axes: "", "x", "y" or "xy".
+        curves: ours; none where the figure is not redrawn, and `why_not` says why.
     """
 
     id: str
@@ -57,404 +59,291 @@ class RedrawnFigure:
 
 
 Maker: TypeAlias = Callable[[int], list[Curve]]
+"""Makes the curves of a figure from a master seed."""
 
 
 @dataclass(frozen=True)
 class FigureMaker:
-    """What a figure shows, and the function that makes its curves from a master seed (None: it is
-    not redrawn).
-    """
+    """A figure, and the function that makes its curves; None: it is not redrawn."""
 
     shown: RedrawnFigure
     make: Maker | None
 
 
 FIGURES: Registry[FigureMaker] = Registry("figure", "headscan_lab.ledger.figures")
-"""The figures of all documents, a module a document; plug-ins add their own by `figure`."""
+"""The figures of all documents; plug-ins add their own by `figure`."""
 
 
-def figure(
-    id: str, place: str, title: str, published: str, **more: Any
-) -> Callable[[Maker | None], Maker | None]:
-    """Enter the decorated function (None: it is not redrawn, and `why_not` says why); the first
-    word of `id` is its document.
+def figure(shown: RedrawnFigure) -> Callable[[Maker], Maker]:
+    """Decorate the function that makes a figure's curves, and enter the figure."""
 
-    more: axes and `why_not` of the RedrawnFigure.
-    """
-
-    def enter(make: Maker | None) -> Maker | None:
-        document = cast(DocumentName, id.partition("-")[0])
-        shown = RedrawnFigure(
-            id=id, document=document, place=place, title=title, published=published, **more
-        )
-        FIGURES.add(id, FigureMaker(shown, make))
+    def enter(make: Maker) -> Maker:
+        FIGURES.add(shown.id, FigureMaker(shown, make))
         return make
 
     return enter
 
 
-def redrawn(name: str, seed: int) -> RedrawnFigure:
-    """One figure, its curves made now."""
-    found = FIGURES[name]
-    return found.shown if found.make is None else replace(found.shown, curves=found.make(seed))
+def enter_without_curves(shown: RedrawnFigure) -> None:
+    """Enter a figure that is not redrawn; its `why_not` says why."""
+    FIGURES.add(shown.id, FigureMaker(shown, None))
 
 
-# ---- The article's figures: two are drawings without data; the threshold of its last section is a curve in words.
+def redraw(name: str, seed: int) -> RedrawnFigure:
+    """Return a figure with its curves, made now."""
+    maker = FIGURES[name]
+    if maker.make is None:
+        return maker.shown
+    return replace(maker.shown, curves=maker.make(seed))
 
 
-FEATURES = (2, 8, 32, 64, 96, 128)
+FEATURES = (2, 8, 32, 64, 96, 128)  # of the specimen's 128
 
 
 @figure(
-    "article-channel",
-    "Noise on a Discreet Channel",
-    "Tokens found by the features that are given",
-    "Llama-7b: all of 4,096 features down to 2,202, none with 2,201 or fewer.",
-    across="features of 128",
-    up="share of tokens found",
+    RedrawnFigure(
+        id="article-channel",
+        document="article",
+        place="Noise on a Discreet Channel",
+        title="Tokens found by the features that are given",
+        published="Llama-7b: all of 4,096 features down to 2,202, none with 2,201 or fewer.",
+        across="features of 128",
+        up="share of tokens found",
+    )
 )
 def channel(seed: int) -> list[Curve]:
-    """The specimen's first block: by the published descent, and by search of the same features."""
-    seen = [Recovered(at=f"block.0[:, :, :{size}]").observe(seed) for size in FEATURES]
-    given = [float(size) for size in FEATURES]
+    """Return the shares that descent and search find from features of the first block."""
+    outcomes = [Recovered(at=f"block.0[:, :, :{size}]").observe(seed) for size in FEATURES]
+    sizes = [float(size) for size in FEATURES]
     return [
-        Curve(
-            "published descent", given, [one.effect.value for one in seen if one.effect is not None]
-        ),
-        Curve("search", given, [one.control.value for one in seen if one.control is not None]),
+        Curve("published descent", sizes, _values([outcome.effect for outcome in outcomes])),
+        Curve("search", sizes, _values([outcome.control for outcome in outcomes])),
     ]
 
 
-for _name, _title in (("direct", "Direct input representation"), ("causal", "Causal attention")):
-    figure(
-        f"article-{_name}", _title, _title, "A drawing of the method.", why_not="It shows no data."
-    )(None)
+def _values(measurements: Sequence[Measurement | None]) -> list[float]:
+    return [measurement.value for measurement in measurements if measurement is not None]
 
 
-# ---- The paper's figures.
+for _name, _title in {
+    "direct": "Direct input representation",
+    "causal": "Causal attention",
+}.items():
+    enter_without_curves(
+        RedrawnFigure(
+            id=f"article-{_name}",
+            document="article",
+            place=_title,
+            title=_title,
+            published="A drawing of the method.",
+            why_not="It shows no data.",
+        )
+    )
 
 
 STEPS = 10_000
+CurveValue: TypeAlias = Callable[[FeatureCheckpoint], float | None]
 
 
 @lru_cache(maxsize=2)
-def _course(seed: int) -> tuple[FeatureCheckpoint, ...]:
-    """Gradient descent on unconstrained features: V = 10, 95 contexts, 30 supports, as in Figs. 3
-    and 4.
+def _checkpoints(seed: int) -> tuple[FeatureCheckpoint, ...]:
+    """Return the course of gradient descent on unconstrained features, without its start.
+
+    As in Figs. 3 and 4 of the paper, V = 10, with 95 contexts and 30 supports.
     """
     labels = theory.random_labels(10, 95, supports=30, seed=seed)
     run = train_features(labels, 10, STEPS, seed=seed, prediction=ntp.predict(labels))
-    return tuple(one for one in run.records if one.step > 0)
+    return tuple(checkpoint for checkpoint in run.records if checkpoint.step > 0)
 
 
-def _of_course(**curves: Callable[[FeatureCheckpoint], float | None]) -> Maker:
-    """Curves over the steps, by their names with underscores."""
+def _enter_course(shown: RedrawnFigure, curves: dict[str, CurveValue]) -> None:
+    """Enter a figure whose curves are numbers of the checkpoints, over the steps."""
 
     def make(seed: int) -> list[Curve]:
-        course = _course(seed)
-        steps = [float(one.step) for one in _course(seed)]
-        return [
-            Curve(name.replace("_", " "), steps, [defined(of(one)) for one in course])
-            for name, of in curves.items()
-        ]
+        checkpoints = _checkpoints(seed)
+        steps = [float(checkpoint.step) for checkpoint in checkpoints]
+        drawn = []
+        for name, value in curves.items():
+            drawn.append(Curve(name, steps, [defined(value(point)) for point in checkpoints]))
+        return drawn
 
-    return make
+    FIGURES.add(shown.id, FigureMaker(shown, make))
 
 
-figure(
-    "paper-loss",
-    "Figs. 2 (a) and 3",
-    "Distance of the loss from the entropy bound",
-    "CE - H falls to 1e-4.",
-    across="step",
-    up="CE - H (nats)",
-    log="xy",
-)(_of_course(gradient_descent=lambda one: one.excess))
-figure(
-    "paper-norms",
-    "Fig. 2 (b)",
-    "Norms of words and contexts",
-    "‖W‖ grows as log k; ‖H‖ of a transformer flattens, since its last norm holds it.",
-    across="step",
-    up="norm",
-    log="x",
-)(_of_course(words_W=lambda one: one.words, contexts_H=lambda one: one.contexts))
-figure(
-    "paper-sparse",
-    "Fig. 2 (c)",
-    "Distance of the in-support part from the log-odds",
-    "It falls to 0.",
-    across="step",
-    up="relative distance",
-    log="xy",
-)(_of_course(gradient_descent=lambda one: one.metrics.SC3 if one.metrics else None))
-figure(
-    "paper-geometry",
-    "Fig. 2 (d, e); Fig. 4",
-    "Nearness to the predicted geometry",
-    "All similarities rise towards 1; the patterns show early.",
-    across="step",
-    up="similarity",
-    log="x",
-)(
-    _of_course(
-        direction_of_the_logits=lambda one: one.metrics.direction if one.metrics else None,
-        words=lambda one: one.pattern_words,
-        contexts=lambda one: one.pattern_contexts,
+def _sparse_distance(checkpoint: FeatureCheckpoint) -> float | None:
+    return None if checkpoint.metrics is None else checkpoint.metrics.SC3
+
+
+def _direction(checkpoint: FeatureCheckpoint) -> float | None:
+    return None if checkpoint.metrics is None else checkpoint.metrics.direction
+
+
+_enter_course(
+    RedrawnFigure(
+        id="paper-loss",
+        document="paper",
+        place="Figs. 2 (a) and 3",
+        title="Distance of the loss from the entropy bound",
+        published="CE - H falls to 1e-4.",
+        across="step",
+        up="CE - H (nats)",
+        log="xy",
+    ),
+    {"gradient descent": lambda checkpoint: checkpoint.excess},
+)
+_enter_course(
+    RedrawnFigure(
+        id="paper-norms",
+        document="paper",
+        place="Fig. 2 (b)",
+        title="Norms of words and contexts",
+        published="‖W‖ grows as log k; ‖H‖ of a transformer flattens, since its last norm holds "
+        "it.",
+        across="step",
+        up="norm",
+        log="x",
+    ),
+    {
+        "words W": lambda checkpoint: checkpoint.words,
+        "contexts H": lambda checkpoint: checkpoint.contexts,
+    },
+)
+_enter_course(
+    RedrawnFigure(
+        id="paper-sparse",
+        document="paper",
+        place="Fig. 2 (c)",
+        title="Distance of the in-support part from the log-odds",
+        published="It falls to 0.",
+        across="step",
+        up="relative distance",
+        log="xy",
+    ),
+    {"gradient descent": _sparse_distance},
+)
+_enter_course(
+    RedrawnFigure(
+        id="paper-geometry",
+        document="paper",
+        place="Fig. 2 (d, e); Fig. 4",
+        title="Nearness to the predicted geometry",
+        published="All similarities rise towards 1; the patterns show early.",
+        across="step",
+        up="similarity",
+        log="x",
+    ),
+    {
+        "direction of the logits": _direction,
+        "words": lambda checkpoint: checkpoint.pattern_words,
+        "contexts": lambda checkpoint: checkpoint.pattern_contexts,
+    },
+)
+enter_without_curves(
+    RedrawnFigure(
+        id="paper-tinystories",
+        document="paper",
+        place="Fig. 1; TinyStories heat maps",
+        title="Contexts of ten supports on TinyStories",
+        published="Blocks of equal supports are bright after training.",
+        why_not="The text is not shipped; the benchmark "
+        "a_transformer_on_tinystories_turns_towards_the_prediction does it.",
     )
 )
 
 
-figure(
-    "paper-tinystories",
-    "Fig. 1; TinyStories heat maps",
-    "Contexts of ten supports on TinyStories",
-    "Blocks of equal supports are bright after training.",
-    why_not="The text is not shipped; the benchmark "
-    "a_transformer_on_tinystories_turns_towards_the_prediction does it.",
-)(None)
-
-
-# ---- The slides' figures.
-
-
 @figure(
-    "slides-svd",
-    "Singular Value Decomposition: expectation, reality",
-    "Singular values of the last states",
-    "Expected: an even spread. Reality: a few directions carry all.",
-    across="direction",
-    up="singular value over the largest",
-    log="y",
+    RedrawnFigure(
+        id="slides-svd",
+        document="slides",
+        place="Singular Value Decomposition: expectation, reality",
+        title="Singular values of the last states",
+        published="Expected: an even spread. Reality: a few directions carry all.",
+        across="direction",
+        up="singular value over the largest",
+        log="y",
+    )
 )
 def spectrum(seed: int) -> list[Curve]:
-    """The specimen's last states beside normal vectors of the same number and width."""
-    states = (
-        Slice(sites=("final_norm",))
-        .on(lens_of("specimen"))
-        .states(prompts("specimen", seed, 16, 32))
-        .flatten(0, 1)
-    )
-    drawn = np.random.default_rng(seed).normal(size=tuple(states.shape))
-    found = {
+    """Return the spectrum of the specimen's last states, and of as many normal vectors."""
+    ids = prompts("specimen", seed, 16, 32)
+    final_norm = Slice(sites=("final_norm",)).on(lens_of("specimen"))
+    states = final_norm.states(ids).flatten(0, 1)
+    normal_vectors = np.random.default_rng(seed).normal(size=tuple(states.shape))
+    spectra = {
         "gpt-vanilla": np.linalg.svd(states.double().numpy())[1],
-        "normal vectors": np.linalg.svd(drawn)[1],
+        "normal vectors": np.linalg.svd(normal_vectors)[1],
     }
-    places = [float(k + 1) for k in range(states.shape[1])]
-    return [Curve(name, places, (values / values[0]).tolist()) for name, values in found.items()]
+    directions = [float(number + 1) for number in range(states.shape[1])]
+    return [
+        Curve(name, directions, (values / values[0]).tolist()) for name, values in spectra.items()
+    ]
 
 
 @figure(
-    "slides-cosine",
-    "Average cosine-similarity",
-    "Average cosine-similarity",
-    "BERT .4, GPT-2 .97; a headless model's is low.",
-    across="model",
-    up="average cosine",
+    RedrawnFigure(
+        id="slides-cosine",
+        document="slides",
+        place="Average cosine-similarity",
+        title="Average cosine-similarity",
+        published="BERT .4, GPT-2 .97; a headless model's is low.",
+        across="model",
+        up="average cosine",
+    )
 )
 def cosines(seed: int) -> list[Curve]:
-    """The shipped specimen, and small models trained here with and without a head."""
-    seen = {
-        kind: ShapeOfStates(model=kind).observe(seed).effect
-        for kind in ("specimen", "taught", "headless")
-    }
-    return [
-        Curve("last states", list(seen), [one.value for one in seen.values() if one is not None])
-    ]
+    """Return the average cosine of the specimen, and of small models with and without a head."""
+    kinds = ("specimen", "taught", "headless")
+    effects = [ShapeOfStates(model=kind).observe(seed).effect for kind in kinds]
+    return [Curve("last states", list(kinds), _values(effects))]
 
 
 @figure(
-    "slides-zipf",
-    "Zipf's law and limitations",
-    "Shares of the commonest words",
-    "the 5 %, of 3 %, and 2 %.",
-    across="rank",
-    up="share of words",
-    log="xy",
+    RedrawnFigure(
+        id="slides-zipf",
+        document="slides",
+        place="Zipf's law and limitations",
+        title="Shares of the commonest words",
+        published="the 5 %, of 3 %, and 2 %.",
+        across="rank",
+        up="share of words",
+        log="xy",
+    )
 )
 def zipf(seed: int) -> list[Curve]:
-    """Of the shipped stories."""
-    seen = CommonestWords().observe(seed)
-    values = [one.value for one in (seen.effect, *seen.beside) if one is not None]
+    """Return the shares of the three commonest words of a text, and the published ones."""
+    outcome = CommonestWords().observe(seed)
+    ranks = [1.0, 2.0, 3.0]
     return [
-        Curve("stories", [1.0, 2.0, 3.0], values),
-        Curve("published", [1.0, 2.0, 3.0], [0.05, 0.03, 0.02]),
+        Curve("stories", ranks, _values([outcome.effect, *outcome.beside])),
+        Curve("published", ranks, [0.05, 0.03, 0.02]),
     ]
 
 
-figure(
-    "slides-cost",
-    "Faster and more memory-friendly",
-    "What a head costs by vocabulary",
-    "BERT-small: 2 times the time at V = 20,000, 3.5 at 200,000.",
-    why_not="Whole steps by vocabulary: benchmarks/headless_step_of_a_small_bert_is_cheaper.py.",
-)(None)
-for _name, _title in (
-    ("bert", "English BERT"),
-    ("gpt", "English GPT"),
-    ("multilingual", "Multilingual BERT-small"),
-):
-    figure(
-        f"slides-{_name}",
-        _title,
-        _title,
-        "The headless model is ahead of the one with a head at every time of training.",
-        why_not="It takes days of several GPUs; `headscan tournament` draws the same curves at "
-        "the size that is asked.",
-    )(None)
-
-
-# ---- Five later papers: their claims stand in data/later.tsv, and each has one figure, drawn for every model that is tried.
-
-
-@dataclass(frozen=True, kw_only=True)
-class Paper:
-    """A later paper: its title, what its figure shows, and the function that makes a model's curves
-    under a master seed.
-    """
-
-    title: str
-    figure: str
-    published: str
-    across: str
-    up: str
-    curves: Callable[[str, str, int], list[Curve]]
-
-
-def _mean(name: str, rows: list[list[float]]) -> Curve:
-    values = np.mean(rows, 0)
-    return Curve(name, [float(place) for place in range(len(values))], values.tolist())
-
-
-def _massive(name: str, kind: str, seed: int) -> list[Curve]:
-    rows = by_block(kind, seed, "nothing")
-    found = [
-        _mean(f"{name}: matrix entropy", [one.entropy for one in rows]),
-        _mean(
-            f"{name}: first token's norm over the median, log10",
-            [np.log10(one.norm).tolist() for one in rows],
-        ),
-        _mean(
-            f"{name}: matrix entropy, first token held to the others' norm",
-            [one.entropy for one in by_block(kind, seed, "sink")],
-        ),
-    ]
-    return found + (
-        [_mean(f"{name}: share of heads at the first token", [one.sinks for one in rows])]
-        if rows[0].sinks
-        else []
+enter_without_curves(
+    RedrawnFigure(
+        id="slides-cost",
+        document="slides",
+        place="Faster and more memory-friendly",
+        title="What a head costs by vocabulary",
+        published="BERT-small: 2 times the time at V = 20,000, 3.5 at 200,000.",
+        why_not="Whole steps by vocabulary: "
+        "benchmarks/headless_step_of_a_small_bert_is_cheaper.py.",
     )
-
-
-def _drift(name: str, kind: str, seed: int) -> list[Curve]:
-    rows = [drift_by_site(kind, own) for own in own_seeds(seed)]
-    return [_mean(f"{name}: average cosine", [[cosine for _, cosine in one] for one in rows])]
-
-
-def _kept(name: str, kind: str, seed: int) -> list[Curve]:
-    if "head" not in lens_of(kind).sites:
-        return []
-    rows = [kept_by_head(kind, own) for own in own_seeds(seed)]
-    words = {"kept": "the head", "random": "a random subspace", "leverage": "random signs"}
-    return [
-        Curve(
-            name,
-            list(words.values()),
-            [float(np.mean([one[key] for one in rows])) for key in words],
+)
+for _name, _title in {
+    "bert": "English BERT",
+    "gpt": "English GPT",
+    "multilingual": "Multilingual BERT-small",
+}.items():
+    enter_without_curves(
+        RedrawnFigure(
+            id=f"slides-{_name}",
+            document="slides",
+            place=_title,
+            title=_title,
+            published="The headless model is ahead of the one with a head at every time of "
+            "training.",
+            why_not="It takes days of several GPUs; `headscan tournament` draws the same curves "
+            "at the size that is asked.",
         )
-    ]
-
-
-def _ranks(name: str, kind: str, seed: int) -> list[Curve]:
-    table = lens_of(kind).output_embeddings
-    if table is None or "head" not in lens_of(kind).sites:
-        return []
-    ranks = [rank for rank in (16, 32, 64, 128, 256, 512, 1024) if rank < table.shape[1]]
-    first = own_seeds(seed)[0]
-    return [
-        Curve(
-            name,
-            [float(rank) for rank in ranks],
-            [loss_by_rank(kind, first, rank) for rank in ranks],
-        )
-    ]
-
-
-def _margins(name: str, kind: str, seed: int) -> list[Curve]:
-    first = own_seeds(seed)[0]
-    blocks = lens_of(kind).match("block.*")
-    return [
-        Curve(
-            f"{name}: {bits or 'all'} bits",
-            [float(place) for place in range(len(blocks))],
-            [margins(kind, first, bits, block)[1] for block in blocks],
-        )
-        for bits in (0, 8, 4)
-    ]
-
-
-PAPERS: dict[str, Paper] = {
-    "2404.07647": Paper(
-        title="Godey, de la Clergerie, Sagot: Why do small language models underperform?",
-        figure="Loss of a head of low rank",
-        published="The loss rises below a rank of some 1,000, whatever the model.",
-        across="rank of the head",
-        up="loss less that of the whole head (nats a token)",
-        curves=_ranks,
-    ),
-    "2401.12143": Paper(
-        title="Godey, de la Clergerie, Sagot: Anisotropy is inherent to self-attention",
-        figure="Average cosine by layer",
-        published="It rises over the layers, also where there are no words.",
-        across="site",
-        up="average cosine",
-        curves=_drift,
-    ),
-    "2603.10145": Paper(
-        title="Godey, Artzi: the gradient bottleneck of the head",
-        figure="Share of the gradient's norm that is handed on",
-        published="95 to 99 % of the norm is lost: .14 to .31 of it is handed on.",
-        across="by",
-        up="share of the norm",
-        curves=_kept,
-    ),
-    "2510.06477": Paper(
-        title="Queipo-de-Llano et al.: Attention sinks and compression valleys",
-        figure="Compression, norms and sinks by block",
-        published="Where the first token's norm leaps, entropy falls and heads attend to it.",
-        across="block",
-        up="share, or log10",
-        curves=_massive,
-    ),
-    "2511.14808": Paper(
-        title="von Strauss: Transformer injectivity and geometric robustness",
-        figure="Smallest distance of two prompts",
-        published="Above 0 as computed and in 8 bits; smaller, at times 0, in 4.",
-        across="block",
-        up="distance a token",
-        curves=_margins,
-    ),
-}
-
-
-def paper_of(name: str) -> Paper:
-    """The paper of that arXiv number; BadInput where its claims are not among those that are tried."""
-    if name not in PAPERS:
-        raise BadInput(f"No claims of arXiv:{name} are tried here; there are: {', '.join(PAPERS)}.")
-    return PAPERS[name]
-
-
-def paper_figure(name: str, kinds: list[str], seed: int) -> RedrawnFigure:
-    """The paper's figure over models: names of stand-ins, or models as any verb takes them."""
-    paper = paper_of(name)
-    curves = [curve for kind in kinds for curve in paper.curves(lens_of(kind).name, kind, seed)]
-    return RedrawnFigure(
-        id=f"later-{name}",
-        document="later",
-        place=f"arXiv:{name}",
-        title=f"{paper.figure} ({paper.title})",
-        published=paper.published,
-        across=paper.across,
-        up=paper.up,
-        curves=curves,
     )

@@ -1,5 +1,10 @@
-"""What an experiment measured: a number with an interval that never closes by luck, and what it
-rests on.
+"""Measurements: a number with an interval that never closes by luck, and its sample.
+
+Shares are clustered by prompt, and by seed where seeds differ more than their prompts explain
+(fresh weights, fresh training). Their interval is Wilson's score interval on the effective number
+of tokens p (1 - p)/var, with Student's quantile; where every prompt agrees no variance can be seen,
+and a prompt counts as one observation. Differences join two such intervals (Newcombe 1998, method
+10), as if unpaired, which is the wider way.
 """
 
 from collections.abc import Sequence
@@ -11,11 +16,6 @@ import numpy.typing as npt
 from headscan.run import Interval
 from headscan.statistics.uncertainty import score_interval, student, student_quantile
 
-# Shares are clustered by prompt, and by seed where seeds differ more than their prompts explain
-# (fresh weights, fresh training). Their interval is Wilson's score interval on the effective number
-# of tokens p (1 - p)/var, with Student's quantile; where every prompt agrees no variance can be
-# seen, and a prompt counts as one observation. Differences join two such intervals (Newcombe 1998,
-# method 10), as if unpaired, which is the wider way.
 SHARE_TEST = "Wilson's interval on the effective number of tokens, clustered by prompt and seed"
 DIFFERENCE_TEST = "Newcombe's interval of a difference of two shares, clustered by prompt and seed"
 
@@ -25,11 +25,11 @@ class Measurement:
     """A measured number.
 
     Attributes:
-        name: of what, in words.
+        name: what the number is of, in words.
         value, interval: the number and its 95 % interval (equal ends: computed, not sampled).
         unit: "share of tokens", "cosine", "nats", ...
         chance: what chance alone would give; None where chance means nothing.
-        tokens, prompts, seeds: what it rests on.
+        tokens, prompts, seeds: the sample.
     """
 
     name: str
@@ -50,25 +50,30 @@ class Measurement:
 def share_of(
     name: str, hits: Sequence[npt.ArrayLike], *, chance: float | None = None
 ) -> Measurement:
-    """A share from hits [prompts, tokens] (0 to 1) of each seed.
+    """Return a share from the hits [prompts, tokens] (0 to 1) of each seed.
 
-    >>> found = share_of("found", [[[1.0, 1.0]] * 8] * 5)
-    >>> found.value, [round(end, 3) for end in found.interval], found.tokens, found.prompts, found.seeds
-    (1.0, [0.907, 1.0], 80, 40, 5)
+    >>> share = share_of("found", [[[1.0, 1.0]] * 8] * 5)
+    >>> share.value, [round(end, 3) for end in share.interval]
+    (1.0, [0.907, 1.0])
+    >>> share.tokens, share.prompts, share.seeds
+    (80, 40, 5)
     """
-    seeds = [np.asarray(one, dtype=np.float64) for one in hits]
-    prompts = np.concatenate([one.mean(axis=1) for one in seeds])
-    p = float(prompts.mean())
-    n = len(prompts)
-    k = len(seeds)
-    tokens = int(sum(one.size for one in seeds))
+    by_seed = [np.asarray(seed_hits, dtype=np.float64) for seed_hits in hits]
+    prompt_means = np.concatenate([seed_hits.mean(axis=1) for seed_hits in by_seed])
+    seed_means = [seed_hits.mean() for seed_hits in by_seed]
+    p = float(prompt_means.mean())
+    n = len(prompt_means)
+    k = len(by_seed)
+    tokens = int(sum(seed_hits.size for seed_hits in by_seed))
+
     effective = float(n)
     freedom = max(1, n - 1)
-    by_prompt = float(prompts.var(ddof=1)) / n if n > 1 else 0.0
-    by_seed = float(np.var([one.mean() for one in seeds], ddof=1)) / k if k > 1 else 0.0
-    if max(by_prompt, by_seed) > 0 and 0 < p < 1:
-        effective = min(float(tokens), max(float(k), p * (1 - p) / max(by_prompt, by_seed)))
-        freedom = max(1, k - 1 if by_seed > by_prompt else n - 1)
+    prompt_variance = float(prompt_means.var(ddof=1)) / n if n > 1 else 0.0
+    seed_variance = float(np.var(seed_means, ddof=1)) / k if k > 1 else 0.0
+    variance = max(prompt_variance, seed_variance)
+    if variance > 0 and 0 < p < 1:
+        effective = min(float(tokens), max(float(k), p * (1 - p) / variance))
+        freedom = max(1, k - 1 if seed_variance > prompt_variance else n - 1)
     low, high = score_interval(p, effective, student_quantile(freedom))
     return Measurement(
         name=name, value=p, interval=(low, high), chance=chance, tokens=tokens, prompts=n, seeds=k
@@ -76,10 +81,11 @@ def share_of(
 
 
 def difference_of(name: str, high: Measurement, low: Measurement) -> Measurement:
-    """The first share less the second, in [-1, 1].
+    """Return the first share less the second, in [-1, 1].
 
-    >>> ones, none = share_of("a", [[[1.0]] * 40] * 5), share_of("b", [[[0.0]] * 40] * 5)
-    >>> [round(end, 3) for end in difference_of("a - b", ones, none).interval]
+    >>> ones = share_of("a", [[[1.0]] * 40] * 5)
+    >>> zeros = share_of("b", [[[0.0]] * 40] * 5)
+    >>> [round(end, 3) for end in difference_of("a - b", ones, zeros).interval]
     [0.973, 1.0]
     """
     value = high.value - low.value
@@ -107,61 +113,75 @@ def mean_of(
     chance: float | None = None,
     bounds: Interval = (-np.inf, np.inf),
 ) -> Measurement:
-    """The mean of one number a seed (at least two), with Student's interval; `tokens` and `prompts`
-    are those of all seeds.
+    """Return the mean of one number a seed (at least two), with Student's interval.
 
-    Numbers that lie between two `bounds` get the score interval of a share, which lies between
-    them, too: Student's covers too rarely near a bound. Where all are equal a prompt (without
-    prompts a seed) counts as one observation of a share.
+    Numbers between two finite `bounds` get the score interval of a share, which lies between them,
+    too: Student's interval covers too rarely near a bound. Where all numbers are equal, a prompt
+    (without prompts a seed) counts as one observation of a share.
+
+    Args:
+        tokens, prompts: those of all seeds.
 
     >>> [round(end, 2) for end in mean_of("x", [1.0, 2.0, 3.0], unit="nats").interval]
     [-0.48, 4.48]
-    >>> [round(end, 2) for end in mean_of("x", [0.9, 1.0, 1.0], unit="cosine", bounds=(-1.0, 1.0)).interval]
+    >>> bounded = mean_of("x", [0.9, 1.0, 1.0], unit="cosine", bounds=(-1.0, 1.0))
+    >>> [round(end, 2) for end in bounded.interval]
     [0.47, 1.0]
     """
-    mean, k, (low, high) = float(np.mean(values)), len(values), bounds
-    one, other = np.clip(student(values), low, high).tolist()
+    mean = float(np.mean(values))
+    low, high = bounds
     if np.isfinite(high - low):
-        share = (mean - low) / (high - low)
-        error = float(np.var(values, ddof=1)) / k / (high - low) ** 2
-        count, freedom = (
-            (max(k, share * (1 - share) / error), k - 1)
-            if error > 0
-            else (max(k, prompts), max(k, prompts) - 1)
-        )
-        one, other = (
-            low + end * (high - low)
-            for end in score_interval(share, count, student_quantile(freedom))
-        )
+        interval = _bounded_interval(values, prompts, bounds)
+    else:
+        start, end = np.clip(student(values), low, high).tolist()
+        interval = (start, end)
     return Measurement(
         name=name,
         value=mean,
-        interval=(one, other),
+        interval=interval,
         unit=unit,
         chance=chance,
         tokens=tokens,
         prompts=prompts,
-        seeds=k,
+        seeds=len(values),
     )
 
 
+def _bounded_interval(values: Sequence[float], prompts: int, bounds: Interval) -> Interval:
+    """Return the interval of a mean of numbers between two bounds, as that of a share."""
+    low, high = bounds
+    k = len(values)
+    share = (float(np.mean(values)) - low) / (high - low)
+    variance = float(np.var(values, ddof=1)) / k / (high - low) ** 2
+    if variance > 0:
+        count = max(k, share * (1 - share) / variance)
+        freedom = k - 1
+    else:
+        count = max(k, prompts)
+        freedom = count - 1
+    start, end = score_interval(share, count, student_quantile(freedom))
+    return low + start * (high - low), low + end * (high - low)
+
+
 def exactly(name: str, value: float, *, unit: str, seeds: int = 1) -> Measurement:
-    """A number that is computed and not sampled: `seeds` says on how many instances."""
+    """Return a number that is computed and not sampled, on `seeds` instances."""
     return Measurement(name=name, value=value, interval=(value, value), unit=unit, seeds=seeds)
 
 
 SEEDS = 5
-"""How often an experiment is repeated, each time with a seed of its own."""
+"""The repeats of an experiment, each with another seed."""
 PROMPTS = 20
-"""Prompts of a repeat at least: where all 100 agree the interval is .038 wide, so that a share of 0
-or 1 decides every rule; at a half it is .1 to either side.
+"""The least number of prompts of a repeat.
+
+Where all 100 agree the interval is 0.038 wide, so that a share of 0 or 1 decides every rule; at a
+half it reaches 0.1 to either side.
 """
 
 
-def own_seeds(seed: int, times: int = 1) -> list[int]:
-    """The seeds of the repeats, so many times five, under a master seed.
+def repeat_seeds(seed: int, times: int = 1) -> list[int]:
+    """Return the seeds of the repeats, `times` times five, under a master seed.
 
-    >>> own_seeds(3)
+    >>> repeat_seeds(3)
     [3000, 3001, 3002, 3003, 3004]
     """
-    return [1000 * seed + k for k in range(SEEDS * times)]
+    return [1000 * seed + repeat for repeat in range(SEEDS * times)]

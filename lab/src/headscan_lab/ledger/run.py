@@ -1,4 +1,4 @@
-"""The verb: claims run one after another, each kept as soon as it is done."""
+"""The verb `headscan reproduce`: it runs claims one after another and stores each at once."""
 
 import os
 from collections.abc import Sequence
@@ -6,36 +6,54 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Literal
 
-from headscan.run import BadInput, DataFrame, ModelRecord, Result, Run, dataframe, fingerprint, verb
-from headscan.run.settings import (
-    CommandLine,
-    Option,
-    Out,
-    Overwrite,
-    Progressing,
-    Resume,
-    Seed32,
-    Settings,
+from headscan.run import (
+    BadInput,
+    DataFrame,
+    Json,
+    ModelRecord,
+    Result,
+    Run,
+    dataframe,
+    fingerprint,
+    verb,
 )
-from headscan.run.verbs import Given
+from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed32
 from headscan_lab.ledger.claim import CLAIMS, Claim
-from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, paper_figure, paper_of, redrawn
-from headscan_lab.ledger.record import (
-    ClaimRecord,
-    ClaimTrial,
-    StatementRecord,
-    kept,
-    recorded,
-    statements,
-    tried,
+from headscan_lab.ledger.figures import FIGURES, RedrawnFigure, redraw
+from headscan_lab.ledger.papers import paper_figure, paper_of
+from headscan_lab.ledger.record import ClaimRecord, ClaimTrial, record_claim, stored_trials, try_on
+from headscan_lab.ledger.statements import StatementRecord, statements
+
+Document = Literal["slides", "paper", "article"]
+FRAME_FIELDS = (
+    "id",
+    "document",
+    "place",
+    "statement",
+    "model",
+    "verdict",
+    "tendency",
+    "more",
+    "quantity",
+    "effect",
+    "chance",
+    "tokens",
+    "prompts",
+    "seeds",
+    "why",
+    "command",
+    "seconds",
 )
 
 
 @dataclass(frozen=True, repr=False)
 class ReproduceResult(Result):
-    """Verdicts: one entry of `statements` a statement, with the claims that are its instances; one
-    of `claims` a claim, by number; `figures`: those of a document redrawn, where they were asked
-    for.
+    """Verdicts on claims and statements.
+
+    Attributes:
+        claims: one entry a claim, by number.
+        figures: the figures of a document redrawn, where they were asked for.
+        statements: one entry a statement, with the claims that are its instances.
     """
 
     kind = "reproduce"
@@ -44,112 +62,56 @@ class ReproduceResult(Result):
     statements: list[StatementRecord] = field(default_factory=list)
 
     def frame(self) -> DataFrame:
-        names = (
-            "id",
-            "document",
-            "place",
-            "statement",
-            "model",
-            "verdict",
-            "tendency",
-            "more",
-            "quantity",
-            "effect",
-            "chance",
-            "tokens",
-            "prompts",
-            "seeds",
-            "why",
-            "command",
-            "seconds",
-        )
-        rows = [
-            {name: getattr(row, name) for name in names}
-            | {
-                "counts": str(row.counts or ""),
-                "stand_ins": "; ".join(one.name for one in row.stand_ins),
-            }
-            | dict(zip(("low", "high"), row.interval or (None, None), strict=True))
-            for row in self.claims
-        ]
+        rows = []
+        for record in self.claims:
+            low, high = record.interval or (None, None)
+            row = {name: getattr(record, name) for name in FRAME_FIELDS}
+            row["counts"] = str(record.counts or "")
+            row["stand_ins"] = "; ".join(proxy.name for proxy in record.stand_ins)
+            row["low"] = low
+            row["high"] = high
+            rows.append(row)
         return dataframe(rows)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Reproducing(Settings):
-    """What is reproduced."""
-
-    claims: str | Sequence[str | int]
-    figures: Literal["slides", "paper", "article"] | None
-    paper: str | None
-    on: str | Sequence[str]
-    seed: int
-
-    def check(self) -> None:
-        super().check()
-        if self.paper is not None:
-            paper_of(self.paper)
-            if self.claims or self.figures:
-                raise BadInput(
-                    "--paper runs the claims of a later paper and draws its figure: CLAIM and "
-                    "--figures do not go with it."
-                )
-        tried = [all_claims()[number].experiment for number in self.wanted()]
-        for name in self.given():
-            if not any(one is not None and one.on(name) is not None for one in tried):
-                raise BadInput(
-                    "--on tries what is said of trained models in general; none of these claims "
-                    "can be tried so: 203 can."
-                )
-
-    def wanted(self) -> list[int]:
-        """The numbers of the claims that are run."""
-        if self.paper is not None:
-            return [
-                number
-                for number, claim in all_claims().items()
-                if claim.place.startswith(self.paper)
-            ]
-        numbers = wanted_claims(self.claims)
-        return [] if self.figures and not self.claims else numbers
-
-    def given(self) -> list[str]:
-        """The models that are given."""
-        return [self.on] if isinstance(self.on, str) else list(self.on)
-
-
 def all_claims() -> dict[int, Claim]:
-    """The whole ledger by number, in order."""
+    """Return the whole ledger by number, in order."""
     return {number: CLAIMS[str(number)] for number in sorted(map(int, CLAIMS))}
 
 
 def wanted_claims(claims: str | Sequence[str | int]) -> list[int]:
-    """Numbers from words such as "7", "10-12" and "paper"; none means all.
+    """Return the numbers of claims from words such as "7", "10-12" and "paper"; none means all.
 
     >>> wanted_claims(["3", "5-6"]), wanted_claims("7"), wanted_claims([8])
     ([3, 5, 6], [7], [8])
     """
     known = all_claims()
+    selections = [claims] if isinstance(claims, str) else [str(claim) for claim in claims]
     numbers: list[int] = []
-    for text in [claims] if isinstance(claims, str) else map(str, claims):
-        if text in {claim.document for claim in known.values()}:
-            numbers += [number for number, claim in known.items() if claim.document == text]
-            continue
-        first, dash, last = text.partition("-")
-        if not first.isdigit() or (dash and not last.isdigit()):
-            raise BadInput(
-                f"'{text}' is no claim: give numbers such as 7, ranges such as 10-12, or slides, "
-                "paper, article, field, later."
-            )
-        # A range may run over numbers that no claim has; a number alone may not.
-        found = [number for number in known if int(first) <= number <= int(last or first)]
-        if not found or (dash and int(last) not in known):
-            raise BadInput(
-                f"There is no claim {last or first}; 'headscan reproduce --list' shows those "
-                "there are."
-            )
-        numbers += found
+    for selection in selections:
+        of_document = [n for n, claim in known.items() if claim.document == selection]
+        numbers += of_document or _numbers_in(selection, known)
     return sorted(set(numbers)) or list(known)
+
+
+def _numbers_in(word: str, known: dict[int, Claim]) -> list[int]:
+    """Return the claims that a number or a range names.
+
+    A range may run over numbers that no claim has, but must end at one; a number alone must be a
+    claim's.
+    """
+    first, dash, last = word.partition("-")
+    if not first.isdigit() or (dash and not last.isdigit()):
+        raise BadInput(
+            f"'{word}' is no claim: give numbers such as 7, ranges such as 10-12, or slides, "
+            "paper, article, field, later."
+        )
+    numbers = [number for number in known if int(first) <= number <= int(last or first)]
+    if not numbers or (dash and int(last) not in known):
+        raise BadInput(
+            f"There is no claim {last or first}; 'headscan reproduce --list' shows those there are."
+        )
+    return numbers
 
 
 @verb("reproduce")
@@ -167,7 +129,7 @@ def reproduce(
     ] = (),
     *,
     figures: Annotated[
-        Literal["slides", "paper", "article"] | None,
+        Document | None,
         Option(
             "Redraw the figures of a document from runs of our own, beside what was published; "
             "without CLAIM no claim is run."
@@ -202,70 +164,48 @@ def reproduce(
     it.
 
     Verdicts: supported, refuted, confounded (seen here, with another cause), undecided (with how
-    many more samples would decide), not tested (with the tendency seen on stand-ins, and the
-    command that decides it there).
+    many more samples would decide), not tested (with the tendency seen on proxies, and the command
+    that decides it there).
 
     Raises:
-        BadInput: a text that is no claim's number, a number that no claim has, or a model and no
-            claim to be tried on it.
+        BadInput: for a text that is no claim's number, a number that no claim has, or a model and
+            no claim to be tried on it.
 
-    Cost: from a fraction of a second to some minutes a claim; all of them tens of minutes on one
-    core. Claims that were finished before an interruption are read back with `resume`. What given
-    models said is kept, by protocol, seed and the model's hash, in the folder that the environment
-    variable HEADSCAN_LEDGER names, and read back by later runs.
+    Cost: from a fraction of a second to some minutes a claim; all of them take tens of minutes on
+    one core. Claims that were finished before an interruption are read back with `resume`. The
+    trials on models of the user are stored, by protocol, seed and the model's hash, in the folder
+    that the environment variable HEADSCAN_LEDGER names, and read back by later runs.
 
     >>> result = reproduce(["7"])
     >>> result.claims[0].verdict, result.claims[0].effect, result.claims[0].seeds
     ('supported', 1.0, 5)
     """
-    asked = Given(locals())
-    settings = asked.chosen(Reproducing)
-    known = all_claims()
-    numbers = settings.wanted()
-    shown = [name for name in FIGURES if FIGURES[name].shown.document == settings.figures]
-    models = specimens_used([known[number] for number in numbers])
-    given = {name: lens_record(name) for name in settings.given()}
-    models += given.values()
+    model_names = [on] if isinstance(on, str) else list(on)
+    numbers = _numbers_to_run(claims, figures, paper)
+    ledger = all_claims()
+    chosen_claims = {number: ledger[number] for number in numbers}
+    _check_models(model_names, chosen_claims)
+
+    trial_models = {name: lens_record(name) for name in model_names}
+    models = [*shipped_models(list(chosen_claims.values())), *trial_models.values()]
     run.identify("the number of models", len(models))
     for number, model in enumerate(models, 1):
         run.identify(f"the name of model {number}", model.name)
         run.identify(f"model {number}", fingerprint(model))
-    records = []
-    for done, number in enumerate(numbers):
-        run.progress("experiments", done, len(numbers), "claims")
-        records.append(
-            run.unit(
-                f"claim-{number}", ClaimRecord, partial(recorded, known[number], settings.seed)
-            )
-        )
-    run.progress("experiments", len(numbers), len(numbers), "claims")
-    folder = os.environ.get("HEADSCAN_LEDGER")
-    for k, (name, model) in enumerate(given.items()):
-        print_of = fingerprint(model)
-        for done, number in enumerate(numbers):
-            run.progress(f"on {model.name}", done, len(numbers), "claims")
-            one = known[number]
-            key = (
-                one.experiment,
-                one.counts,
-                one.control,
-                one.large,
-                one.model,
-                print_of,
-                settings.seed,
-            )
-            make = partial(kept, folder, key, partial(tried, one, name, settings.seed))
-            trials = run.unit(f"claim-{number}-on-{k}", list[ClaimTrial], make)
-            records[done] = replace(records[done], trials=records[done].trials + trials)
-    drawn = []
-    for done, name in enumerate(shown):
-        run.progress("figures", done, len(shown), "figures")
+    records = _run_claims(run, chosen_claims, seed)
+    for index, (name, model) in enumerate(trial_models.items()):
+        subject = _TrialModel(index, name, model.name, fingerprint(model))
+        trials = _run_trials(run, chosen_claims, subject, seed)
+        records = [
+            replace(record, trials=record.trials + new_trials)
+            for record, new_trials in zip(records, trials, strict=True)
+        ]
+    drawn = _draw_figures(run, figures, seed)
+    if paper is not None:
+        kinds = ["specimen", *model_names]
         drawn.append(
-            run.unit(f"figure-{name}", RedrawnFigure, partial(redrawn, name, settings.seed))
+            run.unit(f"figure-{paper}", RedrawnFigure, partial(paper_figure, paper, kinds, seed))
         )
-    if settings.paper is not None:
-        make_figure = partial(paper_figure, settings.paper, ["specimen", *given], settings.seed)
-        drawn.append(run.unit(f"figure-{settings.paper}", RedrawnFigure, make_figure))
     return ReproduceResult(
         protocol=run.protocol(),
         models=models,
@@ -275,21 +215,105 @@ def reproduce(
     )
 
 
+def _numbers_to_run(
+    claims: str | Sequence[str | int], figures: Document | None, paper: str | None
+) -> list[int]:
+    """Return the numbers of the claims that the options ask for."""
+    if paper is not None:
+        paper_of(paper)
+        if claims or figures:
+            raise BadInput(
+                "--paper runs the claims of a later paper and draws its figure: CLAIM and "
+                "--figures do not go with it."
+            )
+        ledger = all_claims().items()
+        return [number for number, claim in ledger if claim.place.startswith(paper)]
+    numbers = wanted_claims(claims)
+    return [] if figures and not claims else numbers
+
+
+def _check_models(model_names: Sequence[str], claims: dict[int, Claim]) -> None:
+    """Raise BadInput for a model on which none of the claims can be tried."""
+    experiments = [claim.experiment for claim in claims.values() if claim.experiment is not None]
+    for name in model_names:
+        if not any(experiment.on(name) is not None for experiment in experiments):
+            raise BadInput(
+                "--on tries what is said of trained models in general; none of these claims can "
+                "be tried so: 203 can."
+            )
+
+
+def _run_claims(run: Run, claims: dict[int, Claim], seed: int) -> list[ClaimRecord]:
+    """Return the records of claims on their proxies."""
+    records = []
+    for done, (number, claim) in enumerate(claims.items()):
+        run.progress("experiments", done, len(claims), "claims")
+        records.append(run.unit(f"claim-{number}", ClaimRecord, partial(record_claim, claim, seed)))
+    run.progress("experiments", len(claims), len(claims), "claims")
+    return records
+
+
+@dataclass(frozen=True)
+class _TrialModel:
+    """A model of the user: its position among them, as it was named, its name, and its hash."""
+
+    index: int
+    source: str
+    name: str
+    identity: Json
+
+
+def _run_trials(
+    run: Run, claims: dict[int, Claim], model: _TrialModel, seed: int
+) -> list[list[ClaimTrial]]:
+    """Return for each claim its trials on a model of the user: one, or none."""
+    folder = os.environ.get("HEADSCAN_LEDGER")
+    all_trials = []
+    for done, (number, claim) in enumerate(claims.items()):
+        run.progress(f"on {model.name}", done, len(claims), "claims")
+        key = (
+            claim.experiment,
+            claim.counts,
+            claim.control,
+            claim.large,
+            claim.model,
+            model.identity,
+            seed,
+        )
+        make = partial(try_on, claim, model.source, seed)
+        unit = f"claim-{number}-on-{model.index}"
+        all_trials.append(
+            run.unit(unit, list[ClaimTrial], partial(stored_trials, folder, key, make))
+        )
+    return all_trials
+
+
+def _draw_figures(run: Run, document: Document | None, seed: int) -> list[RedrawnFigure]:
+    """Return the figures of a document, redrawn."""
+    names = [name for name, maker in FIGURES.items() if maker.shown.document == document]
+    figures = []
+    for done, name in enumerate(names):
+        run.progress("figures", done, len(names), "figures")
+        figures.append(run.unit(f"figure-{name}", RedrawnFigure, partial(redraw, name, seed)))
+    return figures
+
+
 def lens_record(name: str) -> ModelRecord:
-    """The model of that name, as the protocol keeps it; BadInput where there is none."""
-    from headscan_lab.ledger.stand_ins import lens_of
+    """Return the model of that name as the protocol has it; raise BadInput where there is none."""
+    from headscan_lab.ledger.proxies import lens_of
 
     return lens_of(name).provenance()
 
 
-def specimens_used(claims: Sequence[Claim]) -> list[ModelRecord]:
-    """The shipped model that stands in, where one of the claims uses it; all others are made anew
-    by every run.
+def shipped_models(claims: Sequence[Claim]) -> list[ModelRecord]:
+    """Return the shipped model that is a proxy, where one of the claims uses it.
+
+    All other proxies are made anew by every run.
     """
-    from headscan_lab.ledger.stand_ins import about, lens_of
+    from headscan_lab.ledger.proxies import about, lens_of
 
     shipped = about("specimen")
-    used = any(
-        one.experiment is not None and shipped in one.experiment.stand_ins() for one in claims
-    )
-    return [lens_of("specimen").provenance()] if used else []
+    for claim in claims:
+        if claim.experiment is not None and shipped in claim.experiment.stand_ins():
+            return [lens_of("specimen").provenance()]
+    return []

@@ -1,9 +1,8 @@
-"""Neural collapse of language models: do states that precede the same token gather at one point,
-and the points spread?
+"""Neural collapse over next tokens: do states that precede the same token gather at one point?
 
-Classes are next tokens (any other labels serve as well); everything comes from `ClassSums` of one
+Classes are next tokens (any other labels serve as well). Everything comes from `ClassSums` of one
 pass, since the scatter within a class is Σ‖x‖² − n‖μ‖². Definitions and sources:
-`headscan.statistics.collapse`.
+`headscan.statistics.classes`.
 """
 
 import numpy as np
@@ -18,75 +17,88 @@ from headscan.statistics.uncertainty import Cells, Floats, jackknife, with_inter
 
 FEW_CLASSES = "fewer than two next tokens occur twice"
 UNDER_64 = "fewer than 64 classes"
-
-GROUPS = 16
+GROUPS = 16  # of classes, of which each is left out in turn
+BOUNDS = {
+    "cdnv": (0.0, None),
+    "equinorm": (0.0, None),
+    "interference": (-1.0, 1.0),
+    "spread": (0.0, None),
+    "duality": (-1.0, 1.0),
+    "duality_spread": (0.0, None),
+}
+"""The metrics, and the bounds of their intervals."""
 
 
 def collapse(
     sums: ClassSums, *, weight: Tensor | None = None, least: int = 2, block: int = 1024
 ) -> Cells:
-    """The collapse metrics over all classes with at least `least` vectors.
+    """Return the collapse metrics over all classes with at least `least` vectors.
 
-    `classes`, their number, and of `headscan.statistics.collapse`: `cdnv` (NC1), `equinorm` and
-    `interference` (NC2), `spread` (GNC2), `duality` (NC3) and `duality_spread` (UNC3) with the
-    head's `weight` [V, d]. None with fewer than two classes, or where a mean that is divided by is
-    zero. NAME_interval takes the classes as the sample: one of 16 groups of them, by a hash of
-    their numbers, is left out at a time; None below 64 classes. Cost O(C²d) in blocks; memory
-    O(C·(d + block)).
+    They are `classes`, their number, and of `headscan.statistics.classes`: `cdnv` (NC1), `equinorm`
+    and `interference` (NC2), `spread` (GNC2), `duality` (NC3) and `duality_spread` (UNC3) with the
+    head's `weight` [V, d]. A metric is None with fewer than two classes, or where a mean that is
+    divided by is zero. NAME_interval takes the classes as the sample: one of 16 groups of them, by
+    a hash of their numbers, is left out at a time; None below 64 classes. Cost O(C²d) in blocks;
+    memory O(C·(d + block)).
 
     >>> sums = ClassSums(2)
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [-1.0, 0.0]])
     >>> sums.update(torch.tensor([0, 0, 1, 1]), x)
-    >>> found = collapse(sums, weight=torch.tensor([[2.0, 0.0], [-1.0, 0.0]]))
-    >>> found["cdnv"], found["equinorm"], found["interference"], found["duality"]
+    >>> metrics = collapse(sums, weight=torch.tensor([[2.0, 0.0], [-1.0, 0.0]]))
+    >>> metrics["cdnv"], metrics["equinorm"], metrics["interference"], metrics["duality"]
     (0.0, 0.0, -1.0, 1.0)
     """
-    names = ("cdnv", "equinorm", "interference", "spread", "duality", "duality_spread")
-    kept = sums.counts >= max(2, least)
-    c = int(kept.sum())
-    if c < 2:
-        return {"classes": c, **dict.fromkeys((*names, *(f"{name}_interval" for name in names)))}
-    n = sums.counts[kept].double()
-    means = sums.sums[kept] / n[:, None]
-    variances = (sums.squares[kept] / n - means.square().sum(-1)).clamp(min=0)
+    large = sums.counts >= max(2, least)
+    classes = int(large.sum())
+    if classes < 2:
+        undefined: Cells = {"classes": classes}
+        for name in BOUNDS:
+            undefined[name] = None
+            undefined[f"{name}_interval"] = None
+        return undefined
+    counts = sums.counts[large].double()
+    labels = sums.labels[large]
+    means = sums.sums[large] / counts[:, None]
+    variances = (sums.squares[large] / counts - means.square().sum(-1)).clamp(min=0)
     offsets = means - means.mean(0)
     lengths = torch.linalg.vector_norm(offsets, dim=-1)
-    groups = _groups(sums.labels[kept])
+    groups = _groups(labels)
     pairs = pair_sums(means, variances, groups=groups, count=GROUPS, block=block)
-    duals = torch.zeros(0, dtype=torch.float64)
-    dual_groups = groups[:0]
+    cosines = torch.zeros(0, dtype=torch.float64)
+    cosine_groups = groups[:0]
     if weight is not None:
-        weights = weight.detach()[sums.labels[kept].to(weight.device)].to(offsets)
-        sizes = torch.linalg.vector_norm(weights, dim=-1) * lengths
-        duals = (weights * offsets).sum(-1)[sizes > 0] / sizes[sizes > 0]
-        dual_groups = groups[sizes > 0]
+        rows = weight.detach()[labels.to(weight.device)].to(offsets)
+        sizes = torch.linalg.vector_norm(rows, dim=-1) * lengths
+        cosines = (rows * offsets).sum(-1)[sizes > 0] / sizes[sizes > 0]
+        cosine_groups = groups[sizes > 0]
 
-    def metrics(chosen: Tensor) -> dict[str, float | None]:
-        """All of them over the classes of the chosen groups."""
-        mine = lengths[chosen[groups.cpu()].to(groups.device)]
-        cosines = duals[chosen[dual_groups.cpu()].to(groups.device)]
-        geometry = pairs.of(chosen)
+    def metrics(chosen_groups: Tensor) -> dict[str, float | None]:
+        """Return the metrics over the classes of the groups that are true in bool [GROUPS]."""
+        own_lengths = lengths[chosen_groups[groups.cpu()].to(groups.device)]
+        own_cosines = cosines[chosen_groups[cosine_groups.cpu()].to(groups.device)]
+        geometry = pairs.of(chosen_groups)
         return {
             "cdnv": geometry.cdnv,
             "interference": geometry.interference,
             "spread": geometry.spread,
-            "equinorm": variation(mine),
-            "duality": float(cosines.mean()) if len(cosines) else None,
-            "duality_spread": variation(cosines) if len(cosines) else None,
+            "equinorm": variation(own_lengths),
+            "duality": float(own_cosines.mean()) if len(own_cosines) else None,
+            "duality_spread": variation(own_cosines) if len(own_cosines) else None,
         }
 
-    answer = metrics(torch.ones(GROUPS, dtype=torch.bool))
-    # Too few classes in a group and the interval says more of the split than of the classes.
-    others = [metrics(torch.arange(GROUPS) != g) for g in range(GROUPS)] if c >= 4 * GROUPS else []
-    counts = torch.bincount(groups.cpu(), minlength=GROUPS).numpy()
-    bounds = {
-        name: (-1.0, 1.0) if name in ("interference", "duality") else (0.0, None) for name in names
-    }
-    row: Cells = {"classes": c, **answer}
-    return row | with_intervals(answer, others, counts, bounds, running=False)
+    all_metrics = metrics(torch.ones(GROUPS, dtype=torch.bool))
+    without_one = []
+    # With too few classes in a group the interval says more of the split than of the classes.
+    if classes >= 4 * GROUPS:
+        numbers = torch.arange(GROUPS)
+        without_one = [metrics(numbers != left_out) for left_out in range(GROUPS)]
+    group_sizes = torch.bincount(groups.cpu(), minlength=GROUPS).numpy()
+    row: Cells = {"classes": classes, **all_metrics}
+    return row | with_intervals(all_metrics, without_one, group_sizes, BOUNDS, running=False)
 
 
 def _groups(labels: Tensor) -> Tensor:
+    """Return the group of each class, int [C] below GROUPS, by a hash of its number."""
     mixed = labels * 2654435761 % 2**32
     return (mixed ^ (mixed >> 15)) * 2246822519 % 2**32 // (2**32 // GROUPS)
 
@@ -94,27 +106,32 @@ def _groups(labels: Tensor) -> Tensor:
 def nearest_mean_hits(
     states: Tensor, predicted: Tensor, sums: ClassSums, *, least: int = 2, block: int = 2048
 ) -> Floats:
-    """NC4: 1 for each state [n, d] whose nearest class mean belongs to the class that the head
-    predicts [n], 0 for another, NaN where the class predicted has no mean of at least `least`
-    vectors [n]. Cost O(nCd).
+    """Return NC4: whether a state's nearest class mean is of the class that the head predicts.
+
+    It is 1 or 0 for each state, and NaN where the predicted class has no mean of at least `least`
+    vectors. Cost O(nCd).
+
+    Args:
+        states: [n, d].
+        predicted: the predicted classes [n].
 
     >>> sums = ClassSums(1)
     >>> sums.update(torch.tensor([0, 0, 5, 5]), torch.tensor([[0.0], [2.0], [9.0], [11.0]]))
     >>> nearest_mean_hits(torch.tensor([[2.0], [9.0]]), torch.tensor([0, 0]), sums).tolist()
     [1.0, 0.0]
     """
-    kept = sums.counts >= least
-    labels = sums.labels[kept]
-    found = np.full(len(states), np.nan)
+    large = sums.counts >= least
+    labels = sums.labels[large]
+    hits = np.full(len(states), np.nan)
     if not len(labels):
-        return found
-    means = sums.sums[kept] / sums.counts[kept, None]
-    asked = torch.isin(predicted.to(labels.device), labels)
-    states = states.to(means)[asked.to(states.device)]
-    predicted = predicted.to(labels.device)[asked]
-    hits = labels[nearest_means(states, means, block=block)] == predicted
-    found[asked.cpu().numpy()] = hits.double().cpu().numpy()
-    return found
+        return hits
+    means = sums.sums[large] / sums.counts[large, None]
+    has_mean = torch.isin(predicted.to(labels.device), labels)
+    classified = states.to(means)[has_mean.to(states.device)]
+    nearest = labels[nearest_means(classified, means, block=block)]
+    agrees = nearest == predicted.to(labels.device)[has_mean]
+    hits[has_mean.cpu().numpy()] = agrees.double().cpu().numpy()
+    return hits
 
 
 class CollapseProbe(Probe):
@@ -222,23 +239,29 @@ class CollapseProbe(Probe):
         assert isinstance(sums, ClassSums)
         weight = setup.lens.output_embeddings
         fits = weight is not None and weight.shape[1] == sums.width
-        row: Cells = {"site": setup.last, **collapse(sums, weight=weight if fits else None)} | {
-            "agreement": None
-        }
+        row: Cells = {"site": setup.last, **collapse(sums, weight=weight if fits else None)}
+        row["agreement"] = None
         states = data.sample.get(setup.last)
         head = setup.lens.traits.linear_head
         if head is not None and states is not None:
             hits = nearest_mean_hits(states, head.logits(states).argmax(-1), sums)
-            asked = ~np.isnan(hits)
-            owners = np.unique(data.blocks[asked])
-            if len(owners):
-                agreement = row["agreement"] = float(hits[asked].mean())
-                parts = [hits[asked & (data.blocks == owner)] for owner in owners]
-                rest = [
-                    (hits[asked].sum() - part.sum()) / max(1, asked.sum() - len(part))
-                    for part in parts
-                ]
-                row["agreement_interval"] = jackknife(
-                    agreement, rest, [len(part) for part in parts], bounds=(0.0, 1.0)
-                )
+            row |= _agreement(hits, data)
         return [row]
+
+
+def _agreement(hits: Floats, data: ProbeData) -> Cells:
+    """Return the share of hits, with its interval over the blocks of the sample."""
+    defined = ~np.isnan(hits)
+    owners = np.unique(data.blocks[defined])
+    if not len(owners):
+        return {}
+    agreement = float(hits[defined].mean())
+    parts = [hits[defined & (data.blocks == owner)] for owner in owners]
+    total = hits[defined].sum()
+    count = defined.sum()
+    without_one = [(total - part.sum()) / max(1, count - len(part)) for part in parts]
+    sizes = [len(part) for part in parts]
+    return {
+        "agreement": agreement,
+        "agreement_interval": jackknife(agreement, without_one, sizes, bounds=(0.0, 1.0)),
+    }

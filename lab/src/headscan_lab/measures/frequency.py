@@ -1,8 +1,7 @@
-"""What frequency has to do with it: rows of an embedding table by how often their token occurs in
-the text.
-"""
+"""Rows of an embedding table by how often their token occurs in the text; partition isotropy."""
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import numpy as np
@@ -15,22 +14,24 @@ from headscan.measures.probe import Probe, ProbeData, ProbeSetup, tables
 from headscan.statistics.uncertainty import Bounds, Cells, Floats, bounded, jackknife, normal_reach
 
 WEIGHTS = "a property of the weights alone"
-
-# ---- Partition isotropy of a table of vectors: does Σ_w exp(c·w) depend on the direction c?
-#
-# Mu and Viswanath 2018, arXiv:1702.01417, after Arora et al. 2016: I(W) = min_c Z(c)/max_c Z(c),
-# Z(c) = Σ_w exp(c·w), over the unit eigenvectors c of WᵀW. An eigenvector has no sign; published
-# code takes whichever its solver returned (or the rows of the eigenvector matrix, which are no
-# eigenvectors at all). Here both ±c count, so the value is one number, not a function of the
-# solver; and everything stays in log space, where nothing overflows.
+PRODUCTS_AT_ONCE = 2**23
+FEW_ROWS = 10  # rows below which a bin's mean has no interval
+GROUPS = 16  # of a bin's rows, of which each is left out in turn
 
 
-def _both_signs(table: Tensor, directions: Tensor) -> Tensor:
-    """log Z(c) = log Σ_w exp(c·w) of each direction, a column of [d, m], and of its opposite [2m];
-    from one product.
+def _log_partitions(table: Tensor, directions: Tensor) -> Tensor:
+    """Return log Z(c) = log Σ_w exp(c·w) of each direction and of its opposite, [2m].
+
+    Both come from one product. An eigenvector has no sign, and published code takes whichever its
+    solver returned (or the rows of the eigenvector matrix, which are no eigenvectors at all). Here
+    both ±c count, so that the value does not depend on the solver; and everything stays in log
+    space, where nothing overflows.
+
+    Args:
+        directions: one a column, [d, m].
     """
     logs = torch.full((2, directions.shape[1]), -torch.inf, dtype=torch.float64)
-    step = max(1, 2**23 // max(1, directions.shape[1]))
+    step = max(1, PRODUCTS_AT_ONCE // max(1, directions.shape[1]))
     for start in range(0, len(table), step):
         products = table[start : start + step] @ directions
         logs[0] = torch.logaddexp(logs[0], torch.logsumexp(products, dim=0))
@@ -39,7 +40,10 @@ def _both_signs(table: Tensor, directions: Tensor) -> Tensor:
 
 
 def partition_isotropy(table: npt.ArrayLike) -> dict[str, float | None]:
-    """I(W) and I₂ of a table [V, d].
+    """Return I(W) and I₂ of a table [V, d]: whether Σ_w exp(c·w) depends on the direction c.
+
+    I(W) = min_c Z(c)/max_c Z(c), Z(c) = Σ_w exp(c·w), over the unit eigenvectors c of WᵀW (Mu and
+    Viswanath 2018, arXiv:1702.01417, after Arora et al. 2016).
 
     Keys, each in [0, 1] (1: isotropic) unless said:
         partition: exp(log_partition_range), may round to 0 where the range is large;
@@ -48,27 +52,27 @@ def partition_isotropy(table: npt.ArrayLike) -> dict[str, float | None]:
         partition_spread: I₂ of Wang et al. 2020, sqrt(Σ(Z − Z̄)²/(m·Z̄²)), the relative spread of
             Z; ≥ 0, 0: isotropic.
 
-    All values change with the rows' scale: compare tables of one
-    model, or scale them first. Undefined (None) for a table without rows. Cost O(Vd² + d³).
+    All values change with the rows' scale: compare tables of one model, or scale them first. They
+    are undefined (None) for a table without rows. Cost O(Vd² + d³).
 
     >>> round(partition_isotropy(torch.cat([torch.eye(2), -torch.eye(2)]))["partition"], 6)
     1.0
-    >>> partition_isotropy([[3.0, 0.0]])["log_partition_range"]      # Z(c) = exp(3), Z(−c) = exp(−3)
+    >>> partition_isotropy([[3.0, 0.0]])["log_partition_range"]  # Z(c) = exp(3), Z(−c) = exp(−3)
     -6.0
     """
     w = torch.as_tensor(table, dtype=torch.float64)
-    names = ("partition", "log_partition_range", "partition_spread")
     if not len(w):
-        return dict.fromkeys(names)
-    _, vectors = torch.linalg.eigh(w.T @ w)
-    both = _both_signs(w, vectors)
-    low = float(both.min())
-    high = float(both.max())
-    ratio = (both - high).exp()  # Z over its maximum
+        return dict.fromkeys(("partition", "log_partition_range", "partition_spread"))
+    _, eigenvectors = torch.linalg.eigh(w.T @ w)
+    logs = _log_partitions(w, eigenvectors)
+    low = float(logs.min())
+    high = float(logs.max())
+    ratio = (logs - high).exp()  # Z over its maximum
+    spread = ((ratio - ratio.mean()).square().mean()).sqrt() / ratio.mean()
     return {
         "partition": math.exp(low - high),
         "log_partition_range": low - high,
-        "partition_spread": float(((ratio - ratio.mean()).square().mean()).sqrt() / ratio.mean()),
+        "partition_spread": float(spread),
     }
 
 
@@ -79,11 +83,10 @@ def frequency_bins(
     mean_state: npt.ArrayLike | None = None,
     per_decade: int = 1,
 ) -> list[Cells]:
-    """Rows of a table [V, d] in bins of equal width in log₁₀ count (and a bin for tokens that do
-    not occur).
+    """Return the rows of a table [V, d] in bins of equal width in log₁₀ count.
 
-    For each bin, from rare to frequent: `from` and `to` (counts, both inclusive), `tokens` (types),
-    `share` of the text, and of its rows
+    Tokens that do not occur have a bin of their own. For each bin, from rare to frequent: `from`
+    and `to` (counts, both inclusive), `tokens` (types), `share` of the text, and of its rows
         mean_norm: mean length;
         drift: ‖mean‖/mean length, in [0, 1]: do they share an offset;
         cosine_to_state: mean cosine to `mean_state` [d], the mean hidden state they are multiplied
@@ -94,99 +97,111 @@ def frequency_bins(
     sample: normal ones, and for drift and average cosine those of 16 groups of rows left out. Rows
     of norm zero count in norms only. Cost O(Vd²).
 
-    >>> bins = frequency_bins([[1.0, 0.0], [0.0, 2.0], [0.0, 4.0]], [100, 0, 0], mean_state=[1.0, 0.0])
+    >>> table = [[1.0, 0.0], [0.0, 2.0], [0.0, 4.0]]
+    >>> bins = frequency_bins(table, [100, 0, 0], mean_state=[1.0, 0.0])
     >>> [(b["from"], b["to"], b["tokens"], b["mean_norm"], b["cosine_to_state"]) for b in bins]
     [(0, 0, 2, 3.0, 0.0), (100, 999, 1, 1.0, 1.0)]
     """
-    w = np.asarray(table, dtype=np.float64)
-    c = np.asarray(counts, dtype=np.int64).ravel()
-    c = np.pad(c, (0, max(0, len(w) - len(c))))[: len(w)]
-    edges = [
-        0,
-        *np.unique(
-            np.ceil(10 ** (np.arange(0, 19 * per_decade) / per_decade)).astype(np.int64)
-        ).tolist(),
-    ]
-    axis = None if mean_state is None else np.asarray(mean_state, dtype=np.float64)
-    if axis is not None:
-        length = float(np.linalg.norm(axis))
-        axis = axis / length if length > 0 else None
-    lengths = np.linalg.norm(w, axis=1)
+    rows = np.asarray(table, dtype=np.float64)
+    known_counts = np.asarray(counts, dtype=np.int64).ravel()
+    missing = max(0, len(rows) - len(known_counts))
+    row_counts = np.pad(known_counts, (0, missing))[: len(rows)]
+    norms = np.linalg.norm(rows, axis=1)
+    direction = None if mean_state is None else _unit(np.asarray(mean_state, dtype=np.float64))
+    total = max(1, row_counts.sum())
     bins: list[Cells] = []
-    for low, high in pairwise(edges):
-        chosen = (c >= low) & (c < high)
-        if not chosen.any():
+    for low, high in pairwise(_edges(per_decade)):
+        in_bin = (row_counts >= low) & (row_counts < high)
+        if not in_bin.any():
             continue
-        rows = w[chosen]
-        norms = lengths[chosen]
-        unit = rows[norms > 0] / norms[norms > 0, None]
-        n = len(unit)
-        total = unit.sum(0)
-        cosines = unit @ axis if axis is not None else np.zeros(0)
-        bins.append(
-            {
-                "mean_norm_interval": _over_rows(norms, (0.0, None)),
-                "cosine_to_state_interval": _over_rows(cosines, (-1.0, 1.0)),
-                **_over_groups(rows, norms),
-                "from": int(low),
-                "to": int(high - 1),
-                "tokens": int(chosen.sum()),
-                "share": float(c[chosen].sum() / max(1, c.sum())),
-                "mean_norm": float(norms.mean()),
-                "drift": float(np.linalg.norm(rows.mean(0)) / norms.mean())
-                if norms.mean() > 0
-                else None,
-                "cosine_to_state": float(cosines.mean()) if len(cosines) else None,
-                "average_cosine": float((total @ total - n) / (n * (n - 1))) if n > 1 else None,
-                "log_partition_range": partition_isotropy(rows)["log_partition_range"],
-            }
-        )
+        cells: Cells = {
+            "from": int(low),
+            "to": int(high - 1),
+            "tokens": int(in_bin.sum()),
+            "share": float(row_counts[in_bin].sum() / total),
+        }
+        bins.append(cells | _bin_geometry(rows[in_bin], norms[in_bin], direction))
     return bins
 
 
-def _over_rows(values: Floats, bounds: Bounds) -> list[float] | None:
-    if len(values) < 10:
+def _edges(per_decade: int) -> list[int]:
+    """Return the least counts of the bins: 0, then equal steps in log₁₀ up to 10^19."""
+    exponents = np.arange(0, 19 * per_decade) / per_decade
+    least_counts = np.unique(np.ceil(10**exponents).astype(np.int64))
+    return [0, *least_counts.tolist()]
+
+
+def _unit(vector: Floats) -> Floats | None:
+    length = float(np.linalg.norm(vector))
+    return vector / length if length > 0 else None
+
+
+def _bin_geometry(rows: Floats, norms: Floats, direction: Floats | None) -> Cells:
+    """Return the geometry of a bin's rows [n, d], with intervals."""
+    unit = rows[norms > 0] / norms[norms > 0, None]
+    n = len(unit)
+    total = unit.sum(0)
+    cosines = np.zeros(0) if direction is None else unit @ direction
+    mean_norm = float(norms.mean())
+    return {
+        "mean_norm": mean_norm,
+        "mean_norm_interval": _interval_over_rows(norms, (0.0, None)),
+        "drift": float(np.linalg.norm(rows.mean(0)) / mean_norm) if mean_norm > 0 else None,
+        "cosine_to_state": float(cosines.mean()) if len(cosines) else None,
+        "cosine_to_state_interval": _interval_over_rows(cosines, (-1.0, 1.0)),
+        "average_cosine": float((total @ total - n) / (n * (n - 1))) if n > 1 else None,
+        **_intervals_over_groups(rows, norms),
+        "log_partition_range": partition_isotropy(rows)["log_partition_range"],
+    }
+
+
+def _interval_over_rows(values: Floats, bounds: Bounds) -> list[float] | None:
+    if len(values) < FEW_ROWS:
         return None
     mean = float(values.mean())
     reach = normal_reach(values)
     return list(bounded(mean - reach, mean + reach, bounds))
 
 
-def _over_groups(rows: Floats, norms: Floats, groups: int = 16) -> dict[str, list[float] | None]:
-    if len(rows) < 4 * groups:
+def _intervals_over_groups(rows: Floats, norms: Floats) -> dict[str, list[float] | None]:
+    """Return the intervals of drift and average cosine, from groups of rows left out in turn."""
+    if len(rows) < 4 * GROUPS:
         return {"drift_interval": None, "average_cosine_interval": None}
     weights = np.divide(1.0, norms, out=np.zeros(len(norms)), where=norms > 0)[:, None]
-    starts = range(groups)
-    sums = np.stack([rows[g::groups].sum(0) for g in starts])
-    units = np.stack([(rows[g::groups] * weights[g::groups]).sum(0) for g in starts])
-    lengths, counts = (
-        np.array([x[g::groups].sum() for g in starts]) for x in (norms, (norms > 0).astype(float))
-    )
+    nonzero = (norms > 0).astype(float)
+    starts = range(GROUPS)
+    # Sums by group: of the rows, of the unit rows, of the norms, and the numbers of unit rows.
+    sums = np.stack([rows[g::GROUPS].sum(0) for g in starts])
+    unit_rows = rows * weights
+    units = np.stack([unit_rows[g::GROUPS].sum(0) for g in starts])
+    lengths = np.array([norms[g::GROUPS].sum() for g in starts])
+    counts = np.array([nonzero[g::GROUPS].sum() for g in starts])
 
-    def drift(chosen: npt.NDArray[np.bool_]) -> float | None:
-        total = float(lengths[chosen].sum())
-        return float(np.linalg.norm(sums[chosen].sum(0))) / total if total > 0 else None
+    def drift(groups: npt.NDArray[np.bool_]) -> float | None:
+        total = float(lengths[groups].sum())
+        return float(np.linalg.norm(sums[groups].sum(0))) / total if total > 0 else None
 
-    def cosine(chosen: npt.NDArray[np.bool_]) -> float | None:
-        n = float(counts[chosen].sum())
-        total = units[chosen].sum(0)
+    def cosine(groups: npt.NDArray[np.bool_]) -> float | None:
+        n = float(counts[groups].sum())
+        total = units[groups].sum(0)
         return float(total @ total - n) / (n * (n - 1)) if n > 1 else None
 
-    every = np.arange(groups)
-    cells = {}
-    for name, function, bounds in (
-        ("drift", drift, (0.0, 1.0)),
-        ("average_cosine", cosine, (-1.0, 1.0)),
-    ):
-        values = [function(every != g) for g in every]
-        cells[f"{name}_interval"] = jackknife(
-            function(every >= 0), values, counts, running=False, bounds=bounds
-        )
-    return cells
+    def interval(
+        function: Callable[[npt.NDArray[np.bool_]], float | None], bounds: Bounds
+    ) -> list[float] | None:
+        numbers = np.arange(GROUPS)
+        without_one = [function(numbers != left_out) for left_out in numbers]
+        all_groups = function(numbers >= 0)
+        return jackknife(all_groups, without_one, counts, running=False, bounds=bounds)
+
+    return {
+        "drift_interval": interval(drift, (0.0, 1.0)),
+        "average_cosine_interval": interval(cosine, (-1.0, 1.0)),
+    }
 
 
 class FrequencyProbe(Probe):
-    """Rare and frequent rows."""
+    """Rows of the embedding tables by the frequency of their tokens."""
 
     words = ProbeWords(
         name="frequency",
@@ -264,16 +279,15 @@ class FrequencyProbe(Probe):
         rows: list[Cells] = []
         last = data.clouds.get(setup.last)
         for name, table in tables(setup).items():
-            mean = last.mean if last is not None and last.width == table.shape[1] else None
-            rows += [
-                {"site": name, **bin_}
-                for bin_ in frequency_bins(table, data.counts, mean_state=mean)
-            ]
+            fits = last is not None and last.width == table.shape[1]
+            mean = last.mean if last is not None and fits else None
+            for cells in frequency_bins(table, data.counts, mean_state=mean):
+                rows.append({"site": name, **cells})
         return rows
 
 
 class PartitionProbe(Probe):
-    """I(W) of the tables."""
+    """Partition isotropy of the embedding tables."""
 
     words = ProbeWords(
         name="partition",

@@ -1,6 +1,4 @@
-"""The page of an evaluation: bars of the numbers that share a scale, BLiMP's paradigms, and all as
-a table.
-"""
+"""The page of an evaluation: scaled numbers as bars, BLiMP's paradigms, all numbers as a table."""
 
 from __future__ import annotations
 
@@ -18,23 +16,21 @@ if TYPE_CHECKING:
 
 
 PARADIGM = "paradigms "
-"""What the names of BLiMP's single paradigms begin with: too many to stand among the others."""
+"""The beginning of the names of BLiMP's paradigms: too many to stand among the other numbers."""
 
 
 @page("evaluation")
 def head(result: EvaluationResult) -> Head:
-    """Which model, on which tasks."""
+    """Return which model was tried on which tasks."""
     tasks = list(dict.fromkeys(score.task for score in result.scores))
     limit = result.protocol.settings.get("limit")
-    return Head(
-        [f"Evaluation: {named(result.models[0].name)}"],
-        f"{', '.join(tasks)}{f', at most {limit} items each' if limit else ''}.",
-    )
+    items = f", at most {limit} items each" if limit else ""
+    return Head([f"Evaluation: {named(result.models[0].name)}"], f"{', '.join(tasks)}{items}.")
 
 
 @section("evaluation", 10)
 def scores(result: EvaluationResult) -> Section:
-    """The numbers between -1 and 1 as bars, and all of them as a table."""
+    """Show the numbers between -1 and 1 as bars, and all of them as a table."""
     shown = [score for score in result.scores if not score.number.startswith(PARADIGM)]
     scaled = [score for score in shown if score.value is not None and -1 <= score.value <= 1]
     table = Table(
@@ -43,39 +39,36 @@ def scores(result: EvaluationResult) -> Section:
             Term("number"),
             Term("value", "With its 95 % interval over other items.", spread=True),
         ],
-        [(score.task, _words(score), _cell(score)) for score in shown],
+        [(score.task, _number_name(score), _cell(score)) for score in shown],
         title=f"All {len(shown)} numbers",
     )
-    drawn = bars(
-        [f"{score.task}: {_words(score)}" for score in scaled],
-        [score.value or 0.0 for score in scaled],
-    )
-    caption = "By task. What chance gives stands in the table where it is known."
+    labels = [f"{score.task}: {_number_name(score)}" for score in scaled]
     figure = Figure(
         "scores",
-        drawn,
+        bars(labels, [score.value or 0.0 for score in scaled]),
         "Accuracies, correlations and cosines by task",
-        caption,
+        "By task. What chance gives stands in the table where it is known.",
         90 + 22 * len(scaled),
     )
     lead = "Numbers between −1 and 1: accuracies, correlations, cosines."
-    return Section("What it can do", lead, [*([figure] if scaled else []), table])
+    return Section("What it can do", lead, [figure, table] if scaled else [table])
 
 
 @section("evaluation", 20)
 def paradigms(result: EvaluationResult) -> Section | None:
-    """BLiMP, best first."""
-    found = [
+    """Show BLiMP's paradigms, best first."""
+    paradigm_scores = [
         score
         for score in result.scores
         if score.number.startswith(PARADIGM) and score.value is not None
     ]
-    if not found:
+    if not paradigm_scores:
         return None
-    found.sort(key=lambda score: -(score.value or 0.0))
+    paradigm_scores.sort(key=lambda score: -(score.value or 0.0))
+    names = [_number_name(score) for score in paradigm_scores]
 
     def draw() -> go.Figure:
-        figure = bars([_words(score) for score in found], [score.value or 0.0 for score in found])
+        figure = bars(names, [score.value or 0.0 for score in paradigm_scores])
         figure.add_vline(x=0.5, line={"color": ROLES["muted"][0], "dash": "dot"})
         return figure
 
@@ -85,25 +78,27 @@ def paradigms(result: EvaluationResult) -> Section | None:
     )
     table = Table(
         ["paradigm", "accuracy"],
-        [(_words(score), _cell(score)) for score in found],
+        [(_number_name(score), _cell(score)) for score in paradigm_scores],
         folded=True,
         where="page",
-        title=f"All {len(found)} paradigms",
+        title=f"All {len(names)} paradigms",
     )
     figure = Figure(
         "paradigms",
         draw,
         "Accuracy of every BLiMP paradigm, best first",
         "BLiMP.",
-        90 + 18 * len(found),
+        90 + 18 * len(names),
     )
     return Section("Grammar, by paradigm", lead, [figure, table])
 
 
 def _cell(score: Score) -> Cell:
-    low_high = score.interval
-    return Cell(score.value, None if low_high is None else (low_high[0], low_high[1]))
+    if score.interval is None:
+        return Cell(score.value, None)
+    low, high = score.interval
+    return Cell(score.value, (low, high))
 
 
-def _words(score: Score) -> str:
+def _number_name(score: Score) -> str:
     return score.number.removeprefix(PARADIGM).replace("_", " ")

@@ -1,9 +1,10 @@
-"""The page of the ledger: claims of the literature and what came of them."""
+"""The page of the ledger: claims of the literature and their verdicts."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
@@ -29,8 +30,9 @@ from headscan.run.errors import BadInput
 if TYPE_CHECKING:
     from headscan.run import Interval
     from headscan_lab.ledger.figures import RedrawnFigure
-    from headscan_lab.ledger.record import ClaimRecord, StatementRecord, StatementVerdict
+    from headscan_lab.ledger.record import ClaimEvidence, ClaimRecord
     from headscan_lab.ledger.run import ReproduceResult
+    from headscan_lab.ledger.statements import StatementRecord, StatementVerdict
 
 
 SIGNS = {
@@ -42,7 +44,18 @@ SIGNS = {
     "undecided": "◌",
     "not tested": "↗",
 }
-"""A sign a word, so that no verdict is told by colour or words alone."""
+"""The sign of each verdict, so that none is told by colour or words alone."""
+
+COLOURS = {
+    "supported": 2,
+    "refuted": 4,
+    "confounded": 1,
+    "misprint": 1,
+    "mixed": 3,
+    "undecided": 3,
+    "not tested": 0,
+}
+"""The number of each verdict's colour in the palette."""
 
 MEANINGS = {
     "supported": "The interval of the effect lies within the values that would count.",
@@ -56,118 +69,180 @@ MEANINGS = {
     "not tested": "A model is named and none of its family is run here: the tendency of stand-ins "
     "is shown, and the command.",
 }
+TITLES = {
+    "slides": "Slides: Language models have cone-shaped heads",
+    "paper": "Paper: the implicit geometry of next-token prediction",
+    "article": "Article: Language modeling and discrete encodings",
+    "field": "Field: what is held of leaked states",
+    "later": "Five later papers",
+}
+MANY_CLAIMS = 12  # above so many claims a terminal shows the statements alone
+OPEN = ("undecided", "not tested")
 
 
 @page("reproduce")
 def head(result: ReproduceResult) -> Head:
-    """How many claims there are, and what the verdicts mean."""
+    """Return how many claims there are, and what the verdicts mean."""
     count = len(result.claims)
     if not count and not result.figures:
         raise BadInput("The result is no ledger: it has no claims.")
     if not count:
-        return Head(
-            ["Figures"],
-            f"{len(result.figures)} figures of a document, redrawn from runs of our own.",
-        )
-    said = (
+        figures = len(result.figures)
+        return Head(["Figures"], f"{figures} figures of a document, redrawn from runs of our own.")
+    sentence = (
         f"{count} {'claim' if count == 1 else 'claims'} of the literature, each under a protocol "
         "written before it was run."
     )
-    found = {row.verdict for row in result.claims} | {row.verdict for row in result.statements}
-    found |= {one.tendency for row in result.claims for one in row.trials if one.tendency}
-    words = [Term(name, MEANINGS[name]) for name in MEANINGS if name in found]
-    return Head(
-        ["The ledger"],
-        f"{said} {summary(result.statements)}" if result.statements else said,
-        words=words,
-    )
+    if result.statements:
+        sentence = f"{sentence} {summary(result.statements)}"
+    used = _verdicts_in(result)
+    words = [Term(name, meaning) for name, meaning in MEANINGS.items() if name in used]
+    return Head(["The ledger"], sentence, words=words)
 
 
-def summary(found: list[StatementRecord]) -> str:
-    """How many statements have which verdict, and on how many models."""
-    count: Counter[str] = Counter(one.verdict for one in found)
-    models = list(dict.fromkeys(each.model for one in found for each in one.models))
-    on_two = sum(
-        sum(not m.proxy and m.verdict not in ("undecided", "not tested") for m in one.models) > 1
-        for one in found
-    )
-    parts = ", ".join(f"{count[word]} {word}" for word in SIGNS if count[word])
+def _verdicts_in(result: ReproduceResult) -> set[str]:
+    verdicts: set[str] = {record.verdict for record in result.claims}
+    verdicts |= {statement.verdict for statement in result.statements}
+    for record in result.claims:
+        verdicts |= {trial.tendency for trial in record.trials if trial.tendency}
+    return verdicts
+
+
+def summary(statements: Sequence[StatementRecord]) -> str:
+    """Return how many statements have which verdict, and on how many models."""
+    counts: Counter[str] = Counter(statement.verdict for statement in statements)
+    parts = ", ".join(f"{counts[verdict]} {verdict}" for verdict in SIGNS if counts[verdict])
+    decided = len(statements) - sum(counts[verdict] for verdict in OPEN)
+    decided_on_two = sum(len(_deciding_models(statement)) > 1 for statement in statements)
+    plural = "" if len(statements) == 1 else "s"
     return (
-        f"{len(found)} statement{'s' * (len(found) != 1)}, tried on "
-        f"{' and '.join([', '.join(models[:-1]), models[-1]] if len(models) > 1 else models)}: "
-        f"{parts}. Decided: {len(found) - count['undecided'] - count['not tested']}, of these on "
-        f"two models or more: {on_two}."
+        f"{len(statements)} statement{plural}, tried on {_listed(_models_of(statements))}: "
+        f"{parts}. Decided: {decided}, of these on two models or more: {decided_on_two}."
     )
 
 
-def shown(said: StatementVerdict, *, signs: bool = False) -> str:
-    """A model's word or its sign, with the cells where they differ; in brackets where it only
-    suggests.
+def _models_of(statements: Sequence[StatementRecord]) -> list[str]:
+    """Return the names of the models that say something to statements, each once."""
+    models = [verdict.model for statement in statements for verdict in statement.models]
+    return list(dict.fromkeys(models))
 
-    >>> from headscan_lab.ledger.record import StatementVerdict
-    >>> shown(StatementVerdict(model="m", verdict="mixed", cells={"supported": 2, "refuted": 1}, proxy=True))
+
+def _deciding_models(statement: StatementRecord) -> list[str]:
+    return [
+        verdict.model
+        for verdict in statement.models
+        if not verdict.proxy and verdict.verdict not in OPEN
+    ]
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Return names with commas between, and "and" before the last."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def shown(verdict: StatementVerdict, *, signs: bool = False) -> str:
+    """Return a model's verdict in words or signs, with the cells where they differ.
+
+    It is in brackets where the model is of another family, which only suggests.
+
+    >>> from headscan_lab.ledger.statements import StatementVerdict
+    >>> cells = {"supported": 2, "refuted": 1}
+    >>> shown(StatementVerdict(model="m", verdict="mixed", cells=cells, proxy=True))
     '(mixed: 2 supported, 1 refuted)'
     """
-    if not said.cells:
+    if not verdict.cells:
         return ""
-    name = SIGNS.__getitem__ if signs else str
-    cells = (
-        ": " + ", ".join(f"{number} {name(word)}" for word, number in said.cells.items())
-        if said.verdict == "mixed"
-        else ""
-    )
-    return bracketed(name(said.verdict) + cells, said.proxy)
+
+    def name(word: str) -> str:
+        return SIGNS[word] if signs else word
+
+    text = name(verdict.verdict)
+    if verdict.verdict == "mixed":
+        cells = ", ".join(f"{count} {name(word)}" for word, count in verdict.cells.items())
+        text = f"{text}: {cells}"
+    return bracketed(text, verdict.proxy)
 
 
-def bracketed(words: str, proxy: bool) -> str:
-    """Words of a verdict, in brackets where another model than the one named was run."""
-    return f"({words})" if proxy else words
+def bracketed(text: str, proxy: bool) -> str:
+    """Return the words of a verdict, in brackets where another model than the named one was run."""
+    return f"({text})" if proxy else text
+
+
+@dataclass(frozen=True)
+class _Spot:
+    """A model's verdict on a statement, where it stands in the picture."""
+
+    statement: str
+    verdict: StatementVerdict
+
+    @property
+    def sign(self) -> str:
+        return bracketed(SIGNS[self.verdict.verdict], self.verdict.proxy)
+
+    @property
+    def description(self) -> str:
+        return f"{self.statement}, {literal(self.verdict.model)}: {shown(self.verdict)}"
 
 
 @section("reproduce", 5)
 def by_model(result: ReproduceResult) -> Section | None:
-    """A picture a document, statements by verdict and model, and the table behind them."""
-    found = result.statements
-    if len(found) < 2:
+    """Show statements by verdict and model: a picture a document, and the table behind them."""
+    statements = result.statements
+    if len(statements) < 2:
         return None
-    models = list(dict.fromkeys(each.model for one in found for each in one.models))
-    said = {(one.id, each.model): each for one in found for each in one.models if each.cells}
-
-    def draw(ids: list[str]) -> go.Figure:
-        figure = empty("statement")
-        for place, word in enumerate(SIGNS):
-            spots = [
-                (key, model)
-                for (key, model), each in said.items()
-                if key in ids and each.verdict == word
-            ]
-            if spots:
-                figure.add_scatter(
-                    x=[key for key, _ in spots],
-                    y=[literal(model) for _, model in spots],
-                    mode="text",
-                    name=word,
-                    text=[
-                        f"({SIGNS[word]})" if said[spot].proxy else SIGNS[word] for spot in spots
-                    ],
-                    textfont={"size": 15, "color": palette.model_colour(PLACES[place])},
-                    hovertext=[
-                        f"{key}, {literal(model)}: {shown(said[key, model])}"
-                        for key, model in spots
-                    ],
-                    hoverinfo="text",
-                    showlegend=False,
-                )
-        figure.update_xaxes(type="category", categoryarray=ids, tickangle=-90, dtick=1)
-        figure.update_yaxes(
-            type="category", categoryarray=[literal(one) for one in models], autorange="reversed"
+    models = _models_of(statements)
+    legend = ", ".join(f"{sign} {verdict}" for verdict, sign in SIGNS.items())
+    legend += "; in brackets: of another family, which only suggests."
+    pictures = []
+    for document, group in groupby(statements, key=lambda statement: statement.document):
+        title = TITLES[document]
+        caption = legend if document == statements[0].document else "Signs as in the first."
+        pictures.append(
+            Figure(
+                f"statements-{document}",
+                partial(_draw_verdicts, list(group), models),
+                f"{title}, by statement and model",
+                f"{title}. {caption}",
+                120 + 32 * len(models),
+            )
         )
-        return figure
+    lead = "A row a statement; the claims that say the same are counted once."
+    return Section("Statements", lead, [*pictures, _statement_table(statements, models)])
 
-    signs = (
-        ", ".join(f"{SIGNS[word]} {word}" for word in SIGNS)
-        + "; in brackets: of another family, which only suggests."
-    )
+
+def _draw_verdicts(statements: Sequence[StatementRecord], models: Sequence[str]) -> go.Figure:
+    """Draw signs of verdicts, a column a statement and a row a model."""
+    spots = [
+        _Spot(statement.id, verdict)
+        for statement in statements
+        for verdict in statement.models
+        if verdict.cells
+    ]
+    figure = empty("statement")
+    for word, colour in COLOURS.items():
+        of_word = [spot for spot in spots if spot.verdict.verdict == word]
+        if of_word:
+            figure.add_scatter(
+                x=[spot.statement for spot in of_word],
+                y=[literal(spot.verdict.model) for spot in of_word],
+                mode="text",
+                name=word,
+                text=[spot.sign for spot in of_word],
+                textfont={"size": 15, "color": palette.model_colour(colour)},
+                hovertext=[spot.description for spot in of_word],
+                hoverinfo="text",
+                showlegend=False,
+            )
+    ids = [statement.id for statement in statements]
+    names = [literal(model) for model in models]
+    figure.update_xaxes(type="category", categoryarray=ids, tickangle=-90, dtick=1)
+    figure.update_yaxes(type="category", categoryarray=names, autorange="reversed")
+    return figure
+
+
+def _statement_table(statements: Sequence[StatementRecord], models: Sequence[str]) -> Table:
     columns = [
         Term("statement"),
         Term("verdict"),
@@ -176,102 +251,83 @@ def by_model(result: ReproduceResult) -> Section | None:
         Term("control", where="page"),
         Term("claims", where="page"),
     ]
-    rows = [
-        (
-            one.id,
-            f"{SIGNS[one.verdict]} {one.verdict}",
-            one.statement,
-            *(
-                shown(said[one.id, model], signs=True) if (one.id, model) in said else ""
-                for model in models
-            ),
-            one.controls,
-            ", ".join(map(str, one.instances)),
+    rows = []
+    for statement in statements:
+        verdicts = {verdict.model: shown(verdict, signs=True) for verdict in statement.models}
+        rows.append(
+            (
+                statement.id,
+                f"{SIGNS[statement.verdict]} {statement.verdict}",
+                statement.statement,
+                *(verdicts.get(model, "") for model in models),
+                statement.controls,
+                ", ".join(map(str, statement.instances)),
+            )
         )
-        for one in found
-    ]
-    pictures = [
-        Figure(
-            f"statements-{name}",
-            partial(draw, [one.id for one in some]),
-            f"{TITLES[name]}, by statement and model",
-            f"{TITLES[name]}. {signs if name == found[0].document else 'Signs as in the first.'}",
-            120 + 32 * len(models),
-        )
-        for name, some in groupby(found, key=lambda one: one.document)
-    ]
-    lead = "A row a statement; the claims that say the same are counted once."
-    return Section(
-        "Statements", lead, [*pictures, Table(columns, rows, "Statements, in our words")]
-    )
-
-
-MANY = 12  # claims from which on a terminal shows the statements alone
-PLACES = (2, 4, 1, 1, 3, 3, 0)  # the palette's colour of each of SIGNS
+    return Table(columns, rows, "Statements, in our words")
 
 
 @section("reproduce", 10)
 def verdicts(result: ReproduceResult) -> Section | None:
-    """Each claim on the models that were given; in a terminal, of a few claims, on the stand-ins,
-    too.
-    """
+    """Show each claim on the models of the user; in a terminal, of a few claims, on proxies too."""
     if not result.claims:
         return None
-    given = Table(
-        [
-            "claim",
-            Term("model"),
-            Term("verdict"),
-            Term("effect"),
-            "prompts",
-            Term("statement"),
-            Term("why", where="page"),
-        ],
-        [
-            (
-                row.id,
-                trial.model,
-                bracketed(f"{SIGNS[trial.tendency]} {trial.tendency}", not trial.decides),
-                _cell(trial.effect, trial.interval),
-                trial.prompts or "",
-                row.statement,
-                trial.why,
-            )
-            for row in result.claims
-            for trial in row.trials
-            if trial.tendency
-        ],
-        "On the models that were given",
-    )
-    table = Table(
-        ["claim", Term("verdict"), Term("statement"), Term("why")],
-        [
-            (row.id, f"{SIGNS[row.verdict]} {row.verdict}", row.statement, row.why)
-            for row in result.claims
-        ],
-        "On the stand-ins" if given.lines else "",
-        where="terminal",
-    )
-    table = replace(table, rows=[]) if len(result.claims) > MANY else table  # the statements say it
-    parts = [one for one in (given, table) if one.lines]
-    return Section(
-        "Verdicts",
-        "Each is of what was run here; a tendency is no verdict on a larger model.",
-        parts,
-    )
+    trials = _trial_table(result.claims)
+    parts = [trials] if trials.lines else []
+    if len(result.claims) <= MANY_CLAIMS:
+        title = "On the stand-ins" if trials.lines else ""
+        parts.append(_verdict_table(result.claims, title))
+    lead = "Each is of what was run here; a tendency is no verdict on a larger model."
+    return Section("Verdicts", lead, parts)
+
+
+def _trial_table(records: Sequence[ClaimRecord]) -> Table:
+    columns: list[Term | str] = [
+        "claim",
+        Term("model"),
+        Term("verdict"),
+        Term("effect"),
+        "prompts",
+        Term("statement"),
+        Term("why", where="page"),
+    ]
+    rows = []
+    for record in records:
+        for trial in record.trials:
+            if trial.tendency:
+                sign = f"{SIGNS[trial.tendency]} {trial.tendency}"
+                rows.append(
+                    (
+                        record.id,
+                        trial.model,
+                        bracketed(sign, not trial.decides),
+                        _with_interval(trial.effect, trial.interval),
+                        trial.prompts or "",
+                        record.statement,
+                        trial.why,
+                    )
+                )
+    return Table(columns, rows, "On the models that were given")
+
+
+def _verdict_table(records: Sequence[ClaimRecord], title: str) -> Table:
+    columns: list[Term | str] = ["claim", Term("verdict"), Term("statement"), Term("why")]
+    rows = [
+        (record.id, f"{SIGNS[record.verdict]} {record.verdict}", record.statement, record.why)
+        for record in records
+    ]
+    return Table(columns, rows, title, where="terminal")
 
 
 @section("reproduce", 20)
 def claims(result: ReproduceResult) -> Section | None:
-    """Every claim under its document: what was said and of what, the verdict, the evidence, the
-    protocol.
-    """
+    """Show every claim under its document: statement, verdict, evidence, protocol."""
     if not result.claims:
         return None
-    counts: Counter[str] = Counter(row.verdict for row in result.claims)
+    counts: Counter[str] = Counter(record.verdict for record in result.claims)
     documents: dict[str, list[dict[str, object]]] = {}
-    for row in result.claims:
-        documents.setdefault(TITLES[row.document], []).append(entry(row))
+    for record in result.claims:
+        documents.setdefault(TITLES[record.document], []).append(entry(record))
     context = {
         "all": len(result.claims),
         "documents": documents,
@@ -285,83 +341,66 @@ def claims(result: ReproduceResult) -> Section | None:
     )
 
 
-TITLES = {
-    "slides": "Slides: Language models have cone-shaped heads",
-    "paper": "Paper: the implicit geometry of next-token prediction",
-    "article": "Article: Language modeling and discrete encodings",
-    "field": "Field: what is held of leaked states",
-    "later": "Five later papers",
-}
-
-
-def entry(row: ClaimRecord) -> dict[str, object]:
-    """One claim as the template prints it."""
+def entry(record: ClaimRecord) -> dict[str, object]:
+    """Return one claim as the template prints it."""
+    about = f"{record.place.rstrip('.')}. Of {record.model}"
+    if record.data:
+        about += f", on {record.data}"
     return {
-        "id": row.id,
-        "statement": row.statement,
-        "verdict": row.verdict,
-        "slug": slug(row.verdict),
-        "sign": SIGNS[row.verdict],
-        "tendency": row.tendency if row.verdict == "not tested" else None,
-        "why": row.why,
-        "command": row.command,
-        "about": f"{row.place.rstrip('.')}. Of {row.model}"
-        + (f", on {row.data}." if row.data else "."),
-        "more": more(row),
-        "evidence": [
-            (
-                one.side,
-                one.name,
-                _cell(one.value, one.interval),
-                "" if one.chance is None else number(one.chance),
-                ", ".join(
-                    f"{n:,} {what}"
-                    for n, what in (
-                        (one.tokens, "tokens"),
-                        (one.prompts, "prompts"),
-                        (one.seeds, "seeds"),
-                    )
-                    if n
-                ),
-            )
-            for one in row.evidence
+        "id": record.id,
+        "statement": record.statement,
+        "verdict": record.verdict,
+        "slug": slug(record.verdict),
+        "sign": SIGNS[record.verdict],
+        "tendency": record.tendency if record.verdict == "not tested" else None,
+        "why": record.why,
+        "command": record.command,
+        "about": f"{about}.",
+        "more": more(record),
+        "evidence": [_evidence_row(evidence) for evidence in record.evidence],
+        "stand_ins": [(proxy.name, proxy.why) for proxy in record.stand_ins],
+        "trials": [
+            (trial.model, trial.tendency or "not tried", trial.why) for trial in record.trials
         ],
-        "stand_ins": [(one.name, one.why) for one in row.stand_ins],
-        "trials": [(one.model, one.tendency or "not tried", one.why) for one in row.trials],
-        "protocol": [(name, words) for name, words in protocol(row) if words],
+        "protocol": [(name, text) for name, text in protocol(record) if text],
     }
 
 
-def protocol(row: ClaimRecord) -> list[tuple[str, str]]:
-    """What was fixed before the run, as words."""
-    needs = (
-        f"at least {row.needs.seeds} seeds and {row.needs.tokens} tokens"
-        if row.needs is not None
-        else ""
-    )
+def _evidence_row(evidence: ClaimEvidence) -> tuple[str, str, str, str, str]:
+    """Return side, name, value, chance and sample of one number."""
+    counts = {"tokens": evidence.tokens, "prompts": evidence.prompts, "seeds": evidence.seeds}
+    sample = ", ".join(f"{count:,} {unit}" for unit, count in counts.items() if count)
+    chance = "" if evidence.chance is None else number(evidence.chance)
+    value = _with_interval(evidence.value, evidence.interval)
+    return evidence.side, evidence.name, value, chance, sample
+
+
+def protocol(record: ClaimRecord) -> list[tuple[str, str]]:
+    """Return what was fixed before the run, as words."""
+    power = ""
+    if record.needs is not None:
+        power = f"at least {record.needs.seeds} seeds and {record.needs.tokens} tokens"
     return [
-        ("quantity", row.quantity),
-        ("would count", str(row.counts or "")),
-        ("another cause, if the control is", str(row.control or "")),
-        ("test", row.test),
-        ("scope", row.scope),
-        ("power", needs),
-        ("models run", "; ".join(row.models)),
-        ("processor seconds", number(row.seconds) if row.quantity else ""),
+        ("quantity", record.quantity),
+        ("would count", str(record.counts or "")),
+        ("another cause, if the control is", str(record.control or "")),
+        ("test", record.test),
+        ("scope", record.scope),
+        ("power", power),
+        ("models run", "; ".join(record.models)),
+        ("processor seconds", number(record.seconds) if record.quantity else ""),
     ]
 
 
-def more(row: ClaimRecord) -> str:
-    """How many more samples would decide, of what is undecided."""
-    if row.more is None:
+def more(record: ClaimRecord) -> str:
+    """Return how many more samples would decide an undecided claim; "" of another."""
+    if record.more is None:
         return ""
-    return (
-        f"At the effect seen, {row.more:,} more {'prompts' if row.prompts else 'seeds'} would "
-        "decide."
-    )
+    unit = "prompts" if record.prompts else "seeds"
+    return f"At the effect seen, {record.more:,} more {unit} would decide."
 
 
-def _cell(value: float | None, interval: Interval | None) -> str:
+def _with_interval(value: float | None, interval: Interval | None) -> str:
     if value is None:
         return ""
     if interval is None or interval[0] == interval[1]:
@@ -370,36 +409,35 @@ def _cell(value: float | None, interval: Interval | None) -> str:
 
 
 def slug(verdict: str) -> str:
-    """A verdict as a CSS class."""
+    """Return a verdict as a CSS class."""
     return verdict.replace(" ", "-")
-
-
-# ---- The ledger's page: figures of a document redrawn, beside what was published.
 
 
 @section("reproduce", 30)
 def redrawn_figures(result: ReproduceResult) -> Section | None:
-    """Each figure with the document's own words on it; those that are not redrawn are told with the
-    reason.
-    """
+    """Show each figure with the document's own words on it, and why others are not redrawn."""
     if not result.figures:
         return None
     parts: list[Prose | Figure | Table] = []
-    for one in result.figures:
-        if one.curves:
-            parts.append(Prose(f"{one.place}. Published: {one.published}"))
-            parts.append(Figure(one.id, partial(drawn, one), one.title, f"{one.title}, redrawn."))
-    left = [one for one in result.figures if not one.curves]
-    if rows := [(one.title, one.place, one.published, one.why_not) for one in left]:
-        heads = [Term(name) for name in ("figure", "place", "published", "why it is not redrawn")]
-        parts.append(Table(heads, rows, "Figures that are not redrawn"))
+    rows = []
+    for figure in result.figures:
+        if figure.curves:
+            parts.append(Prose(f"{figure.place}. Published: {figure.published}"))
+            draw = partial(draw_curves, figure)
+            parts.append(Figure(figure.id, draw, figure.title, f"{figure.title}, redrawn."))
+        else:
+            rows.append((figure.title, figure.place, figure.published, figure.why_not))
+    if rows:
+        names = ("figure", "place", "published", "why it is not redrawn")
+        columns = [Term(name) for name in names]
+        parts.append(Table(columns, rows, "Figures that are not redrawn"))
     return Section("Figures", "From runs of our own, beside what was published.", parts)
 
 
-def drawn(one: RedrawnFigure) -> go.Figure:
-    """The curves of a figure; bars where they stand at names."""
-    figure = empty(one.up)
-    for index, curve in enumerate(one.curves):
+def draw_curves(redrawn: RedrawnFigure) -> go.Figure:
+    """Draw the curves of a figure; bars where they stand at names."""
+    figure = empty(redrawn.up)
+    for index, curve in enumerate(redrawn.curves):
         colour = palette.model_colour(index)
         if curve.at and isinstance(curve.at[0], str):
             figure.add_bar(x=curve.at, y=curve.values, name=curve.name, marker={"color": colour})
@@ -411,7 +449,7 @@ def drawn(one: RedrawnFigure) -> go.Figure:
                 mode="lines+markers",
                 line={"color": colour},
             )
-    figure.update_layout(showlegend=len(one.curves) > 1)
-    figure.update_xaxes(title=one.across, type="log" if "x" in one.log else None)
-    figure.update_yaxes(title=one.up, type="log" if "y" in one.log else None)
+    figure.update_layout(showlegend=len(redrawn.curves) > 1)
+    figure.update_xaxes(title=redrawn.across, type="log" if "x" in redrawn.log else None)
+    figure.update_yaxes(title=redrawn.up, type="log" if "y" in redrawn.log else None)
     return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from headscan.report.kit import Cell, Figure, Head, Line, Section, Table, Term, page, section
 from headscan.report.kit.figures import lines
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from headscan_lab.tournament.table import TournamentResult
 
 
+TableCell: TypeAlias = Cell | str | float | int | None
+AT_MATCHED_LOSS = "at the matched loss"
 BOARD = (
     Term(
         "held-out nats",
@@ -41,7 +43,7 @@ BOARD = (
         "Average cosine of the last block's states where the loss is the matched one.",
         places=3,
         name="average_cosine_at_matched_loss",
-        group="at the matched loss",
+        group=AT_MATCHED_LOSS,
         column="cosine",
     ),
     Term(
@@ -50,14 +52,14 @@ BOARD = (
         "direction.",
         places=3,
         name="average_cosine_without_ones_at_matched_loss",
-        group="at the matched loss",
+        group=AT_MATCHED_LOSS,
         column="without\nones",
     ),
     Term(
         "without mean",
         "The same, less the mean state of other windows.",
         places=3,
-        group="at the matched loss",
+        group=AT_MATCHED_LOSS,
         name="average_cosine_without_mean_at_matched_loss",
         where="page",
     ),
@@ -66,14 +68,14 @@ BOARD = (
         "Effective rank of the last block's states.",
         places=1,
         name="effective_rank_at_matched_loss",
-        group="at the matched loss",
+        group=AT_MATCHED_LOSS,
         where="page",
     ),
     Term(
         "rank without ones",
         "The same without the direction of ones.",
         places=1,
-        group="at the matched loss",
+        group=AT_MATCHED_LOSS,
         name="effective_rank_without_ones_at_matched_loss",
         column="rank\nw/o ones",
     ),
@@ -81,7 +83,7 @@ BOARD = (
         "rank without mean",
         "The same, less the mean state of other windows.",
         places=1,
-        group="at the matched loss",
+        group=AT_MATCHED_LOSS,
         name="effective_rank_without_mean_at_matched_loss",
         where="page",
     ),
@@ -133,50 +135,38 @@ KEPT = (
 
 @page("tournament")
 def head(result: TournamentResult) -> Head:
-    """Who ran, when, how long."""
+    """Return what was run, when, and for how long."""
     plan = result.plan
+    cell = plan.main_cell
     seeds = f"{result.seeds} seed{'s' if result.seeds > 1 else ''}"
-    main = plan.cells[0]
-    said = (
+    sentence = (
         f"{result.protocol.started[:10]}. {len(result.arms)} arms, {seeds}: {plan.blocks} blocks, "
-        f"width {main.width}, "
+        f"width {cell.width}, {cell.vocabulary:,} tokens, {plan.steps:,} steps of {plan.batch} "
+        f"windows of {plan.context} tokens."
     )
-    said += (
-        f"{main.vocabulary:,} tokens, {plan.steps:,} steps of {plan.batch} windows of "
-        f"{plan.context} tokens."
-    )
-    return Head(["Cures side by side"], said)
+    return Head(["Cures side by side"], sentence)
 
 
 @section("tournament", 10)
 def leaderboard(result: TournamentResult) -> Section:
-    """All arms, the lowest held-out loss first."""
+    """Show all arms, the lowest held-out loss first."""
     lead = (
         "Each arm at its best rate of those tried, the same for all, chosen on windows that are "
-        "used for nothing else. "
+        "used for nothing else. Arms are compared where their held-out loss is "
+        f"{result.matched_loss:.2f} nats: a cone that fades as the loss falls would else favour "
+        "whoever learns faster. Intervals are over seeds."
     )
-    lead += (
-        f"Arms are compared where their held-out loss is {result.matched_loss:.2f} nats: a cone "
-        "that fades as the loss "
-    )
-    lead += "falls would else favour whoever learns faster. Intervals are over seeds."
-    return Section(
-        "Leaderboard",
-        lead,
-        [_table(result.arms, BOARD, "Arms by held-out loss", result.matched_loss)],
-    )
+    table = _table(result.arms, BOARD, "Arms by held-out loss", result.matched_loss)
+    return Section("Leaderboard", lead, [table])
 
 
 @section("tournament", 20)
 def words(result: TournamentResult) -> Section:
-    """A reader's sentence an arm."""
+    """Show a sentence for each arm."""
     lead = (
         "What an arm buys, what it costs, and where it only moves the cone. A difference is told "
-        "where its interval over "
-    )
-    lead += (
-        "paired seeds, wide enough for all arms at once, leaves no difference out; other rates "
-        "and sizes can take it back."
+        "where its interval over paired seeds, wide enough for all arms at once, leaves no "
+        "difference out; other rates and sizes can take it back."
     )
     rows = [Line(row.text("arm"), (row.text("about"), row.text("sentence"))) for row in result.arms]
     columns: list[Term | str] = ["arm", Term("what it is"), Term("what the numbers say")]
@@ -185,22 +175,25 @@ def words(result: TournamentResult) -> Section:
 
 @section("tournament", 30)
 def curves(result: TournamentResult) -> Section | None:
-    """The shape against the loss."""
+    """Show the shape against the loss."""
     if not result.curves:
         return None
-    shown = {
-        "average_cosine": ("cosine", "Average cosine of the last block"),
-        "average_cosine_without_ones": (
+    figures = [
+        _figure(result, "cosine", "average_cosine", "Average cosine of the last block"),
+        _figure(
+            result,
             "cosine-ones",
+            "average_cosine_without_ones",
             "Average cosine without the direction of ones",
         ),
-        "effective_rank": ("rank", "Effective rank of the last block"),
-        "effective_rank_without_ones": (
+        _figure(result, "rank", "effective_rank", "Effective rank of the last block"),
+        _figure(
+            result,
             "rank-ones",
+            "effective_rank_without_ones",
             "Effective rank without the direction of ones",
         ),
-    }
-    figures = [_figure(result, name, measure, title) for measure, (name, title) in shown.items()]
+    ]
     lead = (
         "Training goes to the right, where the loss is lower. Means over the seeds that reach a "
         "loss, and their intervals."
@@ -210,59 +203,52 @@ def curves(result: TournamentResult) -> Section | None:
 
 @section("tournament", 40)
 def gradient(result: TournamentResult) -> Section:
-    """The logits' gradient through the head, with its nulls."""
+    """Show the logits' gradient through the head, with its nulls."""
     lead = (
         "At the matched loss: how much of the norm of the logits' gradient reaches the states "
-        "through the head, beside what "
+        "through the head, beside what a head of that shape keeps by its shape alone. Norm that "
+        "is not kept is not necessarily lost learning."
     )
-    lead += (
-        "a head of that shape keeps by its shape alone. Norm that is not kept is not necessarily "
-        "lost learning."
-    )
-    shown = _figure(result, "kept", "kept_norm", "Kept norm of the logits' gradient")
-    board = _table(result.arms, KEPT, "Kept norm and its nulls")
-    return Section(
-        "The gradient through the head", lead, [board, shown] if result.curves else [board]
-    )
+    parts: list[Table | Figure] = [_table(result.arms, KEPT, "Kept norm and its nulls")]
+    if result.curves:
+        parts.append(_figure(result, "kept", "kept_norm", "Kept norm of the logits' gradient"))
+    return Section("The gradient through the head", lead, parts)
 
 
 @section("tournament", 50)
 def rates(result: TournamentResult) -> Section:
-    """Every arm at every rate."""
-    return Section(
-        "At every rate", "", [_table(result.rates, BOARD, "Arms at every rate", folded=True)]
-    )
+    """Show every arm at every rate."""
+    table = _table(result.rates, BOARD, "Arms at every rate", folded=True)
+    return Section("At every rate", "", [table])
 
 
 @section("tournament", 60)
 def elsewhere(result: TournamentResult) -> Section | None:
-    """Other vocabularies and widths."""
+    """Show the arms at other vocabularies and widths."""
     if not result.others:
         return None
     lead = (
         "Each arm at the rate of the leaderboard, and where its loss is as far below that of the "
-        "unigram law as the matched "
+        "unigram law as the matched loss of the leaderboard is."
     )
-    lead += "loss of the leaderboard is."
     rows = sorted(result.others, key=lambda row: (row.text("vocabulary"), row.text("width")))
-    return Section(
-        "Other vocabularies and widths", lead, [_table(rows, BOARD, "In other cells", folded=True)]
-    )
+    table = _table(rows, BOARD, "In other cells", folded=True)
+    return Section("Other vocabularies and widths", lead, [table])
 
 
 def _figure(result: TournamentResult, name: str, measure: str, title: str) -> Figure:
-    """A measure against the held-out loss, a line an arm; training goes right."""
+    """Return a measure against the held-out loss, a line an arm; training goes right."""
     series = {}
     for arm in result.arms:
-        found = [
+        rows = [
             row
             for row in result.curves
             if row["arm"] == arm["arm"] and row.number(measure) is not None
         ]
         series[arm.text("arm")] = (
-            [row.number("nats") for row in found],
-            [row.number(measure) for row in found],
-            [row.interval(measure) for row in found],
+            [row.number("nats") for row in rows],
+            [row.number(measure) for row in rows],
+            [row.interval(measure) for row in rows],
         )
     figure = lines(series, "held-out loss, nats a token", title, by_depth=True)
     figure.update_xaxes(autorange="reversed")
@@ -282,43 +268,53 @@ def _table(
     *,
     folded: bool = False,
 ) -> Table:
-    several = len({(row.text("vocabulary"), row.text("width")) for row in rows}) > 1 or folded
-    before: list[Term | str] = [
-        "arm",
-        *(["V"] if several else []),
-        *(["d"] if several else []),
-        "rate",
-        "seeds",
-    ]
-    shown = []
+    """Return a table, a row an arm; with several sizes, each row begins with its size."""
+    sizes = {(row.text("vocabulary"), row.text("width")) for row in rows}
+    shows_size = len(sizes) > 1 or folded
+    first_columns: list[Term | str] = ["arm"]
+    if shows_size:
+        first_columns += ["V", "d"]
+    first_columns += ["rate", "seeds"]
+    table_lines = []
     for row in rows:
-        known: list[Cell | str | float | int | None] = []
-        known += (
-            [int(row.number("vocabulary") or 0), int(row.number("width") or 0)] if several else []
-        )
-        seeds = int(row.number("seeds") or 0)
-        reach = row.number("seeds_that_reach_it")
-        known += [
-            f"{row.number('rate'):g}",
-            seeds if reach in (None, seeds) else f"{reach:.0f} of {seeds}",
-        ]
-        shown.append(Line(row.text("arm"), [*known, *(_cell(row, column) for column in columns)]))
-    caption = (
-        f"The matched loss is {number(matched, places=2)} nats." if matched is not None else ""
-    )
+        cells = _first_cells(row, shows_size)
+        cells += [_cell(row, column) for column in columns]
+        table_lines.append(Line(row.text("arm"), cells))
+    caption = ""
+    if matched is not None:
+        caption = f"The matched loss is {number(matched, places=2)} nats."
     return Table(
-        [*before, *columns], shown, title, caption, folded, where="page" if folded else "everywhere"
+        [*first_columns, *columns],
+        table_lines,
+        title,
+        caption,
+        folded,
+        where="page" if folded else "everywhere",
     )
+
+
+def _first_cells(row: Row, shows_size: bool) -> list[TableCell]:
+    """Return size, rate and seeds of a row."""
+    cells: list[TableCell] = []
+    if shows_size:
+        cells += [int(row.number("vocabulary") or 0), int(row.number("width") or 0)]
+    seeds = int(row.number("seeds") or 0)
+    reaching = row.number("seeds_that_reach_it")
+    all_reach = reaching is None or reaching == seeds
+    cells.append(f"{row.number('rate'):g}")
+    cells.append(seeds if all_reach else f"{reaching:.0f} of {seeds}")
+    return cells
 
 
 def _cell(row: Row, column: Term) -> Cell:
     value = row.number(column.name)
-    spread = row.interval(column.name)
+    interval = row.interval(column.name)
+    if value is None:
+        return Cell(None, interval, "the matched loss was not passed on the way")
     if column.unit == "ms":
-        value = None if value is None else 1000 * value
-        spread = None if spread is None else (1000 * spread[0], 1000 * spread[1])
-    if column.name == "tokens_to_matched_loss" and value is not None:
+        value = 1000 * value
+        if interval is not None:
+            interval = (1000 * interval[0], 1000 * interval[1])
+    if column.name == "tokens_to_matched_loss":
         value = round(value)
-    return Cell(
-        value, spread, "" if value is not None else "the matched loss was not passed on the way"
-    )
+    return Cell(value, interval, "")

@@ -1,21 +1,16 @@
-"""Theory of next-token prediction that no verb uses.
+"""Theory of next-token prediction that no verb of the instrument uses.
 
 - `regularisation_path`, `increment`, `largest_penalty`: the path as λ → 0; `narrow`: embeddings
   below full width
 - `train_features`: gradient descent and Adam on unconstrained features
 - `KSubsets`, `all_subsets`, `random_labels`, `StoryGrammar`: data with known answers
-- `checks`: the theorems and printed formulas of arXiv:2408.15417 as numbers of random instances
+- `checks`: the theorems and printed formulas of arXiv:2408.15417 as numbers of random instances;
+  `training_checks`: what training does with the geometry that the data predict
 """
 
 from headscan_lab.theory.features import FeatureRun, pattern_similarity, train_features
-from headscan_lab.theory.instances import (
-    KSubsets,
-    LowWidth,
-    StoryGrammar,
-    all_subsets,
-    narrow,
-    random_labels,
-)
+from headscan_lab.theory.instances import KSubsets, all_subsets, random_labels
+from headscan_lab.theory.low_width import LowWidth, narrow
 from headscan_lab.theory.path import (
     PathPoint,
     increment,
@@ -23,6 +18,7 @@ from headscan_lab.theory.path import (
     regularisation_path,
     regularised,
 )
+from headscan_lab.theory.stories import StoryGrammar
 
 __all__ = [
     "FeatureRun",

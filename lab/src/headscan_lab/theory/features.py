@@ -1,14 +1,13 @@
-"""Unconstrained features: train words and contexts freely on the soft labels, and watch where they
-go.
+"""Unconstrained features: words and contexts that are trained freely on the soft labels.
 
     min over W [V, d], H [m, d]   Σ_j m π_j CE_j(H Wᵀ) + λ/2 (‖W‖² + ‖H‖²)
 
 It is the model of the theory: what a network would do if it could give every context any embedding.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -27,15 +26,21 @@ from headscan.ntp.prediction import unit_rows
 from headscan.ntp.subspace import thread_limit, tune_threads
 from headscan.run import BadInput
 
+Rows: TypeAlias = npt.NDArray[np.floating[Any]]
 FeatureOptimiser = Literal["gd", "adam", "signgd", "muon"]
 RATES: dict[FeatureOptimiser, float] = {"gd": 0.05, "adam": 0.01, "signgd": 0.01, "muon": 0.01}
 
 
 @dataclass(frozen=True)
 class FeatureCheckpoint:
-    """Where training stood after `step` steps: CE - H in nats, Frobenius norms of words and
-    contexts; and, where there is a prediction, all metrics against it and the similarity of the two
-    patterns of cosines.
+    """The state of training after `step` steps.
+
+    Attributes:
+        excess: CE - H in nats.
+        words, contexts: their Frobenius norms.
+        metrics: all metrics against the prediction; None without one.
+        pattern_words, pattern_contexts: similarity of the trained and the predicted patterns of
+            cosines.
     """
 
     step: int
@@ -49,11 +54,13 @@ class FeatureCheckpoint:
 
 @dataclass(frozen=True, eq=False)
 class FeatureRun:
-    """What one training run left: final `words` [V, d], `contexts` [m, d], and one record a
-    checkpoint.
+    """A finished training run.
 
-    `increment` is L at the last checkpoint minus L at the one before: the finite part cancels in
-    it.
+    Attributes:
+        words, contexts: the final embeddings [V, d] and [m, d].
+        records: one entry a checkpoint.
+        increment: the logits at the last checkpoint minus those at the one before, in which the
+            finite part cancels.
     """
 
     words: Floats
@@ -67,13 +74,11 @@ class FeatureRun:
 
 
 def log_steps(last: int) -> list[int]:
-    """Checkpoints evenly spaced in the logarithm, three a decade, from 0 to `last`."""
-    spaced = (
-        np.geomspace(1, last, max(2, round(np.log10(last) * 3) + 1))
-        if last > 1
-        else np.array([1.0])
-    )
-    return [0, *sorted({round(step) for step in spaced})]
+    """Return checkpoints evenly spaced in the logarithm, three a decade, from 0 to `last`."""
+    if last <= 1:
+        return [0, 1]
+    count = max(2, round(np.log10(last) * 3) + 1)
+    return [0, *sorted({round(step) for step in np.geomspace(1, last, count)})]
 
 
 def train_features(
@@ -90,14 +95,24 @@ def train_features(
     checkpoints: Sequence[int] | None = None,
     until: float = 0.0,
 ) -> FeatureRun:
-    """Full-batch gradient descent ("gd"), "adam", "signgd" (steps of the gradient's signs) or
-    "muon" (torch's, on both matrices) on the unconstrained features.
+    """Train unconstrained features on all contexts at once.
 
-    `learning_rate` defaults to 0.05 for gd and 0.01 for the others; `penalty` is λ (part of the
-    gradient, as in the objective); W and H start as normal noise of standard deviation `init`
-    (collapse needs a small start or decay: at 0.5 without decay it stays partial). The run ends
-    after `steps`, or before the first step at which CE - H is at most `until` nats. Raises
-    `BadInput` for a run that diverges. Cost: O(m V d) a step.
+    The run ends after `steps`, or before the first step at which CE - H is at most `until` nats.
+    Cost: O(m V d) a step.
+
+    Args:
+        optimiser: gradient descent ("gd"), "adam", "signgd" (steps of the gradient's signs) or
+            "muon" (torch's, on both matrices).
+        learning_rate: 0.05 for gd and 0.01 for the others by default.
+        penalty: λ, part of the gradient as in the objective.
+        init: W and H start as normal noise of this standard deviation. (Collapse needs a small
+            start or decay: at 0.5 without decay it stays partial.)
+        prediction: what the records are compared with.
+        checkpoints: steps that are recorded, besides the first and the last; by default
+            `log_steps`.
+
+    Raises:
+        BadInput: for a run that diverges.
 
     >>> run = train_features([[1, 1, 0], [0, 0, 2]], width=3, steps=300)
     >>> run.records[-1].excess < run.records[0].excess
@@ -105,79 +120,93 @@ def train_features(
     """
     labels = SoftLabels.of(counts)
     rate = learning_rate if learning_rate is not None else RATES[optimiser]
-    at = set(checkpoints if checkpoints is not None else log_steps(steps)) | {0, steps}
+    recorded_steps = set(log_steps(steps) if checkpoints is None else checkpoints) | {0, steps}
     generator = torch.Generator().manual_seed(seed)
-    W, H = (
-        init * torch.randn(rows, width, generator=generator, dtype=torch.float64)
-        for rows in (labels.vocabulary, labels.contexts)
-    )
-    chosen: torch.optim.Optimizer | None = None
-    if optimiser == "adam":
-        chosen = torch.optim.Adam([W, H], lr=rate, eps=1e-12)
-    elif optimiser == "muon":
-        chosen = torch.optim.Muon([W, H], lr=rate, weight_decay=0.0)
+    W = init * torch.randn(labels.vocabulary, width, generator=generator, dtype=torch.float64)
+    H = init * torch.randn(labels.contexts, width, generator=generator, dtype=torch.float64)
+    move = _mover(optimiser, W, H, rate)
     scale = torch.from_numpy(labels.prior * labels.contexts)[:, None]
     target = torch.from_numpy(labels.dense()) * scale
-    # targets add up to the number of contexts
+    # The targets add up to the number of contexts.
     enough = -(labels.entropy() + until) * labels.contexts
     records: list[FeatureCheckpoint] = []
-    logits: list[torch.Tensor] = []
-    with (
-        thread_limit(tune_threads(labels.contexts, labels.vocabulary, torch.device("cpu"))),
-        torch.no_grad(),
-    ):
+    recorded_logits: list[torch.Tensor] = []
+    threads = tune_threads(labels.contexts, labels.vocabulary, torch.device("cpu"))
+    with thread_limit(threads), torch.no_grad():
         for step in range(steps + 1):
             L = H @ W.T
-            last = step == steps or (
-                until > 0 and float((target * torch.log_softmax(L, 1)).sum()) >= enough
-            )
-            if last or step in at:
+            last = step == steps
+            if until > 0 and not last:
+                last = float((target * torch.log_softmax(L, 1)).sum()) >= enough
+            if last or step in recorded_steps:
                 records.append(_record(step, W.numpy(), H.numpy(), labels, prediction))
-                logits = [*logits[-1:], L.clone()]
+                recorded_logits = [*recorded_logits[-1:], L.clone()]
             if last:
                 break
             # torch.softmax in place of exp/sum: it is the step's whole cost at these sizes.
             G = torch.softmax(L, 1).mul_(scale).sub_(target)
-            W.grad, H.grad = (
-                torch.addmm(W, G.T, H, beta=penalty),
-                torch.addmm(H, G, W, beta=penalty),
-            )
-            if chosen is not None:
-                chosen.step()
-                continue
-            for matrix, slope in (
-                (W, W.grad),
-                (H, H.grad),
-            ):  # torch's own takes four times as long at these sizes
-                matrix.sub_(slope.sign() if optimiser == "signgd" else slope, alpha=rate)
-    if not bool(torch.isfinite(logits[-1]).all()):
+            W_gradient = torch.addmm(W, G.T, H, beta=penalty)
+            H_gradient = torch.addmm(H, G, W, beta=penalty)
+            move(W_gradient, H_gradient)
+    if not bool(torch.isfinite(recorded_logits[-1]).all()):
         raise BadInput(f"Training diverged with a learning rate of {rate:g}; try a smaller one.")
-    increment = logits[-1] - logits[0] if len(logits) > 1 else logits[-1]
+    increment = recorded_logits[-1]
+    if len(recorded_logits) > 1:
+        increment = recorded_logits[-1] - recorded_logits[0]
     return FeatureRun(W.numpy(), H.numpy(), tuple(records), increment.numpy())
+
+
+def _mover(
+    optimiser: FeatureOptimiser, W: torch.Tensor, H: torch.Tensor, rate: float
+) -> Callable[[torch.Tensor, torch.Tensor], None]:
+    """Return the function that moves words W and contexts H by their gradients, in place."""
+    if optimiser in ("adam", "muon"):
+        stepper: torch.optim.Optimizer
+        if optimiser == "adam":
+            stepper = torch.optim.Adam([W, H], lr=rate, eps=1e-12)
+        else:
+            stepper = torch.optim.Muon([W, H], lr=rate, weight_decay=0.0)
+
+        def move_by_optimizer(W_gradient: torch.Tensor, H_gradient: torch.Tensor) -> None:
+            W.grad = W_gradient
+            H.grad = H_gradient
+            stepper.step()
+
+        return move_by_optimizer
+
+    # torch's own gradient descent takes four times as long at these sizes.
+    def move(W_gradient: torch.Tensor, H_gradient: torch.Tensor) -> None:
+        for matrix, gradient in ((W, W_gradient), (H, H_gradient)):
+            direction = gradient.sign() if optimiser == "signgd" else gradient
+            matrix.sub_(direction, alpha=rate)
+
+    return move
 
 
 def _record(
     step: int, words: Floats, contexts: Floats, labels: SoftLabels, prediction: Prediction | None
 ) -> FeatureCheckpoint:
-    excess = cross_entropy(contexts @ words.T, labels) - labels.entropy()
-    norms = float(np.linalg.norm(words)), float(np.linalg.norm(contexts))
+    checkpoint = FeatureCheckpoint(
+        step=step,
+        excess=cross_entropy(contexts @ words.T, labels) - labels.entropy(),
+        words=float(np.linalg.norm(words)),
+        contexts=float(np.linalg.norm(contexts)),
+    )
     if prediction is None:
-        return FeatureCheckpoint(step, excess, *norms)
-    return FeatureCheckpoint(
-        step,
-        excess,
-        *norms,
-        support_metrics(Embeddings(words, contexts), prediction),
-        pattern_similarity(words - words.mean(0), prediction.words),
-        pattern_similarity(contexts, prediction.contexts),
+        return checkpoint
+    return replace(
+        checkpoint,
+        metrics=support_metrics(Embeddings(words, contexts), prediction),
+        pattern_words=pattern_similarity(words - words.mean(0), prediction.words),
+        pattern_contexts=pattern_similarity(contexts, prediction.contexts),
     )
 
 
-def pattern_similarity(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.floating[Any]]) -> float:
-    """Correlation over all entries of the two cosine matrices of rows: (cov + ε)/(σσ' + ε), ε =
-    1e-8, in [-1, 1].
+def pattern_similarity(A: Rows, B: Rows) -> float:
+    """Return the correlation over all entries of the two cosine matrices of rows.
 
-    The measure of arXiv:2408.15417, section 5.3 (the structure term of SSIM). O(n d d').
+    It is (cov + ε)/(σσ' + ε), ε = 1e-8, in [-1, 1]: the measure of arXiv:2408.15417, section 5.3
+    (the structure term of SSIM). Cost O(n d d').
 
     >>> A = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     >>> round(pattern_similarity(A, 3 * A), 12)
@@ -187,8 +216,10 @@ def pattern_similarity(A: npt.NDArray[np.floating[Any]], B: npt.NDArray[np.float
     B = unit_rows(np.asarray(B))
     n = len(A)
 
-    def covariance(X: npt.NDArray[np.floating[Any]], Y: npt.NDArray[np.floating[Any]]) -> float:
-        means = float((X.sum(0) ** 2).sum()) * float((Y.sum(0) ** 2).sum()) / n**4
+    def covariance(X: Rows, Y: Rows) -> float:
+        X_sum = float((X.sum(0) ** 2).sum())
+        Y_sum = float((Y.sum(0) ** 2).sum())
+        means = X_sum * Y_sum / n**4
         # ⟨XXᵀ, YYᵀ⟩ = ‖XᵀY‖_F²: d x d numbers instead of n x n.
         return float(((X.T @ Y) ** 2).sum()) / n**2 - means
 

@@ -28,50 +28,59 @@ from headscan.run import BadInput
 
 
 def wright_omega(x: Tensor) -> Tensor:
-    """ω(x), the solution of ω + log ω = x."""
+    """Return ω(x), the solution of ω + log ω = x."""
     return torch.from_numpy(wrightomega(x.numpy()))
 
 
 class CrossEntropyProx:
-    """argmin over ℓ of  a [log Σ_t r_t e^{ℓ_t} - Σ_t p_t ℓ_t] + ½ Σ_t r_t (ℓ_t - y_t)², one row a
-    context.
+    """The proximal map of cross-entropy, one row a context, warm-started.
+
+    It is argmin over ℓ of  a [log Σ_t r_t e^{ℓ_t} - Σ_t p_t ℓ_t] + ½ Σ_t r_t (ℓ_t - y_t)².
 
     The optimum obeys ℓ_t + (a/1) e^{ℓ_t - c} = y_t + a p_t / r_t with c = log Σ r e^ℓ, so that ℓ_t
     = b_t - ω(log a + b_t - c) with b_t the right side: one unknown c a row. Σ_t r_t ω(log a + b_t -
     c) = a is decreasing and convex in c, and Newton's method climbs to its root monotonically after
-    at most one step. O(m V) a call, warm-started.
+    at most one step. Cost: O(m V) a call.
     """
 
     def __init__(self, probability: Tensor, multiplicity: Tensor) -> None:
         self.p = probability / multiplicity
         self.inside = probability > 0
         self.r = multiplicity
-        self.shift = torch.zeros(len(probability), dtype=torch.float64)
+        self.c = torch.zeros(len(probability), dtype=torch.float64)
 
     def __call__(self, y: Tensor, a: Tensor) -> Tensor:
         log_a = a.log()[:, None]
         x = y + a[:, None] * self.p + log_a
-        c = self.shift
-        w = wright_omega(x - c[:, None])
+        c = self.c
+        omega = wright_omega(x - c[:, None])
         for _ in range(60):
-            residual = w @ self.r - a
-            step = residual / ((w / (1 + w)) @ self.r).clamp_min(1e-290)
+            residual = omega @ self.r - a
+            slope = ((omega / (1 + omega)) @ self.r).clamp_min(1e-290)
+            step = residual / slope
             # Far to the right of the root all ω vanish and the step explodes; a bounded one returns
             # as surely.
             c = c + step.clamp(-(10 + c.abs()), None)
-            w = wright_omega(x - c[:, None])
+            omega = wright_omega(x - c[:, None])
             if float((step.abs() - 1e-13 * (1 + a)).max()) <= 0:
                 break
-        self.shift = c
+        self.c = c
         # Two forms of the same number: the first keeps its digits where p > 0, the second where p =
         # 0.
-        return torch.where(self.inside, c[:, None] + w.clamp_min(1e-300).log() - log_a, y - w)
+        inside = c[:, None] + omega.clamp_min(1e-300).log() - log_a
+        return torch.where(self.inside, inside, y - omega)
 
 
 @dataclass(frozen=True, eq=False)
 class PathPoint:
-    """The solution at one λ. `gap` = primal - dual in nats, proven; `relative_gap` divides it by
-    primal - H; `excess` = CE(L) - H in nats; `logits` float64 [m, V], rows summing to zero.
+    """The solution at one λ.
+
+    Attributes:
+        penalty: λ.
+        distinct_logits, inverse: the logits of distinct contexts, and the number of each context's.
+        gap: primal - dual in nats, proven; `relative_gap` divides it by primal - H.
+        excess: CE(L) - H in nats.
+        rank: of the logits.
     """
 
     penalty: float
@@ -86,11 +95,12 @@ class PathPoint:
 
     @property
     def logits(self) -> Floats:
+        """Return the logits, float64 [m, V], whose rows sum to zero."""
         return self.distinct_logits[self.inverse]
 
 
 def largest_penalty(labels: SoftLabels) -> float:
-    """λ_max = ‖(P - 11ᵀ/V) diag(π)‖₂: at and above it L = 0 is the solution.
+    """Return λ_max = ‖(P - 11ᵀ/V) diag(π)‖₂: at and above it L = 0 is the solution.
 
     >>> labels = SoftLabels.of([[1, 0], [0, 1]])
     >>> round(largest_penalty(labels), 12)                 # 1/2 · ‖[[1/2, -1/2], [-1/2, 1/2]]‖₂
@@ -136,8 +146,9 @@ def regularisation_path(
 
 
 def increment(points: Sequence[PathPoint]) -> Floats:
-    """The log-λ increment (L_λ' - L_λ) / ln(λ/λ') of the last two points, float64 [m, V]: an
-    estimate of L^mm itself.
+    """Return the log-λ increment (L_λ' - L_λ) / ln(λ/λ') of the last two points, float64 [m, V].
+
+    It is an estimate of L^mm itself.
 
     L_λ = L^in + R(λ) L^mm + const with R' = 1 a unit of ln(1/λ), so the difference cancels all that
     stays finite. It has the scale of L^mm too. At λ = 1e-5 its cosine with L^mm is 0.9997 where
@@ -145,50 +156,51 @@ def increment(points: Sequence[PathPoint]) -> Floats:
     """
     if len(points) < 2:
         raise BadInput("The increment needs two points of the path.")
-    before = points[-2]
-    after = points[-1]
-    return (after.logits - before.logits) / float(np.log(before.penalty / after.penalty))
+    first = points[-2]
+    second = points[-1]
+    return (second.logits - first.logits) / float(np.log(first.penalty / second.penalty))
+
+
+@dataclass(frozen=True, eq=False)
+class _Candidate:
+    """A certified point of the search for the solution at one λ.
+
+    Attributes:
+        objective: primal - H in nats.
+        excess: CE - H in nats.
+        bound: dual - H in nats, a lower bound of every objective.
+        scaled: the logits in the scaled variable √multiplicity q ℓ, centred.
+    """
+
+    objective: float
+    excess: float
+    bound: float
+    scaled: Tensor
 
 
 class _PathProblem:
     """Merged data, and the ADMM state carried from one λ to the next."""
 
     def __init__(self, labels: SoftLabels) -> None:
-        supports = labels.supports
-        counts = labels.counts
-        # Contexts are equal when the same tokens follow them with the same counts: encode each
-        # (token, count) pair as one integer and group equal rows.
-        _, level = np.unique(counts, return_inverse=True)
-        _, code = np.unique(
-            level.astype(np.int64) * labels.vocabulary + supports.indices, return_inverse=True
-        )
-        first, self.inverse = group_equal_rows(supports.indptr, code)
+        first, self.inverse = _distinct_contexts(labels)
         multiplicity = np.bincount(self.inverse, minlength=len(first)).astype(np.float64)
-        kept = np.flatnonzero(np.bincount(supports.indices, minlength=labels.vocabulary) > 0)
-        self.token_class = np.full(labels.vocabulary, len(kept))
-        self.token_class[kept] = np.arange(len(kept))
-        never = labels.vocabulary - len(kept)
-        columns = len(kept) + (never > 0)
-        probability = np.zeros((len(first), columns))
-        merged = SoftLabels.of(labels.matrix()[first])
-        probability[merged.supports.rows, self.token_class[merged.supports.indices]] = (
-            merged.probability
-        )
-        token_multiplicity = np.ones(columns)
-        if never:
-            token_multiplicity[-1] = never
-        on = torch.from_numpy
-        self.p = on(probability)
-        self.r = on(token_multiplicity)
-        self.q = on(np.sqrt(token_multiplicity))
-        self.prior = on(labels.prior[first])
-        self.weight = on(multiplicity * labels.prior[first])  # Σ = 1
-        self.scale = on(np.sqrt(multiplicity))[:, None]
+        self.token_class = _token_classes(labels)
+        token_multiplicity = np.bincount(self.token_class).astype(np.float64)
+        probability = np.zeros((len(first), len(token_multiplicity)))
+        distinct = SoftLabels.of(labels.matrix()[first])
+        columns = self.token_class[distinct.supports.indices]
+        probability[distinct.supports.rows, columns] = distinct.probability
+
+        self.p = torch.from_numpy(probability)
+        self.r = torch.from_numpy(token_multiplicity)
+        self.q = torch.from_numpy(np.sqrt(token_multiplicity))
+        self.prior = torch.from_numpy(labels.prior[first])
+        self.weight = torch.from_numpy(multiplicity * labels.prior[first])  # Σ = 1
+        self.scale = torch.from_numpy(np.sqrt(multiplicity))[:, None]
         self.entropy = labels.entropy()
         self.log_p = torch.where(self.p > 0, self.p.clamp_min(1e-300).log(), 0.0)
         self.prox = CrossEntropyProx(self.p, self.r)
-        self.sizes = (self.p > 0).sum(1)
-        self.supports_scaled = on(Supports.of(probability > 0).dense().astype(np.float64))
+        self.supports = torch.from_numpy(Supports.of(probability > 0).dense().astype(np.float64))
         self.Z: Tensor | None = None
         self.U = torch.zeros_like(self.p)
         self.rho = 0.0
@@ -198,69 +210,73 @@ class _PathProblem:
         centred = (self.p / self.q - uniform * self.q) * self.prior[:, None] * self.scale
         return float(singular_values(centred)[0])
 
-    def _start(self, penalty: float) -> None:
-        """From zero: the centred supports set the size of the first step."""
+    def _start(self, penalty: float) -> Tensor:
+        """Return the first Z, zero; the centred supports set the size of the first step."""
         size = torch.log1p(torch.tensor(self.largest_penalty() / penalty)).item()
-        inside = self.supports_scaled
-        shape = (inside - ((inside @ self.r) / self.r.sum())[:, None]) * self.q * self.scale
-        self.Z = torch.zeros_like(self.p)
+        row_means = (self.supports @ self.r) / self.r.sum()
+        shape = (self.supports - row_means[:, None]) * self.q * self.scale
         sigma = singular_values(shape) * max(size, 1e-3)
-        self.rho = 1.0 / max(float(sigma[: (len(sigma) + 1) // 2].median()), 1e-12)
+        self.rho = 1.0 / max(_middle_of_upper_half(sigma), 1e-12)
+        return torch.zeros_like(self.p)
+
+    def _continue(self, Z: Tensor) -> Tensor:
+        """Return the Z of the last λ, and fit the size of the step to it."""
+        level = _middle_of_upper_half(singular_values(Z))
+        if level > 1e-9:
+            rho = 1.0 / level
+            # ρU is the dual variable over λ, of spectral norm one at every λ.
+            self.U *= self.rho / rho
+            self.rho = rho
+        return Z
 
     def solve(self, penalty: float, gap: float, iterations: int) -> PathPoint:
-        if self.Z is None:
-            self._start(penalty)
-        else:
-            sigma = singular_values(self.Z)
-            level = float(sigma[: (len(sigma) + 1) // 2].median())
-            if level > 1e-9:
-                rho = 1.0 / level
-                # ρU is the dual variable over λ, of spectral norm one at every λ
-                self.U *= self.rho / rho
-                self.rho = rho
-        assert self.Z is not None
-        Z = self.Z
+        """Return the solution at one λ: ADMM until the relative gap is reached."""
+        Z = self._start(penalty) if self.Z is None else self._continue(self.Z)
         U = self.U
-        best: tuple[float, float, Tensor] | None = None
+        a = self.prior / (penalty * self.rho)
+        best: _Candidate | None = None
         dual = -np.inf
         for step in range(1, iterations + 1):
             X, _ = shrink(Z - U, 1.0 / self.rho)
             # In logits: CE/λ + ρ/2 ‖·‖² of the scaled variable Z = √multiplicity q ℓ.
             Y = torch.lerp(Z, X, 1.6) + U
-            a = self.prior / (penalty * self.rho)
             Z = self.prox(Y / (self.scale * self.q), a) * self.scale * self.q
             U = Y - Z
             if step % 10 and step != iterations:
                 continue
-            for candidate in (X, Z):
-                value, excess, bound, centred = self._certify(candidate, penalty)
-                dual = max(dual, bound)
-                if best is None or value < best[0]:
-                    best = (value, excess, centred)
+            for scaled in (X, Z):
+                candidate = self._certify(scaled, penalty)
+                dual = max(dual, candidate.bound)
+                if best is None or candidate.objective < best.objective:
+                    best = candidate
             assert best is not None
             # Both numbers are excesses over H, so that the difference keeps its digits at small λ.
-            if best[0] - dual <= gap * best[0]:
+            if best.objective - dual <= gap * best.objective:
                 break
         assert best is not None
         self.Z = Z
         self.U = U
-        primal, excess, centred = best
-        logits = (centred / (self.scale * self.q)).cpu().numpy()[:, self.token_class]
-        sigma = singular_values(centred)
+        return self._point(penalty, best, dual)
+
+    def _point(self, penalty: float, best: _Candidate, dual: float) -> PathPoint:
+        logits = (best.scaled / (self.scale * self.q)).cpu().numpy()
+        sigma = singular_values(best.scaled)
+        gap = max(best.objective - dual, 0.0)
+        rank = int((sigma > 1e-6 * sigma[0]).sum()) if float(sigma[0]) > 0 else 0
         return PathPoint(
             penalty=penalty,
-            distinct_logits=logits,
+            distinct_logits=logits[:, self.token_class],
             inverse=self.inverse,
-            primal=primal + self.entropy,
+            primal=best.objective + self.entropy,
             dual=dual + self.entropy,
-            gap=max(primal - dual, 0.0),
-            relative_gap=max(primal - dual, 0.0) / primal,
-            excess=excess,
-            rank=int((sigma > 1e-6 * sigma[0]).sum()) if float(sigma[0]) > 0 else 0,
+            gap=gap,
+            relative_gap=gap / best.objective,
+            excess=best.excess,
+            rank=rank,
         )
 
-    def _certify(self, scaled: Tensor, penalty: float) -> tuple[float, float, float, Tensor]:
-        """(objective - H, CE - H, dual - H, centred L scaled) at a candidate."""
+    def _certify(self, scaled: Tensor, penalty: float) -> _Candidate:
+        """Return a candidate with its objective and the dual bound that follows from it."""
         unit = self.q / torch.linalg.vector_norm(self.q)
         scaled = scaled - torch.outer(scaled @ unit, unit)
         logits = scaled / (self.scale * self.q)
@@ -273,4 +289,36 @@ class _PathProblem:
         alpha = min(1.0, penalty / max(float(singular_values(gradient)[0]), 1e-300))
         mixed = (1 - alpha) * self.p + alpha * softmax
         entropies = -(torch.xlogy(mixed, mixed / self.r) - torch.xlogy(self.p, self.p)).sum(1)
-        return excess + penalty * norm, excess, float(self.weight @ entropies), scaled
+        return _Candidate(
+            objective=excess + penalty * norm,
+            excess=excess,
+            bound=float(self.weight @ entropies),
+            scaled=scaled,
+        )
+
+
+def _distinct_contexts(labels: SoftLabels) -> tuple[Ints, Ints]:
+    """Return one context of each group of equal ones, and the group of each context.
+
+    Contexts are equal when the same tokens follow them with the same counts.
+    """
+    supports = labels.supports
+    # Each (token, count) pair becomes one integer, so that equal contexts are equal rows.
+    _, level = np.unique(labels.counts, return_inverse=True)
+    pairs = level.astype(np.int64) * labels.vocabulary + supports.indices
+    _, code = np.unique(pairs, return_inverse=True)
+    return group_equal_rows(supports.indptr, code)
+
+
+def _token_classes(labels: SoftLabels) -> Ints:
+    """Return the class of each token; all tokens that never follow anything share the last one."""
+    occurrences = np.bincount(labels.supports.indices, minlength=labels.vocabulary)
+    following = np.flatnonzero(occurrences > 0)
+    classes = np.full(labels.vocabulary, len(following))
+    classes[following] = np.arange(len(following))
+    return classes
+
+
+def _middle_of_upper_half(sigma: Tensor) -> float:
+    """Return the median of the larger half of singular values, which are in descending order."""
+    return float(sigma[: (len(sigma) + 1) // 2].median())

@@ -1,9 +1,8 @@
-"""A small transformer, or an MLP, trained on the contexts of a count, with soft labels, as
-arXiv:2408.15417 trains its own.
-"""
+"""A small transformer, or an MLP, trained on contexts with soft labels, as in arXiv:2408.15417."""
 
 import copy
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -30,20 +29,22 @@ def train_transformer(
     checkpoints: Sequence[int] = (),
     seed: int = 0,
 ) -> list[tuple[int, Lens]]:
-    """Train a Llama of `layers` blocks on contexts [m, K] and their soft labels; (step, Lens) at
-    each checkpoint and the end.
+    """Train a Llama of `layers` blocks on contexts [m, K] and their soft labels.
 
     Each step draws `batch` contexts by their frequency (or takes all, weighted, if there are no
     more than that) and descends the cross-entropy with their whole soft label, which is the sum
     over all positions of the text with those contexts. AdamW, warm-up of a twentieth, cosine to a
     tenth. Cost: steps x batch x K tokens of a 12 layers width² model.
+
+    Returns:
+        (step, Lens) at each checkpoint and at the end.
     """
     model = small_llama(labels.vocabulary, width, layers, contexts.shape[1], seed)
-    kept = list[tuple[int, Lens]]()
+    lenses: list[tuple[int, Lens]] = []
 
-    def keep(step: int) -> None:
+    def copy_model(step: int) -> None:
         if step in {*checkpoints, steps}:
-            kept.append((step, Lens(copy.deepcopy(model).eval(), name=f"step {step}")))
+            lenses.append((step, Lens(copy.deepcopy(model).eval(), name=f"step {step}")))
 
     fit(
         model,
@@ -54,27 +55,27 @@ def train_transformer(
         learning_rate=learning_rate,
         decay=decay,
         seed=seed,
-        each=keep,
+        report=copy_model,
     )
-    return kept
+    return lenses
 
 
 def last_logits(model: nn.Module, ids: Tensor) -> Tensor:
-    """What a causal language model, or a module that gives logits [n, V] of contexts [n, K], says
-    of the token that follows.
+    """Return the logits [n, V] of the token that follows contexts [n, K].
+
+    The model is a causal language model, or a module that gives these logits itself.
     """
-    found: Tensor = (
-        model(ids)
-        if isinstance(model, nn.Sequential)
-        else model(input_ids=ids, logits_to_keep=1).logits[:, -1]
-    )
-    return found
+    if isinstance(model, nn.Sequential):
+        logits: Tensor = model(ids)
+    else:
+        logits = model(input_ids=ids, logits_to_keep=1).logits[:, -1]
+    return logits
 
 
 def small_llama(
     vocabulary: int, width: int, layers: int, length: int, seed: int
 ) -> LlamaForCausalLM:
-    """A Llama with random weights and an untied head, for contexts of `length` tokens."""
+    """Return a Llama with random weights and an untied head, for contexts of `length` tokens."""
     config = LlamaConfig(
         vocab_size=vocabulary,
         hidden_size=width,
@@ -92,17 +93,22 @@ def small_llama(
 
 
 def pyramid(vocabulary: int, length: int, narrowest: int, seed: int) -> nn.Module:
-    """An MLP of 20 layers, five each of 8, 4, 2 and 1 times the narrowest width (published: 1,024
-    to 128), on the embeddings of a context's tokens side by side; started as He et al. (2015) do,
-    so that 20 layers pass a gradient on.
+    """Return an MLP of 20 layers on the embeddings of a context's tokens side by side.
+
+    Five layers each are 8, 4, 2 and 1 times the narrowest width (published: 1,024 to 128). It
+    starts as He et al. (2015) do, so that 20 layers pass a gradient on.
     """
-    sizes = [length * narrowest, *(narrowest * times for times in (8, 4, 2, 1) for _ in range(5))]
+    sizes = [length * narrowest]
+    for times in (8, 4, 2, 1):
+        sizes += [narrowest * times] * 5
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         layers = [nn.Linear(low, high) for low, high in pairwise(sizes)]
         for layer in layers:
             nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-        body = [part for layer in layers for part in (layer, nn.ReLU())]
+        body: list[nn.Module] = []
+        for layer in layers:
+            body += [layer, nn.ReLU()]
         return nn.Sequential(
             nn.Embedding(vocabulary, narrowest),
             nn.Flatten(),
@@ -121,44 +127,71 @@ def fit(
     learning_rate: float = 2e-3,
     decay: float = 1e-5,
     seed: int = 0,
-    each: Callable[[int], None] = lambda step: None,
+    report: Callable[[int], None] | None = None,
 ) -> float:
-    """Train a model as `train_transformer` does, `each` being told the steps done; CE - H over all
-    contexts, nats.
+    """Train a model as `train_transformer` does; return CE - H over all contexts, in nats.
+
+    Args:
+        report: called with the number of steps done, before each step and at the end.
     """
-    m = len(contexts)
     ids = torch.from_numpy(np.asarray(contexts, dtype=np.int64))
-    matrix = labels.matrix()
-    occurrences = labels.occurrences
-    prior = labels.prior
     optimiser = torch.optim.AdamW(
         model.parameters(), lr=learning_rate, weight_decay=decay, betas=(0.9, 0.99)
     )
-    warm = max(1, steps // 20)
-
-    def rate(step: int) -> float:
-        if step < warm:
-            return (step + 1) / warm
-        return 0.1 + 0.45 * (1 + float(np.cos(np.pi * (step - warm) / max(1, steps - warm))))
-
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, rate)
-    rng = np.random.default_rng(seed)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimiser, partial(_rate_factor, steps=steps))
+    sampler = _Sampler(labels, batch, seed)
     model.train()
     for step in range(steps):
-        each(step)
-        rows = np.arange(m) if m <= batch else rng.choice(m, batch, p=prior)
-        weight = prior[rows] if m <= batch else np.full(batch, 1 / batch)
-        soft = torch.from_numpy(
-            (matrix[rows].toarray() / occurrences[rows][:, None]).astype(np.float32)
-        )
-        loss = -(
-            torch.from_numpy(weight.astype(np.float32))
-            @ (soft * torch.log_softmax(last_logits(model, ids[rows]), -1)).sum(1)
-        )
+        if report is not None:
+            report(step)
+        rows, weights, targets = sampler.draw()
+        log_probabilities = torch.log_softmax(last_logits(model, ids[rows]), -1)
+        loss = -(weights @ (targets * log_probabilities).sum(1))
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         optimiser.step()
         schedule.step()
-    each(steps)
+    if report is not None:
+        report(steps)
     with torch.no_grad():
-        return cross_entropy(last_logits(model, ids).double().numpy(), labels) - labels.entropy()
+        logits = last_logits(model, ids).double().numpy()
+    return cross_entropy(logits, labels) - labels.entropy()
+
+
+def _rate_factor(step: int, *, steps: int) -> float:
+    """Return the factor of the learning rate: a warm-up, then a cosine to a tenth."""
+    warm_up = max(1, steps // 20)
+    if step < warm_up:
+        return (step + 1) / warm_up
+    progress = (step - warm_up) / max(1, steps - warm_up)
+    return 0.1 + 0.45 * (1 + float(np.cos(np.pi * progress)))
+
+
+class _Sampler:
+    """Draws the contexts of each step by their frequency.
+
+    All contexts are used, weighted, where there are no more than `batch`.
+    """
+
+    def __init__(self, labels: SoftLabels, batch: int, seed: int) -> None:
+        self.counts = labels.matrix()
+        self.occurrences = labels.occurrences
+        self.prior = labels.prior
+        self.batch = batch
+        self.generator = np.random.default_rng(seed)
+
+    def draw(self) -> tuple[npt.NDArray[np.int64], Tensor, Tensor]:
+        """Return the contexts of a step [n], their weights [n], and their soft labels [n, V]."""
+        m = len(self.prior)
+        if m <= self.batch:
+            rows = np.arange(m)
+            weights = self.prior[rows]
+        else:
+            rows = self.generator.choice(m, self.batch, p=self.prior)
+            weights = np.full(self.batch, 1 / self.batch)
+        soft_labels = self.counts[rows].toarray() / self.occurrences[rows][:, None]
+        return (
+            rows,
+            torch.from_numpy(weights.astype(np.float32)),
+            torch.from_numpy(soft_labels.astype(np.float32)),
+        )

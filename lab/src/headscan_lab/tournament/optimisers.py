@@ -1,11 +1,11 @@
-"""What moves the weights in another way than AdamW: Coupled Adam, Muon, and μ-centring of the head."""
+"""Optimisers beside AdamW: Coupled Adam, Muon, and μ-centring of the head."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
 from headscan.model.traits import embedding_table, output_layer
@@ -19,10 +19,10 @@ class CoupledAdam(Optimiser):
     """Coupled Adam: the rows of a table share one second moment, their mean; all other parameters
     are moved as by AdamW.
 
-    The gradients of an output table's rows add up to zero, so under gradient descent their mean row
-    stands still; Adam divides each by its own second moment, which grows with the token's
-    frequency, and the mean drifts. Rows of tokens that never occur count in the mean. Source:
-    Stollenwerk and Stollenwerk 2025 (arXiv:2502.08441), with tied tables.
+    The gradients of an output table's rows add up to zero, so that gradient descent leaves their
+    mean row where it is. Adam divides each row by its own second moment, which grows with the
+    token's frequency, and the mean drifts. Rows of tokens that never occur count in the mean.
+    Source: Stollenwerk and Stollenwerk 2025 (arXiv:2502.08441), with tied tables.
     """
 
     coupled: Annotated[
@@ -43,21 +43,20 @@ class CoupledAdam(Optimiser):
         epsilon: float = 1e-8,
         decay: float = 0.0,
     ) -> torch.optim.Optimizer:
+        input_table = embedding_table(learner.model)
         output = output_layer(learner.model)
-        head = embedding_table(learner.model) if output is None else output.weight
-        tables = {"head": [head], "input": [embedding_table(learner.model)]}
-        tables["both"] = tables["head"] + tables["input"]
+        head_table = input_table if output is None else output.weight
+        tables = {"head": [head_table], "input": [input_table], "both": [head_table, input_table]}
         apart = [table for table in tables[self.coupled] if isinstance(table, nn.Parameter)]
         groups = groups_of(learner, rate=rate, decay=decay, apart=apart)
         return CoupledAdamW(groups, lr=rate, betas=betas, eps=epsilon, scale=self.coupled_scale)
 
 
 class CoupledAdamW(torch.optim.Optimizer):
-    """AdamW; in groups with `apart` true the second moment of a table [V, d] is the mean over its
-    rows, [d].
+    """AdamW in which the second moment of a table [V, d] is the mean over its rows, [d].
 
-    An average over time of means over rows is the mean of the averages: V d numbers less are kept
-    than AdamW keeps.
+    This is so in groups with `apart` true. An average over time of means over rows is the mean of
+    the averages, so that one row is stored where AdamW stores V.
 
     >>> table = nn.Parameter(torch.zeros(2, 1))
     >>> table.grad = torch.tensor([[1.0], [7.0]])
@@ -92,29 +91,39 @@ class CoupledAdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            (fast, slow), rate = group["betas"], group["lr"]
             for parameter in group["params"]:
-                if parameter.grad is None:
-                    continue
-                slope = parameter.grad.to_dense() if parameter.grad.is_sparse else parameter.grad
-                energy = slope.square().mean(0) if group["apart"] else slope.square()
-                if not (state := self.state[parameter]):
-                    state["step"] = torch.zeros(())
-                    state["exp_avg"], state["exp_avg_sq"] = (
-                        torch.zeros_like(parameter),
-                        torch.zeros_like(energy),
-                    )
-                state["step"] += 1
-                step = int(state["step"])
-                state["exp_avg"].lerp_(slope, 1 - fast)
-                state["exp_avg_sq"].mul_(slow).add_(energy, alpha=1 - slow)
-                second = (
-                    state["exp_avg_sq"] * group["scale"] if group["apart"] else state["exp_avg_sq"]
-                )
-                size = (second / (1 - slow**step)).sqrt_().add_(group["eps"])
-                parameter.mul_(1 - rate * group["weight_decay"])
-                parameter.addcdiv_(state["exp_avg"], size, value=-rate / (1 - fast**step))
+                if parameter.grad is not None:
+                    self._move(parameter, group)
         return loss
+
+    def _move(self, parameter: Tensor, group: dict[str, Any]) -> None:
+        """Move one parameter by its gradient."""
+        beta1, beta2 = group["betas"]
+        rate = group["lr"]
+        gradient = parameter.grad
+        assert gradient is not None
+        if gradient.is_sparse:
+            gradient = gradient.to_dense()
+        square = gradient.square()
+        if group["apart"]:
+            square = square.mean(0)
+
+        state = self.state[parameter]
+        if not state:
+            state["step"] = torch.zeros(())
+            state["exp_avg"] = torch.zeros_like(parameter)
+            state["exp_avg_sq"] = torch.zeros_like(square)
+        state["step"] += 1
+        step = int(state["step"])
+        state["exp_avg"].lerp_(gradient, 1 - beta1)
+        state["exp_avg_sq"].mul_(beta2).add_(square, alpha=1 - beta2)
+
+        second_moment = state["exp_avg_sq"]
+        if group["apart"]:
+            second_moment = second_moment * group["scale"]
+        size = (second_moment / (1 - beta2**step)).sqrt_().add_(group["eps"])
+        parameter.mul_(1 - rate * group["weight_decay"])
+        parameter.addcdiv_(state["exp_avg"], size, value=-rate / (1 - beta1**step))
 
 
 @OPTIMISERS.register("muon")
@@ -140,21 +149,23 @@ class Muon(Optimiser):
             raise BadInput(
                 f"The optimiser muon needs torch 2.9 or later; this is {torch.__version__}."
             )
-        output = output_layer(learner.model)
         tables = {
             module.weight for module in learner.model.modules() if isinstance(module, nn.Embedding)
         }
-        tables |= set() if output is None else {output.weight}
+        output = output_layer(learner.model)
+        if output is not None:
+            tables.add(output.weight)
         matrices = [
-            one for one in learner.model.parameters() if one.ndim == 2 and one not in tables
+            parameter
+            for parameter in learner.model.parameters()
+            if parameter.ndim == 2 and parameter not in tables
         ]
         groups = groups_of(learner, rate=rate, decay=decay, apart=matrices)
-        muon, adamw = (
-            [group for group in groups if group["apart"] is apart] for apart in (True, False)
-        )
+        muon_groups = [group for group in groups if group["apart"]]
+        adamw_groups = [group for group in groups if not group["apart"]]
         return MuonAndAdamW(
-            torch.optim.Muon(muon, adjust_lr_fn="match_rms_adamw"),
-            torch.optim.AdamW(adamw, betas=betas, eps=epsilon),
+            torch.optim.Muon(muon_groups, adjust_lr_fn="match_rms_adamw"),
+            torch.optim.AdamW(adamw_groups, betas=betas, eps=epsilon),
         )
 
 
@@ -171,8 +182,7 @@ class MuonAndAdamW(torch.optim.Optimizer):
         """Move the parameters once."""
         loss = None if closure is None else closure()
         for part, apart in zip(self.parts, (True, False), strict=True):
-            # Given anew at each step, because loading a checkpoint makes new groups and a new
-            # state.
+            # Set anew at each step, because loading a checkpoint makes new groups and a new state.
             part.state = self.state
             part.param_groups = [group for group in self.param_groups if group["apart"] is apart]
             part.step()
@@ -181,13 +191,16 @@ class MuonAndAdamW(torch.optim.Optimizer):
 
 @torch.no_grad()
 def centre_head(model: Any) -> None:
-    """Subtract the mean row from the output table of a model, in place; BadInput where it has no
-    head.
+    """Subtract the mean row from the output table of a model, in place.
 
-    The softmax of a plain untied head does not see it: all logits of a position move by one number.
-    A tied table is the input's too, and under a soft cap the number is seen.
+    The softmax of a plain untied head does not depend on it: all logits of a position move by one
+    number. A tied table is the input's too, and under a soft cap the number matters.
+
+    Raises:
+        BadInput: for a model without a head.
     """
-    if (output := output_layer(model)) is None:
+    output = output_layer(model)
+    if output is None:
         raise BadInput(f"{type(model).__name__} has no head whose rows could be centred.")
     output.weight.sub_(output.weight.mean(0))
 
@@ -207,4 +220,6 @@ class CentreHead(TrainerCallback):
         **_: Any,
     ) -> None:
         inner: Any = getattr(model, "module", model)  # DDP
-        centre_head(getattr(inner, "model", inner) if type(inner).__name__ == "Learner" else inner)
+        if type(inner).__name__ == "Learner":
+            inner = getattr(inner, "model", inner)
+        centre_head(inner)

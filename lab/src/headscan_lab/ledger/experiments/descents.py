@@ -1,19 +1,19 @@
-"""What a descent and a search find again of prompts whose outputs are given: the tool behind the
-claims on inversion.
+"""The experiment behind the claims on inversion: what the published descent finds of a prompt.
+
+A search of the same outputs stands beside it.
 """
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal, Self, TypeAlias
+from typing import Literal, Self
 
 import numpy as np
-import torch
+import numpy.typing as npt
 from torch import Tensor
 
-from headscan.inversion import Descent, descend, exact, preset
+from headscan.inversion import Descent, descend, preset
 from headscan.inversion.continuous import Descended
 from headscan.model import Lens
 from headscan.model.slicing import Slice, SlicedModel
@@ -23,131 +23,37 @@ from headscan_lab.ledger.experiment import (
     ExperimentOutcome,
     ExperimentWords,
     StandIn,
-    enough,
+    enough_prompts,
 )
-from headscan_lab.ledger.measurement import (
-    DIFFERENCE_TEST,
-    PROMPTS,
-    SHARE_TEST,
-    difference_of,
-    own_seeds,
-    share_of,
+from headscan_lab.ledger.experiments.search import (
+    Scored,
+    allowed_tokens,
+    hits,
+    is_causal,
+    positions,
+    search_hidden,
+    search_shown,
 )
-from headscan_lab.ledger.stand_ins import TRAINED, TWIN, about, lens_of, prompts, twin_of
+from headscan_lab.ledger.measurement import PROMPTS, SHARE_TEST, Measurement, repeat_seeds, share_of
+from headscan_lab.ledger.named_models import RANDOM_TWIN
+from headscan_lab.ledger.proxies import LARGE_TABLE, TRAINED, about, lens_of, prompts, random_twin
 
-Scored: TypeAlias = Literal["all", "hidden", "shown", "whole", "set", "five", "five anywhere"]
-AT_ONCE = 4096  # rows of a batch of candidates
-# prompts of a repeat on a model that was given: the 40 of all repeats decide a share of 0 against
-# .2, of 1 against .9
-FEW = 8
-# numbers of an embedding table: beyond, two descents are tried, for six tokens at the first block
-LARGE = 100_000_000
-DEEPEST = 11  # the last block of a given model that descents go down from: deeper ones take hours
-WIDE = 8192  # tokens: with more, a search beside a descent is of 12 prompts a repeat
-# of a vocabulary above 8,192 so many tokens, the right ones among them, are tried for hidden places
-AMONG = 256
+# Prompts of a repeat on a model of the user: the 40 of all repeats decide a share of 0 against 0.2,
+# of 1 against 0.9.
+FEW_PROMPTS = 8
+DEEPEST_BLOCK = 11  # of a user's model that descents go down from: deeper ones take hours
+LEAST_WIDTH = 512  # of a model on which a claim about deep blocks is tried
+LARGE_VOCABULARY = 8192  # with more tokens a search beside a descent is of fewer prompts
+SEARCHED_PROMPTS = 12  # of a repeat with a large vocabulary
+# Of a large vocabulary so many tokens, the right ones among them, are tried for hidden positions.
+SEARCHED_TOKENS = 256
+SPECIMEN_WIDTH = 128
+
 START = "hidden answers that are those after one step: the descent returns its own start"
 ROUNDED = "found by the same search of outputs rounded to 8 bits"
-FITS = 1e-4  # relative residual of outputs that count as equal
-
-
-def causal(lens: Lens) -> bool:
-    """Whether an output sees earlier tokens only, as what is said of language models takes for
-    granted.
-    """
-    return Slice().on(lens).causal
-
-
-def positions(ready: SlicedModel, length: int, scored: Scored) -> list[int]:
-    """The positions that are scored: those whose own output is not given (hidden), those whose is,
-    or all.
-    """
-    kept = set(ready.kept(length))
-    hidden = [place for place in range(length) if place not in kept]
-    if scored == "hidden" or (scored in ("five", "five anywhere", "set") and hidden):
-        return hidden
-    return sorted(kept) if scored == "shown" else list(range(length))
-
-
-def hits(
-    tokens: Tensor, top: Tensor | None, ids: Tensor, places: list[int], scored: Scored
-) -> Tensor:
-    """Hits [prompts, places] (0 or 1; one column for whole prompts) of the answers [prompts, T]
-    against the ids.
-
-    "set": the token stands anywhere in the answer; "five": among the best five at its place; "five
-    anywhere": among the best five of any place.
-    """
-    true = ids[:, places]
-    if scored == "set":
-        found = (true[:, :, None] == tokens[:, None, :]).any(-1)
-    elif scored == "five" and top is not None:
-        found = (top[:, places] == true[..., None]).any(-1)
-    elif scored == "five anywhere" and top is not None:
-        found = (true[:, :, None] == top.flatten(1)[:, None, :]).any(-1)
-    else:
-        found = tokens[:, places] == true
-    return (found.all(-1, keepdim=True) if scored == "whole" else found).double()
-
-
-def allowed_words(vocabulary: int, ids: Tensor, extra: int, seed: int) -> Tensor:
-    """Bool [prompts, V]: of each prompt [prompts, T] its own tokens and so many random others."""
-    allowed = torch.zeros(len(ids), vocabulary, dtype=torch.bool).scatter_(1, ids, True)
-    others = torch.rand(allowed.shape, generator=torch.Generator().manual_seed(seed)).masked_fill(
-        allowed, -1.0
-    )
-    return allowed.scatter_(1, others.topk(extra, dim=1).indices, True)
-
-
-def search_shown(ready: SlicedModel, target: Tensor, allowed: Tensor | None) -> Tensor:
-    """Tokens [prompts, T] by exact search from left to right, of all tokens or of each prompt's own
-    [prompts, V]; every output must be given.
-    """
-    if allowed is None:
-        return torch.tensor([one.tokens for one in exact(ready, list(target))])
-    return torch.tensor(
-        [
-            exact(ready, [goal], allowed=own)[0].tokens
-            for goal, own in zip(target, allowed, strict=True)
-        ]
-    )
-
-
-@torch.no_grad()
-def search_hidden(
-    ready: SlicedModel, target: Tensor, start: Tensor, allowed: Tensor | None, sweeps: int = 3
-) -> Tensor:
-    """Tokens [prompts, T] by exchange: from a start, every allowed token is tried at one place
-    after another, the hidden places first, and the best is kept. A prompt is done when its outputs
-    fit, or a sweep changes nothing; the truth plays no part in it. Cost: at most sweeps · T · V
-    runs a prompt, mostly V.
-    """
-    tokens = start.clone()
-    every = torch.arange(ready.vocabulary_size)
-    kept = set(ready.kept(tokens.shape[1]))
-    order = sorted(range(tokens.shape[1]), key=lambda place: (place in kept, place))
-    for row, goal in enumerate(target):
-        words = every if allowed is None else every[allowed[row]]
-        best = float((ready.run(tokens[row : row + 1]) - goal).norm())
-        still = 0
-        for place in order * sweeps:
-            if best <= FITS * float(goal.norm()) or still == len(order):
-                break
-            tried = tokens[row].repeat(len(words), 1)
-            tried[:, place] = words
-            apart = torch.cat(
-                [(ready.run(part) - goal).flatten(1).norm(dim=1) for part in tried.split(AT_ONCE)]
-            )
-            best = float(apart.min())
-            chosen = words[apart.argmin()]
-            still = still + 1 if chosen == tokens[row, place] else 0
-            tokens[row, place] = chosen
-    return tokens
-
-
-# ---- How much of a prompt the published descent finds again, with a search of the same outputs beside it.
-
-SAID = {
+SCORED_IN_WORDS = {
+    "hidden": "hidden tokens",
+    "shown": "shown tokens",
     "whole": "whole prompts",
     "set": "tokens anywhere in the answer",
     "five": "tokens among the best five",
@@ -155,16 +61,25 @@ SAID = {
 }
 
 
+@dataclass(frozen=True, eq=False)
+class Repeat:
+    """One repeat of the experiment: a seed, the slice of its model, the prompts [prompts, T]."""
+
+    seed: int
+    ready: SlicedModel
+    ids: Tensor
+
+
 @EXPERIMENTS.register("recovered")
 class Recovered(Experiment):
-    """Prompts whose outputs at a slice are given; the tokens are sought by the published descent,
-    then by search.
+    """The share of a prompt's tokens that the published descent finds from outputs of a slice.
 
-    `model`, `width`, `depth`: the stand-in. `at` and the five after it: the slice. `method`,
-    `loss`, `steps`, `start`, `adam`: the descent. `length`: tokens of a prompt. `allow`: a prompt's
-    own tokens and so many others are allowed; None is the whole vocabulary. `scored`: which tokens,
-    and what counts as found. `search`: whether a search is made beside it. `least`: prompts of a
-    repeat, at least. `deep`: the place on a given model, which must be wide.
+    A search of the same outputs stands beside it. `model`, `width`, `depth`: the proxy. `at` and
+    the five after it: the slice. `method`, `loss`, `steps`, `start`, `adam`: the descent. `length`:
+    tokens of a prompt. `allow`: a prompt's own tokens and so many others are allowed; None: the
+    whole vocabulary. `scored`: which tokens, and what counts as found. `search`: whether a search
+    is made. `least`: prompts of a repeat, at least. `deep`: the slice on a model of the user, which
+    must be wide.
     """
 
     words = ExperimentWords(
@@ -196,32 +111,28 @@ class Recovered(Experiment):
     deep: str = ""
 
     def on(self, model: str) -> Self | None:
-        trained = self.model in ("specimen", *TRAINED)
-        kind = (
-            (None if model.startswith(TWIN) else model) if trained else twin_of(model, self.model)
-        )
-        if kind is None or self.width != 64 or not causal(lens := lens_of(model, depth=1)):
-            return None  # a claim about a width is not tried at another
+        kind = self._kind_on(model)
+        if kind is None or self.width != 64:  # a claim about a width is not tried at another
+            return None
+        lens = lens_of(model, depth=1)
+        if not is_causal(lens):
+            return None
         table = lens.input_embeddings
-        # what is said of deep blocks is said of wide models
-        narrow = bool(self.deep) and table.shape[1] < 512
-        if narrow or (
-            table.numel() > LARGE and replace(self, loss="l1", search=True) != Recovered()
-        ):
+        if self.deep and table.shape[1] < LEAST_WIDTH:
             return None
-        here = self.deep or self.at
-        if any(int(number) > DEEPEST for number in re.findall(r"block\.(\d+)", here)):
+        usual = replace(self, loss="l1", search=True) == Recovered()
+        if table.numel() > LARGE_TABLE and not usual:
             return None
-        if any(
-            site not in lens.sites for site in here.partition("[")[0].replace(" ", "").split("+")
-        ):
+        at = self.deep or self.at
+        if not _has_sites(lens, at):
             return None
-        place, comma, features = here.rpartition(", ")  # of the specimen's 128
-        if comma and features != ":]":
-            here = f"{place}, " + re.sub(
-                r"\d+", lambda number: str(int(number[0]) * table.shape[1] // 128), features
-            )
-        return replace(self, model=kind, at=here, least=FEW, deep="")
+        return replace(self, model=kind, at=_scaled(at, table.shape[1]), least=FEW_PROMPTS, deep="")
+
+    def _kind_on(self, model: str) -> str | None:
+        """Return the kind of a user's model in place of the proxy; None where it does not fit."""
+        if self.model not in ("specimen", *TRAINED):
+            return random_twin(model, self.model)
+        return None if model.startswith(RANDOM_TWIN) else model
 
     def closer(self) -> Self | None:
         return replace(self, least=4 * PROMPTS) if self.least == PROMPTS else None
@@ -233,26 +144,25 @@ class Recovered(Experiment):
         return _observe(self, seed)
 
     def descent(self, seed: int) -> Descent:
-        """The published settings with this experiment's changes, or Adam's own."""
+        """Return the published settings with this experiment's changes, or Adam's own."""
         if self.adam:
             return Descent(steps=self.steps, loss=self.loss, seed=seed, check_every=0)
         if self.start == "zeros":
             return Descent(
                 method=self.method, init="zeros", steps=self.steps, loss=self.loss, seed=seed
             )
-        # A cosine's gradient falls with the norms, so its rate is larger than the published one of
-        # distances.
-        name, rate, angular = (
-            ("seed", 0.2, 200.0) if self.method == "indirect" else ("seed-direct", 0.01, 2000.0)
-        )
-        rate = angular if self.loss == "cosine" else rate
         mask = "-inf" if self.allow is not None else "zero"
-        return preset(name, steps=self.steps, loss=self.loss, rate=rate, seed=seed, mask=mask)
+        return preset(
+            PRESETS[self.method],
+            steps=self.steps,
+            loss=self.loss,
+            rate=descent_rate(self.method, self.loss),
+            seed=seed,
+            mask=mask,
+        )
 
-    def sliced(self) -> "Recovered":
-        """What is left of it when the descent and the score are forgotten: what a search depends
-        on.
-        """
+    def without_descent(self) -> "Recovered":
+        """Return the experiment with the usual descent and score: what a search depends on."""
         return replace(
             self,
             method="indirect",
@@ -264,16 +174,14 @@ class Recovered(Experiment):
             search=True,
         )
 
-    def allowed(self, ready: SlicedModel, ids: Tensor, own: int) -> Tensor | None:
-        """The tokens [prompts, V] that may be returned."""
-        return (
-            None
-            if self.allow is None
-            else allowed_words(ready.vocabulary_size, ids, self.allow, own)
-        )
+    def allowed(self, ready: SlicedModel, ids: Tensor, seed: int) -> Tensor | None:
+        """Return the tokens [prompts, V] that an answer may have; None: all."""
+        if self.allow is None:
+            return None
+        return allowed_tokens(ready.vocabulary_size, ids, self.allow, seed)
 
     def cut(self, at: str) -> Slice:
-        """The slice at a place."""
+        """Return the slice at a site."""
         return Slice.parse(
             at,
             only=self.only,
@@ -283,260 +191,230 @@ class Recovered(Experiment):
             embedding=self.embedding,
         )
 
-    def lens(self, own: int) -> Lens:
-        """The model of a seed; of random weights in a real size no more blocks than the slice has."""
-        deepest = 1 + max(int(number) for number in re.findall(r"block\.(\d+)", self.at))
-        return lens_of(
-            self.model, own, self.width, deepest if self.model.startswith(TWIN) else self.depth
-        )
+    def lens(self, seed: int) -> Lens:
+        """Return the model of a seed.
 
-    def arms(self, seed: int) -> Iterator[tuple[int, SlicedModel, Tensor]]:
-        """A seed, the slice on its model, and its prompts, five times."""
-        for own in own_seeds(seed):
-            ready = self.cut(self.at).on(self.lens(own))
-            scored = (
-                1 if self.scored == "whole" else len(positions(ready, self.length, self.scored))
-            )
-            yield own, ready, prompts(self.model, own, enough(scored, self.least), self.length)
+        One with random weights in a real size has no more blocks than the slice.
+        """
+        depth = self.depth
+        if self.model.startswith(RANDOM_TWIN):
+            depth = 1 + max(_blocks_in(self.at))
+        return lens_of(self.model, seed, self.width, depth)
+
+    def ready(self, seed: int) -> SlicedModel:
+        """Return the slice on the model of a seed."""
+        return self.cut(self.at).on(self.lens(seed))
+
+    def repeats(self, seed: int) -> Iterator[Repeat]:
+        """Yield the five repeats of a master seed."""
+        for repeat_seed in repeat_seeds(seed):
+            ready = self.ready(repeat_seed)
+            scored = 1
+            if self.scored != "whole":
+                scored = len(positions(ready, self.length, self.scored))
+            count = enough_prompts(scored, self.least)
+            ids = prompts(self.model, repeat_seed, count, self.length)
+            yield Repeat(repeat_seed, ready, ids)
+
+
+PRESETS = {"indirect": "seed", "direct": "seed-direct"}
+"""The published settings of a descent, by method."""
+
+
+def descent_rate(method: str, loss: str) -> float:
+    """Return the rate of the published descents.
+
+    A cosine's gradient falls with the norms, so that its rate is larger than that of distances.
+    """
+    if method == "indirect":
+        return 200.0 if loss == "cosine" else 0.2
+    return 2000.0 if loss == "cosine" else 0.01
+
+
+def _blocks_in(at: str) -> list[int]:
+    return [int(number) for number in re.findall(r"block\.(\d+)", at)]
+
+
+def _has_sites(lens: Lens, at: str) -> bool:
+    """Return whether a model has the sites of a slice, none of them too deep for a descent."""
+    if any(block > DEEPEST_BLOCK for block in _blocks_in(at)):
+        return False
+    sites = at.partition("[")[0].replace(" ", "").split("+")
+    return all(site in lens.sites for site in sites)
+
+
+def _scaled(at: str, width: int) -> str:
+    """Return a slice of the specimen with its features scaled to another width."""
+    start, comma, features = at.rpartition(", ")
+    if not comma or features == ":]":
+        return at
+
+    def scaled(number: re.Match[str]) -> str:
+        return str(int(number[0]) * width // SPECIMEN_WIDTH)
+
+    return f"{start}, " + re.sub(r"\d+", scaled, features)
+
+
+@dataclass
+class _Hits:
+    """The hits [prompts, positions] of each repeat, of a descent and of what stands beside it.
+
+    Attributes:
+        descent: found by the descent.
+        unmoved: hidden answers that the descent's first step has as well.
+        search: found by a search of the same outputs.
+        planted: found by the search where all outputs are given.
+        rounded: found by the search of rounded outputs.
+    """
+
+    descent: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    unmoved: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    search: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    planted: list[npt.NDArray[np.float64]] = field(default_factory=list)
+    rounded: list[npt.NDArray[np.float64]] = field(default_factory=list)
+
+    def add_descent(self, experiment: Recovered, repeat: Repeat) -> None:
+        """Add what the descent finds in one repeat."""
+        scored_positions = positions(repeat.ready, experiment.length, experiment.scored)
+        result = descended(replace(experiment, search=True), repeat.seed, len(repeat.ids))
+        descent_hits = hits(
+            result.tokens, result.top, repeat.ids, scored_positions, experiment.scored
+        )
+        self.descent.append(descent_hits.numpy())
+        if experiment.scored == "hidden":
+            first_step = _first_step(experiment, repeat)
+            unmoved = (first_step == result.tokens)[:, scored_positions]
+            self.unmoved.append(unmoved.double().numpy())
+
+    def add_search(self, experiment: Recovered, repeat: Repeat) -> None:
+        """Add what the searches find in one repeat."""
+        scored_positions = positions(repeat.ready, experiment.length, experiment.scored)
+        scored = experiment.scored if experiment.scored in ("set", "whole") else "all"
+        answers = _searched(experiment.without_descent(), repeat.seed, len(repeat.ids))
+
+        def found(answer: Tensor) -> npt.NDArray[np.float64]:
+            ids = repeat.ids[: len(answer)]
+            return hits(answer, None, ids, scored_positions, scored).numpy()
+
+        self.search.append(found(answers.search))
+        if answers.planted is not None and answers.rounded is not None:
+            self.planted.append(found(answers.planted))
+            self.rounded.append(found(answers.rounded))
 
 
 @lru_cache(maxsize=128)
-def _observe(asked: Recovered, seed: int) -> ExperimentOutcome:
-    found = list[np.ndarray]()
-    begun = list[np.ndarray]()
-    names = list[str]()
-    sought = list[np.ndarray]()
-    planted = list[np.ndarray]()
-    rounded = list[np.ndarray]()
+def _observe(experiment: Recovered, seed: int) -> ExperimentOutcome:
+    all_hits = _Hits()
+    names = []
     chance = 1.0
-    scored = asked.scored if asked.scored in ("set", "whole") else "all"
-    for own, ready, ids in asked.arms(seed):
-        places = positions(ready, asked.length, asked.scored)
-        allowed = asked.allowed(ready, ids, own)
-        chance = 1 / (
-            ready.vocabulary_size if allowed is None else float(allowed.sum(1).double().mean())
-        )
-        done = descended(replace(asked, search=True), own, len(ids))
-        if asked.scored == "hidden":
-            first = descend(
-                ready,
-                ready.run(ids),
-                asked.length,
-                replace(asked.descent(own), steps=1),
-                allowed=allowed,
-            ).tokens
-            begun.append((first == done.tokens)[:, places].double().numpy())
-        found.append(hits(done.tokens, done.top, ids, places, asked.scored).numpy())
-        names.append(ready.lens.name)
-        if asked.search:
-            for rows, answer in zip(
-                (sought, planted, rounded), _searched(asked.sliced(), own, len(ids)), strict=True
-            ):
-                rows += (
-                    [hits(answer, None, ids[: len(answer)], places, scored).numpy()]
-                    if answer is not None
-                    else []
-                )
-    chance *= {"set": asked.length, "five": 5, "five anywhere": 5 * asked.length}.get(
-        asked.scored, 1
-    )
-    among = (
-        f" among {AMONG} tokens"
-        if planted and asked.allow is None and ready.vocabulary_size > WIDE
-        else ""
-    )
-    what = (
-        f"{asked.scored} tokens"
-        if asked.scored in ("hidden", "shown")
-        else SAID.get(asked.scored, "tokens")
-    )
+    large = False
+    for repeat in experiment.repeats(seed):
+        all_hits.add_descent(experiment, repeat)
+        if experiment.search:
+            all_hits.add_search(experiment, repeat)
+        names.append(repeat.ready.lens.name)
+        chance = _chance(experiment, repeat)
+        large = repeat.ready.vocabulary_size > LARGE_VOCABULARY
+
+    scored_name = SCORED_IN_WORDS.get(experiment.scored, "tokens")
+    control = None
+    if all_hits.search:
+        among = ""
+        if all_hits.planted and experiment.allow is None and large:
+            among = f" among {SEARCHED_TOKENS} tokens"
+        control = share_of(f"by a search of the same outputs{among}", all_hits.search)
+    works = None
+    if all_hits.planted:
+        works = share_of("the same search where all outputs are given", all_hits.planted)
+    beside: list[Measurement] = []
+    if all_hits.unmoved:
+        beside.append(share_of(START, all_hits.unmoved))
+    if all_hits.rounded:
+        beside.append(share_of(ROUNDED, all_hits.rounded))
     return ExperimentOutcome(
-        effect=share_of(f"{what} found by the descent", found, chance=min(1.0, chance)),
-        control=share_of(f"by a search of the same outputs{among}", sought) if sought else None,
+        effect=share_of(f"{scored_name} found by the descent", all_hits.descent, chance=chance),
+        control=control,
         cause="the optimiser failed where the information is there",
-        works=share_of("the same search where all outputs are given", planted) if planted else None,
-        beside=tuple(
-            share_of(name, shares)
-            for name, shares in ((START, begun), (ROUNDED, rounded))
-            if shares
-        ),
+        works=works,
+        beside=tuple(beside),
         models=tuple(dict.fromkeys(names)),
     )
 
 
+def _chance(experiment: Recovered, repeat: Repeat) -> float:
+    """Return the share of tokens that a random answer would find."""
+    allowed = experiment.allowed(repeat.ready, repeat.ids, repeat.seed)
+    if allowed is None:
+        choices = float(repeat.ready.vocabulary_size)
+    else:
+        choices = float(allowed.sum(1).double().mean())
+    guesses = {"set": experiment.length, "five": 5, "five anywhere": 5 * experiment.length}
+    return min(1.0, 1 / choices * guesses.get(experiment.scored, 1))
+
+
+def _first_step(experiment: Recovered, repeat: Repeat) -> Tensor:
+    """Return the answer [prompts, T] of the descent after one step."""
+    target = repeat.ready.run(repeat.ids)
+    settings = replace(experiment.descent(repeat.seed), steps=1)
+    allowed = experiment.allowed(repeat.ready, repeat.ids, repeat.seed)
+    return descend(repeat.ready, target, experiment.length, settings, allowed=allowed).tokens
+
+
 @lru_cache(maxsize=64)
-def descended(asked: Recovered, own: int, count: int) -> Descended:
-    """What the descent finds, whether or not there is a search beside it."""
-    ready = asked.cut(asked.at).on(asked.lens(own))
-    ids = prompts(asked.model, own, count, asked.length)
+def descended(experiment: Recovered, seed: int, count: int) -> Descended:
+    """Return what the descent finds of `count` prompts, whether or not it is also searched."""
+    ready = experiment.ready(seed)
+    ids = prompts(experiment.model, seed, count, experiment.length)
     return descend(
         ready,
         ready.run(ids),
-        asked.length,
-        asked.descent(own),
-        allowed=asked.allowed(ready, ids, own),
+        experiment.length,
+        experiment.descent(seed),
+        allowed=experiment.allowed(ready, ids, seed),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """The tokens [prompts, T] that searches find.
+
+    Attributes:
+        search: from the outputs that are given.
+        planted: from all outputs; None where all are given anyway.
+        rounded: from those given, rounded to 8 bits; None likewise.
+    """
+
+    search: Tensor
+    planted: Tensor | None = None
+    rounded: Tensor | None = None
 
 
 @lru_cache(maxsize=256)
-def _searched(asked: Recovered, own: int, count: int) -> tuple[Tensor | None, ...]:
-    """What a search finds, whatever the descent; where outputs are hidden also what it finds when
-    all are given, and when those given are rounded to 8 bits, each by the largest of its numbers.
-    """
-    ready = asked.cut(asked.at).on(asked.lens(own))
-    few = count if ready.vocabulary_size <= WIDE else 3 * FEW // 2
-    ids = prompts(asked.model, own, count, asked.length)
-    allowed = (
-        None
-        if asked.allow is None
-        else allowed_words(ready.vocabulary_size, ids, asked.allow, own)[:few]
-    )
-    target = ready.run(ids := ids[:few])
-    if ready.causal and len(ready.kept(asked.length)) == asked.length:
-        return search_shown(ready, target, allowed), None, None
-    if allowed is None and ready.vocabulary_size > WIDE:
-        allowed = allowed_words(ready.vocabulary_size, ids, AMONG - asked.length, own)
-    begin = descend(
-        ready, target, asked.length, Descent(steps=100, seed=own, check_every=0), allowed=allowed
-    ).tokens
-    full = asked.cut(asked.at.partition("[")[0].strip()).on(ready.lens)
+def _searched(experiment: Recovered, seed: int, count: int) -> _Answers:
+    """Return what searches find, whatever the descent."""
+    ready = experiment.ready(seed)
+    large = ready.vocabulary_size > LARGE_VOCABULARY
+    searched = SEARCHED_PROMPTS if large else count
+    ids = prompts(experiment.model, seed, count, experiment.length)
+    allowed = experiment.allowed(ready, ids, seed)
+    if allowed is not None:
+        allowed = allowed[:searched]
+    ids = ids[:searched]
+    target = ready.run(ids)
+    if ready.causal and len(ready.kept(experiment.length)) == experiment.length:
+        return _Answers(search_shown(ready, target, allowed))
+
+    if allowed is None and large:
+        extra = SEARCHED_TOKENS - experiment.length
+        allowed = allowed_tokens(ready.vocabulary_size, ids, extra, seed)
+    settings = Descent(steps=100, seed=seed, check_every=0)
+    start = descend(ready, target, experiment.length, settings, allowed=allowed).tokens
+    all_outputs = experiment.cut(experiment.at.partition("[")[0].strip()).on(ready.lens)
+    # The levels of each output reach to the largest of its numbers.
     step = target.abs().amax(-1, keepdim=True) / 127
-    goals = ((ready, target), (full, full.run(ids)), (ready, (target / step).round() * step))
-    return tuple(search_hidden(cut, goal, begin, allowed) for cut, goal in goals)
-
-
-# ---- Wrong answers of direct descents: whose tokens they are, the model's or the random start's.
-
-LENGTH = 6
-
-
-@EXPERIMENTS.register("start-decides")
-class StartDecides(Experiment):
-    """`models`: wrong tokens that two models (`first`, and a Llama or itself with fresh weights)
-    with two prompts share, place by place, when they start alike. `prompts`: wrong answers to
-    prompts of one token, or for a hidden first token, that are the commonest wrong answer.
-    """
-
-    words = ExperimentWords(
-        quantity="share of wrong tokens that two descents from one start have in common",
-        test=SHARE_TEST,
-        scope="the stand-ins and these descents",
+    rounded_target = (target / step).round() * step
+    return _Answers(
+        search=search_hidden(ready, target, start, allowed),
+        planted=search_hidden(all_outputs, all_outputs.run(ids), start, allowed),
+        rounded=search_hidden(ready, rounded_target, start, allowed),
     )
-
-    among: Literal["models", "one-token prompts", "hidden first tokens"] = "models"
-    first: str = "gpt2"
-    second: Literal["llama", "untrained"] = "llama"
-    method: Literal["direct", "indirect"] = "direct"
-    loss: Literal["l1", "cosine"] = "l1"
-
-    def on(self, model: str) -> Self | None:
-        kind = (
-            twin_of(model, self.first)
-            if self.first == "gpt2"
-            else None
-            if model.startswith(TWIN)
-            else model
-        )
-        if (
-            kind is None
-            or not causal(lens := lens_of(model))
-            or lens.input_embeddings.numel() > LARGE
-        ):
-            return None
-        return replace(self, first=kind)
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        both = self.among == "models" and self.second == "llama"
-        return (about(self.first), about("llama")) if both else (about(self.first),)
-
-    def observe(self, seed: int) -> ExperimentOutcome:
-        shares = []
-        names = []
-        for own in own_seeds(seed):
-            shared, used = self._models(own) if self.among == "models" else self._prompts(own)
-            shares.append(shared)
-            names += used
-        vocabulary = lens_of(
-            self.first, own_seeds(seed)[0], depth=1 if self.first.startswith(TWIN) else 3
-        ).vocabulary_size
-        return ExperimentOutcome(
-            effect=share_of("wrong tokens in common", shares, chance=1 / vocabulary),
-            models=tuple(dict.fromkeys(names)),
-        )
-
-    def _answers(
-        self, kind: str, own: int, length: int, at: str, shift: int, weights: str | None = None
-    ) -> tuple[Tensor, Tensor, str]:
-        ready = Slice.parse(at, weights=weights).on(
-            lens_of(kind, own, depth=1 if kind.startswith(TWIN) else 3)
-        )
-        ids = prompts(kind, own + shift, 40 if length == 1 or at != "block.0" else PROMPTS, length)
-        rate = {"direct": {"l1": 0.01, "cosine": 2000.0}, "indirect": {"l1": 0.2, "cosine": 200.0}}[
-            self.method
-        ][self.loss]
-        name = "seed-direct" if self.method == "direct" else "seed"
-        setting = preset(name, steps=150, loss=self.loss, rate=rate, seed=own)
-        return descend(ready, ready.run(ids), length, setting).tokens, ids, ready.lens.name
-
-    def _models(self, own: int) -> tuple[np.ndarray, list[str]]:
-        """Places [prompts, T] at which both are wrong and the same, of places where the first is
-        wrong.
-        """
-        one, ids, name = self._answers(self.first, own, LENGTH, "block.0", 0)
-        kind = self.first if self.second == "untrained" else "llama"
-        weights = f"fresh:{own}" if self.second == "untrained" else None
-        two, others, second = self._answers(kind, own, LENGTH, "block.0", 500, weights)
-        both = ((one == two) & (one != ids) & (two != others)).double()
-        return both.numpy(), [name, second]
-
-    def _prompts(self, own: int) -> tuple[np.ndarray, list[str]]:
-        """Of each prompt [prompts, 1]: whether its wrong answer is the commonest of all; right
-        answers count as 0.
-        """
-        hidden = self.among == "hidden first tokens"
-        found, ids, name = self._answers(
-            self.first, own, 3 if hidden else 1, "block.0[:, 1:, :]" if hidden else "block.0", 0
-        )
-        wrong = [int(a) for a, b in zip(found[:, 0], ids[:, 0], strict=True) if a != b]
-        commonest = Counter(wrong).most_common(1)[0][0] if wrong else -1
-        shared = (found[:, 0] == commonest) & (found[:, 0] != ids[:, 0])
-        return shared.double()[:, None].numpy(), [name]
-
-
-# ---- Direct inversion of two targets: a scaled one-hot vector's output, and the pseudo-inverse's.
-
-
-@EXPERIMENTS.register("target-scaled")
-class TargetScaled(Experiment):
-    """Descents from zero to the output of 10 W (one-hot) and of W (pseudo-inverse, W⁺W being one on
-    rows).
-    """
-
-    words = ExperimentWords(
-        quantity="share of tokens found for the one-hot target less that for the pseudo-inverse's",
-        test=DIFFERENCE_TEST,
-        scope="random weights, Adam from zero",
-        range=(-1.0, 1.0),
-    )
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (about("gpt2"),)
-
-    def observe(self, seed: int) -> ExperimentOutcome:
-        shares: dict[float, list[np.ndarray]] = {10.0: [], 1.0: []}
-        for own in own_seeds(seed):
-            ready = Slice().on(lens_of("gpt2", own))
-            ids = prompts("gpt2", own, PROMPTS, 6)
-            setting = Descent(
-                method="direct", init="zeros", steps=150, rate=0.02, seed=own, check_every=0
-            )
-            for scale, rows in shares.items():
-                target = ready.run(inputs_embeds=scale * ready.embed(ids))
-                rows.append((descend(ready, target, 6, setting).tokens == ids).double().numpy())
-        one = share_of("found, one-hot target", shares[10.0])
-        other = share_of("found, pseudo-inverse's target", shares[1.0])
-        return ExperimentOutcome(
-            effect=difference_of("one-hot less pseudo-inverse", one, other),
-            beside=(one, other),
-            models=tuple(lens_of("gpt2", own).name for own in own_seeds(seed)),
-        )

@@ -1,15 +1,14 @@
-"""What is held to protect leaked states: their depth, few bits a number, a little noise; against
-the best attack there is.
-"""
+"""Claims about what protects leaked states (depth, few bits, noise), and about attributions."""
 
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from typing import ClassVar, Self, TypeAlias
+from typing import ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -21,31 +20,44 @@ from headscan.model.lens import Lens
 from headscan.model.slicing import Slice, SlicedModel
 from headscan.model.slicing.prefix import Prefix
 from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords, Power
-from headscan_lab.ledger.experiments.descents import causal, search_shown
+from headscan_lab.ledger.experiments.search import is_causal, search_shown
+from headscan_lab.ledger.language import VOCABULARY
 from headscan_lab.ledger.measurement import (
     DIFFERENCE_TEST,
     SEEDS,
     difference_of,
     mean_of,
-    own_seeds,
+    repeat_seeds,
     share_of,
 )
-from headscan_lab.ledger.stand_ins import TWIN, VOCABULARY, OnModels, lens_of, prompts
+from headscan_lab.ledger.named_models import RANDOM_TWIN
+from headscan_lab.ledger.proxies import OnModels, lens_of, prompts
 
 PROTECTION_PROMPTS = 8
 TOKENS = 6
-Arm: TypeAlias = tuple[str, bool, Float[Tensor, "prompts tokens"]]
-"""A release in words, whether it counts as protected, and which tokens were recovered: 1, else 0.
-"""
+
+
+@dataclass(frozen=True, eq=False)
+class Arm:
+    """A release that was attacked.
+
+    Attributes:
+        name: the release in words.
+        protected: whether it counts as protected.
+        hits: which tokens [prompts, T] were recovered: 1, else 0.
+    """
+
+    name: str
+    protected: bool
+    hits: Float[Tensor, "prompts tokens"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protection(OnModels):
-    """Prompts are read off releases that are said to protect and off others; the effect is what the
-    protection saves.
+    """The share of tokens that a protection saves from being read off a release.
 
-    The attack is the strongest known: whoever attacks has the model and knows how the release was
-    made. A weaker one that fails would say nothing of what is in the release.
+    The attack is the strongest known: the attacker has the model and knows how the release was
+    made. A weaker attack that fails would say nothing of what is in the release.
     """
 
     words = ExperimentWords(
@@ -56,95 +68,99 @@ class Protection(OnModels):
         range=(-1.0, 1.0),
     )
 
-    most: ClassVar[int] = (
-        # tokens of a vocabulary: noise and few bits are read through by much of it at every
-        # position
-        8192
-    )
+    # The largest vocabulary: an attack on noise and few bits tries much of it at every position.
+    most: ClassVar[int] = 8192
 
     model: str = "specimen"
 
     def on(self, model: str) -> Self | None:
-        fits = (
-            not model.startswith(TWIN)
-            and causal(lens := lens_of(model))
-            and lens.vocabulary_size <= self.most
-        )
-        return replace(self, model=model) if fits else None
+        if model.startswith(RANDOM_TWIN):
+            return None
+        lens = lens_of(model)
+        if not is_causal(lens) or lens.vocabulary_size > self.most:
+            return None
+        return replace(self, model=model)
 
     @abstractmethod
     def arms(self, lens: Lens, ids: Int[Tensor, "P T"], seed: int) -> Iterator[Arm]:
-        """What is recovered of each release of these prompts."""
+        """Yield what is recovered of each release of these prompts."""
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        found: defaultdict[str, list[np.ndarray]] = defaultdict(list)
-        sides: dict[bool, list[np.ndarray]] = {True: [], False: []}
+        hits_by_release: defaultdict[str, list[npt.NDArray[np.float64]]] = defaultdict(list)
+        open_hits = []
+        protected_hits = []
         names = []
-        for own in own_seeds(seed):
-            lens = lens_of(self.model, own)
-            here = defaultdict[bool, list[Tensor]](list)
-            for name, protected, hits in self.arms(
-                lens, prompts(self.model, own, PROTECTION_PROMPTS, TOKENS), own
-            ):
-                found[name].append(hits.numpy())
-                here[protected].append(hits)
-            for protected, rows in here.items():  # several releases of one prompt are one cluster
-                sides[protected].append(torch.cat(rows, 1).numpy())
+        chance = 1.0
+        for repeat_seed in repeat_seeds(seed):
+            lens = lens_of(self.model, repeat_seed)
+            ids = prompts(self.model, repeat_seed, PROTECTION_PROMPTS, TOKENS)
+            arms = list(self.arms(lens, ids, repeat_seed))
+            for arm in arms:
+                hits_by_release[arm.name].append(arm.hits.numpy())
+            # Several releases of one prompt are one cluster.
+            open_hits.append(_joined([arm for arm in arms if not arm.protected]))
+            protected_hits.append(_joined([arm for arm in arms if arm.protected]))
             names.append(lens.name)
-        chance = 1 / lens.vocabulary_size
-        opened, kept = (
-            share_of(name, sides[side], chance=chance)
-            for name, side in (("open", False), ("protected", True))
-        )
+            chance = 1 / lens.vocabulary_size
+        open_share = share_of("open", open_hits, chance=chance)
+        protected_share = share_of("protected", protected_hits, chance=chance)
+        beside = []
+        for name, hits in hits_by_release.items():
+            beside.append(share_of(f"tokens read off, {name}", hits, chance=chance))
         return ExperimentOutcome(
-            effect=difference_of("tokens that it saves", opened, kept),
-            beside=tuple(
-                share_of(f"tokens read off, {name}", rows, chance=chance)
-                for name, rows in found.items()
-            ),
+            effect=difference_of("tokens that it saves", open_share, protected_share),
+            beside=tuple(beside),
             models=tuple(dict.fromkeys(names)),
         )
 
 
+def _joined(arms: list[Arm]) -> npt.NDArray[np.float64]:
+    """Return the hits [prompts, tokens of all arms]."""
+    return torch.cat([arm.hits for arm in arms], 1).numpy()
+
+
 @EXPERIMENTS.register("depth-protects")
 class Depth(Protection):
-    """States of the first block, open, and of the middle and the last, without noise; exact search."""
+    """Depth as protection: states of the middle and last block against the first; exact search."""
 
     most = 65_536  # exact search needs few candidates
 
     def arms(self, lens: Lens, ids: Int[Tensor, "P T"], seed: int) -> Iterator[Arm]:
-        for name, block in (
-            ("first", 0),
-            ("middle", (lens.depth - 1) // 2),
-            ("last", lens.depth - 1),
-        ):
-            yield f"{name} block", block > 0, _searched(_states(lens, block), ids)
+        last = lens.depth - 1
+        blocks = {"first": 0, "middle": last // 2, "last": last}
+        for name, block in blocks.items():
+            yield Arm(f"{name} block", block > 0, _searched(_states(lens, block), ids))
 
 
 @EXPERIMENTS.register("few-bits-protect")
 class FewBits(Protection):
-    """States of the middle block and its keys in the cache, as they are and in a number format;
-    exact search, whose candidates are rounded as the release was.
+    """Few bits as protection: states and cached keys of the middle block in a number format.
+
+    The attack is exact search, whose candidates are rounded as the release was.
     """
 
     format: str = "int4"
 
     def arms(self, lens: Lens, ids: Int[Tensor, "P T"], seed: int) -> Iterator[Arm]:
         middle = (lens.depth - 1) // 2
-        form = read_format(self.format)
+        rounding = read_format(self.format)
+        states = _states(lens, middle)
+        rounded_states = Mapped(states, rounding, self.format)
+        yield Arm("states, full", False, _searched(states, ids))
+        yield Arm(f"states, {self.format}", True, _searched(rounded_states, ids))
+
         keys = cache_slice(lens, [middle], "keys")
-        for name, cut, rounding in (
-            ("states", _states(lens, middle), form),
-            ("keys", keys, form.each(keys.parts)),
-        ):
-            yield f"{name}, full", False, _searched(cut, ids)
-            yield f"{name}, {self.format}", True, _searched(Mapped(cut, rounding, self.format), ids)
+        rounded_keys = Mapped(keys, rounding.each(keys.parts), self.format)
+        yield Arm("keys, full", False, _searched(keys, ids))
+        yield Arm(f"keys, {self.format}", True, _searched(rounded_keys, ids))
 
 
 @EXPERIMENTS.register("little-noise-protects")
 class LittleNoise(Protection):
-    """States of the middle block: as they are, by exact search; with Gaussian noise of `share` of
-    their coordinates' rms, by an attack that is told neither the noise nor a token.
+    """Noise as protection: states of the middle block with Gaussian noise.
+
+    The noise is `share` of the coordinates' rms; the attack knows neither its size nor a token. The
+    states without noise are read by exact search.
     """
 
     share: float = 0.05
@@ -154,15 +170,14 @@ class LittleNoise(Protection):
         prior = prior_of("model", lens, [])
         with torch.no_grad():
             states = cut.run(ids)
-        rms = float(states[:, 1:].flatten(0, 1).var(0, unbiased=False).mean().sqrt())
-        noise = (
-            self.share
-            * rms
-            * torch.randn(states.shape, generator=torch.Generator().manual_seed(seed))
-        )
-        yield "no noise", False, _searched(cut, ids)
-        read = [_read_through_noise(cut, released, prior) for released in states + noise]
-        yield f"noise {self.share:.0%}", True, (torch.stack(read) == ids).double()
+        variances = states[:, 1:].flatten(0, 1).var(0, unbiased=False)
+        rms = float(variances.mean().sqrt())
+        generator = torch.Generator().manual_seed(seed)
+        noise = self.share * rms * torch.randn(states.shape, generator=generator)
+        yield Arm("no noise", False, _searched(cut, ids))
+        tokens = [_read_through_noise(cut, released, prior) for released in states + noise]
+        hits = (torch.stack(tokens) == ids).double()
+        yield Arm(f"noise {self.share:.0%}", True, hits)
 
 
 def _states(lens: Lens, block: int) -> SlicedModel:
@@ -171,40 +186,44 @@ def _states(lens: Lens, block: int) -> SlicedModel:
 
 @torch.no_grad()
 def _read_through_noise(
-    cut: SlicedModel, seen: Float[Tensor, "T w"], prior: Prior
+    cut: SlicedModel, released: Float[Tensor, "T w"], prior: Prior
 ) -> Int[Tensor, " T"]:
-    """The likeliest tokens of states with Gaussian noise of unknown size, from left to right.
+    """Return the likeliest tokens of states with Gaussian noise of unknown size, left to right.
 
     With residuals r of n numbers so far the likelihood, at the noise that makes it largest (σ² = Σ
     r² / n), is −(n/2) ln Σ r² up to a constant: that plus ln p of the token decides. One prefix is
     followed, which is enough where noise is little.
     """
     ids = torch.zeros(1, 0, dtype=torch.int64)
-    goal = seen.double().cpu()
-    every = torch.arange(cut.vocabulary_size, device=cut.lens.device)
-    squares = torch.zeros(1, dtype=torch.float64)
-    for place, target in enumerate(goal):
-        points = Prefix(cut, ids).evaluate(torch.zeros_like(every), every).cpu().double()
-        far = (points - target).square().sum(1) + squares
-        beliefs = prior(ids)[0, -1].log() if place else torch.zeros_like(far)
-        best = (beliefs - (place + 1) * goal.shape[1] / 2 * far.clamp_min(1e-300).log()).argmax()
+    targets = released.double().cpu()
+    width = targets.shape[1]
+    vocabulary = torch.arange(cut.vocabulary_size, device=cut.lens.device)
+    squares = torch.zeros(1, dtype=torch.float64)  # Σ r² of the tokens so far
+    for position, target in enumerate(targets):
+        prefix = Prefix(cut, ids)
+        candidates = prefix.evaluate(torch.zeros_like(vocabulary), vocabulary).cpu().double()
+        sums = (candidates - target).square().sum(1) + squares
+        log_prior = prior(ids)[0, -1].log() if position else torch.zeros_like(sums)
+        log_likelihood = -((position + 1) * width / 2 * sums.clamp_min(1e-300).log())
+        best = (log_prior + log_likelihood).argmax()
         ids = torch.cat([ids, best.view(1, 1)], 1)
-        squares = far[best]
+        squares = sums[best]
     return ids[0]
 
 
 @torch.no_grad()
 def _searched(cut: SlicedModel, ids: Int[Tensor, "P T"]) -> Float[Tensor, "P T"]:
+    """Return which tokens exact search finds of a release: 1, else 0."""
     return (search_shown(cut, cut.run(ids).float(), None) == ids).double()
-
-
-# ---- How good a code of its own token one state is under noise: random weights against trained ones.
 
 
 @EXPERIMENTS.register("noisy-code")
 class NoisyCode(OnModels):
-    """The first block's states of all single tokens, with noise of `noise` times their spread:
-    nearest state decoding, before training (the same shape, fresh weights) less after.
+    """The share of single tokens decoded from noisy states of the first block, untrained less
+    trained.
+
+    The noise is `noise` times the states' spread; a state is decoded to the nearest one. The
+    untrained model has the same shape and fresh weights.
     """
 
     words = ExperimentWords(
@@ -218,51 +237,52 @@ class NoisyCode(OnModels):
     model: str = "taught"
 
     def on(self, model: str) -> Self | None:
-        return None if model.startswith(TWIN) else replace(self, model=model)
+        return None if model.startswith(RANDOM_TWIN) else replace(self, model=model)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        shares: dict[str, list[np.ndarray]] = {"untrained": [], "trained": []}
-        for own in own_seeds(seed):
-            lens = lens_of(self.model, own)
-            order = torch.randperm(
-                lens.vocabulary_size, generator=torch.Generator().manual_seed(own)
-            )
-            ids = order[:VOCABULARY].sort().values  # all of a stand-in's
-            for name, model in (
-                ("trained", lens),
-                ("untrained", lens.random_init(own, first_block=True)),
-            ):
-                states = Slice().on(model).states(ids[:, None])[:, 0].float()
-                drawn = torch.randn(states.shape, generator=torch.Generator().manual_seed(own))
-                noisy = states + self.noise * float(states.std(0).mean()) * drawn
-                shares[name].append(
-                    (torch.cdist(noisy, states).argmin(1) == torch.arange(len(ids)))
-                    .double()[:, None]
-                    .numpy()
-                )
-        before, after = (
-            share_of(f"tokens decoded, {name}", rows, chance=1 / len(ids))
-            for name, rows in shares.items()
-        )
+        untrained_hits = []
+        trained_hits = []
+        names = []
+        chance = 1.0
+        for repeat_seed in repeat_seeds(seed):
+            lens = lens_of(self.model, repeat_seed)
+            generator = torch.Generator().manual_seed(repeat_seed)
+            order = torch.randperm(lens.vocabulary_size, generator=generator)
+            ids = order[:VOCABULARY].sort().values  # all tokens of a proxy
+            trained_hits.append(self._decoded(lens, ids, repeat_seed))
+            fresh = lens.random_init(repeat_seed, first_block=True)
+            untrained_hits.append(self._decoded(fresh, ids, repeat_seed))
+            names.append(lens.name)
+            chance = 1 / len(ids)
+        untrained = share_of("tokens decoded, untrained", untrained_hits, chance=chance)
+        trained = share_of("tokens decoded, trained", trained_hits, chance=chance)
         return ExperimentOutcome(
-            effect=difference_of("tokens decoded, untrained less trained", before, after),
-            beside=(before, after),
-            models=tuple(dict.fromkeys(lens_of(self.model, own).name for own in own_seeds(seed))),
+            effect=difference_of("tokens decoded, untrained less trained", untrained, trained),
+            beside=(untrained, trained),
+            models=tuple(dict.fromkeys(names)),
         )
 
+    def _decoded(self, lens: Lens, ids: Tensor, seed: int) -> npt.NDArray[np.float64]:
+        """Return which single tokens [n, 1] are decoded from their noisy state."""
+        states = Slice().on(lens).states(ids[:, None])[:, 0].float()
+        normal = torch.randn(states.shape, generator=torch.Generator().manual_seed(seed))
+        noisy = states + self.noise * float(states.std(0).mean()) * normal
+        nearest = torch.cdist(noisy, states).argmin(1)
+        return (nearest == torch.arange(len(ids))).double()[:, None].numpy()
 
-# ---- Deletion curves of attribution methods: how fast the prediction goes when tokens go in a method's order.
 
 DELETION_PROMPTS = 6
 LENGTH = 7
 METHODS = ("gradient-x-input", "occlusion", "combined")
-LARGE = 100_000_000  # parameters: the curves of SmolLM2's 135 M take more than ten minutes
+LARGEST_MODEL = 100_000_000  # parameters: the curves of SmolLM2's 135 M take over ten minutes
 
 
 @EXPERIMENTS.register("deletion")
 class Deletion(OnModels):
-    """The area under the deletion curve of `method` less that of the best of `against` ("random" is
-    a random order); below zero, the method's order takes the prediction away faster.
+    """The area under the deletion curve of an attribution method less the least of others.
+
+    `against` names the others ("random": a random order). Below zero, the method's order removes
+    the prediction faster.
     """
 
     words = ExperimentWords(
@@ -282,48 +302,55 @@ class Deletion(OnModels):
         object.__setattr__(self, "against", tuple(self.against))
 
     def on(self, model: str) -> Self | None:
-        if model.startswith(TWIN):
+        if model.startswith(RANDOM_TWIN):
             return None
-        return (
-            None
-            if (lens_of(model).provenance().parameters or 0) > LARGE
-            else replace(self, model=model)
-        )
+        if (lens_of(model).provenance().parameters or 0) > LARGEST_MODEL:
+            return None
+        return replace(self, model=model)
 
     def observe(self, seed: int) -> ExperimentOutcome:
         areas = _areas(self.model, seed)
-        least = [min(areas[one][k] for one in self.against) for k in range(SEEDS)]
-        many = SEEDS * DELETION_PROMPTS
+        seeds = repeat_seeds(seed)
+        differences = []
+        for repeat in range(len(seeds)):
+            least = min(areas[method][repeat] for method in self.against)
+            differences.append(areas[self.method][repeat] - least)
+        prompt_count = SEEDS * DELETION_PROMPTS
         area = partial(
-            mean_of, unit="probability", bounds=(-1.0, 1.0), tokens=many * LENGTH, prompts=many
+            mean_of,
+            unit="probability",
+            bounds=(-1.0, 1.0),
+            tokens=prompt_count * LENGTH,
+            prompts=prompt_count,
         )
-        apart = [mine - other for mine, other in zip(areas[self.method], least, strict=True)]
         name = f"deletion area of {self.method} less {' or '.join(self.against)}"
+        beside = []
+        for method in (self.method, *self.against):
+            beside.append(area(f"deletion area of {method}", areas[method]))
+        names = [lens_of(self.model, repeat_seed).name for repeat_seed in seeds]
         return ExperimentOutcome(
-            effect=area(name, apart, chance=0.0),
-            beside=tuple(
-                area(f"deletion area of {one}", areas[one]) for one in (self.method, *self.against)
-            ),
-            models=tuple(dict.fromkeys(lens_of(self.model, own).name for own in own_seeds(seed))),
+            effect=area(name, differences, chance=0.0),
+            beside=tuple(beside),
+            models=tuple(dict.fromkeys(names)),
         )
 
 
 @lru_cache(maxsize=4)
 def _areas(model: str, seed: int) -> dict[str, list[float]]:
-    """By method, and for random orders, a mean area a training seed."""
-    found: dict[str, list[float]] = {name: [] for name in (*METHODS, "random")}
-    for own in own_seeds(seed):
-        lens = lens_of(model, own)
-        sums = dict.fromkeys(found, 0.0)
-        for ids in prompts(model, own, DELETION_PROMPTS, LENGTH):
+    """Return the mean deletion area of each repeat, by method, and for random orders."""
+    areas: dict[str, list[float]] = {method: [] for method in (*METHODS, "random")}
+    for repeat_seed in repeat_seeds(seed):
+        lens = lens_of(model, repeat_seed)
+        sums = dict.fromkeys(areas, 0.0)
+        for ids in prompts(model, repeat_seed, DELETION_PROMPTS, LENGTH):
             for method in METHODS:
-                judged = attribute(
+                faithfulness = attribute(
                     lens, ids.tolist(), method=method, signed=False, substitute="mean"
                 ).faithfulness
-                assert judged is not None
-                sums[method] += judged.deletion.area / DELETION_PROMPTS
+                assert faithfulness is not None
+                sums[method] += faithfulness.deletion.area / DELETION_PROMPTS
                 if method == METHODS[0]:
-                    sums["random"] += judged.random.deletion / DELETION_PROMPTS
-        for name, value in sums.items():
-            found[name].append(value)
-    return found
+                    sums["random"] += faithfulness.random.deletion / DELETION_PROMPTS
+        for method, value in sums.items():
+            areas[method].append(value)
+    return areas

@@ -1,13 +1,16 @@
-"""Pre-training with a head and without one for equal processor time: the last word of held-out
-passages.
+"""The claim about pre-training with a head and without for equal processor time.
+
+The measure is the last word of held-out passages.
 """
 
 import math
 import time
+from dataclasses import dataclass
 from functools import cache
 from pydoc_data.topics import topics
 
 import torch
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from headscan.model.traits import embedding_table
@@ -16,7 +19,7 @@ from headscan.training.heads import body_of
 from headscan.training.recipes import recipe_of
 from headscan.training.recovery import recover_head
 from headscan.training.run import build
-from headscan_lab.evaluation.tasks import lambada
+from headscan_lab.evaluation.likelihood_tasks import lambada
 from headscan_lab.ledger.experiment import (
     EXPERIMENTS,
     Experiment,
@@ -27,77 +30,89 @@ from headscan_lab.ledger.experiment import (
 )
 from headscan_lab.ledger.measurement import mean_of
 
-# of a processor; a side; words
-SECONDS = 40.0
-TRAININGS = 3
-PASSAGE = 40
-PLAN = recipe_of("gpt")
+SECONDS = 40.0  # of a processor, for one training
+TRAININGS = 3  # of each objective
+PASSAGE = 40  # words
+RECIPE = recipe_of("gpt")
+
+
+@dataclass(frozen=True, eq=False)
+class _Material:
+    """A tokenizer, the ids [n] of nine tenths of the text, and passages of the rest."""
+
+    tokenizer: PreTrainedTokenizerFast
+    ids: Tensor
+    passages: list[str]
 
 
 @cache
-def _material() -> tuple[PreTrainedTokenizerFast, torch.Tensor, list[str]]:
-    """A tokenizer and the ids of nine tenths of the text, and passages of the rest whose last word
-    is one of letters.
-    """
+def _material() -> _Material:
+    """Return the material; the last word of each passage is one of letters."""
     words = " ".join(topics.values()).split()
-    seen = " ".join(words[: len(words) * 9 // 10])
-    rest = words[len(words) * 9 // 10 :]
-    tokenizer = fit_tokenizer([seen], PLAN.vocabulary)
-    passages = [
-        rest[start : start + PASSAGE] for start in range(0, len(rest) - PASSAGE, PASSAGE // 4)
-    ]
-    return (
-        tokenizer,
-        torch.tensor(tokenizer.encode(seen)),
-        [" ".join(one) for one in passages if one[-1].isalpha()],
-    )
+    boundary = len(words) * 9 // 10
+    training_text = " ".join(words[:boundary])
+    held_out = words[boundary:]
+    tokenizer = fit_tokenizer([training_text], RECIPE.vocabulary)
+    passages = []
+    for start in range(0, len(held_out) - PASSAGE, PASSAGE // 4):
+        passage = held_out[start : start + PASSAGE]
+        if passage[-1].isalpha():
+            passages.append(" ".join(passage))
+    return _Material(tokenizer, torch.tensor(tokenizer.encode(training_text)), passages)
 
 
-def trained(seed: int, objective: str) -> PreTrainedModel:
-    """The recipe `gpt` at its smallest, trained for SECONDS; a head is recovered by the bias where
-    it has none.
+def train_for_equal_time(seed: int, objective: str) -> PreTrainedModel:
+    """Return the recipe `gpt` at its smallest, trained for SECONDS.
+
+    Where the model has no head, one is recovered by the bias.
     """
-    tokenizer, ids, _ = _material()
+    material = _material()
+    vocabulary = len(material.tokenizer)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model = build(PLAN, OBJECTIVES[objective](), len(tokenizer))
-        body = body_of(model)
-        head = model.get_output_embeddings()
-        optimiser = torch.optim.AdamW(
-            model.parameters(), betas=PLAN.betas, weight_decay=PLAN.weight_decay
-        )
-        start = time.process_time()
-        while (spent := (time.process_time() - start) / SECONDS) < 1:
-            optimiser.param_groups[0]["lr"] = PLAN.rate * min(
-                10 * spent, 0.5 + 0.5 * math.cos(math.pi * spent)
-            )
-            rows = ids[
-                torch.randint(len(ids) - PLAN.context, (PLAN.batch, 1))
-                + torch.arange(PLAN.context + 1)
-            ]
-            states = body(input_ids=rows[:, :-1]).last_hidden_state.flatten(0, 1)
-            targets = rows[:, 1:].flatten()
-            optimiser.zero_grad()
-            loss = (
-                ce_loss(states, head.weight, targets)
-                if head
-                else cwt_loss(states, embedding_table(body), targets)
-            )
-            loss.backward()
-            optimiser.step()
-    whole = (
-        model
-        if head
-        else recover_head(body, "bias", counts=torch.bincount(ids, minlength=len(tokenizer)))
+        model = build(RECIPE, OBJECTIVES[objective](), vocabulary)
+        _train(model, material.ids)
+    if model.get_output_embeddings() is None:
+        counts = torch.bincount(material.ids, minlength=vocabulary)
+        model = recover_head(body_of(model), "bias", counts=counts)
+    model.eval()
+    return model
+
+
+def _train(model: PreTrainedModel, ids: Tensor) -> None:
+    """Train a model on windows of the ids until SECONDS have passed."""
+    body = body_of(model)
+    head = model.get_output_embeddings()
+    optimiser = torch.optim.AdamW(
+        model.parameters(), betas=RECIPE.betas, weight_decay=RECIPE.weight_decay
     )
-    whole.eval()
-    return whole
+    window = torch.arange(RECIPE.context + 1)
+    start = time.process_time()
+    while True:
+        spent_share = (time.process_time() - start) / SECONDS
+        if spent_share >= 1:
+            break
+        decay = 0.5 + 0.5 * math.cos(math.pi * spent_share)
+        optimiser.param_groups[0]["lr"] = RECIPE.rate * min(10 * spent_share, decay)
+        starts = torch.randint(len(ids) - RECIPE.context, (RECIPE.batch, 1))
+        rows = ids[starts + window]
+        states = body(input_ids=rows[:, :-1]).last_hidden_state.flatten(0, 1)
+        targets = rows[:, 1:].flatten()
+        optimiser.zero_grad()
+        if head is not None:
+            loss = ce_loss(states, head.weight, targets)
+        else:
+            loss = cwt_loss(states, embedding_table(body), targets)
+        loss.backward()
+        optimiser.step()
 
 
 @EXPERIMENTS.register("equal-time")
 class EqualTime(Experiment):
-    """Greedy decoding's share of last words, after equal processor time: without a head, then
-    recovered, less with one.
+    """The share of last words that greedy decoding finds after equal processor time.
+
+    It is that of models trained without a head, which is then recovered, less that of models
+    trained with one.
     """
 
     words = ExperimentWords(
@@ -124,29 +139,36 @@ class EqualTime(Experiment):
         )
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        tokenizer, _, passages = _material()
-        sides: list[list[float]] = [[], []]
-        for k in range(TRAININGS):
-            for side, objective in zip(sides, ("cwt", "ce"), strict=True):
-                scores = lambada(
-                    trained(1000 * seed + k, objective), tokenizer, passages, context=PLAN.context
+        headless = []
+        headed = []
+        for training in range(TRAININGS):
+            headless.append(_accuracy(1000 * seed + training, "cwt"))
+            headed.append(_accuracy(1000 * seed + training, "ce"))
+        differences = [without - with_ for without, with_ in zip(headless, headed, strict=True)]
+        passages = TRAININGS * len(_material().passages)
+        shares = {
+            "headless less headed": (differences, -1.0),
+            "headless": (headless, 0.0),
+            "headed": (headed, 0.0),
+        }
+        measurements = []
+        for name, (values, least) in shares.items():
+            measurements.append(
+                mean_of(
+                    f"last words found, {name}",
+                    values,
+                    unit="share",
+                    prompts=passages,
+                    tokens=passages,
+                    bounds=(least, 1.0),
                 )
-                side.append(float(str(scores["accuracy"])))
-        apart = [a - b for a, b in zip(*sides, strict=True)]
-        many = TRAININGS * len(passages)
-        made = [
-            mean_of(
-                f"last words found, {name}",
-                values,
-                unit="share",
-                prompts=many,
-                tokens=many,
-                bounds=(least, 1.0),
             )
-            for name, values, least in (
-                ("headless less headed", apart, -1.0),
-                ("headless", sides[0], 0),
-                ("headed", sides[1], 0),
-            )
-        ]
-        return ExperimentOutcome(effect=made[0], beside=tuple(made[1:]))
+        return ExperimentOutcome(effect=measurements[0], beside=tuple(measurements[1:]))
+
+
+def _accuracy(seed: int, objective: str) -> float:
+    """Return the share of last words that a model finds which was trained with an objective."""
+    material = _material()
+    model = train_for_equal_time(seed, objective)
+    scores = lambada(model, material.tokenizer, material.passages, context=RECIPE.context)
+    return float(str(scores["accuracy"]))

@@ -1,10 +1,10 @@
-"""What one pass over a text shows of a model, five pieces of text each: claims that need no
-training and no inversion but one.
+"""Claims that one pass over five pieces of text decides, without training and mostly without
+inversion.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Self, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Self
 
 import numpy as np
 import torch
@@ -13,125 +13,172 @@ from torch import Tensor
 
 from headscan.model import Lens
 from headscan.model.slicing import Slice
-from headscan.run import BadInput
+from headscan.run import BadInput, Interval
 from headscan_lab.ledger.experiment import EXPERIMENTS, ExperimentOutcome, ExperimentWords
-from headscan_lab.ledger.experiments.descents import FEW, LARGE, Recovered, causal, descended
-from headscan_lab.ledger.measurement import exactly, mean_of, own_seeds
-from headscan_lab.ledger.stand_ins import TWIN, OnModels, lens_of, prompts
+from headscan_lab.ledger.experiments.descents import FEW_PROMPTS, Recovered, descended
+from headscan_lab.ledger.experiments.search import is_causal
+from headscan_lab.ledger.measurement import SEEDS, exactly, mean_of, repeat_seeds
+from headscan_lab.ledger.named_models import RANDOM_TWIN
+from headscan_lab.ledger.proxies import LARGE_TABLE, OnModels, lens_of, prompts
 
-Pair: TypeAlias = tuple[float, float]
-ROWS = 12
-WINDOW = 32
-# of a text's tokens: those that make up so much of it are its common ones, all others are rare
-COMMON = 0.9
+ROWS = 12  # texts of a repeat
+WINDOW = 32  # tokens of a text
+COUNTED_ROWS = 40  # texts whose tokens are counted
+COUNTED_WINDOW = 100
+INVERTED_TOKENS = 6  # of a prompt
+# A text's common tokens are those that make up this share of it; all others are rare.
+COMMON_SHARE = 0.9
+LEAST_COSINE = 0.05  # average cosine below which there is nothing to explain
 
 
-def _gap(lens: Lens, ids: Tensor) -> float:
-    """Mean cosine of centred last states that the same token follows less that of the others."""
-    states = (
-        Slice(sites=(lens.default_sites[-1],)).on(lens).states(ids)[:, :-1].flatten(0, 1).double()
-    )
+@dataclass(frozen=True)
+class Pair:
+    """A number of a piece of text, and its control."""
+
+    effect: float
+    control: float
+
+
+def collapse(kind: str, seed: int) -> Pair:
+    """Return the gap of the model, and that of its architecture with random weights."""
+    lens = lens_of(kind, seed)
+    ids = prompts(kind, seed, ROWS, WINDOW)
+    return Pair(_same_token_gap(lens, ids), _same_token_gap(lens.random_init(seed), ids))
+
+
+def _same_token_gap(lens: Lens, ids: Tensor) -> float:
+    """Return the mean cosine of centred last states that the same token follows, less that of the
+    others.
+    """
+    all_states = Slice(sites=(lens.default_sites[-1],)).on(lens).states(ids)
+    states = all_states[:, :-1].flatten(0, 1).double()
     unit = F.normalize(states - states.mean(0), dim=1)
     cosines = unit @ unit.T
-    follows = ids[:, 1:].flatten()
-    apart = ~torch.eye(len(states), dtype=torch.bool)
-    same = follows[:, None] == follows[None, :]
-    return float(cosines[same & apart].mean() - cosines[~same].mean())
+    next_tokens = ids[:, 1:].flatten()
+    same_token = next_tokens[:, None] == next_tokens[None, :]
+    off_diagonal = ~torch.eye(len(states), dtype=torch.bool)
+    return float(cosines[same_token & off_diagonal].mean() - cosines[~same_token].mean())
 
 
-def collapse(kind: str, own: int) -> Pair:
-    """Of the model, and of its architecture with random weights."""
-    lens = lens_of(kind, own)
-    ids = prompts(kind, own, ROWS, WINDOW)
-    return _gap(lens, ids), _gap(lens.random_init(own), ids)
+def rogue(kind: str, seed: int) -> Pair:
+    """Return the share of the average cosine that three dimensions make.
 
-
-def rogue(kind: str, own: int) -> Pair:
-    """Share of the average cosine that three dimensions make, and that three of the same states
-    make after a random rotation.
+    The control is the same after a random rotation.
     """
-    lens = lens_of(kind, own)
-    states = (
-        Slice(sites=(f"block.{lens.depth // 2}",)).on(lens).states(prompts(kind, own, ROWS, WINDOW))
+    lens = lens_of(kind, seed)
+    middle = Slice(sites=(f"block.{lens.depth // 2}",)).on(lens)
+    states = middle.states(prompts(kind, seed, ROWS, WINDOW))
+    rows = states[:, :-1].flatten(0, 1).double()
+    unit = F.normalize(rows, dim=1)
+    width = unit.shape[1]
+    normal = torch.randn(width, width, generator=torch.Generator().manual_seed(seed))
+    rotation = torch.linalg.qr(normal.double()).Q
+    return Pair(
+        _share_of_three_dimensions(unit, lens.name),
+        _share_of_three_dimensions(unit @ rotation, lens.name),
     )
-    unit = F.normalize(states[:, :-1].flatten(0, 1).double(), dim=1)
-    turn = torch.linalg.qr(
-        torch.randn(
-            unit.shape[1], unit.shape[1], generator=torch.Generator().manual_seed(own)
-        ).double()
-    ).Q
-    shares = []
-    for rows in (unit, unit @ turn):
-        each = (rows.sum(0).square() - rows.square().sum(0)) / (len(rows) * (len(rows) - 1))
-        if float(each.sum()) < 0.05:
-            raise BadInput(
-                f"In the middle of {lens.name} the average cosine is {float(each.sum()):.2g}: "
-                "nothing to explain."
-            )
-        shares.append(float(each.sort(descending=True).values[:3].sum() / each.sum()))
-    return shares[0], shares[1]
 
 
-def unpredicted(kind: str, own: int) -> Pair:
-    """Share of positions at which even the commonest token is not the one to predict, and the same
-    of the tenth commonest.
+def _share_of_three_dimensions(unit: Tensor, name: str) -> float:
+    """Return the share of the average cosine of unit rows [n, d] that three dimensions make."""
+    n = len(unit)
+    by_dimension = (unit.sum(0).square() - unit.square().sum(0)) / (n * (n - 1))
+    average = by_dimension.sum()
+    if float(average) < LEAST_COSINE:
+        raise BadInput(
+            f"In the middle of {name} the average cosine is {float(average):.2g}: nothing to "
+            "explain."
+        )
+    return float(by_dimension.sort(descending=True).values[:3].sum() / average)
+
+
+def unpredicted(kind: str, seed: int) -> Pair:
+    """Return the share of positions at which even the commonest token is not the one to predict.
+
+    The control is that of the tenth commonest token.
     """
-    lens = lens_of(kind, own)
+    lens = lens_of(kind, seed)
     if lens.vocabulary_size < 256:
         raise BadInput(f"{lens.name} reads characters; this is of words and pieces of words.")
-    counts = (
-        torch.bincount(prompts(kind, own, 40, 100).flatten(), minlength=10)
-        .double()
-        .sort(descending=True)
-        .values
-    )
-    return float(1 - counts[0] / counts.sum()), float(1 - counts[9] / counts.sum())
+    ids = prompts(kind, seed, COUNTED_ROWS, COUNTED_WINDOW)
+    counts = torch.bincount(ids.flatten(), minlength=10).double().sort(descending=True).values
+    total = counts.sum()
+    return Pair(float(1 - counts[0] / total), float(1 - counts[9] / total))
 
 
-def rare(kind: str, own: int) -> Pair:
-    """Share of wrong answers that are rare tokens, and of all tokens that are."""
-    counts = torch.bincount(
-        prompts(kind, 0, 400, 100).flatten(), minlength=lens_of(kind).vocabulary_size
-    ).double()
-    order = counts.argsort(descending=True)
-    common = torch.zeros(len(counts), dtype=torch.bool)
-    common[order[: 1 + int((counts[order].cumsum(0) < COMMON * counts.sum()).sum())]] = True
-    ids = prompts(kind, own, FEW, 6)
-    tokens = descended(Recovered(model=kind, least=FEW), own, FEW).tokens
-    if not len(wrong := tokens[tokens != ids]):
+def rare(kind: str, seed: int) -> Pair:
+    """Return the share of wrong answers that are rare tokens, and that of all tokens."""
+    common = _common_tokens(kind)
+    ids = prompts(kind, seed, FEW_PROMPTS, INVERTED_TOKENS)
+    tokens = descended(Recovered(model=kind, least=FEW_PROMPTS), seed, FEW_PROMPTS).tokens
+    wrong = tokens[tokens != ids]
+    if not len(wrong):
         raise BadInput(f"No answer of {lens_of(kind).name} was wrong.")
-    return float((~common[wrong]).double().mean()), float((~common).double().mean())
+    rare_share = float((~common[wrong]).double().mean())
+    return Pair(rare_share, float((~common).double().mean()))
 
 
-READINGS: dict[str, tuple[Callable[[str, int], Pair], str, str, str]] = {
-    "collapse": (
+def _common_tokens(kind: str) -> Tensor:
+    """Return bool [V]: the tokens that make up the common share of a text."""
+    ids = prompts(kind, 0, 400, COUNTED_WINDOW)
+    counts = torch.bincount(ids.flatten(), minlength=lens_of(kind).vocabulary_size).double()
+    order = counts.argsort(descending=True)
+    below = counts[order].cumsum(0) < COMMON_SHARE * counts.sum()
+    common = torch.zeros(len(counts), dtype=torch.bool)
+    common[order[: 1 + int(below.sum())]] = True
+    return common
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A reading: an effect and its control, both a number of a piece of text.
+
+    Attributes:
+        measure: the pair, from a model's kind and a seed.
+        effect, control: the words of both.
+        cause: the cause that the control would show.
+        tokens: how many tokens the five pieces have.
+        bounds: of both numbers.
+    """
+
+    measure: Callable[[str, int], Pair]
+    effect: str
+    control: str
+    cause: str
+    tokens: int = SEEDS * ROWS * (WINDOW - 1)
+    bounds: Interval = (-np.inf, np.inf)
+
+
+READINGS = {
+    "collapse": Reading(
         collapse,
         "cosine of states that one token follows less that of others",
         "random weights",
         "any weights do it",
     ),
-    "rogue": (
+    "rogue": Reading(
         rogue,
         "share of the average cosine from three dimensions",
         "the states rotated",
         "any three axes do it",
     ),
-    "unpredicted": (
+    "unpredicted": Reading(
         unpredicted,
         "positions where the commonest token is not to be predicted",
         "the tenth commonest",
         "",
+        tokens=SEEDS * COUNTED_ROWS * COUNTED_WINDOW,
+        bounds=(0.0, 1.0),
     ),
-    "rare": (
+    "rare": Reading(
         rare,
         "wrong answers that are rare tokens",
         "tokens drawn by chance",
         "most tokens of a vocabulary are rare",
+        tokens=SEEDS * FEW_PROMPTS * INVERTED_TOKENS,
+        bounds=(0.0, 1.0),
     ),
 }
-"""By name: the effect and its control of a piece of text, the words of both, and the cause that the
-control would show.
-"""
 
 
 @EXPERIMENTS.register("readings")
@@ -150,27 +197,36 @@ class Readings(OnModels):
     model: str = "specimen"
 
     def on(self, model: str) -> Self | None:
-        if model.startswith(TWIN) or not causal(lens := lens_of(model)):
+        if model.startswith(RANDOM_TWIN):
             return None
-        # two models would be in memory
-        twice = self.reading == "collapse" and lens.input_embeddings.numel() > LARGE
-        return None if twice else replace(self, model=model)
+        lens = lens_of(model)
+        # For the control of `collapse` two models are in memory.
+        too_large = self.reading == "collapse" and lens.input_embeddings.numel() > LARGE_TABLE
+        if not is_causal(lens) or too_large:
+            return None
+        return replace(self, model=model)
 
     def observe(self, seed: int) -> ExperimentOutcome:
-        measure, name, of, cause = READINGS[self.reading]
-        pairs = [measure(self.model, own) for own in own_seeds(seed)]
-        tokens = {"unpredicted": 5 * 4000, "rare": 5 * FEW * 6}.get(
-            self.reading, 5 * ROWS * (WINDOW - 1)
+        reading = READINGS[self.reading]
+        pairs = [reading.measure(self.model, repeat_seed) for repeat_seed in repeat_seeds(seed)]
+        effect = mean_of(
+            reading.effect,
+            [pair.effect for pair in pairs],
+            unit="",
+            tokens=reading.tokens,
+            prompts=SEEDS,
+            bounds=reading.bounds,
         )
-        bounds = (0.0, 1.0) if self.reading in ("unpredicted", "rare") else (-np.inf, np.inf)
-        means = [
-            mean_of(
-                words, [pair[k] for pair in pairs], unit="", tokens=tokens, prompts=5, bounds=bounds
-            )
-            for k, words in enumerate((name, f"the same of {of}"))
-        ]
-        if self.reading == "rare":  # counted once of one text
-            means[1] = exactly(means[1].name, means[1].value, unit="")
+        control = mean_of(
+            f"the same of {reading.control}",
+            [pair.control for pair in pairs],
+            unit="",
+            tokens=reading.tokens,
+            prompts=SEEDS,
+            bounds=reading.bounds,
+        )
+        if self.reading == "rare":  # its control is counted once, of one text
+            control = exactly(control.name, control.value, unit="")
         return ExperimentOutcome(
-            effect=means[0], control=means[1], cause=cause, models=(lens_of(self.model).name,)
+            effect=effect, control=control, cause=reading.cause, models=(lens_of(self.model).name,)
         )

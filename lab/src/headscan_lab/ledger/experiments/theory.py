@@ -1,6 +1,4 @@
-"""The claims on next-token prediction: a number of each of five random instances, by the name of
-what it checks.
-"""
+"""The claims on next-token prediction: numbers of random instances, by the name of a check."""
 
 import re
 from collections.abc import Callable
@@ -19,31 +17,28 @@ from headscan_lab.ledger.experiment import (
     StandIn,
 )
 from headscan_lab.ledger.measurement import Measurement, exactly, mean_of
-from headscan_lab.ledger.stand_ins import TWIN, prompts
-from headscan_lab.theory import checks
-from headscan_lab.theory.checks import Found
+from headscan_lab.ledger.named_models import RANDOM_TWIN
+from headscan_lab.ledger.proxies import prompts
+from headscan_lab.theory.checks import FORMULA_CHECKS, Check, CheckNumbers
+from headscan_lab.theory.training_checks import TRAINING_CHECKS
 
+CHECKS: dict[str, Check] = {check.name: check for check in (*FORMULA_CHECKS, *TRAINING_CHECKS)}
 SEEDS = 5
-TOKENS = 2000
-CHECKS: dict[str, Callable[..., Found]] = {
-    name: check
-    for name, check in vars(checks).items()
-    if getattr(check, "__annotations__", {}).items() >= {"seed": int, "return": Found}.items()
-}
-"""The functions of headscan_lab.theory.checks that take a seed, and a text where that can be the
-instance.
-"""
+TOKENS = 2000  # of a piece of text
 TRAINED = ("transformer_turns", "mlp_stays_behind", "short_contexts_first")
+"""The checks that train a network for minutes."""
 
 
 @EXPERIMENTS.register("next-token-theory")
 class NextTokenTheory(Experiment):
-    """`check`: one of the functions of `headscan_lab.theory.checks`; `number`: which of its numbers
-    counts, the first by default. `worst`: the largest of the five instances counts, exactly
-    (theorems and formulas); else their mean with its interval (what training does). `control` is
-    the name of the check's number that the effect is held against, `cause` what it would show.
-    `tokens_of`: the instances are five pieces of the shipped stories in a model's tokens; of it
-    only the tokenizer is used.
+    """A number of a check of `headscan_lab.theory`, over random instances.
+
+    `check`: a function of `checks` or `training_checks`; `number`: which of its numbers counts, the
+    first by default. `worst`: the largest of the five instances counts, exactly (theorems and
+    formulas); else their mean with its interval (what training does). `control` is the name of the
+    check's number that the effect is held against, `cause` what it would show. `tokens_of`: the
+    instances are five pieces of the shipped stories in a model's tokens; of it only the tokenizer
+    is used.
     """
 
     words = ExperimentWords(
@@ -65,18 +60,23 @@ class NextTokenTheory(Experiment):
 
     controlled = True
 
-    def on(self, model: str) -> Self | None:
-        reads = "text" in CHECKS[self.check].__annotations__ and not model.startswith(TWIN)
-        return replace(self, tokens_of=model) if reads else None
-
-    def closer(self) -> Self | None:
-        """Formulas are exact, and three checks train transformers for minutes."""
-        again = not self.worst and self.instances == SEEDS and self.check not in TRAINED
-        return replace(self, instances=4 * SEEDS) if again else None
-
     def __post_init__(self) -> None:
         if self.check not in CHECKS:
             raise BadInput(f"There is no check {self.check!r}; there are: {', '.join(CHECKS)}.")
+
+    def on(self, model: str) -> Self | None:
+        if not CHECKS[self.check].reads_text or model.startswith(RANDOM_TWIN):
+            return None
+        return replace(self, tokens_of=model)
+
+    def closer(self) -> Self | None:
+        """Return the check on four times the instances.
+
+        It is None for formulas, which are exact, and for checks that train networks for minutes.
+        """
+        if self.worst or self.instances != SEEDS or self.check in TRAINED:
+            return None
+        return replace(self, instances=4 * SEEDS)
 
     def stand_ins(self) -> tuple[StandIn, ...]:
         return (
@@ -88,43 +88,50 @@ class NextTokenTheory(Experiment):
 
     def observe(self, seed: int) -> ExperimentOutcome:
         try:
-            seeds = [
-                SEEDS * seed + k if k < SEEDS else 1000 * (seed + 1) + k
-                for k in range(self.instances)
-            ]
-            texts = [
-                prompts(self.tokens_of, own, 1, TOKENS).tolist() if self.tokens_of else []
-                for own in seeds
-            ]
-            found = [
-                CHECKS[self.check](own, *map(tuple, text))
-                for own, text in zip(seeds, texts, strict=True)
-            ]
+            instances = [self._instance(instance_seed) for instance_seed in self._seeds(seed)]
         except BadInput as error:
             return ExperimentOutcome(effect=None, note=str(error))
         join = _worst if self.worst else _mean
-        columns = {name: [one[name] for one in found] for name in found[0]}
-        made = {
-            name: join(name, values)
-            for name, values in columns.items()
-            if np.isfinite(values).all()
-        }
-        effect = made.pop(self.number or next(iter(columns)), None)
-        control = made.pop(self.control, None)
+        measurements = {}
+        for name in instances[0]:
+            values = [numbers[name] for numbers in instances]
+            if np.isfinite(values).all():
+                measurements[name] = join(name, values)
+        effect_name = self.number or next(iter(instances[0]))
+        effect = measurements.pop(effect_name, None)
+        control = measurements.pop(self.control, None)
         if effect is None:
             return ExperimentOutcome(
                 effect=None, note="What the claim rests on is not defined on all five instances."
             )
         return ExperimentOutcome(
-            effect=effect, control=control, cause=self.cause, beside=tuple(made.values()), models=()
+            effect=effect,
+            control=control,
+            cause=self.cause,
+            beside=tuple(measurements.values()),
+            models=(),
         )
+
+    def _seeds(self, seed: int) -> list[int]:
+        """Return the seed of each instance; those of a second look begin elsewhere."""
+        first_look = [SEEDS * seed + number for number in range(SEEDS)]
+        second_look = [1000 * (seed + 1) + number for number in range(SEEDS, self.instances)]
+        return (first_look + second_look)[: self.instances]
+
+    def _instance(self, seed: int) -> CheckNumbers:
+        """Return the numbers of the check on one instance."""
+        check: Callable[..., CheckNumbers] = CHECKS[self.check].function
+        if not self.tokens_of:
+            return check(seed)
+        (text,) = prompts(self.tokens_of, seed, 1, TOKENS).tolist()
+        return check(seed, tuple(text))
 
 
 def _mean(name: str, values: list[float]) -> Measurement:
-    angular = (
-        re.search("^(mean |least )?cosine|similarity|correlation", name) and " less " not in name
-    )
-    return mean_of(name, values, unit="", bounds=(-1.0, 1.0) if angular else (-np.inf, np.inf))
+    angular = re.search("^(mean |least )?cosine|similarity|correlation", name) is not None
+    bounded = angular and " less " not in name
+    bounds = (-1.0, 1.0) if bounded else (-np.inf, np.inf)
+    return mean_of(name, values, unit="", bounds=bounds)
 
 
 def _worst(name: str, values: list[float]) -> Measurement:
