@@ -40,12 +40,12 @@ def narrow_cone(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
         return None
     advice = "Centre vectors before they are compared."
     if (gauge := evidence.gauge) is not None and gauge[1] >= LEANING:
-        head, before, after = gauge
+        head, cosine_before, cosine_after = gauge
         advice = (
             "headscan.decone(model) moves the common direction into a bias of the output head: at "
         )
         advice += (
-            f"{head} the average cosine goes from {before:.2f} to {after:z.2f}, and no logit "
+            f"{head} the average cosine goes from {cosine_before:.2f} to {cosine_after:z.2f}, and no logit "
             "changes."
         )
     return Seen(
@@ -82,7 +82,7 @@ def narrow_cone(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen |
 def rogue_coordinates(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> Seen:
     """Of all sites."""
     row = max(evidence.sites, key=_rogue_cosine, default=Row())
-    if not (made := _rogue_cosine(row)):
+    if not (rogue := _rogue_cosine(row)):
         return Seen(
             value=0.0, sentence="No coordinate makes a tenth of a site's average cosine.", advice=""
         )
@@ -93,12 +93,12 @@ def rogue_coordinates(evidence: ModelEvidence, earlier: list[ModelEvidence]) -> 
     left = row.number("average_cosine_without_rogue")
     effect = f": the average cosine is then {left:.2f}" if left is not None else ""
     return Seen(
-        value=made,
+        value=rogue,
         site=row.text("site"),
         null=_rogue_cosine(null) if null is not None else None,
         sentence=f"Two tokens have a cosine of {value(row, 'average_cosine') or 0.0:.2f} on "
         f"average at {row['site']}; {few} "
-        f"{'alone adds' if len(coordinates) == 1 else 'add'} {made:.2f} to it.",
+        f"{'alone adds' if len(coordinates) == 1 else 'add'} {rogue:.2f} to it.",
         advice=f"Standardise coordinates, or set {few} aside, before vectors are "
         f"compared{effect}. Where predictions are bad, too, look at the weights and biases "
         f"that write it.{_search(evidence)}",
@@ -207,7 +207,7 @@ def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence
     """Of models that predict a next token."""
     row = evidence.loss
     null = evidence.loss_of_null
-    if row is None or (seen := evidence.best_over_counting) is None:
+    if row is None or (excess := evidence.best_over_counting) is None:
         return None
     loss, best, counted = (
         row.number(name) or 0.0 for name in ("loss", "best_loss", "counting_loss")
@@ -216,14 +216,14 @@ def no_better_than_counting(evidence: ModelEvidence, earlier: list[ModelEvidence
     random = null.number("best_loss") if null is not None else None
     scaled = f" ({best:.2f} at the best scale of its logits)" if loss - best >= 0.01 else ""
     return Seen(
-        value=seen,
+        value=excess,
         site="output head",
         null=random / counted if random is not None else None,
         interval=(max(0.0, ends[0] - loss + best) / counted, (ends[1] - loss + best) / counted)
         if ends
         else None,
         sentence=f"The loss is {loss:.2f} nats a token{scaled}, "
-        f"{'worse' if seen >= 1 else 'better'} than the {counted:.2f} of counting pairs "
+        f"{'worse' if excess >= 1 else 'better'} than the {counted:.2f} of counting pairs "
         "of tokens.",
     )
 
@@ -407,31 +407,31 @@ def vocabulary_out_of_order(evidence: ModelEvidence, earlier: list[ModelEvidence
     """Of models with a table of tokens."""
     if evidence.order is None:
         return None
-    more = "no more alike" if evidence.order <= 4 else "more alike"
+    comparison = "no more alike" if evidence.order <= 4 else "more alike"
     loss = evidence.loss.number("loss") if evidence.loss is not None else None
     chance = math.log(evidence.record.vocabulary or 1) if evidence.record is not None else 0.0
     # Rows of another vocabulary make a trained model sure of wrong tokens: its loss is far above
     # that of guessing.
     if untrained := loss is not None and loss < WRONG * chance:
-        said = (
+        suffix = (
             f" A loss of {loss:.2f} nats is not that of permuted rows: they have hardly been "
             "trained."
         )
     elif untrained := loss is None and evidence.norms is not None and evidence.norms < LIKE_NORMAL:
-        said = (
+        suffix = (
             f" Its rows' norms spread {evidence.norms:.1f} times as far as those of normal rows: "
             "they have hardly been trained."
         )
     else:
-        said = ""
+        suffix = ""
     return Seen(
         value=evidence.order,
         site="input embeddings",
         null=0.0,
         null_of="permuted rows",
         notice=untrained,
-        sentence=f"Tokens of neighbouring ids are {more} than others, by {evidence.order:.1f} "
-        "standard errors." + said * (evidence.order <= 4),
+        sentence=f"Tokens of neighbouring ids are {comparison} than others, by {evidence.order:.1f} "
+        "standard errors." + suffix * (evidence.order <= 4),
     )
 
 
@@ -617,16 +617,16 @@ def removable_direction(evidence: ModelEvidence, earlier: list[ModelEvidence]) -
     """Where the head is linear."""
     if (gauge := evidence.gauge) is None:
         return None
-    site, before, after = gauge
+    site, cosine_before, cosine_after = gauge
     null = evidence.gauge_of_null
-    there = "A" if before >= LEANING else "There is hardly one: a"
+    beginning = "A" if cosine_before >= LEANING else "There is hardly one: a"
     return Seen(
-        value=before - after,
+        value=cosine_before - cosine_after,
         site=site,
         interval=evidence.gauge_interval,
         null=None if null is None else null[1] - null[2],
-        sentence=f"{there} bias of the output head would take the average cosine at {site} from "
-        f"{before:.2f} to {after:z.2f} and change no logit.",
+        sentence=f"{beginning} bias of the output head would take the average cosine at {site} from "
+        f"{cosine_before:.2f} to {cosine_after:z.2f} and change no logit.",
     )
 
 

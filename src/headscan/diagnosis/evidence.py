@@ -57,7 +57,9 @@ class LeakedBits:
     @property
     def told(self) -> tuple[int, int]:
         """At least and at most how many per cent of a token's bits are told: rounded down and up."""
-        low, high = (min(1.0, max(0.0, one / self.prior_bits)) for one in (self.lower, self.upper))
+        low, high = (
+            min(1.0, max(0.0, bits / self.prior_bits)) for bits in (self.lower, self.upper)
+        )
         return math.floor(100 * low), math.ceil(100 * high)
 
 
@@ -123,13 +125,13 @@ class TriedRemedies:
         assert best is not None
         gain = best.number("recall_at_1_gain") or 0.0
         ends = best.interval("recall_at_1_gain") or (0.0, 0.0)
-        before = round(queries * self.plain)
-        after = round(queries * (self.plain + gain))
-        plain = f"the passage that follows is found first in {before} of {queries} searches"
-        if after <= before:
+        hits_before = round(queries * self.plain)
+        hits_after = round(queries * (self.plain + gain))
+        plain = f"the passage that follows is found first in {hits_before} of {queries} searches"
+        if hits_after <= hits_before:
             return f"{plain}, and in no more after any of the {len(self.rows) - 1} remedies tried"
         return (
-            f"{plain}, and in {after} after "
+            f"{plain}, and in {hits_after} after "
             f"{best.text('remedy')}{'' if ends[0] > 0 else ' (may be chance)'}"
         )
 
@@ -189,9 +191,13 @@ class ModelEvidence:
 
     def _gauge(self, null: str | None) -> Gauge | None:
         row = self._common(null)
-        before = row.number("cosine")
-        after = row.number("cosine_after")
-        return None if before is None or after is None else (row.text("site"), before, after)
+        cosine_before = row.number("cosine")
+        cosine_after = row.number("cosine_after")
+        return (
+            None
+            if cosine_before is None or cosine_after is None
+            else (row.text("site"), cosine_before, cosine_after)
+        )
 
     @property
     def gauge(self) -> Gauge | None:
@@ -207,11 +213,13 @@ class ModelEvidence:
         """95 % of what the bias takes away, at least: the ends of both intervals put against each
         other.
         """
-        before, after = (self._common(None).interval(name) for name in ("cosine", "cosine_after"))
+        interval_before, interval_after = (
+            self._common(None).interval(name) for name in ("cosine", "cosine_after")
+        )
         return (
             None
-            if before is None or after is None
-            else (before[0] - after[1], before[1] - after[0])
+            if interval_before is None or interval_after is None
+            else (interval_before[0] - interval_after[1], interval_before[1] - interval_after[0])
         )
 
     @property

@@ -86,9 +86,9 @@ class Measurements:
             except BadInput as error:
                 return None, f"{lacking}: {error}"
 
-        made, reason = self.unit(lacking, tuple[kind | None, str], tried)  # type: ignore[valid-type]
+        result, reason = self.unit(lacking, tuple[kind | None, str], tried)  # type: ignore[valid-type]
         self.skipped += [reason] * bool(reason)
-        return made  # type: ignore[no-any-return]
+        return result  # type: ignore[no-any-return]
 
     def leak(self) -> tuple[PromptRead | None, LeakedBits | None]:
         """Exact inversion of prompts from the text at one block, and bits behind noise there."""
@@ -126,7 +126,9 @@ class Measurements:
         )
         inversions = [search([prompt]) for prompt in prompts]
         total = PROMPT * len(inversions)
-        accuracy = sum(each.token_accuracy or 0.0 for each in inversions) / len(inversions)
+        accuracy = sum(inversion.token_accuracy or 0.0 for inversion in inversions) / len(
+            inversions
+        )
         low, high = wilson(round(accuracy * total), total)
         return PromptRead(
             site=site,
@@ -134,7 +136,7 @@ class Measurements:
             tokens=total,
             recovered=accuracy,
             interval=(low, high),
-            verdict=max((each.verdict for each in inversions), key=VERDICTS.index),
+            verdict=max((inversion.verdict for inversion in inversions), key=VERDICTS.index),
             seconds=round(time.perf_counter() - clock, 3),
         )
 
@@ -214,14 +216,15 @@ class Measurements:
             progress=progress,
         )
         results = [work(prompt=prompt) for prompt in prompts]
-        flows = [each.parts[0].sites[-1] for each in results]
+        flows = [result.parts[0].sites[-1] for result in results]
         causal = self.lens.traits.causal
-        others = [
+        earlier_leaks = [
             flow.leak_of_earlier if causal else (flow.leak_of_earlier + flow.leak_of_later) / 2
             for flow in flows
         ]
         return [
-            other / max(flow.leak_own, 1e-30) for flow, other in zip(flows, others, strict=True)
+            earlier_leak / max(flow.leak_own, 1e-30)
+            for flow, earlier_leak in zip(flows, earlier_leaks, strict=True)
         ]
 
     def removed(self) -> list[BlockRemoved]:
@@ -268,11 +271,11 @@ class Measurements:
         lost: list[torch.Tensor] = []
         for ids in windows.split(max(1, 2**25 // (windows.shape[1] * self.lens.vocabulary_size))):
             logits = self.lens.run(ids.to(self.lens.device), sites="head")["head"][:, :-1].float()
-            wanted = ids[:, 1:].to(logits.device)
-            each = torch.nn.functional.cross_entropy(
-                logits.flatten(0, 1), wanted.flatten(), reduction="none"
+            targets = ids[:, 1:].to(logits.device)
+            losses = torch.nn.functional.cross_entropy(
+                logits.flatten(0, 1), targets.flatten(), reduction="none"
             )
-            lost.append(each.view(wanted.shape).mean(1).cpu())
+            lost.append(losses.view(targets.shape).mean(1).cpu())
         return torch.cat(lost).double().numpy()
 
     def cure(self) -> TriedRemedies | None:
@@ -331,10 +334,10 @@ class Measurements:
 
 
 def _passed_through(
-    module: nn.Module, given: tuple[Any, ...], named: dict[str, Any], output: Any
+    module: nn.Module, args: tuple[Any, ...], named: dict[str, Any], output: Any
 ) -> Any:
     """A block's input in place of its output."""
-    states = given[0] if given else named["hidden_states"]
+    states = args[0] if args else named["hidden_states"]
     return (states, *output[1:]) if isinstance(output, tuple) else states
 
 
@@ -362,11 +365,11 @@ def levels(weight: torch.Tensor) -> torch.Tensor:
         .float()
         .reshape(-1, GROUP)
     )
-    both, each = (
+    both, values = (
         1.0 + x.sort(1).values.diff(dim=1).ne(0).sum(1)
         for x in (rows, rows.reshape(-1, GROUP // 2))
     )
-    fine = each.reshape(-1, 2).mean(1)
+    fine = values.reshape(-1, 2).mean(1)
     return torch.where((fine <= 16) & (both > 16), fine, both)
 
 
@@ -385,10 +388,10 @@ def grid_of(model: nn.Module) -> Grid | None:
     if not medians:
         return None
     coarsest = min(medians, key=medians.__getitem__)
-    every = torch.cat([counts[name] for name in medians])
+    all_counts = torch.cat([counts[name] for name in medians])
     return Grid(
-        levels=float(every.median()),
-        groups=len(every),
+        levels=float(all_counts.median()),
+        groups=len(all_counts),
         coarsest=coarsest,
         coarsest_levels=medians[coarsest],
     )
@@ -411,6 +414,8 @@ def vocabulary_order(lens: Lens) -> tuple[float | None, float | None]:
     mean = rows.mean(0)
     norms = (rows - mean).norm(dim=1)
     spread = float(norms.std() / norms.mean().clamp_min(1e-12) * (2 * weight.shape[1]) ** 0.5)
-    rows, following = (torch.nn.functional.normalize(some - mean) for some in (rows, following))
-    more = (rows * following).sum(1) - (rows * following.roll(len(first) // 2, 0)).sum(1)
-    return float(more.mean() / more.std().clamp_min(1e-12) * len(more) ** 0.5), spread
+    rows, following = (
+        torch.nn.functional.normalize(vectors - mean) for vectors in (rows, following)
+    )
+    gain = (rows * following).sum(1) - (rows * following.roll(len(first) // 2, 0)).sum(1)
+    return float(gain.mean() / gain.std().clamp_min(1e-12) * len(gain) ** 0.5), spread

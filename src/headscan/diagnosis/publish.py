@@ -33,33 +33,39 @@ def markdown(result: CheckupResult) -> str:
         f"headscan {result.protocol.versions.get('headscan', '')}{read}.",
         "",
     ]
-    for one in result.examinations:
-        lines += [f"### {_escaped(one.model)}", ""] if len(result.examinations) > 1 else []
-        summary = (sentence.partition(": ") for sentence in one.summary)
+    for examination in result.examinations:
+        lines += [f"### {_escaped(examination.model)}", ""] if len(result.examinations) > 1 else []
+        summary = (sentence.partition(": ") for sentence in examination.summary)
         lines += [
-            *(f"- **{_escaped(strong)}:** {_escaped(said)}" for strong, _, said in summary),
+            *(f"- **{_escaped(strong)}:** {_escaped(text)}" for strong, _, text in summary),
             "",
         ]
-        lines += [*_table(one.observations), ""]
+        lines += [*_table(examination.observations), ""]
     return "\n".join([*lines, END]) + "\n"
 
 
 def _table(observations: list[Observation]) -> list[str]:
     lines = ["| code | condition | found | value | 95 % | threshold |", "|---|---|---|---|---|---|"]
-    for one in sorted(observations, key=lambda one: one.code):
-        found = (
+    for observation in sorted(observations, key=lambda observation: observation.code):
+        mark = (
             "no"
-            if not one.present
+            if not observation.present
             else "too few tokens"
-            if one.possible
+            if observation.possible
             else "notice"
-            if one.known
+            if observation.known
             else "**alarm**"
         )
-        ends = f"{one.interval[0]:.3g} to {one.interval[1]:.3g}" if one.interval is not None else ""
-        value = "" if one.value is None else f"{one.value:.3g}"
-        bound = f"at {'least' if one.least else 'most'} {one.threshold:g}"
-        lines.append(f"| {one.code} | {one.title} | {found} | {value} | {ends} | {bound} |")
+        ends = (
+            f"{observation.interval[0]:.3g} to {observation.interval[1]:.3g}"
+            if observation.interval is not None
+            else ""
+        )
+        value = "" if observation.value is None else f"{observation.value:.3g}"
+        bound = f"at {'least' if observation.least else 'most'} {observation.threshold:g}"
+        lines.append(
+            f"| {observation.code} | {observation.title} | {mark} | {value} | {ends} | {bound} |"
+        )
     return lines
 
 
@@ -76,13 +82,13 @@ def check_contribution(path: str, *, resume: bool = False) -> Path:
     """
     file = Path(path)
     try:
-        there = file.exists()
+        exists = file.exists()
         folder = file.parent.is_dir()
     except (OSError, ValueError) as error:
         raise BadInput(f"--contribute: {getattr(error, 'strerror', None) or error}.") from None
     if not path.strip() or file.is_dir():
         raise BadInput("--contribute needs the name of a file.")
-    if there and not resume:
+    if exists and not resume:
         raise BadInput(f"--contribute: {path} is there already; name a new file.")
     if not folder:
         raise BadInput(f"--contribute: {file.parent} is no folder.")

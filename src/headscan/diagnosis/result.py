@@ -97,12 +97,20 @@ class CheckupResult(Result):
     @property
     def without_alarm(self) -> str:
         """What a list of results says of this one where it has no alarm."""
-        short = next((one for one in self.examinations if one.too_few), None)
+        short = next(
+            (examination for examination in self.examinations if examination.too_few), None
+        )
         return "no alarm" if short is None else f"too few {short.evidence.unit} to raise an alarm"
 
     def frame(self) -> DataFrame:
         """A pandas table: one row a source and condition that was looked for."""
-        return dataframe([asdict(one) for each in self.examinations for one in each.observations])
+        return dataframe(
+            [
+                asdict(observation)
+                for examination in self.examinations
+                for observation in examination.observations
+            ]
+        )
 
 
 # ---- The reference population: what the conditions' numbers are in models that can be had by anyone.
@@ -156,13 +164,15 @@ def population() -> tuple[Reference, ...]:
 def edition() -> str:
     """The version of the population, to be quoted with a percentile: it changes with any row."""
     return sha256(
-        json.dumps([asdict(one) for one in population()], sort_keys=True).encode()
+        json.dumps([asdict(model) for model in population()], sort_keys=True).encode()
     ).hexdigest()[:8]
 
 
 def trained_values(code: str) -> list[float]:
     """A condition's number in the trained models of the population, sorted."""
-    return sorted(one.values[code] for one in population() if one.trained and code in one.values)
+    return sorted(
+        model.values[code] for model in population() if model.trained and code in model.values
+    )
 
 
 def percentile(code: str, value: float) -> float | None:
@@ -179,7 +189,13 @@ def percentile(code: str, value: float) -> float | None:
     # not equal itself.
     rounded = float(f"{value:.4g}")
     return round(
-        100 * sum((other < rounded) + 0.5 * (other == rounded) for other in known) / len(known), 1
+        100
+        * sum(
+            (value_of_model < rounded) + 0.5 * (value_of_model == rounded)
+            for value_of_model in known
+        )
+        / len(known),
+        1,
     )
 
 
@@ -190,16 +206,20 @@ def beside(code: str, value: float, *, least: bool = True) -> str:
     'too few reference models'
     """
     known = [
-        one.values[code] for one in population() if one.kind == "healthy" and code in one.values
+        model.values[code]
+        for model in population()
+        if model.kind == "healthy" and code in model.values
     ]
     if len(known) < LEAST:
         return TOO_FEW
-    healthy = sum(one.kind == "healthy" for one in population())
+    healthy = sum(model.kind == "healthy" for model in population())
     models = "healthy models" + " that have this number" * (len(known) < healthy)
     if set(known) == {value}:
         return f"the same as all {len(known)} {models}"
     side = "higher" if least else "lower"
-    count = sum(other < value if least else other > value for other in known)
+    count = sum(
+        value_of_model < value if least else value_of_model > value for value_of_model in known
+    )
     if not count:
         return f"no {side} than any of {len(known)} {models}"
     return (
@@ -212,18 +232,18 @@ def healthy_without(codes: set[str]) -> tuple[int, int] | None:
     """How many of the healthy models raise none of these alarms, and of how many; None of fewer
     than five.
     """
-    healthy = [one for one in population() if one.kind == "healthy"]
+    healthy = [model for model in population() if model.kind == "healthy"]
     if len(healthy) < LEAST:
         return None
-    return sum(codes.isdisjoint(alarming(one.values)) for one in healthy), len(healthy)
+    return sum(codes.isdisjoint(alarming(model.values)) for model in healthy), len(healthy)
 
 
 def reference(result: CheckupResult, number: int) -> Reference:
     """The row of one examined source, for the population: nobody has judged it yet."""
-    one = result.examinations[number]
+    examination = result.examinations[number]
     text = result.protocol.text
     return Reference(
-        model=one.model,
+        model=examination.model,
         kind="unjudged",
         text=os.path.basename(str(text.source or "").rstrip("/")) if text is not None else "",
         tokens=text.tokens if text is not None else None,
@@ -232,11 +252,13 @@ def reference(result: CheckupResult, number: int) -> Reference:
         budget=str(result.protocol.settings.get("budget", "")),
         version=result.protocol.versions.get("headscan", ""),
         values={
-            found.code: float(f"{found.value:.4g}")
-            for found in one.observations
-            if found.value is not None
+            observation.code: float(f"{observation.value:.4g}")
+            for observation in examination.observations
+            if observation.value is not None
         },
-        present=[found.code for found in one.observations if found.present],
+        present=[
+            observation.code for observation in examination.observations if observation.present
+        ],
     )
 
 
@@ -255,12 +277,14 @@ def summary(evidence: ModelEvidence, observations: Sequence[Observation]) -> lis
     its interval, what chance gives and how reference models stand; then the verdict. A question
     without any observation says why.
     """
-    said = []
-    every = ordered(observations)
+    sentences = []
+    ordered_observations = ordered(observations)
     for question, title in QUESTIONS:
-        if mine := [one for one in every if one.question == question]:
+        if mine := [
+            observation for observation in ordered_observations if observation.question == question
+        ]:
             heading = CONDITIONS[mine[0].code].heading or title
-            said.append(
+            sentences.append(
                 f"{heading}, {_found(mine[0])}: {mine[0].sentence.rstrip('.')}{_beside(mine[0])}."
             )
             continue
@@ -268,37 +292,50 @@ def summary(evidence: ModelEvidence, observations: Sequence[Observation]) -> lis
             (reason for reason in evidence.skipped if _about(question, reason)),
             "nothing could be examined.",
         )
-        said.append(f"{title}: {why}")
-    return [*said, _verdict(evidence, every)]
+        sentences.append(f"{title}: {why}")
+    return [*sentences, _verdict(evidence, ordered_observations)]
 
 
 def ordered(observations: Sequence[Observation]) -> list[Observation]:
     """Alarms first, those first that bring others about; then possible alarms and notices, by code;
     then what is nearest to its threshold.
     """
-    present = {one.code for one in observations if one.present and not one.known}
-    follows = {code for one in present for code in CONDITIONS[one].brings if one in CONDITIONS}
+    present = {
+        observation.code
+        for observation in observations
+        if observation.present and not observation.known
+    }
+    follows = {
+        code
+        for observation in present
+        for code in CONDITIONS[observation].brings
+        if observation in CONDITIONS
+    }
 
-    def urgency(one: Observation) -> tuple[bool, bool, bool, bool, float, str]:
-        value = float("inf") if one.value is None else one.value
-        distance = abs(value - one.threshold) / max(abs(one.threshold), 1e-9)
-        alarm = one.present and not one.known
-        notice = one.present and not alarm
+    def urgency(observation: Observation) -> tuple[bool, bool, bool, bool, float, str]:
+        value = float("inf") if observation.value is None else observation.value
+        distance = abs(value - observation.threshold) / max(abs(observation.threshold), 1e-9)
+        alarm = observation.present and not observation.known
+        notice = observation.present and not alarm
         return (
             not alarm,
-            not one.possible,
-            not one.present,
-            alarm and one.code in follows,
+            not observation.possible,
+            not observation.present,
+            alarm and observation.code in follows,
             0.0 if notice else distance,
-            one.code,
+            observation.code,
         )
 
     return sorted(observations, key=urgency)
 
 
-def _found(one: Observation) -> str:
-    level = "possible alarm" if one.possible else "notice" if one.known else "alarm"
-    return f"{level} {one.code} ({one.title.lower()})" if one.present else "no finding"
+def _found(observation: Observation) -> str:
+    level = "possible alarm" if observation.possible else "notice" if observation.known else "alarm"
+    return (
+        f"{level} {observation.code} ({observation.title.lower()})"
+        if observation.present
+        else "no finding"
+    )
 
 
 def beyond_limit(possible: Sequence[Observation]) -> str:
@@ -315,17 +352,23 @@ def beyond_limit(possible: Sequence[Observation]) -> str:
     )
 
 
-def _verdict(evidence: ModelEvidence, every: Sequence[Observation]) -> str:
-    looked = [one for one in every if not CONDITIONS[one.code].known or CONDITIONS[one.code].brings]
-    alarms = [one for one in looked if one.present and not one.known]
+def _verdict(evidence: ModelEvidence, observations: Sequence[Observation]) -> str:
+    looked = [
+        observation
+        for observation in observations
+        if not CONDITIONS[observation.code].known or CONDITIONS[observation.code].brings
+    ]
+    alarms = [
+        observation for observation in looked if observation.present and not observation.known
+    ]
     reference = _elsewhere(looked)
-    possible = [one for one in every if one.possible]
+    possible = [observation for observation in observations if observation.possible]
     if not alarms and evidence.few:
         read = evidence.text.tokens if evidence.text is not None else 0
-        which = f" ({_named(possible)})" if possible else ""
+        names = f" ({_named(possible)})" if possible else ""
         return (
             f"Too few {evidence.unit} to raise an alarm: {read:,} were read, {FEW:,} are needed; "
-            f"{beyond_limit(possible)}{which}."
+            f"{beyond_limit(possible)}{names}."
         )
     if not alarms:
         return (
@@ -338,13 +381,17 @@ def _verdict(evidence: ModelEvidence, every: Sequence[Observation]) -> str:
             + "."
         )
     first = alarms[0]
-    follow = [one for one in alarms[1:] if one.code in CONDITIONS[first.code].brings]
-    rest = [one for one in alarms[1:] if one not in follow]
-    more = f"; {_named(follow)} may follow from it" * bool(
+    follow = [
+        observation
+        for observation in alarms[1:]
+        if observation.code in CONDITIONS[first.code].brings
+    ]
+    independent = [observation for observation in alarms[1:] if observation not in follow]
+    consequences = f"; {_named(follow)} may follow from it" * bool(
         follow
-    ) + f"; {_named(rest)} as well" * bool(rest)
+    ) + f"; {_named(independent)} as well" * bool(independent)
     are = "is" if len(alarms) == 1 else "are"
-    raised = f"{len(alarms)} of {len(looked)} alarms {are} raised: {_named([first])}{more}."
+    raised = f"{len(alarms)} of {len(looked)} alarms {are} raised: {_named([first])}{consequences}."
     known = "; ".join(reference)
     return (
         f"What to do first: {first.advice.rstrip('.')}. {raised}"
@@ -356,39 +403,47 @@ def _elsewhere(looked: Sequence[Observation]) -> list[str]:
     """How many of these alarms reference models raise, and which of them the architecture raises
     without its training.
     """
-    codes = {one.code for one in looked}
-    said = list[str]()
+    codes = {observation.code for observation in looked}
+    sentences = list[str]()
     if (healthy := healthy_without(codes)) is not None:
         many = f"all {healthy[1]}" if healthy[0] == healthy[1] else f"{healthy[0]} of {healthy[1]}"
-        said.append(f"{many} healthy reference models raise none")
+        sentences.append(f"{many} healthy reference models raise none")
     if nulls := {
-        one.code: one.null for one in looked if one.null is not None and one.null_of == Seen.null_of
+        observation.code: observation.null
+        for observation in looked
+        if observation.null is not None and observation.null_of == Seen.null_of
     }:
-        random = [one for one in looked if one.code in alarming(nulls)]
-        which = f"{len(random)}: {_named(random)}" if random else "none"
-        said.append(f"the same architecture with random weights raises {which}")
-    return said
+        random = [observation for observation in looked if observation.code in alarming(nulls)]
+        names = f"{len(random)}: {_named(random)}" if random else "none"
+        sentences.append(f"the same architecture with random weights raises {names}")
+    return sentences
 
 
-def _named(some: Sequence[Observation]) -> str:
+def _named(observations: Sequence[Observation]) -> str:
     """Conditions by name and code."""
-    names = [f"{one.title.lower()} ({one.code})" for one in some]
+    names = [f"{observation.title.lower()} ({observation.code})" for observation in observations]
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 
 
-def _beside(one: Observation) -> str:
+def _beside(observation: Observation) -> str:
     """The number with its interval, what chance gives, and how reference models stand."""
     ends = (
-        f", 95% interval {one.interval[0]:.3g} to {one.interval[1]:.3g}"
-        if one.interval is not None
+        f", 95% interval {observation.interval[0]:.3g} to {observation.interval[1]:.3g}"
+        if observation.interval is not None
         else ""
     )
-    said = [f"{one.unit.split(' (')[0]} {one.value:.3g}{ends}"] if one.value is not None else []
-    said += [f"{one.null_of} {one.null:.2g}"] if one.null is not None else []
-    said += [one.beside] if one.beside and one.beside != TOO_FEW else []
-    return f" ({'; '.join(said)})" if said else ""
+    parts = (
+        [f"{observation.unit.split(' (')[0]} {observation.value:.3g}{ends}"]
+        if observation.value is not None
+        else []
+    )
+    parts += (
+        [f"{observation.null_of} {observation.null:.2g}"] if observation.null is not None else []
+    )
+    parts += [observation.beside] if observation.beside and observation.beside != TOO_FEW else []
+    return f" ({'; '.join(parts)})" if parts else ""
 
 
 def _about(question: Question, reason: str) -> bool:
-    words = {"leak": "inverted", "cause": "loss", "cure": "remedy", "shape": ""}
-    return words[question] in reason or "Stored states" in reason
+    headings = {"leak": "inverted", "cause": "loss", "cure": "remedy", "shape": ""}
+    return headings[question] in reason or "Stored states" in reason

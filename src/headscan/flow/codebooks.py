@@ -45,11 +45,11 @@ def codebook(
     """
     cut = (Slice(sites=(slice_,)) if isinstance(slice_, str) else slice_).but(tokens="-1").on(lens)
     start = torch.tensor(list(prefix), dtype=torch.int64)
-    wanted = torch.arange(lens.vocabulary_size) if tokens is None else tokens
+    candidates = torch.arange(lens.vocabulary_size) if tokens is None else tokens
     known = Prefix(cut, start[None]) if tokens is not None and cut.causal and len(start) else None
-    words: list[Tensor] = []
-    for chunk in wanted.split(rows):
-        progress("codebook", len(words) * rows, len(wanted), "tokens")
+    code_words: list[Tensor] = []
+    for chunk in candidates.split(rows):
+        progress("codebook", len(code_words) * rows, len(candidates), "tokens")
         with torch.no_grad():
             if known is not None:
                 outputs = known.evaluate(
@@ -59,8 +59,8 @@ def codebook(
                 outputs = cut.run(torch.cat([start.expand(len(chunk), -1), chunk[:, None]], 1))[
                     :, -1
                 ]
-        words.append(outputs.float().cpu())
-    return torch.cat(words)
+        code_words.append(outputs.float().cpu())
+    return torch.cat(code_words)
 
 
 def distances(book: Float[Tensor, "V w"]) -> CodebookDistances:
@@ -76,14 +76,14 @@ def distances(book: Float[Tensor, "V w"]) -> CodebookDistances:
         )
         away[torch.arange(len(away)), torch.arange(start, start + len(away))] = torch.inf
         nearest.append(away.amin(1))
-    near = torch.cat(nearest).numpy() / (std or 1.0)
+    nearest_distances = torch.cat(nearest).numpy() / (std or 1.0)
     covariance = torch.cov(book.T, correction=0).reshape(book.shape[1], -1)
     ratio = float(torch.trace(covariance) ** 2 / covariance.square().sum().clamp_min(1e-300))
     return CodebookDistances(
-        minimum=float(near.min()),
-        median=float(np.median(near)),
+        minimum=float(nearest_distances.min()),
+        median=float(np.median(nearest_distances)),
         expected=float(np.sqrt(2 * book.shape[1])),
-        duplicates=int((near < 1e-6).sum()),
+        duplicates=int((nearest_distances < 1e-6).sum()),
         participation_ratio=ratio,
         feature_std=std,
     )
@@ -135,10 +135,10 @@ def noise_accuracy(
             sent = torch.randint(vocabulary, (trials,), generator=generator)
             received = code[sent] + noise * std * torch.randn(trials, width, generator=generator)
             norms = code.square().sum(1)
-            found = torch.cat(
+            decoded = torch.cat(
                 [(norms - 2 * part @ code.T).argmin(1) for part in received.split(1024)]
             )
-            hits = int((found == sent).sum())
+            hits = int((decoded == sent).sum())
             share, (least, most) = hits / trials, wilson(hits, trials)
             error = float(np.sqrt(max(share * (1 - share), 1 / trials) / trials))
             bits = min(
@@ -181,7 +181,7 @@ def channel_bound(book: Float[Tensor, "V w"], noise: float) -> ChannelBound:
     centred = (book - book.mean(0)).double()
     spread = float(centred.std(0, unbiased=False).mean())
     variances = torch.linalg.eigvalsh(centred.T @ centred / len(book)).flip(0).clamp_min(0).numpy()
-    own = np.cumsum(0.5 * np.log2(1 + variances / (spread or 1.0) ** 2 / noise**2))
-    enough = np.flatnonzero(own >= fano_bits(WANTED, len(book)))
-    bits = min(float(np.log2(len(book))), float(own[-1]))
+    cumulative_bits = np.cumsum(0.5 * np.log2(1 + variances / (spread or 1.0) ** 2 / noise**2))
+    enough = np.flatnonzero(cumulative_bits >= fano_bits(WANTED, len(book)))
+    bits = min(float(np.log2(len(book))), float(cumulative_bits[-1]))
     return ChannelBound(noise, bits, int(enough[0]) + 1 if len(enough) else None)

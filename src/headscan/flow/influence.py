@@ -59,13 +59,15 @@ def leaks(
     cut = slice_.on(lens)
     count, length = prompts.shape
     generator = torch.Generator().manual_seed(seed)
-    place = torch.arange(length).repeat_interleave(trials)
+    positions = torch.arange(length).repeat_interleave(trials)
     matrices = []
     for number, prompt in enumerate(prompts):
         progress("leak", number * length * trials, count * length * trials, "rows")
         changed = prompt.repeat(length * trials, 1)
         shift = torch.randint(1, lens.vocabulary_size, (length * trials,), generator=generator)
-        changed[torch.arange(len(changed)), place] = (prompt[place] + shift) % lens.vocabulary_size
+        changed[torch.arange(len(changed)), positions] = (
+            prompt[positions] + shift
+        ) % lens.vocabulary_size
         moved = []
         for chunk in changed.split(max(rows - 1, 1)):
             # The unchanged prompt runs in the same batch, so that both see the same kernels.
@@ -99,30 +101,33 @@ class Replaced:
         self._original = _outputs(cut, prompt[None])
         self._prefix = Prefix(cut, prompt[None, :0]) if can_continue(cut) else None
 
-    def length(self, place: int) -> int:
-        return len(self._prompt) - (place if self._prefix is not None else 0)
+    def length(self, position: int) -> int:
+        return len(self._prompt) - (position if self._prefix is not None else 0)
 
-    def residuals(self, place: int, tokens: Int[Tensor, " B"]) -> Float[Tensor, "sites B T"]:
+    def residuals(self, position: int, tokens: Int[Tensor, " B"]) -> Float[Tensor, "sites B T"]:
         """||O_j(token in this place) - O_j|| / ||O_j|| of each site, token and output j; 0 before
         the place, if cached.
         """
         if self._prefix is None:
             changed = self._prompt.repeat(len(tokens), 1)
-            changed[:, place] = tokens
+            changed[:, position] = tokens
             outputs = _outputs(self._cut, changed)
         else:
             prompt = self._prompt.to(self._cut.lens.device)
-            if place > self._prefix.length:
-                self._prefix.extend(prompt[None, self._prefix.length : place])
-            changed = prompt[place:].repeat(len(tokens), 1)
+            if position > self._prefix.length:
+                self._prefix.extend(prompt[None, self._prefix.length : position])
+            changed = prompt[position:].repeat(len(tokens), 1)
             changed[:, 0] = tokens.to(prompt.device)
             with torch.no_grad():
                 following = self._prefix.following(changed)
-            outputs = list(following.split([own.shape[-1] for own in self._original], dim=-1))
+            outputs = list(
+                following.split([original.shape[-1] for original in self._original], dim=-1)
+            )
         first = len(self._prompt) - outputs[0].shape[1]
         pairs = zip(outputs, self._original, strict=True)
         return F.pad(
-            torch.stack([_relative(states, own[:, first:]) for states, own in pairs]), (first, 0)
+            torch.stack([_relative(states, original[:, first:]) for states, original in pairs]),
+            (first, 0),
         )
 
 
@@ -198,24 +203,24 @@ def recovery(
         replaced = Replaced(slice_.on(lens), prompt)
         nearest = []
         noise = []
-        for place, true in enumerate(prompt.tolist()):
-            others = (
+        for position, true in enumerate(prompt.tolist()):
+            candidates = (
                 torch.arange(size)
                 if count == size
                 else near_and_random(lens, true, count, generator)
             )
             # The true token leads the first batch: its residual there is the rounding error.
-            others = torch.cat([torch.tensor([true]), others[others != true]])
+            candidates = torch.cat([torch.tensor([true]), candidates[candidates != true]])
             least: Tensor | None = None
-            for chunk in others.split(rows * len(prompt) // replaced.length(place)):
+            for chunk in candidates.split(rows * len(prompt) // replaced.length(position)):
                 progress("recovery", done, total, "tokens")
-                residuals = replaced.residuals(place, chunk)
+                residuals = replaced.residuals(position, chunk)
                 if least is None:
                     noise.append(residuals[:, 0].amax(-1))
                     residuals[:, 0] = torch.inf
                     least = residuals.amin(1)
                 least = torch.minimum(least, residuals.amin(1))
-                done += len(chunk) * replaced.length(place)
+                done += len(chunk) * replaced.length(position)
             assert least is not None
             nearest.append(least)
         margins.append(torch.stack(nearest, 1).cpu())  # [sites, T, T]
@@ -278,8 +283,11 @@ def near_and_random(
     distances = table.float().square().sum(1) - 2 * (table @ table[token]).float()
     distances[token] = -torch.inf  # the first of all, and left out
     order = distances.argsort().cpu()[1:]
-    near = order[: count // 2]
-    rest = order[count // 2 :]
+    nearest = order[: count // 2]
+    remaining = order[count // 2 :]
     return torch.cat(
-        [near, rest[torch.randperm(len(rest), generator=generator)[: count - len(near)]]]
+        [
+            nearest,
+            remaining[torch.randperm(len(remaining), generator=generator)[: count - len(nearest)]],
+        ]
     )

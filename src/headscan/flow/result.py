@@ -153,13 +153,13 @@ class ChannelResult(Result):
     length: int
     parts: list[ChannelPart]
 
-    def frame(self, what: TableName = "distances") -> DataFrame:
+    def frame(self, table: TableName = "distances") -> DataFrame:
         names = TableName.__args__  # type: ignore[attr-defined]
-        if what not in names:
-            raise BadInput(f"The channel has no '{what}'; there are: {', '.join(names)}.")
+        if table not in names:
+            raise BadInput(f"The channel has no '{table}'; there are: {', '.join(names)}.")
         rows = []
         for part in self.parts:
-            value = getattr(part, what)
+            value = getattr(part, table)
             for row in value if isinstance(value, list) else [value]:
                 rows.append({"model": part.model, "cut": part.cut} | asdict(row))
         return dataframe(rows)

@@ -7,7 +7,7 @@ freedom (but along the vector of ones where layer norms alone read it).
 """
 
 import copy
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from headscan.model import Lens
 from headscan.model.lens import ModelLike, open_model
+from headscan.model.recording import before_call
 from headscan.model.settings import Loading, TokenizerLike
 from headscan.model.traits import output_layer
 from headscan.run import BadInput
@@ -62,7 +63,8 @@ def decone(
     >>> lens = Lens.load("gpt-vanilla")
     >>> recentred = decone(lens)
     >>> ids = torch.arange(20).reshape(1, 20)
-    >>> bool((lens.run(ids, sites="head")["head"] - recentred.run(ids, sites="head")["head"]).abs().max() < 1e-3)
+    >>> logits = lens.run(ids, sites="head")["head"]
+    >>> bool((logits - recentred.run(ids, sites="head")["head"]).abs().max() < 1e-3)
     True
     """
     lens = open_model(model, Loading(tokenizer=tokenizer))
@@ -130,15 +132,12 @@ def _mean_input(lens: Lens, head: nn.Module, ids: Tensor) -> Tensor:
     """The mean of what the head reads, float64 [d]."""
     sums: list[Tensor] = []
 
-    def add(_: nn.Module, given: tuple[Tensor, ...]) -> None:
-        sums.append(given[0].detach().double().flatten(0, -2).sum(0))
+    def add(_: nn.Module, args: tuple[Any, ...], __: dict[str, Any]) -> None:
+        sums.append(args[0].detach().double().flatten(0, -2).sum(0))
 
-    handle = head.register_forward_pre_hook(add)
-    try:
+    with before_call(head, add):
         for part in ids.split(max(1, 2048 // ids.shape[1])):
             lens.run(part, sites="head", each=lambda site, states: None)
-    finally:
-        handle.remove()
     return torch.stack(sums).sum(0) / ids.numel()
 
 
@@ -149,7 +148,7 @@ def _move_final_norm(lens: Lens, head: nn.Linear, mean: Tensor, ids: Tensor) -> 
     site = next((site for site in reversed(lens.sites) if site.endswith("final_norm")), None)
     if site is None:
         return False
-    wanted = lens.run(ids, sites="head")["head"]
+    expected_logits = lens.run(ids, sites="head")["head"]
     norm = lens.tap(site).module
     bias = head.bias
     own = norm.bias if isinstance(norm, nn.LayerNorm) else None
@@ -165,8 +164,8 @@ def _move_final_norm(lens: Lens, head: nn.Linear, mean: Tensor, ids: Tensor) -> 
     try:
         logits = lens.run(ids, sites="head")["head"]
         if bool(
-            (logits - wanted).abs().max()
-            <= SAME.get(logits.dtype, 5e-2) * float(wanted.abs().max())
+            (logits - expected_logits).abs().max()
+            <= SAME.get(logits.dtype, 5e-2) * float(expected_logits.abs().max())
         ):
             return True
     except (AttributeError, RuntimeError, TypeError):

@@ -83,7 +83,7 @@ class Remedy:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> "Remedy":
-        """The map that `save` wrote, in float32's precision. Raises BadInput where there is none."""
+        """Return the map that `save` wrote, in float32; raise BadInput where there is none."""
         path = Path(folder) / "model.safetensors"
         try:
             tensors = {name: value.astype(np.float64) for name, value in load_file(path).items()}
@@ -129,8 +129,8 @@ def _components(cloud: Cloud) -> tuple[Floats, Floats]:
     values, vectors = np.linalg.eigh(cloud.covariance)
     values = np.clip(values[::-1], 0, None)
     vectors = vectors[:, ::-1]
-    kept = int((values > ROUNDING * values[0]).sum())
-    return values[:kept], vectors[:, :kept]
+    rank = int((values > ROUNDING * values[0]).sum())
+    return values[:rank], vectors[:, :rank]
 
 
 @REMEDIES.register("all-but-the-top")
@@ -185,8 +185,8 @@ class Whiten(RemedyMethod, Settings):
 
     def fit(self, cloud: Cloud) -> Remedy:
         values, vectors = _components(cloud)
-        kept = min(self.keep or len(values), len(values))
-        return Remedy("whiten", cloud.mean, vectors[:, :kept] / np.sqrt(values[:kept]))
+        components = min(self.keep or len(values), len(values))
+        return Remedy("whiten", cloud.mean, vectors[:, :components] / np.sqrt(values[:components]))
 
 
 @REMEDIES.register("whiten-shrunk")

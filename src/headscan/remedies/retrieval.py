@@ -40,28 +40,30 @@ def ranks(vectors: Floats, pairs: HeldOutPairs) -> Ids:
     partner count as nearer, so a map that throws everything onto one point has the last rank, not
     the first. Exact: all cosines in float64, in blocks. O(mNd).
 
-    >>> pairs = HeldOutPairs("x", np.array([0, 1]), np.array([2, 3]), np.array([2, 3]), np.arange(2))
+    >>> answers = np.array([2, 3])
+    >>> pairs = HeldOutPairs("x", np.array([0, 1]), answers, answers, np.arange(2))
     >>> ranks(np.array([[1.0, 0.1], [0.0, 1.0], [1.0, 0.0], [1.0, 0.2]]), pairs).tolist()
     [2, 1]
     """
     unit = torch.from_numpy(directions(vectors))
     items = unit[pairs.items]
-    place = np.full(len(vectors), -1)
-    place[pairs.items] = np.arange(len(pairs.items))
+    positions = np.full(len(vectors), -1)
+    positions[pairs.items] = np.arange(len(pairs.items))
     partners: dict[int, list[int]] = {}
     for query, answer in zip(pairs.queries.tolist(), pairs.answers.tolist(), strict=True):
-        partners.setdefault(query, [int(place[query])]).append(int(place[answer]))
+        partners.setdefault(query, [int(positions[query])]).append(int(positions[answer]))
     rank = np.empty(len(pairs.queries), dtype=np.int64)
     block = max(1, BLOCK_BYTES // (8 * len(items)))
     for first in range(0, len(rank), block):
-        asked = pairs.queries[first : first + block]
-        cosines = unit[asked] @ items.T
-        own = cosines[
-            torch.arange(len(asked)), torch.from_numpy(place[pairs.answers[first : first + block]])
+        queries = pairs.queries[first : first + block]
+        cosines = unit[queries] @ items.T
+        partner_cosines = cosines[
+            torch.arange(len(queries)),
+            torch.from_numpy(positions[pairs.answers[first : first + block]]),
         ]
-        for row, query in enumerate(asked.tolist()):
+        for row, query in enumerate(queries.tolist()):
             cosines[row, [item for item in partners[query] if item >= 0]] = -torch.inf
-        rank[first : first + block] = 1 + (cosines >= own[:, None]).sum(1).numpy()
+        rank[first : first + block] = 1 + (cosines >= partner_cosines[:, None]).sum(1).numpy()
     return rank
 
 
@@ -71,19 +73,19 @@ def directions(vectors: Floats) -> Floats:
     return np.asarray(vectors / np.where(lengths > 0, lengths, 1.0))
 
 
-def paired_cosines(one: Floats, other: Floats) -> Floats:
+def paired_cosines(first: Floats, second: Floats) -> Floats:
     """The cosine of each row [n, d] with the same row of the other matrix [n]; 0 where one of the
     two has length 0.
     """
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return np.asarray((one * other).sum(1) / np.where(lengths > 0, lengths, 1.0))
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    return np.asarray((first * second).sum(1) / np.where(lengths > 0, lengths, 1.0))
 
 
 def share(hits: npt.NDArray[np.bool_], groups: Ids) -> tuple[float, Interval]:
     """A share of pairs and its 95 % interval: the wider of that by groups and Wilson's."""
     value = float(hits.mean())
     by_groups = clustered(
-        lambda taken: float(hits[taken].mean()),
+        lambda indices: float(hits[indices].mean()),
         len(hits),
         groups=groups.tolist(),
         bounds=(0.0, 1.0),
@@ -119,18 +121,18 @@ def gain(
     low = betaincinv(better, worse + 1, tail) if better else 0.0
     high = betaincinv(better + 1, worse, 1 - tail) if worse else 1.0
     exact = [(2 * float(end) - 1) * moved / many for end in (low, high)]
-    own = np.unique(groups, return_inverse=True)[1]
-    deviations = np.bincount(own, weights=change - value).astype(np.float64)
-    error = StandardError.of_items(deviations, np.bincount(own).astype(np.float64))
+    clusters = np.unique(groups, return_inverse=True)[1]
+    deviations = np.bincount(clusters, weights=change - value).astype(np.float64)
+    error = StandardError.of_items(deviations, np.bincount(clusters).astype(np.float64))
     student = (
         None if error is None else list(error.interval(value, level=level, bounds=(-1.0, 1.0)))
     )
     return value, _hull(exact, student)
 
 
-def _hull(one: Sequence[float], other: Sequence[float] | None) -> Interval:
-    other = one if other is None else other
-    return min(one[0], other[0]), max(one[1], other[1])
+def _hull(first: Sequence[float], second: Sequence[float] | None) -> Interval:
+    second = first if second is None else second
+    return min(first[0], second[0]), max(first[1], second[1])
 
 
 Measured = tuple[float | None, Interval | None]
@@ -161,8 +163,8 @@ def hub_skewness(vectors: Floats) -> Measured:
         find_neighbours(unit, NEIGHBOURS)[1].numpy().ravel(), minlength=len(unit)
     ).astype(np.float64)
 
-    def skewness(taken: Ids) -> float:
-        apart = counts[taken] - counts[taken].mean()
+    def skewness(indices: Ids) -> float:
+        apart = counts[indices] - counts[indices].mean()
         deviation = float(np.sqrt((apart**2).mean()))
         return float((apart**3).mean()) / deviation**3 if deviation > 0 else 0.0
 
@@ -174,10 +176,10 @@ def average_cosine_of(vectors: Floats) -> Measured:
     unit = directions(vectors)
     unit = unit[np.abs(unit).sum(1) > 0]
 
-    def cosine(taken: Ids) -> float | None:
-        many = len(taken)
+    def cosine(indices: Ids) -> float | None:
+        many = len(indices)
         return (
-            float((np.square(unit[taken].sum(0)).sum() - many) / (many * (many - 1)))
+            float((np.square(unit[indices].sum(0)).sum() - many) / (many * (many - 1)))
             if many > 1
             else None
         )
@@ -212,8 +214,8 @@ def drift(old: Floats, new: Floats, groups: npt.NDArray[np.int64] | None = None)
     1.0
     """
     many = len(old)
-    alike = old.shape[1] == new.shape[1]
-    apart = new - old if alike else None
+    same_width = old.shape[1] == new.shape[1]
+    apart = new - old if same_width else None
     rows: list[Drift] = []
 
     def add(
@@ -225,32 +227,32 @@ def drift(old: Floats, new: Floats, groups: npt.NDArray[np.int64] | None = None)
         rows.append(Drift(quantity=quantity, value=value, interval=interval, sentence=text))
 
     def mean_of(values: Floats) -> Callable[[Ids], float]:
-        return lambda taken: float(values[taken].mean())
+        return lambda indices: float(values[indices].mean())
 
-    def moved(taken: Ids) -> float | None:
+    def moved(indices: Ids) -> float | None:
         assert apart is not None
-        spread = float(np.sqrt(np.square(old[taken] - old[taken].mean(0)).sum(1).mean()))
-        return float(np.linalg.norm(apart[taken].mean(0))) / spread if spread > 0 else None
+        spread = float(np.sqrt(np.square(old[indices] - old[indices].mean(0)).sum(1).mean()))
+        return float(np.linalg.norm(apart[indices].mean(0))) / spread if spread > 0 else None
 
-    same = mean_of(paired_cosines(old, new)) if alike else None
+    same = mean_of(paired_cosines(old, new)) if same_width else None
     add("same_direction", same, (-1.0, 1.0), "Mean cosine of a row's two vectors.")
     text = "How far the mean moved, in the first version's rms distance from its mean."
-    add("mean_moved", moved if alike else None, (0.0, None), text)
+    add("mean_moved", moved if same_width else None, (0.0, None), text)
     k = min(NEIGHBOURS, many - 2)
     if k >= 1:
         lists = [find_neighbours(directions(vectors), k)[1].numpy() for vectors in (old, new)]
-        kept = np.array([len(np.intersect1d(a, b)) / k for a, b in zip(*lists, strict=True)])
+        overlaps = np.array([len(np.intersect1d(a, b)) / k for a, b in zip(*lists, strict=True)])
         add(
             "neighbours_kept",
-            mean_of(kept),
+            mean_of(overlaps),
             (0.0, 1.0),
             f"Share of a row's {k} nearest rows that still are.",
         )
     again = None
-    if alike:
-        own = np.arange(many)
-        whole = HeldOutPairs("versions", own, many + own, many + own, own)
-        again = mean_of((ranks(np.concatenate([new, old]), whole) == 1).astype(np.float64))
+    if same_width:
+        numbers = np.arange(many)
+        versions = HeldOutPairs("versions", numbers, many + numbers, many + numbers, numbers)
+        again = mean_of((ranks(np.concatenate([new, old]), versions) == 1).astype(np.float64))
     add(
         "found_again",
         again,

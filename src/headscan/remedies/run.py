@@ -1,9 +1,9 @@
-"""`headscan remedy`: cures after the fact, fitted, judged on retrieval, and written for use."""
+"""The verb `remedy`: post-processing of embeddings, fitted, judged on retrieval, exported."""
 
 import json
 import os
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -11,18 +11,11 @@ import numpy as np
 
 from headscan.model.inputs import Pooling
 from headscan.model.lens import ModelLike
-from headscan.model.settings import Device, Dtype, TokenizerName
-from headscan.remedies.judge import (
-    RemedyData,
-    best_of,
-    data_of_model,
-    data_of_store,
-    findings,
-    judged,
-    rows_of,
-)
+from headscan.model.settings import Device, Dtype, Loading, TokenizerName
+from headscan.remedies.data import Encoding, RemedyData, data_of_model, data_of_store, rows_of
+from headscan.remedies.judge import best_of, findings, judged
 from headscan.remedies.remedy import REMEDIES, Remedy, RemedyMethod
-from headscan.remedies.result import ExportedRemedy, RemedyResult, RemedySettings
+from headscan.remedies.result import NONE, ExportedRemedy, RemedyResult
 from headscan.remedies.retrieval import drift
 from headscan.run import (
     BadInput,
@@ -35,12 +28,13 @@ from headscan.run import (
     Resume,
     Run,
     Seed,
+    names_in,
     verb,
 )
 from headscan.run.settings import Overwrite
-from headscan.run.verbs import Given
 from headscan.states import SourceLike, VectorSource, stored_source
-from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, TextLike
+from headscan.text import read_pair_files
+from headscan.text.source import TEXT, Documents, FieldName, MaxTokens, Reading, TextLike
 
 DENSE = "sentence_transformers.models.Dense"
 
@@ -48,7 +42,7 @@ DENSE = "sentence_transformers.models.Dense"
 def check_exports(
     formats: Sequence[str], source: VectorSource | None, folder: str | os.PathLike[str] | None
 ) -> None:
-    """BadInput where a format does not go with what is cured."""
+    """Raise BadInput where a format does not go with what is remedied."""
     if "column" in formats and source is None:
         raise BadInput("--formats column rewrites stored vectors: a model has none.")
     if "model" in formats and not (Path(folder or "") / "modules.json").is_file():
@@ -60,18 +54,18 @@ def check_exports(
 def exported(
     remedy: Remedy, formats: Sequence[str], folder: Path, data: RemedyData
 ) -> list[ExportedRemedy]:
-    """Write a remedy in each format into a folder; what was written."""
-    made = list[ExportedRemedy]()
-    for form in formats:
-        if form == "dense":
+    """Write a remedy into a folder in each format, and return what was written."""
+    exports = []
+    for name in formats:
+        if name == "dense":
             path = remedy.save(folder / "remedy")
-        elif form == "column":
+        elif name == "column":
             assert data.source is not None  # by `check_exports`
             path = rewrite_column(remedy, data.source, data.site, folder)
         else:
             path = append_to(remedy, str(data.folder), folder / "model")
-        made.append(ExportedRemedy(remedy=remedy.name, format=form, path=str(path)))
-    return made
+        exports.append(ExportedRemedy(remedy=remedy.name, format=name, path=str(path)))
+    return exports
 
 
 def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathLike[str]) -> Path:
@@ -101,55 +95,53 @@ def append_to(remedy: Remedy, model: str | os.PathLike[str], out: str | os.PathL
 
 
 def rewrite_column(remedy: Remedy, source: VectorSource, site: str, folder: Path) -> Path:
-    """All vectors of a store, remedied, float32, row by row in its order; memory is that of a
-    batch. A single Parquet file keeps its other columns; anything else becomes an .npy [n, k].
+    """Write all vectors of a store, remedied, in float32 and in its order; return the file.
+
+    A single Parquet file keeps its other columns; anything else becomes an .npy [n, k]. Memory is
+    that of a batch.
     """
     where = Path(str(getattr(source, "where", "") or ""))
     if where.suffix == ".parquet" and where.is_file():
         return _rewrite_parquet(remedy, where, site, folder / "column.parquet")
     path = folder / "column.npy"
     assert source.tokens is not None
-    out: Any = np.lib.format.open_memmap(
-        path, mode="w+", dtype=np.float32, shape=(source.tokens, remedy.widths[1])
-    )
+    shape = (source.tokens, remedy.widths[1])
+    column: Any = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
     for _, rows, first in rows_of(source, site):
-        out[first : first + len(rows)] = remedy(rows.numpy())
-    out.flush()
+        column[first : first + len(rows)] = remedy(rows.numpy())
+    column.flush()
     return path
 
 
-def _rewrite_parquet(remedy: Remedy, given: Path, site: str, path: Path) -> Path:
+def _rewrite_parquet(remedy: Remedy, stored: Path, site: str, path: Path) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     from headscan.states.location import site_of_hook
 
-    file = pq.ParquetFile(given)
-    place = next(k for k, name in enumerate(file.schema_arrow.names) if site_of_hook(name) == site)
+    file = pq.ParquetFile(stored)
+    names = file.schema_arrow.names
+    position = next(number for number, name in enumerate(names) if site_of_hook(name) == site)
     kind = pa.list_(pa.float32(), remedy.widths[1])
-    schema = file.schema_arrow.set(place, pa.field(file.schema_arrow.names[place], kind))
+    schema = file.schema_arrow.set(position, pa.field(names[position], kind))
     with pq.ParquetWriter(path, schema) as writer:
         for batch in file.iter_batches(batch_size=4096):
-            column = batch.column(place)
+            column = batch.column(position)
             if not pa.types.is_primitive(column.type.value_type):
                 raise BadInput(
-                    f"{given}, column {site} holds windows: only a column of one vector a row is "
+                    f"{stored}, column {site} holds windows: only a column of one vector a row is "
                     "rewritten."
                 )
-            rows = np.asarray(
-                column.flatten().to_numpy(zero_copy_only=False), dtype=np.float64
-            ).reshape(len(batch), -1)
+            values = column.flatten().to_numpy(zero_copy_only=False)
+            rows = np.asarray(values, dtype=np.float64).reshape(len(batch), -1)
+            remedied = pa.array(remedy(rows).astype(np.float32).ravel())
             columns = list(batch.columns)
-            columns[place] = pa.FixedSizeListArray.from_arrays(
-                pa.array(remedy(rows).astype(np.float32).ravel()), type=kind
-            )
+            columns[position] = pa.FixedSizeListArray.from_arrays(remedied, type=kind)
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=schema))
     return path
 
 
-# ---- `headscan remedy`: cures after the fact, fitted, judged on retrieval, exported.
-
-
+FORMATS = ("dense", "column", "model")
 LEVEL = 0.95
 
 
@@ -262,68 +254,118 @@ def remedy(
     >>> result.row("whiten").number("recall_at_1") > result.row("none").number("recall_at_1") + 0.3
     True
     """
-    asked = Given(locals())
-    settings = asked.chosen(RemedySettings)
-    methods = settings.methods()
-    stored = stored_source(source, max_tokens=settings.max_tokens, field=settings.field)
-    if stored is None and settings.partners is not None:
-        raise BadInput(
-            "--partners are stored vectors, for stored vectors: a model takes --pairs FILE."
-        )
-    model = cast(ModelLike, source)
-    data = (
-        data_of_model(model, settings, run)
-        if stored is None
-        else data_of_store(stored, settings, run)
+    methods = _methods(remedies)
+    _check_export(export, methods)
+    wanted_formats = names_in(formats)
+    unknown = set(wanted_formats) - set(FORMATS)
+    if unknown:
+        raise BadInput(f"--formats must be among {', '.join(FORMATS)}, not {min(unknown)!r}.")
+    reading = Reading(documents=documents, field=field, max_tokens=max_tokens)
+    encoding = Encoding(
+        Loading(tokenizer=tokenizer, dtype=dtype, device=device), site=site, pooling=pooling
     )
-    wanted = settings.written()
-    check_exports(wanted, stored, data.folder)
-    fitted = {
-        name: remedy
-        for name, method in methods.items()
-        if (remedy := method.fit(data.cloud)) is not None
-    }
-    gains = max(1, len(fitted) * len(data.sets))
-    level = 1 - (1 - LEVEL) / gains
+    pair_sets = read_pair_files(pairs)
+
+    stored = stored_source(source, max_tokens=max_tokens, field=field)
+    if stored is None:
+        if partners is not None:
+            raise BadInput(
+                "--partners are stored vectors, for stored vectors: a model takes --pairs FILE."
+            )
+        data = data_of_model(
+            cast(ModelLike, source),
+            pair_sets,
+            encoding,
+            text=text,
+            reading=reading,
+            against=against,
+            seed=seed,
+            run=run,
+        )
+    else:
+        if pairs:
+            raise BadInput(
+                "--pairs are of texts, for a model: stored vectors take --partners SOURCE."
+            )
+        data = data_of_store(
+            stored,
+            site=site,
+            field=field,
+            partners=partners,
+            against=against,
+            held_out=held_out,
+            seed=seed,
+            run=run,
+        )
+    check_exports(wanted_formats, stored, data.folder)
+
+    fitted = {}
+    for name, method in methods.items():
+        fitted_remedy = method.fit(data.cloud)
+        if fitted_remedy is not None:
+            fitted[name] = fitted_remedy
+    comparisons = max(1, len(fitted) * len(data.sets))
+    level = 1 - (1 - LEVEL) / comparisons
     rows = judged(
         data,
         fitted,
         level=level,
-        progress=lambda done, of: run.progress("judge", done, of, "remedies"),
+        progress=lambda done, total: run.progress("judge", done, total, "remedies"),
     )
-    held_out = len(data.groups)
-    best = settings.export
-    written = list[ExportedRemedy]()
-    best = best_of(rows) or "none" if best == "best" else best
-    if run.folder is not None and best != "none":
+
+    best = (best_of(rows) or NONE) if export == "best" else export
+    exports: list[ExportedRemedy] = []
+    if run.folder is not None and best != NONE:
         if best not in fitted:
             raise BadInput(f"The remedy '{best}' cannot be fitted to these vectors.")
-        written = exported(fitted[best], wanted, run.folder, data)
+        exports = exported(fitted[best], wanted_formats, run.folder, data)
+
+    judging = len(data.groups)
+    width = data.vectors.shape[1]
+    drifted = []
+    if data.other is not None:
+        drifted = drift(data.vectors[:judging], data.other, data.groups)
+    notes = [
+        *data.notes,
+        "Neighbours are exact, by cosine; a query is not its own neighbour; items as near as the "
+        "partner count as nearer.",
+        f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that all "
+        f"{comparisons} hold at once.",
+    ]
     return RemedyResult(
         protocol=run.protocol(
-            text=data.text,
-            device=data.record.device,
-            dtype=data.record.dtype,
-            notes=[
-                *data.notes,
-                "Neighbours are exact, by cosine; a query is not its own neighbour; items as near "
-                "as the partner count as nearer.",
-                f"Intervals 95 %, by queries that share no text; of gains {level:.2%}, so that "
-                f"all {gains} hold at once.",
-            ],
+            text=data.text, device=data.record.device, dtype=data.record.dtype, notes=notes
         ),
         models=[data.record],
         rows=rows,
         site=data.site,
-        width=data.vectors.shape[1],
+        width=width,
         fitted=data.cloud.count,
-        held_out=held_out,
+        held_out=judging,
         level=level,
         about={name: _about(methods[name]) for name in fitted},
-        drift=[] if data.other is None else drift(data.vectors[:held_out], data.other, data.groups),
-        exported=written,
-        findings=findings(rows, data.name, data.site, data.cloud.count, data.vectors.shape[1]),
+        drift=drifted,
+        exported=exports,
+        findings=findings(rows, data.name, data.site, data.cloud.count, width),
     )
+
+
+def _methods(remedies: str | RemedyMethod | Sequence[RemedyMethod]) -> dict[str, RemedyMethod]:
+    """Return the remedies that are tried, by name."""
+    names = {kind: name for name, kind in REMEDIES.items()}
+    methods = {}
+    for method in REMEDIES.build_each(remedies):
+        if type(method) in names:
+            methods[names[type(method)]] = method
+    return methods
+
+
+def _check_export(export: str, methods: Mapping[str, RemedyMethod]) -> None:
+    if export not in ("best", NONE, *methods):
+        tried = ", ".join(methods)
+        raise BadInput(
+            f"--export must be best, none or one of the remedies tried ({tried}), not {export!r}."
+        )
 
 
 def _about(method: object) -> str:

@@ -60,16 +60,17 @@ class OpenedWeights:
         """The device that computes: the first one that is not the CPU and that holds a tensor; of
         files the CPU.
         """
-        held = (tensor for _, tensor in self.tensors.values() if isinstance(tensor, Tensor))
+        tensors = (tensor for _, tensor in self.tensors.values() if isinstance(tensor, Tensor))
         return next(
-            (tensor.device for tensor in held if tensor.device.type != "cpu"), torch.device("cpu")
+            (tensor.device for tensor in tensors if tensor.device.type != "cpu"),
+            torch.device("cpu"),
         )
 
-    def add(self, name: str, shape: tuple[int, ...], held: Any, plain: bool) -> None:
+    def add(self, name: str, shape: tuple[int, ...], tensor: Any, plain: bool) -> None:
         # a kernel of one place, as a masked mixer's, is a matrix
         shape = shape[:2] if shape[2:] == (1,) else shape
         if len(shape) in (2, 3) and min(shape[-2:]) >= LEAST and plain:
-            self.tensors[name] = (shape, held)
+            self.tensors[name] = (shape, tensor)
         elif len(shape) > 1 and not plain:
             self.notes.append(
                 f"{name} is left out: its numbers are no plain floating-point numbers."
@@ -85,7 +86,9 @@ def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> Opene
     model runs.
     """
     folders = [
-        Path(one).expanduser() for one in (model, base) if isinstance(one, str | os.PathLike)
+        Path(model_or_base).expanduser()
+        for model_or_base in (model, base)
+        if isinstance(model_or_base, str | os.PathLike)
     ]
     adapters = [folder for folder in folders if (folder / ADAPTER_CONFIG).is_file()]
     if adapters and base is not None:
@@ -97,27 +100,27 @@ def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> Opene
         return _adapter(adapters[0])
     opened = _opened(model)
     opened.difference = base is not None
-    theirs = opened.tensors
+    base_tensors = opened.tensors
     if base is not None:
-        other = _opened(base)
-        theirs = {
+        opened_base = _opened(base)
+        base_tensors = {
             name: item
-            for name, item in other.tensors.items()
+            for name, item in opened_base.tensors.items()
             if opened.tensors.get(name, ((),))[0] == item[0]
         }
-        opened.records += other.records
-        if apart := len(opened.tensors | other.tensors) - len(theirs):
+        opened.records += opened_base.records
+        if apart := len(opened.tensors | opened_base.tensors) - len(base_tensors):
             opened.notes.append(
                 f"{apart} tensors are not in both models in the same shape, and are left out."
             )
-    for name, (shape, held) in opened.tensors.items():
-        if name in theirs:
-            start = None if base is None else theirs[name][1]
+    for name, (shape, tensor) in opened.tensors.items():
+        if name in base_tensors:
+            start = None if base is None else base_tensors[name][1]
             for i in range(shape[0]) if len(shape) == 3 else [None]:  # experts
                 label = name if i is None else f"{name}[{i}]"
                 size = (shape[-2], shape[-1])
                 opened.matrices.append(
-                    StoredMatrix(label, size, partial(_measured, size, held, start, i))
+                    StoredMatrix(label, size, partial(_measured, size, tensor, start, i))
                 )
     if not opened.matrices:
         both = "" if base is None else " that the base has in the same shape"
@@ -127,17 +130,17 @@ def open_weights(model: ModelWeights, base: ModelWeights | None = None) -> Opene
     return opened
 
 
-def _measured(shape: tuple[int, int], held: Any, base: Any, i: int | None) -> Floats:
+def _measured(shape: tuple[int, int], tensor: Any, base: Any, i: int | None) -> Floats:
     step = PIECE if shape[0] >= shape[1] else shape[0]
 
-    def rows(one: Any, a: int) -> Tensor:
-        found: Tensor = (
-            one[a : a + step].flatten(1) if i is None else one[i : i + 1][0, a : a + step]
+    def rows(stored: Any, a: int) -> Tensor:
+        block: Tensor = (
+            stored[a : a + step].flatten(1) if i is None else stored[i : i + 1][0, a : a + step]
         )
-        return found if base is None else found.double().cpu()
+        return block if base is None else block.double().cpu()
 
     pieces = (
-        rows(held, a) - (0 if base is None else rows(base, a)) for a in range(0, shape[0], step)
+        rows(tensor, a) - (0 if base is None else rows(base, a)) for a in range(0, shape[0], step)
     )
     return energies(piece if shape[0] >= shape[1] else piece.T for piece in pieces)
 
@@ -157,9 +160,11 @@ def _opened(model: ModelWeights) -> OpenedWeights:
     opened = OpenedWeights([lens.provenance()])
     tensors = lens.model.state_dict()
     # tied tables are one
-    places = {(tensor.data_ptr(), tensor.shape): name for name, tensor in reversed(tensors.items())}
+    names_by_storage = {
+        (tensor.data_ptr(), tensor.shape): name for name, tensor in reversed(tensors.items())
+    }
     for name, tensor in tensors.items():
-        if places[tensor.data_ptr(), tensor.shape] == name:
+        if names_by_storage[tensor.data_ptr(), tensor.shape] == name:
             opened.add(name, tuple(tensor.shape), tensor, tensor.is_floating_point())
     return opened
 
@@ -206,11 +211,11 @@ def _adapter(folder: Path) -> OpenedWeights:
     factors: dict[str, dict[str, Any]] = {}
     for key, part in parts.items():
         if (
-            (found := FACTOR.fullmatch(key))
+            (match := FACTOR.fullmatch(key))
             and len(part.get_shape()) == 2
             and part.get_dtype() in PLAIN
         ):
-            factors.setdefault(found[1], {})[(found[2] or "") + found[3]] = part
+            factors.setdefault(match[1], {})[(match[2] or "") + match[3]] = part
     ranks = set[int]()
     for name, pair in factors.items():
         embedding = "embedding_" if "embedding_A" in pair else ""
@@ -306,7 +311,7 @@ def _product_energies(left: Any, right: Any, scale: float) -> Floats:
     if not bool(torch.isfinite(B).all() and torch.isfinite(A).all()):
         return np.full(min(len(B), A.shape[1]), np.nan)
     core = torch.linalg.qr(B, mode="r").R @ torch.linalg.qr(A.T, mode="r").R.T
-    found: Floats = np.zeros(min(len(B), A.shape[1]))
+    energies: Floats = np.zeros(min(len(B), A.shape[1]))
     values = (torch.linalg.svdvals(core) * scale).square().flip(0).numpy()
-    found[len(found) - len(values) :] = values
-    return found
+    energies[len(energies) - len(values) :] = values
+    return energies

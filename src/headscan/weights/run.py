@@ -112,8 +112,8 @@ def control_of(long: int, short: int) -> dict[str, float]:
         exponents.append(np.nan if tail is None else tail.exponent)
     distances = []
     for number, draw in enumerate(draws):
-        others = np.delete(draws, number, 0).ravel()
-        distances.append(distance_between(draw, others))
+        other_draws = np.delete(draws, number, 0).ravel()
+        distances.append(distance_between(draw, other_draws))
     effective_ranks = [np.exp(entropy_of(draw / draw.sum())) for draw in draws]
     return {
         "spectral_norm": float(np.mean([draw[-1] ** 0.5 for draw in draws])),
