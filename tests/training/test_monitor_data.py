@@ -18,7 +18,7 @@ from headscan.run import Row
 from headscan.training import Monitor, PackedText, Watch, measure_sites
 from headscan.training.data import collate
 from headscan.training.monitor.readings import Readings
-from headscan.training.objective import GeometrySnapshot
+from headscan.training.records import GeometrySnapshot
 
 ROWS = np.random.default_rng(0).integers(3, 50, (40, 8))
 

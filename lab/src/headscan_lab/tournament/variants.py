@@ -19,8 +19,9 @@ from transformers import (
 
 from headscan.model.mixer import MixerConfig
 from headscan.run import BadInput, Registry
-from headscan.training.learner import AdamW, Learner, Optimiser
+from headscan.training.learner import Learner
 from headscan.training.objective import CrossEntropy, Objective, WeightTying
+from headscan.training.optimisers import AdamW, Optimiser
 from headscan.training.recipes import Recipe, recipe_of
 from headscan_lab.tournament.optimisers import CentreHead, CoupledAdam, Muon
 

@@ -427,7 +427,7 @@ class OtherTokens(AlarmRule):
 
 @ALARMS.register("nonfinite")
 class NotFinite(Level):
-    """A loss, gradient, weight, state or measure is NaN or infinite."""
+    """A loss, gradient, weight, state or reading is NaN or infinite."""
 
     name = "nonfinite"
     code = "HS517"

@@ -50,25 +50,6 @@ def numbers_of(what: GeometrySnapshot | Reading, measures: Iterable[str] = ()) -
     return found
 
 
-def lost_measures(
-    previous: list[GeometrySnapshot], now: GeometrySnapshot, measures: Iterable[str]
-) -> list[str]:
-    """The sites of which a measure is NaN or infinite that was a number in the previous
-    measurement; None is no such value.
-    """
-    before = {row.text("site"): row for snapshot in previous for row in snapshot.sites}
-    names = list(measures)
-    lost = []
-    for row in now.sites:
-        old = before.get(row.text("site"))
-        broken = [
-            name for name in names if isinstance(row.get(name), float) and row.number(name) is None
-        ]
-        if old is not None and any(old.number(name) is not None for name in broken):
-            lost.append(row.text("site"))
-    return lost
-
-
 Working = list[tuple[Family, Store]]
 
 

@@ -31,14 +31,7 @@ from headscan.statistics.accumulator import agreed
 from headscan.training.learner import Learner
 from headscan.training.monitor.alarms import Alarm, AlarmRule, NotFinite, rules_of
 from headscan.training.monitor.families import Family
-from headscan.training.monitor.readings import (
-    Reading,
-    Readings,
-    Tracker,
-    lost_measures,
-    numbers_of,
-    trackers_of,
-)
+from headscan.training.monitor.readings import Reading, Readings, Tracker, numbers_of, trackers_of
 from headscan.training.monitor.windows import PaddedWindows
 from headscan.training.objective import GeometrySnapshot
 from headscan.training.trajectory import DEFAULT, gradient_through_head, measure_sites, snapshot_of
@@ -195,9 +188,6 @@ class Watch:
                 if not math.isfinite(value):
                     numbers.setdefault(NotFinite.quantity, {})[where] = 1.0
         else:
-            numbers[NotFinite.quantity] = dict.fromkeys(
-                lost_measures(self.history[-1:], what, self.measures), 1.0
-            )
             self.history.append(what)
             for quantity in {rule.quantity for rule in self.rules} - {NotFinite.quantity}:
                 known = {
