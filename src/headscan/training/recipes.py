@@ -1,4 +1,4 @@
-"""Recipes: the settings of a training run, at the published size and at sizes that train on a CPU."""
+"""Recipes: the settings of a training run, at the published size and at sizes for a CPU."""
 
 from __future__ import annotations
 
