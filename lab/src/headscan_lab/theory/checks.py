@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import headscan.ntp as ntp
-from headscan.ntp.observe import observe
+from headscan.ntp.contexts import observe
 from headscan.run import BadInput
 from headscan.text.counts import count
 from headscan.text.source import Counting
