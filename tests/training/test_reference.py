@@ -14,9 +14,9 @@ import headscan
 from headscan.model.source import specimen_path
 from headscan.run import ModelRecord
 from headscan.training import recipe_of, train
+from headscan.training.healthy_runs import Band, curves_of, reference_runs, runs_like, thinned
 from headscan.training.monitor.readings import Reading
 from headscan.training.recipes import RECIPES
-from headscan.training.healthy_runs import Band, curves_of, reference_runs, runs_like, thinned
 
 GPT = ModelRecord(name="gpt", model_class="GPTNeoXForCausalLM", width=128, depth=4, vocabulary=4096)
 FAULT = 61
