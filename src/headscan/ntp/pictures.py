@@ -48,9 +48,7 @@ class HeatMap:
         return HeatContexts(spelt_contexts, followers, self.group.tolist())
 
 
-def choose_heat(
-    prediction: Prediction, *, supports: int = 10, contexts_each: int = 10, seed: int = 0
-) -> HeatMap:
+def choose_heat(prediction: Prediction, *, supports: int = 10, contexts_each: int = 10) -> HeatMap:
     """Return up to `supports` supports of two tokens or more that most contexts share, with up to
     `contexts_each` contexts of each. Where no such support is shared, the most frequent contexts
     are taken, each for itself.

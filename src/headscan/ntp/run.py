@@ -166,7 +166,7 @@ def run(
     def spell(token_ids: Sequence[int]) -> list[str]:
         return display(words, [int(token_id) for token_id in token_ids])
 
-    heat = choose_heat(prediction, seed=seed)
+    heat = choose_heat(prediction)
     frequent = word_picture(prediction, spell)
     word_rows = prediction.spectrum.classes.tokens(prediction.merged_words[:, :STORED_AXES])
     arrays = _arrays(prediction, word_rows, frequent, heat)
@@ -263,7 +263,7 @@ def _predict(labels: SoftLabels, gap: float, budget: float, run: Run) -> Solved:
 
 
 def _solver_progress(run: Run, gap: float) -> Callable[[SvmStep], None]:
-    """Return a function that reports the solver's progress in digits of its gap: from 1 to `gap`."""
+    """Return a function that reports the solver's progress in digits of its gap, down to `gap`."""
 
     def report(step: SvmStep) -> None:
         done = float(np.log(max(step.gap, gap)) / np.log(gap))
