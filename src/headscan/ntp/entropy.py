@@ -80,8 +80,8 @@ def describe(labels: SoftLabels) -> DataNumbers:
 
 
 _GRAM_TOKENS = 2048
-"""The Gram matrix of the words is compared at up to this many tokens: beyond, its eigenvectors would
-cost more than the count.
+"""The Gram matrix of the words is compared at up to this many tokens. Beyond, its eigenvectors
+would cost more than the count.
 """
 
 

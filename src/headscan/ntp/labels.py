@@ -15,15 +15,14 @@ from headscan.run import BadInput
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 SupportsLike: TypeAlias = npt.NDArray[Any] | Any
-"""`Supports`, `SoftLabels`, a matrix [contexts, vocabulary] (numpy, scipy, torch), or lists of ids."""
+"""`Supports`, `SoftLabels`, a matrix [contexts, vocabulary] (numpy, scipy, torch), lists of ids."""
 CountsLike: TypeAlias = npt.NDArray[Any] | Any
 """Labels, or a matrix of counts [contexts, vocabulary], sparse or dense."""
 
 
 @dataclass(frozen=True, eq=False)
 class Supports:
-    """The support matrix S in {0, 1}^(contexts x vocabulary) as CSR index arrays, sorted and without
-    repeats.
+    """The support matrix S in {0, 1}^(contexts x vocabulary) as CSR index arrays, without repeats.
 
     `indptr` is int64 [m + 1], `indices` is int32 [nnz]; row j holds the tokens seen after context
     j. `Supports.of` makes them.

@@ -17,8 +17,8 @@ from headscan.ntp.svm import SvmSolution, svm
 from headscan.run import BadInput
 
 _GRAM_LIMIT = 4096
-"""Up to this many classes of tokens the Gram matrix and its eigenvectors are cheaper than iterating,
-and give the whole spectrum.
+"""Up to this many classes of tokens the Gram matrix and its eigenvectors are cheaper than
+iterating, and give the whole spectrum.
 """
 
 _SMALLEST_SIGMA = 1e-7
@@ -276,8 +276,8 @@ class SemanticAxis:
 
 
 def axes(words: Floats, *, count: int = 8, ends: int = 10) -> list[SemanticAxis]:
-    """Return the first `count` axes of words [V, r] (columns = axes, strongest first), each with its
-    `ends` extreme tokens.
+    """Return the first `count` axes of words [V, r] (columns = axes, strongest first), each with
+    its `ends` extreme tokens.
 
     The sign of an axis is arbitrary; here the end with the largest coordinate is called positive.
 

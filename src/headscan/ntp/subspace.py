@@ -37,8 +37,8 @@ def in_support(logits: npt.NDArray[np.floating[Any]], supports: Supports) -> Flo
 def out_of_support(
     logits: npt.NDArray[np.floating[Any]], supports: Supports, *, centre: bool = True
 ) -> Floats:
-    """Return P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean, a free shift,
-    is removed too.
+    """Return P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean, a free
+    shift, is removed too.
 
     >>> out_of_support(np.array([[3.0, 1.0, -4.0]]), Supports.of([[0, 1]], vocabulary=3)).tolist()
     [[2.0, 2.0, -4.0]]
@@ -98,8 +98,8 @@ class MarginSet:
         return torch.where(self.inside, level, level - 1) * self.scale[:, None] * self.q
 
     def update(self, X: Tensor, Z: Tensor, U: Tensor, relax: float) -> None:
-        """Make one ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y and
-        U = Y - Z.
+        """Make one ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y
+        and U = Y - Z.
 
         Afterwards U is >= 0 off the support and orthogonal to q in every row, up to rounding: so
         -ρU is feasible for the dual.

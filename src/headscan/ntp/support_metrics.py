@@ -57,8 +57,8 @@ class Spread:
 
 
 def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0) -> Spread | None:
-    """Return `cdnv` (see `headscan.statistics.classes`) and cosines of rows X [n, d] for classes int
-    [n]; None without a pair.
+    """Return `cdnv` (see `headscan.statistics.classes`) and cosines of rows X [n, d] for classes
+    int [n]; None without a pair.
 
     Only classes of two rows or more count, at most `largest` of them, drawn with `seed`.
     """

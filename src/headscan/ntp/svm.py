@@ -45,8 +45,8 @@ _STEPS_A_CHECK = 10
 
 _EXACT_GAP = 1e-7
 _EXACT_ENTRIES = 20_000
-"""The Gram matrix cannot tell a singular value of 1e-8 of the largest from zero, so the primal value
-from it is off by about that much a null direction: smaller gaps and problems take the true SVD.
+"""Smaller gaps and problems take the true SVD. The Gram matrix cannot tell a singular value of 1e-8
+of the largest from zero, so the primal value from it is off by about that much a null direction.
 """
 
 
@@ -332,15 +332,19 @@ def certificate(supports: SupportsLike, *, tolerance: float = 1e-9) -> CentredCe
     centred = (inside - means) * np.sqrt(multiplicity)[:, None] * q
     left, sigma, right = thin_svd(centred)
     rank = int((sigma > tolerance * max(float(sigma[0]), 1e-300)).sum())
-    off = (left[:, :rank] @ right[:, :rank].T)[inside == 0]
+    off_support = (left[:, :rank] @ right[:, :rank].T)[inside == 0]
     # Every entry off the support counts as often as contexts and tokens were merged into it.
     counts = np.outer(multiplicity, q**2)[inside == 0]
-    violating = off > tolerance
+    worst = 0.0
+    violating_share = 0.0
+    if len(off_support):
+        worst = float(off_support.max())
+        violating_share = float(counts[off_support > tolerance].sum() / counts.sum())
     return CentredCertificate(
-        optimal=bool(len(off) == 0 or off.max() <= tolerance),
+        optimal=bool(len(off_support) == 0 or worst <= tolerance),
         decisive=rank == min(len(inside), len(classes.first) - 1),
-        worst=float(off.max()) if len(off) else 0.0,
-        violating_share=float(counts[violating].sum() / counts.sum()) if len(off) else 0.0,
+        worst=worst,
+        violating_share=violating_share,
         rank=rank,
         nuclear_norm=float(sigma.sum()),
     )

@@ -1,4 +1,4 @@
-"""The family of the monitor that reads the windows of text: which come back, how rare tokens are."""
+"""The family of the monitor that reads the windows: which come back, how rare their tokens are."""
 
 from __future__ import annotations
 

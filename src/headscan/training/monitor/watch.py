@@ -163,7 +163,7 @@ class Watch:
         return self._alert(alarms)
 
     def broken(self, step: int, where: str) -> list[Alarm]:
-        """Judge that numbers at a site are NaN or infinite, and return the alarms that it raises."""
+        """Judge that numbers at a site are NaN or infinite, and return the alarms of this."""
         return self._judge(step, {NotFinite.quantity: {where: 1.0}})
 
     def take(self, record: GeometrySnapshot | Reading) -> list[Alarm]:
