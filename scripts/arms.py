@@ -19,10 +19,11 @@ from transformers import PrinterCallback, TrainerCallback, TrainingArguments, se
 from headscan.model import Lens
 from headscan.training.data import PackedText, collate
 from headscan.training.learner import Learner
+from headscan.training.likelihood import perplexity
 from headscan.training.losses import log_unigram
 from headscan.training.objective import objective_of
 from headscan.training.recipes import Recipe
-from headscan.training.recovery import fit_head, perplexity, recover_head
+from headscan.training.recovery import fit_head, recover_head
 from headscan.training.run import build
 from headscan.training.trainer import HeadlessTrainer
 from headscan.training.trajectory import measure_sites

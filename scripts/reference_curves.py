@@ -1,4 +1,4 @@
-"""Write src/headscan/training/reference.json: bands of numbers over training, of healthy runs of
+"""Write src/headscan/training/healthy_runs.json: bands of numbers over training, of healthy runs of
 the small recipes.
 
     python scripts/reference_curves.py FOLDER --text pydoc=pydoc --text stories=FILE ...    train
@@ -34,12 +34,12 @@ from transformers import TrainerCallback, TrainerControl, TrainerState
 
 import headscan
 from headscan.statistics.uncertainty import student_quantile
+from headscan.training.healthy_runs import Band, ReferenceRun, curves_of
 from headscan.training.monitor import Monitor
 from headscan.training.recipes import recipe_of
-from headscan.training.reference import ReferenceRuns, curves_of
 from headscan.training.result import TrainResult
 
-FILE = Path(__file__).resolve().parents[1] / "src" / "headscan" / "training" / "reference.json"
+FILE = Path(__file__).resolve().parents[1] / "src" / "headscan" / "training" / "healthy_runs.json"
 RATES = (1e-3, 2e-3)
 FRESH = 100
 DESIGNS = [
@@ -63,7 +63,6 @@ PROTOCOL = (
     f"tiny), measured after the steps {', '.join(map(str, sorted(READ)))}; the band is mean ± t s "
     "√(1 + 1/n) over n runs."
 )
-Bands = dict[str, list[tuple[float, float, float]]]
 Key = tuple[tuple[str, str], float, int]  # (name and text), rate, seed
 
 
@@ -125,7 +124,7 @@ def trained(folder: Path, design: tuple[str, str], key: Key) -> TrainResult:
     return loaded
 
 
-def bands_of(results: list[TrainResult]) -> Bands:
+def bands_of(results: list[TrainResult]) -> list[Band]:
     """The bands of every curve that all runs have."""
     curves = [
         {
@@ -136,7 +135,7 @@ def bands_of(results: list[TrainResult]) -> Bands:
     ]
     a_step = results[0].tokens // results[0].steps
     whole = sum(one.steps > LAST for one in results)
-    found: Bands = {}
+    bands: list[Band] = []
     for name in sorted(set.intersection(*map(set, curves))):
         if name.startswith("embedding/"):
             # before the first block states are the text's tokens, and tell little of the run
@@ -153,6 +152,7 @@ def bands_of(results: list[TrainResult]) -> Bands:
             if name.endswith("rank")
             else math.inf
         )
+        band = Band(name, [], [], [])
         for step in dict.fromkeys(
             steps[round((len(steps) - 1) * (k / (points - 1)) ** 2)] for k in range(points)
         ):
@@ -163,15 +163,17 @@ def bands_of(results: list[TrainResult]) -> Bands:
             rounded = 0.005 if logs else 0.005 * abs(values.mean())
             ends = values.mean() + (reach * values.std(ddof=1) + rounded) * np.array([-1, 1])
             low, high = np.clip(np.exp(ends) if logs else ends, least, most)
-            found.setdefault(name, []).append(
-                (step * a_step, float(f"{low:.3g}"), float(f"{high:.3g}"))
-            )
-    return found
+            band.tokens.append(step * a_step)
+            band.low.append(float(f"{low:.3g}"))
+            band.high.append(float(f"{high:.3g}"))
+        if band.tokens:
+            bands.append(band)
+    return bands
 
 
 def reference(
     design: tuple[str, str], results: list[TrainResult], texts: list[str]
-) -> ReferenceRuns:
+) -> ReferenceRun:
     """What is written of a design."""
     model = results[0].models[0]
     one = results[0]
@@ -195,10 +197,10 @@ def reference(
         "planned_steps": one.recipe.steps,
         "runs": whole,
     }
-    return ReferenceRuns(about=about, bands=bands_of(results), **sizes)
+    return ReferenceRun(about=about, bands=bands_of(results), **sizes)
 
 
-def within(result: TrainResult, known: ReferenceRuns) -> float:
+def within(result: TrainResult, known: ReferenceRun) -> float:
     """The share of a run's numbers that lie in their bands."""
     a_step = result.tokens / result.steps
     held = []
@@ -228,7 +230,7 @@ def main() -> None:
         unseen = texts_of(given.unseen, design[0])
         results = {key: trained(given.folder, design, key) for key in keys_of(design, texts)}
         known = reference(design, list(results.values()), [name for name, _ in texts])
-        written.append(asdict(known) | {"bands": packed(known.bands)})
+        written.append(asdict(known))
         if given.check:
             check(given.folder, design, results, known, unseen)
     if not given.check:
@@ -260,23 +262,11 @@ def texts_of(given: list[str], recipe: str) -> list[tuple[str, str]]:
     ]
 
 
-def packed(bands: Bands) -> list[tuple[list[float], dict[str, dict[str, list[float]]]]]:
-    """Bands as they are written: curves of the same points together, by place and number, of each
-    point low and high.
-    """
-    found: dict[tuple[float, ...], dict[str, dict[str, list[float]]]] = {}
-    for name, points in bands.items():
-        where, _, what = name.rpartition("/")
-        group = found.setdefault(tuple(point[0] for point in points), {})
-        group.setdefault(where, {})[what] = [end for point in points for end in point[1:]]
-    return [(list(at), some) for at, some in found.items()]
-
-
 def check(
     folder: Path,
     design: tuple[str, str],
     results: dict[Key, TrainResult],
-    known: ReferenceRuns,
+    known: ReferenceRun,
     unseen: list[tuple[str, str]],
 ) -> None:
     """Print how much of healthy runs lies within."""

@@ -26,9 +26,9 @@ from headscan.remedies import REMEDIES
 from headscan.run import Registry, options_of
 from headscan.run.findings import KINDS
 from headscan.states import FORMATS
-from headscan.training.learner import OPTIMISERS
 from headscan.training.monitor import ALARMS, FAMILIES, TRACKERS
 from headscan.training.objective import OBJECTIVES, REGULARISERS
+from headscan.training.optimisers import OPTIMISERS
 from headscan.training.recovery import RECOVERIES
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "registries.md"

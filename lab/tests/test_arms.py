@@ -37,8 +37,8 @@ from headscan.training import (
     train,
 )
 from headscan.training.heads import capped
-from headscan.training.learner import AdamW
 from headscan.training.objective import CrossEntropy
+from headscan.training.optimisers import AdamW
 
 SIZE = 40
 WIDTH = 8

@@ -32,7 +32,7 @@ from transformers import (
 from headscan import BadInput, Lens
 from headscan.model.inputs import declared_pooling
 from headscan.training import fit_tokenizer
-from headscan.training.recovery import bytes_of_tokens, perplexity, token_losses
+from headscan.training.likelihood import bytes_of_tokens, perplexity, token_losses
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ import pytest
 
 import headscan
 import headscan.ntp as ntp
-from headscan.ntp.observe import observe, observe_in_text, start_tokens
+from headscan.ntp.contexts import observe, observe_in_text, start_tokens
 from headscan.run.errors import BadInput
 from headscan.text.counts import count
 from headscan.text.source import Counting
@@ -122,7 +122,7 @@ def test_models_are_held_against_it(tmp_path, monkeypatch):
         assert "Subspace collapse" in found.page()
         for what in ("heat", "heat-1", "heat-2"):
             assert found.plot(what).data
-    monkeypatch.setattr("headscan.ntp.observe._CONTEXTS", 20)
+    monkeypatch.setattr("headscan.ntp.contexts._CONTEXTS", 20)
     limited = headscan.ntp.run(
         TEXT, order=2, tokenizer="bytes", model=lenses[0], reading="text", groups=0
     )
@@ -140,7 +140,7 @@ def test_observing_equals_running_the_model(monkeypatch):
     logits = lens.model(torch.tensor([[7, *counts.contexts[3].tolist()]])).logits[0, -1, :9]
     assert np.allclose(found.logits()[3], logits.detach().numpy(), atol=1e-5)
     # In the text: the mean over occurrences, documents and windows kept apart.
-    monkeypatch.setattr("headscan.ntp.observe._WINDOW", 16)
+    monkeypatch.setattr("headscan.ntp.contexts._WINDOW", 16)
     found, rows, _ = observe_in_text(
         lens, store_tokens([tokens[:70], tokens[70:]], 9), counts, before=[7]
     )

@@ -31,7 +31,7 @@ PLACES = (
     "comparison/damage.py",
     "attribution/run.py",
     "remedies/judge.py",
-    "ntp/result.py",
+    "ntp/findings.py",
     "flow/run.py",
     "flow/channel.py",
 )

@@ -22,9 +22,11 @@ from headscan.model import Lens
 from headscan.training import ALARMS, FAMILIES, Alarm, Monitor, PackedText, Watch
 from headscan.training.data import collate
 from headscan.training.monitor.alarms import rules_of
-from headscan.training.monitor.families import ExpertLoad, leave_spectrum, spectra_of
+from headscan.training.monitor.attention import look_at
+from headscan.training.monitor.families import ExpertLoad
 from headscan.training.monitor.readings import Readings
-from headscan.training.monitor.scene import Scene, Store, look_at
+from headscan.training.monitor.scene import Scene, Store
+from headscan.training.monitor.weight_families import leave_spectrum, spectra_of
 from tests.forked import grouped
 
 ROWS = torch.from_numpy(np.random.default_rng(0).integers(0, 50, (40, 8)))

@@ -180,7 +180,7 @@ def test_it_keeps_to_its_share_of_the_time(tmp_path, monkeypatch):
     steps or rarer.
     """
     now = [0.0]
-    monkeypatch.setattr("headscan.training.monitor.watch.time.perf_counter", lambda: now[0])
+    monkeypatch.setattr("headscan.training.monitor.callback.time.perf_counter", lambda: now[0])
     measure = Watch.measure
 
     def slow(watch, step):

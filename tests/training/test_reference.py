@@ -14,9 +14,9 @@ import headscan
 from headscan.model.source import specimen_path
 from headscan.run import ModelRecord
 from headscan.training import recipe_of, train
+from headscan.training.healthy_runs import Band, curves_of, reference_runs, runs_like, thinned
 from headscan.training.monitor.readings import Reading
 from headscan.training.recipes import RECIPES
-from headscan.training.reference import curves_of, kept, reference_runs, runs_like
 
 GPT = ModelRecord(name="gpt", model_class="GPTNeoXForCausalLM", width=128, depth=4, vocabulary=4096)
 FAULT = 61
@@ -114,7 +114,7 @@ def test_a_page_says_what_is_outside_and_what_is_compared(run):
 
 
 def test_a_band_is_linear_in_the_logarithm_of_the_tokens():
-    one = replace(reference_runs()[0], bands={"loss": [(0, 1.0, 2.0), (99, 3.0, 6.0)]})
+    one = replace(reference_runs()[0], bands=[Band("loss", [0, 99], [1.0, 3.0], [2.0, 6.0])])
     assert one.band("loss", [0, 9, 99]) == [
         (1.0, 2.0),
         (pytest.approx(2.0), pytest.approx(4.0)),
@@ -133,9 +133,11 @@ def test_every_recipe_has_bands_of_all_its_course_inside_of_their_ranges():
                 plan.tokens_a_step,
                 True,
             )
-            cosine = one.bands[f"block.{one.depth - 1}/average_cosine"]
-            assert (cosine[0][0], cosine[-1][0]) == (0, plan.steps * plan.tokens_a_step)
-            assert all(-1 <= low <= high <= 1 for _, low, high in cosine)
+            bands = {band.measure: band for band in one.bands}
+            cosine = bands[f"block.{one.depth - 1}/average_cosine"]
+            assert (cosine.tokens[0], cosine.tokens[-1]) == (0, plan.steps * plan.tokens_a_step)
+            ranges = zip(cosine.low, cosine.high, strict=True)
+            assert all(-1 <= low <= high <= 1 for low, high in ranges)
             for what in (
                 "stable_rank",
                 "tail",
@@ -144,7 +146,7 @@ def test_every_recipe_has_bands_of_all_its_course_inside_of_their_ranges():
                 "update_tail",
                 "update_row_norm",
             ):
-                assert any(".*." in name and name.endswith(f"weight/{what}") for name in one.bands)
+                assert any(".*." in name and name.endswith(f"weight/{what}") for name in bands)
         assert [one.objective for one in some] == ["ce", "cwt"]
 
 
@@ -177,7 +179,7 @@ def test_a_result_keeps_few_readings():
         for k in range(1, 2000)
         for name in ("qk_logit_max", "sinks")
     ]
-    some = kept(every)
+    some = thinned(every)
     values = {
         "layers.0.up.weight/tail": 0.5,
         "layers.1.up.weight/tail": 0.25,

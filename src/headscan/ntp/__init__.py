@@ -17,7 +17,6 @@ its page. Its parts work on matrices [contexts, vocabulary]:
 
 from headscan.ntp.entropy import bootstrap, cross_entropy, describe, threshold_sweep, unseen_mass
 from headscan.ntp.labels import SoftLabels, Supports
-from headscan.ntp.predicting import run
 from headscan.ntp.prediction import (
     Prediction,
     SupportSpectrum,
@@ -28,6 +27,7 @@ from headscan.ntp.prediction import (
     support_spectrum,
 )
 from headscan.ntp.result import NtpResult
+from headscan.ntp.run import run
 from headscan.ntp.subspace import in_support, out_of_support, sparse_component
 from headscan.ntp.support_metrics import Embeddings, SupportMetrics, support_metrics
 from headscan.ntp.svm import CentredCertificate, SvmSolution, certificate, estimate_cost, svm

@@ -1,4 +1,4 @@
-"""Soft labels: for each context, how often each token followed it, as the rows of a sparse matrix."""
+"""Soft labels: how often each token followed each context, as the rows of a sparse matrix."""
 
 from __future__ import annotations
 
@@ -15,19 +15,14 @@ from headscan.run import BadInput
 Floats: TypeAlias = npt.NDArray[np.float64]
 Ints: TypeAlias = npt.NDArray[np.int64]
 SupportsLike: TypeAlias = npt.NDArray[Any] | Any
-"""What `Supports.of` reads: `Supports`, `SoftLabels`, a matrix [contexts, vocabulary] (numpy,
-scipy, torch), lists of ids.
-"""
+"""`Supports`, `SoftLabels`, a matrix [contexts, vocabulary] (numpy, scipy, torch), lists of ids."""
 CountsLike: TypeAlias = npt.NDArray[Any] | Any
-"""What `SoftLabels.of` reads: labels, or a matrix of counts [contexts, vocabulary], sparse or
-dense.
-"""
+"""Labels, or a matrix of counts [contexts, vocabulary], sparse or dense."""
 
 
 @dataclass(frozen=True, eq=False)
 class Supports:
-    """The support matrix S in {0, 1}^(contexts x vocabulary) as CSR index arrays (rows sorted, no
-    repeats).
+    """The support matrix S in {0, 1}^(contexts x vocabulary) as CSR index arrays, without repeats.
 
     `indptr` is int64 [m + 1], `indices` is int32 [nnz]; row j holds the tokens seen after context
     j. `Supports.of` makes them.
@@ -45,20 +40,19 @@ class Supports:
 
     @classmethod
     def of(cls, supports: SupportsLike, vocabulary: int | None = None) -> Supports:
-        """Read supports from what the caller has.
+        """Return supports, read from any of several forms.
 
         `supports` is a `Supports`, anything with an attribute `.supports`, a sparse or dense matrix
         [contexts, vocabulary] (non-zero means "in the support"), or a sequence of token-id
         sequences, which needs `vocabulary`. Raises `BadInput` for an empty matrix, an empty
         support, or a token id outside the vocabulary.
         """
-        held = getattr(supports, "supports", supports)
-        if isinstance(held, cls):
-            return held
+        inner = getattr(supports, "supports", supports)
+        if isinstance(inner, cls):
+            return inner
         if sp.issparse(supports) or len(getattr(supports, "shape", ())) == 2:
-            matrix = sp.csr_matrix(
-                supports if sp.issparse(supports) else np.asarray(supports) != 0, copy=True
-            )
+            entries = supports if sp.issparse(supports) else np.asarray(supports) != 0
+            matrix = sp.csr_matrix(entries, copy=True)
             matrix.sum_duplicates()
             matrix.eliminate_zeros()
             return cls._checked(matrix.indptr, matrix.indices, matrix.shape[1])
@@ -69,11 +63,9 @@ class Supports:
         if vocabulary is None:
             raise BadInput("Supports given as lists of token ids need the size of the vocabulary.")
         rows = [np.unique(np.asarray(row, dtype=np.int64)) for row in supports]
-        return cls._checked(
-            np.cumsum([0, *map(len, rows)]),
-            np.concatenate([np.zeros(0, dtype=np.int64), *rows]),
-            vocabulary,
-        )
+        indptr = np.cumsum([0, *(len(row) for row in rows)])
+        indices = np.concatenate([np.zeros(0, dtype=np.int64), *rows])
+        return cls._checked(indptr, indices, vocabulary)
 
     @classmethod
     def _checked(
@@ -110,36 +102,39 @@ class Supports:
         return np.repeat(np.arange(self.contexts), self.sizes)
 
     def matrix(self, dtype: Any = np.float64) -> sp.csr_matrix:
-        """S as a scipy CSR matrix of ones [m, V]."""
+        """Return S as a scipy CSR matrix of ones [m, V]."""
         shape = (self.contexts, self.vocabulary)
-        return sp.csr_matrix(
-            (np.ones(len(self.indices), dtype=dtype), self.indices, self.indptr), shape=shape
-        )
+        ones = np.ones(len(self.indices), dtype=dtype)
+        return sp.csr_matrix((ones, self.indices, self.indptr), shape=shape)
 
     def dense(self) -> npt.NDArray[np.bool_]:
+        """Return S as a dense matrix [m, V]."""
         dense = np.zeros((self.contexts, self.vocabulary), dtype=bool)
         dense[self.rows, self.indices] = True
         return dense
 
     def centred(self) -> Floats:
-        """The centred support matrix S~ = S (I - 11ᵀ/V), dense float64 [m, V]: row j is s_j -
-        k_j/V.
+        """Return the centred support matrix S~ = S (I - 11ᵀ/V), dense float64 [m, V].
+
+        Row j is s_j - k_j/V.
         """
         return self.dense() - (self.sizes / self.vocabulary)[:, None]
 
     def take(self, rows: Ints) -> Supports:
+        """Return the supports of some contexts."""
         matrix = self.matrix(np.int8)[rows]
         return Supports(
             matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), self.vocabulary
         )
 
     def unique(self) -> tuple[Supports, Ints, Ints]:
-        """Distinct supports, `inverse` int64 [m] (row of each context among them) and
+        """Return the distinct supports, `inverse` int64 [m] (row of each context among them) and
         multiplicities int64 [u].
 
         Exact (bytes are compared, not hashes); O(nnz log m).
 
-        >>> distinct, inverse, multiplicity = Supports.of([[0, 1], [2], [0, 1]], vocabulary=4).unique()
+        >>> supports = Supports.of([[0, 1], [2], [0, 1]], vocabulary=4)
+        >>> distinct, inverse, multiplicity = supports.unique()
         >>> distinct.contexts, inverse.tolist(), multiplicity.tolist()
         (2, [1, 0, 1], [1, 2])
         """
@@ -147,8 +142,10 @@ class Supports:
         return self.take(first), inverse, np.bincount(inverse, minlength=len(first))
 
     def equal_tokens(self) -> tuple[Ints, Ints]:
-        """Tokens that stand in exactly the same supports: one representative a class int64 [c],
-        class of each [V]. All tokens that never follow any context form one such class.
+        """Return the classes of tokens that stand in exactly the same supports: one token of each
+        class int64 [c], and the class of each token [V].
+
+        All tokens that never follow any context form one class.
         """
         columns = self.matrix(np.int8).tocsc()
         columns.sort_indices()
@@ -156,9 +153,11 @@ class Supports:
 
 
 def group_equal_rows(indptr: Ints, indices: npt.NDArray[np.int32]) -> tuple[Ints, Ints]:
-    """Group equal rows of a CSR pattern: (first row of each class [c], class of each row [rows]),
-    both int64. Rows of equal length are compared as byte strings, one length after another, so no
-    hash can collide.
+    """Return the classes of equal rows of a CSR pattern: the first row of each class [c], and the
+    class of each row [rows], both int64.
+
+    Rows of equal length are compared as byte strings, one length after another, so no hash can
+    collide.
     """
     sizes = np.diff(indptr)
     values = np.ascontiguousarray(indices, dtype=np.int32)
@@ -167,20 +166,27 @@ def group_equal_rows(indptr: Ints, indices: npt.NDArray[np.int32]) -> tuple[Ints
     classes = 0
     for size in np.unique(sizes):
         rows = np.flatnonzero(sizes == size)
-        here = np.zeros(1, dtype=np.int64)
-        of_row = np.zeros(len(rows), dtype=np.int64)
+        first_of_class = np.zeros(1, dtype=np.int64)
+        class_of_row = np.zeros(len(rows), dtype=np.int64)
         if size:
-            block = values[np.asarray(indptr)[rows][:, None] + np.arange(size)]
-            keys = (
-                block[:, 0]
-                if size == 1
-                else block.view(np.dtype((np.void, block.dtype.itemsize * size))).ravel()
+            starts = np.asarray(indptr)[rows][:, None]
+            block = values[starts + np.arange(size)]
+            _, first_of_class, class_of_row = np.unique(
+                _row_keys(block), return_index=True, return_inverse=True
             )
-            _, here, of_row = np.unique(keys, return_index=True, return_inverse=True)
-        first.append(rows[here])
-        inverse[rows] = classes + of_row
-        classes += len(here)
+        first.append(rows[first_of_class])
+        inverse[rows] = classes + class_of_row
+        classes += len(first_of_class)
     return np.concatenate(first), inverse
+
+
+def _row_keys(block: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+    """Return one comparable key for each row: its entry, or its bytes."""
+    size = block.shape[1]
+    if size == 1:
+        return block[:, 0]
+    row_bytes = np.dtype((np.void, block.dtype.itemsize * size))
+    return block.view(row_bytes).ravel()
 
 
 @dataclass(frozen=True, eq=False)
@@ -204,8 +210,8 @@ class SoftLabels:
 
     @classmethod
     def of(cls, counts: CountsLike) -> SoftLabels:
-        """From a `SoftLabels`, or a sparse or dense matrix of counts [contexts, vocabulary]. Rows
-        may not be empty.
+        """Return labels, read from a `SoftLabels`, or from a sparse or dense matrix of counts
+        [contexts, vocabulary]. Rows may not be empty.
         """
         if isinstance(counts, cls):
             return counts
@@ -218,7 +224,8 @@ class SoftLabels:
 
     @classmethod
     def from_probability(cls, probability: Floats, prior: Floats | None = None) -> SoftLabels:
-        """From soft labels P [m, V] whose rows sum to one, and a prior π [m] (uniform if none).
+        """Return labels, read from soft labels P [m, V] whose rows sum to one, and a prior π [m]
+        (uniform if none).
 
         >>> SoftLabels.from_probability(np.array([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]])).prior.tolist()
         [0.5, 0.5]
@@ -226,12 +233,9 @@ class SoftLabels:
         probability = np.asarray(probability, dtype=np.float64)
         if not np.allclose(probability.sum(1), 1.0, atol=1e-9):
             raise BadInput("Every row of the soft labels must sum to one.")
-        prior = (
-            np.full(len(probability), 1.0 / len(probability))
-            if prior is None
-            else np.asarray(prior)
-        )
-        return cls.of(probability * prior[:, None])
+        if prior is None:
+            prior = np.full(len(probability), 1.0 / len(probability))
+        return cls.of(probability * np.asarray(prior)[:, None])
 
     @property
     def contexts(self) -> int:
@@ -262,37 +266,40 @@ class SoftLabels:
         return self.counts / np.repeat(self.occurrences, self.supports.sizes)
 
     def matrix(self) -> sp.csr_matrix:
-        """The counts as scipy CSR [m, V]."""
+        """Return the counts as scipy CSR [m, V]."""
         return sp.csr_matrix(
             (self.counts, self.supports.indices, self.supports.indptr),
             shape=(self.contexts, self.vocabulary),
         )
 
     def dense(self) -> Floats:
+        """Return the soft labels p as a dense matrix [m, V]."""
         dense = np.zeros((self.contexts, self.vocabulary))
         dense[self.supports.rows, self.supports.indices] = self.probability
         return dense
 
     def entropy(self) -> float:
-        """H = -Σ_j π_j Σ_z p_jz log p_jz in nats: the lower bound of the cross-entropy of any model
-        of this order. No finite logits reach it unless every support is the whole vocabulary. Range
-        [0, log V]. O(nnz).
+        """Return H = -Σ_j π_j Σ_z p_jz log p_jz in nats, the lower bound of the cross-entropy of
+        any model of this order.
+
+        No finite logits reach it unless every support is the whole vocabulary. Range [0, log V].
+        O(nnz).
         """
         weight = self.counts / self.total
         return float(-(weight * np.log(self.probability)).sum()) + 0.0
 
     def take(self, rows: Ints) -> SoftLabels:
-        """The labels of the chosen contexts; the prior is renormalised over them."""
+        """Return the labels of some contexts; the prior is renormalised over them."""
         return SoftLabels.of(self.matrix()[rows])
 
     def at_least(self, threshold: float) -> SoftLabels:
-        """Drop successors seen fewer than `threshold` times, and contexts left with none;
-        `BadInput` if nothing is left.
+        """Return the labels without successors seen fewer than `threshold` times, and without
+        contexts left with none; `BadInput` if nothing is left.
         """
         matrix = self.matrix().copy()  # eliminating zeros works in place, and these arrays are ours
         matrix.data = np.where(matrix.data >= threshold, matrix.data, 0.0)
         matrix.eliminate_zeros()
-        kept = np.flatnonzero(np.diff(matrix.indptr))
-        if not len(kept):
+        rows = np.flatnonzero(np.diff(matrix.indptr))
+        if not len(rows):
             raise BadInput(f"No successor was seen at least {threshold:g} times.")
-        return SoftLabels.of(matrix[kept])
+        return SoftLabels.of(matrix[rows])

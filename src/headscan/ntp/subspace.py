@@ -1,5 +1,4 @@
-"""The in-support subspace F, its projection, and the sparse finite part of the logits, all in
-O(nnz).
+"""The in-support subspace F, its projection, and the sparse finite part of the logits, in O(nnz).
 
 F = span{(e_z - e_z') ẽ_jᵀ : z, z' in S_j} holds the differences of logits inside supports; its
 orthogonal complement holds the logits that are constant on each support. Training fixes the part in
@@ -21,7 +20,7 @@ from headscan.ntp.labels import Floats, Ints, SoftLabels, Supports
 
 
 def in_support(logits: npt.NDArray[np.floating[Any]], supports: Supports) -> Floats:
-    """P_F(L) on the stored entries, float64 [nnz]: L[j, z] - mean of L[j, ·] over S_j.
+    """Return P_F(L) on the stored entries, float64 [nnz]: L[j, z] - mean of L[j, ·] over S_j.
 
     `logits` is dense [m, V] or already the values on the support [nnz]. Outside the support P_F(L)
     is zero. This equals the published E_jᵀ(E_jE_jᵀ)⁻¹E_j ℓ_j without an inverse; O(nnz).
@@ -38,19 +37,21 @@ def in_support(logits: npt.NDArray[np.floating[Any]], supports: Supports) -> Flo
 def out_of_support(
     logits: npt.NDArray[np.floating[Any]], supports: Supports, *, centre: bool = True
 ) -> Floats:
-    """P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean, a free shift, is
-    removed too.
+    """Return P_⊥(L) = L - P_F(L), dense float64 [m, V]; with `centre` each row's mean, a free
+    shift, is removed too.
 
     >>> out_of_support(np.array([[3.0, 1.0, -4.0]]), Supports.of([[0, 1]], vocabulary=3)).tolist()
     [[2.0, 2.0, -4.0]]
     """
-    rest = np.array(logits, dtype=np.float64)
-    rest[supports.rows, supports.indices] -= in_support(rest, supports)
-    return rest - rest.mean(1, keepdims=True) if centre else rest
+    remainder = np.array(logits, dtype=np.float64)
+    remainder[supports.rows, supports.indices] -= in_support(remainder, supports)
+    if centre:
+        return remainder - remainder.mean(1, keepdims=True)
+    return remainder
 
 
 def sparse_component(labels: SoftLabels) -> Floats:
-    """L^in on the stored entries, float64 [nnz]: log p_jz - mean of log p_j over S_j.
+    """Return L^in on the stored entries, float64 [nnz]: log p_jz - mean of log p_j over S_j.
 
     The one matrix of F with L[j, z] - L[j, z'] = log(p_jz / p_jz'); the logits of a trained model
     converge to it inside the supports (Theorem 2 of arXiv:2408.15417). O(nnz).
@@ -61,8 +62,11 @@ def sparse_component(labels: SoftLabels) -> Floats:
     return in_support(np.log(labels.probability), labels.supports)
 
 
-# Entries of a block that stay in a core's cache while the dozen passes of a projection run over it.
 _BLOCK_ENTRIES = 1 << 16
+"""Entries of a block that stay in a core's cache during the dozen passes of a projection."""
+
+_LARGE_PRODUCT = 2e8
+"""Multiplications of a matrix product above which several threads may pay."""
 
 
 class MarginSet:
@@ -84,20 +88,21 @@ class MarginSet:
         self.inside_mass = inside.to(torch.float64) @ self.mass
         # the level of S~, where the solver starts
         self.level = scale * (1 - self.inside_mass / self.mass.sum())
-        columns = inside.shape[1]
-        self.block = (
-            max(1, _BLOCK_ENTRIES // columns) if inside.device.type == "cpu" else len(inside)
-        )
+        self.block = len(inside)
+        if inside.device.type == "cpu":
+            self.block = max(1, _BLOCK_ENTRIES // inside.shape[1])
 
     def centred_supports(self) -> Tensor:
-        """S~ scaled: the feasible point that meets every margin with equality, float64 [u, c]."""
+        """Return S~ scaled, the feasible point that meets every margin with equality [u, c]."""
         level = (1 - self.inside_mass / self.mass.sum())[:, None]
         return torch.where(self.inside, level, level - 1) * self.scale[:, None] * self.q
 
     def update(self, X: Tensor, Z: Tensor, U: Tensor, relax: float) -> None:
-        """One ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y and U =
-        Y - Z. Afterwards U is >= 0 off the support and orthogonal to q in every row, up to
-        rounding: so -ρU is feasible for the dual.
+        """Make one ADMM step in place: Y = relax X + (1 - relax) Z + U, then Z = projection of Y
+        and U = Y - Z.
+
+        Afterwards U is >= 0 off the support and orthogonal to q in every row, up to rounding: so
+        -ρU is feasible for the dual.
         """
         for start in range(0, len(Z), self.block):
             rows = slice(start, start + self.block)
@@ -107,7 +112,7 @@ class MarginSet:
             torch.sub(Y, projected, out=U[rows])
 
     def project(self, Y: Tensor, rows: slice = slice(None)) -> Tensor:
-        """The nearest point of the set to the rows Y; warm-started at the rows' last levels.
+        """Return the nearest point of the set to the rows Y, started at the rows' last levels.
 
         The level C of a row solves  Σ_S q(qC - y) = Σ_off q max(0, y - q(C - s)).  The left side
         minus the right is increasing, concave and piecewise linear in C, so Newton's steps land
@@ -134,8 +139,8 @@ class MarginSet:
         return projected if self.plain else projected * self.q
 
     def dual_value(self, U: Tensor, penalty: float) -> float:
-        """⟨-ρU, S~⟩ = Σ_off ρ U s q, summed off the support alone (every term is >= 0: nothing
-        cancels).
+        """Return ⟨-ρU, S~⟩ = Σ_off ρ U s q, summed off the support alone: every term is >= 0, so
+        that nothing cancels.
         """
         outside = torch.where(self.inside, 0.0, U).clamp_min_(0) @ self.q
         return penalty * float(outside @ self.scale)
@@ -165,24 +170,24 @@ class TokenClasses:
         return cls(first, of, np.sqrt(np.bincount(of, minlength=len(first)).astype(np.float64)))
 
     def tokens(self, merged: Floats) -> Floats:
-        """Rows [V, r] of the tokens from rows [c, r] of the classes; 8 V r bytes."""
+        """Return the rows [V, r] of the tokens from rows [c, r] of the classes; 8 V r bytes."""
         return np.asarray((merged / self.root[:, None])[self.of])
 
 
 @contextmanager
 def thread_limit(threads: int) -> Iterator[None]:
     """Run torch's CPU kernels on `threads` threads inside the block."""
-    before = torch.get_num_threads()
+    previous = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        torch.set_num_threads(previous)
 
 
 def tune_threads(rows: int, columns: int, device: torch.device) -> int:
-    """How many threads pay for a [rows, columns] problem: one when the kernels are small, or when
-    the machine is busy.
+    """Return how many threads pay for a [rows, columns] problem: one when the kernels are small, or
+    when the machine is busy.
 
     Threads that wait for each other by spinning make products of side <= 500 slower, up to fifty
     times on a busy machine (measured), so only work above about 2·10⁸ multiplications a product is
@@ -191,16 +196,17 @@ def tune_threads(rows: int, columns: int, device: torch.device) -> int:
     threads = torch.get_num_threads()
     if device.type != "cpu" or threads == 1:
         return threads
-    if rows * columns * min(rows, columns) <= 2e8:
+    if rows * columns * min(rows, columns) <= _LARGE_PRODUCT:
         return 1
+
+    matrix = torch.diag(torch.arange(256.0, dtype=torch.float64)) + 1
 
     def seconds(count: int) -> float:
         with thread_limit(count):
             start = time.perf_counter()
-            torch.linalg.eigh(tried)
+            torch.linalg.eigh(matrix)
             return time.perf_counter() - start
 
-    tried = torch.diag(torch.arange(256.0, dtype=torch.float64)) + 1
     seconds(threads)  # the first call starts the threads
     return threads if seconds(threads) < seconds(1) else 1
 
@@ -210,33 +216,43 @@ def _gram(matrix: Tensor) -> Tensor:
 
 
 def singular_values(matrix: Tensor, *, exact: bool = False) -> Tensor:
-    """Singular values, descending, [min(u, c)]: through the Gram (fast for tall matrices; a value
-    below 1e-8 of the largest drowns in rounding), or by a true SVD with `exact`.
+    """Return the singular values, descending, [min(u, c)].
+
+    They come from the Gram matrix (fast for tall matrices; a value below 1e-8 of the largest drowns
+    in rounding), or from a true SVD with `exact`.
     """
-    values: Tensor = torch.linalg.svdvals(matrix) if exact else torch.linalg.eigvalsh(_gram(matrix))
-    return values if exact else values.clamp_min(0).sqrt().flip(0)
+    if exact:
+        values: Tensor = torch.linalg.svdvals(matrix)
+        return values
+    squares: Tensor = torch.linalg.eigvalsh(_gram(matrix))
+    return squares.clamp_min(0).sqrt().flip(0)
 
 
 def shrink(matrix: Tensor, threshold: float) -> tuple[Tensor, int]:
-    """The proximal map of threshold·‖·‖_* (every singular value is lowered by it, and cut at zero),
-    and its rank. Cost O(u c min(u, c)): one Gram, one eigendecomposition, one or two products.
+    """Return the proximal map of threshold·‖·‖_* (every singular value is lowered by it, and cut at
+    zero), and its rank.
+
+    Cost O(u c min(u, c)): one Gram matrix, one eigendecomposition, one or two products.
     """
     tall = matrix.shape[0] >= matrix.shape[1]
     values, vectors = torch.linalg.eigh(_gram(matrix))
     sigma = values.clamp_min(0).sqrt()
-    kept = int((sigma > threshold).sum())
-    if kept == 0:
+    rank = int((sigma > threshold).sum())
+    if rank == 0:
         return torch.zeros_like(matrix), 0
-    basis = vectors[:, -kept:].contiguous()
-    factor = basis * ((sigma[-kept:] - threshold) / sigma[-kept:])
-    if 2 * kept < len(sigma):  # two thin products are cheaper than one square one
-        return ((matrix @ factor) @ basis.T if tall else factor @ (basis.T @ matrix)), kept
+    basis = vectors[:, -rank:].contiguous()
+    factor = basis * ((sigma[-rank:] - threshold) / sigma[-rank:])
+    if 2 * rank < len(sigma):
+        # Two thin products are cheaper than one square one.
+        if tall:
+            return (matrix @ factor) @ basis.T, rank
+        return factor @ (basis.T @ matrix), rank
     square = factor @ basis.T
-    return (matrix @ square if tall else square @ matrix), kept
+    return (matrix @ square if tall else square @ matrix), rank
 
 
 def thin_svd(matrix: Floats) -> tuple[Floats, Floats, Floats]:
-    """U [u, k], σ [k] descending and V [c, k] of matrix = U diag(σ) Vᵀ with σ > 0, k <= min(u, c).
+    """Return U [u, k], σ [k] descending and V [c, k] of matrix = U diag(σ) Vᵀ, k <= min(u, c).
 
     Up to 1e6 entries a true SVD; beyond, through the Gram of the small side, several times faster:
     there, a σ below 1e-7 of the largest is left out, since rounding has it.
@@ -244,14 +260,15 @@ def thin_svd(matrix: Floats) -> tuple[Floats, Floats, Floats]:
     if matrix.size <= 1e6:
         left, sigma, right = np.linalg.svd(matrix, full_matrices=False)
         return left, sigma, right.T
-    there = torch.from_numpy(matrix)
+    tensor = torch.from_numpy(matrix)
     tall = matrix.shape[0] >= matrix.shape[1]
-    with thread_limit(tune_threads(len(matrix), matrix.shape[1], there.device)):
-        values, vectors = torch.linalg.eigh(_gram(there))
+    with thread_limit(tune_threads(len(matrix), matrix.shape[1], tensor.device)):
+        values, vectors = torch.linalg.eigh(_gram(tensor))
         sigma = values.clamp_min(0).sqrt().flip(0)
-        kept = int((sigma > 1e-7 * sigma[0]).sum())
-        sigma = sigma[:kept]
-        basis = vectors.flip(1)[:, :kept]
-        other = (there @ basis if tall else there.T @ basis) / sigma
-    left, right = (other, basis) if tall else (basis, other)
-    return left.numpy(), sigma.numpy(), right.numpy()
+        rank = int((sigma > 1e-7 * sigma[0]).sum())
+        sigma = sigma[:rank]
+        basis = vectors.flip(1)[:, :rank]
+        opposite = (tensor @ basis if tall else tensor.T @ basis) / sigma
+    if tall:
+        return opposite.numpy(), sigma.numpy(), basis.numpy()
+    return basis.numpy(), sigma.numpy(), opposite.numpy()

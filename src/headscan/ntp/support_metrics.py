@@ -21,6 +21,8 @@ from headscan.run import BadInput
 from headscan.statistics.collapse import pair_sums
 
 _BLOCK_ENTRIES = 1 << 22
+_ROWS_A_CLASS = 512  # rows of a class whose least cosine is looked for
+_SMALL_NORM = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,18 +36,17 @@ class Embeddings:
     bias: npt.NDArray[np.floating[Any]] | None = None
 
     def logits(self, rows: slice | Ints = slice(None)) -> Floats:
-        """Logits of some contexts, float64 [rows, V]."""
-        logits: Floats = (
-            np.asarray(self.contexts[rows], dtype=np.float64)
-            @ np.asarray(self.words, dtype=np.float64).T
-        )
+        """Return the logits of some contexts, float64 [rows, V]."""
+        contexts = np.asarray(self.contexts[rows], dtype=np.float64)
+        words = np.asarray(self.words, dtype=np.float64)
+        logits: Floats = contexts @ words.T
         return logits if self.bias is None else logits + self.bias
 
 
 @dataclass(frozen=True)
 class Spread:
-    """How tight classes of contexts are: `cdnv` (0 = collapsed), cosines within a class (mean and
-    least) and between.
+    """The spread of classes of contexts: `cdnv` (0 = collapsed), cosines within a class (mean and
+    least) and between classes.
     """
 
     cdnv: float | None
@@ -56,24 +57,20 @@ class Spread:
 
 
 def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0) -> Spread | None:
-    """`cdnv` (see `headscan.statistics.collapse`) and cosines of rows X [n, d] for classes int [n];
-    None without a pair. Only classes of two rows or more count, at most `largest` of them, drawn
-    with `seed`.
+    """Return `cdnv` (see `headscan.statistics.collapse`) and cosines of rows X [n, d] for classes
+    int [n]; None without a pair.
+
+    Only classes of two rows or more count, at most `largest` of them, drawn with `seed`.
     """
     counts = np.bincount(classes)
-    chosen = np.flatnonzero(counts >= 2)
-    if len(chosen) < 2:
+    compared = np.flatnonzero(counts >= 2)
+    if len(compared) < 2:
         return None
-    if len(chosen) > largest:
-        chosen = np.sort(np.random.default_rng(seed).choice(chosen, largest, replace=False))
-    place = np.full(len(counts), -1)
-    place[chosen] = np.arange(len(chosen))
-    rows = np.flatnonzero(place[classes] >= 0)
-    X = np.asarray(X[rows], dtype=np.float64)
-    group = place[classes[rows]]
-    order = np.argsort(group, kind="stable")
-    X = X[order]
-    group = group[order]
+    if len(compared) > largest:
+        rng = np.random.default_rng(seed)
+        compared = np.sort(rng.choice(compared, largest, replace=False))
+    X, group = _sorted_by_class(X, classes, compared)
+
     starts = np.flatnonzero(np.r_[True, group[1:] != group[:-1]])
     size = np.diff(np.append(starts, len(group)))
     mean = np.add.reduceat(X, starts) / size[:, None]
@@ -83,22 +80,40 @@ def class_spread(X: Floats, classes: Ints, *, largest: int = 1024, seed: int = 0
     # Σ over ordered pairs of distinct rows of a class of their cosine = ‖Σ û‖² - Σ ‖û‖².
     lengths = np.add.reduceat((unit**2).sum(1), starts)
     within = ((total**2).sum(1) - lengths) / (size * (size - 1))
-    some = (unit[start : start + min(n, 512)] for start, n in zip(starts, size, strict=True))
-    least = min(float((rows @ rows.T).min()) for rows in some)
-    everything = float((total.sum(0) ** 2).sum())
+    over_all_pairs = float((total.sum(0) ** 2).sum())
+    over_pairs_of_classes = float((total**2).sum())
     pairs = len(group) ** 2 - float((size**2).sum())
     return Spread(
         cdnv=pair_sums(torch.from_numpy(mean), torch.from_numpy(variance)).of().cdnv,
         same_cosine=float(np.average(within, weights=size)),
-        least_cosine=least,
-        other_cosine=(everything - float((total**2).sum())) / pairs,
-        classes=len(chosen),
+        least_cosine=_least_cosine(unit, starts, size),
+        other_cosine=(over_all_pairs - over_pairs_of_classes) / pairs,
+        classes=len(compared),
     )
+
+
+def _sorted_by_class(X: Floats, classes: Ints, compared: Ints) -> tuple[Floats, Ints]:
+    """Return the rows of some classes, class by class, and the number of each row's class."""
+    number = np.full(int(classes.max()) + 1, -1)
+    number[compared] = np.arange(len(compared))
+    rows = np.flatnonzero(number[classes] >= 0)
+    group = number[classes[rows]]
+    order = np.argsort(group, kind="stable")
+    return np.asarray(X[rows], dtype=np.float64)[order], group[order]
+
+
+def _least_cosine(unit: Floats, starts: Ints, sizes: Ints) -> float:
+    """Return the least cosine of two of the first 512 rows of a class, over all classes."""
+    least = np.inf
+    for start, size in zip(starts, sizes, strict=True):
+        rows = unit[start : start + min(size, _ROWS_A_CLASS)]
+        least = min(least, float((rows @ rows.T).min()))
+    return float(least)
 
 
 @dataclass(frozen=True)
 class SubspaceCollapse:
-    """SC1: how tight contexts of equal support lie, before and after projection on F⊥; None without
+    """SC1: the spread of contexts of equal support, before and after projection on F⊥; None without
     two such classes.
     """
 
@@ -108,7 +123,7 @@ class SubspaceCollapse:
 
 @dataclass(frozen=True)
 class SupportMetrics:
-    """How far a model is from the geometry that its data predict.
+    """The distance of a model from the geometry that its data predict.
 
     Attributes:
         contexts: contexts compared; prediction: "ntp-svm" or "proxy", whichever they were compared
@@ -140,7 +155,7 @@ class SupportMetrics:
 def collapse(
     embeddings: Embeddings, prediction: Prediction, *, rows: Ints | None = None
 ) -> SubspaceCollapse:
-    """SC1, subspace collapse: how tight contexts with equal supports lie, before and after
+    """Return SC1, subspace collapse: the spread of contexts with equal supports, before and after
     projection on F⊥.
 
     Before: the context embeddings themselves. After: P_⊥ of their logits, where the part that soft
@@ -149,61 +164,82 @@ def collapse(
     one. `rows` limits it to a sample of contexts.
     """
     supports = prediction.labels.supports
-    rows = np.arange(supports.contexts) if rows is None else rows
+    if rows is None:
+        rows = np.arange(supports.contexts)
     classes = supports.unique()[1][rows]
     before = np.asarray(embeddings.contexts[rows], dtype=np.float64)
     after = out_of_support(embeddings.logits(rows), supports.take(rows))
-    return SubspaceCollapse(*(class_spread(X - X.mean(0), classes) for X in (before, after)))
+    return SubspaceCollapse(
+        before=class_spread(before - before.mean(0), classes),
+        after=class_spread(after - after.mean(0), classes),
+    )
 
 
-class _Logits:
-    """Sums over blocks of logits: what SC3 to SC6, the direction and its growth are made of."""
+class _LogitSums:
+    """Sums over blocks of logits, of which SC3 to SC6, the direction and its growth are made.
+
+    Attributes:
+        margins: least logit on the support less the largest off it, by context; NaN for a full
+            support.
+        exact_top: whether the largest logits of a context are those of its support.
+        inner: inner product of P_⊥(L), centred, with the predicted direction.
+        norm, predicted_norm: squared norms of both.
+        excess: CE - H in nats a token.
+        outside: probability outside the supports.
+        distance: ‖P_F(L) - L^in‖².
+    """
 
     def __init__(self, prediction: Prediction) -> None:
         self.prediction = prediction
         self.labels = prediction.labels
-        self.logp = np.log(self.labels.probability)
+        self.log_probability = np.log(self.labels.probability)
         self.prior = self.labels.prior
-        m = self.labels.contexts
-        self.margins = np.full(m, np.nan)
-        self.exact_top = np.zeros(m, dtype=bool)
-        self.inner = self.norm = self.predicted_norm = self.excess = self.outside = (
-            self.distance
-        ) = 0.0
+        self.margins = np.full(self.labels.contexts, np.nan)
+        self.exact_top = np.zeros(self.labels.contexts, dtype=bool)
+        self.inner = 0.0
+        self.norm = 0.0
+        self.predicted_norm = 0.0
+        self.excess = 0.0
+        self.outside = 0.0
+        self.distance = 0.0
 
     def add(self, rows: slice, L: Floats) -> None:
+        """Add the logits [rows, V] of some contexts."""
         supports = self.labels.supports
         part = supports.take(np.arange(rows.start, rows.stop))
         entries = slice(supports.indptr[rows.start], supports.indptr[rows.stop])
         values = L[part.rows, part.indices]
-        self.distance += float(
-            ((in_support(values, part) - self.prediction.sparse[entries]) ** 2).sum()
-        )
-        logq = values - np.repeat(logsumexp(L, axis=1), part.sizes)
-        self.excess += float(
-            (self.labels.counts[entries] / self.labels.total) @ (self.logp[entries] - logq)
-        )
-        inside_mass = np.add.reduceat(np.exp(logq), part.indptr[:-1])
+
+        differences = in_support(values, part) - self.prediction.sparse[entries]
+        self.distance += float((differences**2).sum())
+        log_q = values - np.repeat(logsumexp(L, axis=1), part.sizes)
+        weight = self.labels.counts[entries] / self.labels.total
+        self.excess += float(weight @ (self.log_probability[entries] - log_q))
+        inside_mass = np.add.reduceat(np.exp(log_q), part.indptr[:-1])
         self.outside += float(self.prior[rows] @ (1 - inside_mass))
+
         lowest = np.minimum.reduceat(values, part.indptr[:-1])
-        masked = L.copy()
-        masked[part.rows, part.indices] = -np.inf
-        highest = masked.max(1)
+        off_support = L.copy()
+        off_support[part.rows, part.indices] = -np.inf
+        highest = off_support.max(1)
         self.margins[rows] = np.where(np.isfinite(highest), lowest - highest, np.nan)
         self.exact_top[rows] = ~(self.margins[rows] <= 0)
-        rest = out_of_support(L, part)
-        target = self.prediction.low_rank(rows)
-        self.inner += float((rest * target).sum())
-        self.norm += float((rest**2).sum())
-        self.predicted_norm += float((target**2).sum())
+
+        growing = out_of_support(L, part)
+        predicted = self.prediction.low_rank(rows)
+        self.inner += float((growing * predicted).sum())
+        self.norm += float((growing**2).sum())
+        self.predicted_norm += float((predicted**2).sum())
 
 
 def support_metrics(
     embeddings: Embeddings, prediction: Prediction, *, sample: int = 4096, seed: int = 0
 ) -> SupportMetrics:
-    """All of SC1 to SC6 and the alignments with the prediction; SC1 on at most `sample` contexts
-    drawn with `seed`. Cost O(m V d), memory one block of logits. Raises `BadInput` where embeddings
-    and data do not fit.
+    """Return SC1 to SC6 and the alignments with the prediction; SC1 on at most `sample` contexts
+    drawn with `seed`.
+
+    Cost O(m V d), memory one block of logits. Raises `BadInput` where embeddings and data do not
+    fit.
     """
     labels = prediction.labels
     V = labels.vocabulary
@@ -213,35 +249,35 @@ def support_metrics(
             f"The model has {len(embeddings.words)} words and {len(embeddings.contexts)} "
             f"contexts; the data {V}, {m}."
         )
-    sums = _Logits(prediction)
+    sums = _LogitSums(prediction)
     block = max(1, _BLOCK_ENTRIES // V)
     for start in range(0, m, block):
         rows = slice(start, min(start + block, m))
         sums.add(rows, embeddings.logits(rows))
-    drawn = (
-        np.arange(m)
-        if m <= sample
-        else np.sort(np.random.default_rng(seed).choice(m, sample, replace=False))
-    )
+
+    sampled = np.arange(m)
+    if m > sample:
+        sampled = np.sort(np.random.default_rng(seed).choice(m, sample, replace=False))
     words = np.asarray(embeddings.words, dtype=np.float64)
-    # a common shift of all words changes no probability; minimisers have none
+    # A common shift of all words changes no probability; minimisers have none.
     words = words - words.mean(0)
+    contexts = np.asarray(embeddings.contexts, dtype=np.float64)
     sparse_norm = float(np.linalg.norm(prediction.sparse))
-    both = sums.norm > 0 and sums.predicted_norm > 0
     margins = sums.margins[np.isfinite(sums.margins)]  # a full support has none
+    direction = None
+    if sums.norm > 0 and sums.predicted_norm > 0:
+        direction = sums.inner / (sums.norm * sums.predicted_norm) ** 0.5
     return SupportMetrics(
         contexts=m,
         prediction="ntp-svm" if prediction.exact else "proxy",
-        SC1=collapse(embeddings, prediction, rows=drawn),
+        SC1=collapse(embeddings, prediction, rows=sampled),
         SC2_words=gram_cosine(words, prediction.words),
-        SC2_contexts=gram_cosine(
-            np.asarray(embeddings.contexts, dtype=np.float64), prediction.contexts
-        ),
-        SC3=sums.distance**0.5 / sparse_norm if sparse_norm > 1e-12 else None,
+        SC2_contexts=gram_cosine(contexts, prediction.contexts),
+        SC3=sums.distance**0.5 / sparse_norm if sparse_norm > _SMALL_NORM else None,
         SC4=float(sums.exact_top.mean()),
         SC5=float(margins.mean()) if len(margins) else None,
         SC6=sums.excess,
         outside_mass=sums.outside,
-        direction=sums.inner / (sums.norm * sums.predicted_norm) ** 0.5 if both else None,
+        direction=direction,
         growth=sums.inner / sums.predicted_norm if sums.predicted_norm > 0 else None,
     )

@@ -36,13 +36,23 @@ from headscan.ntp.subspace import (
 from headscan.run import BadInput
 
 _RELAX = 1.7
-# Singular values of the solution below this share of the largest count as zero in its rank.
+
 _RANK_TOLERANCE = 1e-6
+"""Singular values of the solution below this share of the largest count as zero in its rank."""
+
+_FIRST_CHECK = 5
+_STEPS_A_CHECK = 10
+
+_EXACT_GAP = 1e-7
+_EXACT_ENTRIES = 20_000
+"""Smaller gaps and problems take the true SVD. The Gram matrix cannot tell a singular value of 1e-8
+of the largest from zero, so the primal value from it is off by about that much a null direction.
+"""
 
 
 @dataclass(frozen=True)
 class SvmStep:
-    """Where the solver stood at a check: bounds of the optimum and their relative gap."""
+    """The state of the solver at a check: bounds of the optimum and their relative gap."""
 
     iteration: int
     seconds: float
@@ -53,9 +63,7 @@ class SvmStep:
 
 @dataclass(frozen=True)
 class SvmCost:
-    """What a solve costs: rows and columns that are left after merging, bytes, multiplications an
-    iteration.
-    """
+    """The cost of a solve: rows and columns after merging, bytes, multiplications an iteration."""
 
     rows: float
     columns: float
@@ -90,32 +98,33 @@ class SvmSolution:
 
     @property
     def distinct_logits(self) -> Floats:
-        """L^mm for every distinct support, float64 [u, V]. Made anew at each call: 8 u V bytes."""
+        """L^mm for every distinct support, float64 [u, V]. Computed at each call: 8 u V bytes."""
         return (self.merged_logits / self.classes.root)[:, self.classes.of]
 
     @property
     def distinct_dual(self) -> Floats:
         """The dual solution, float64 [u, V], up to scale: rows sum to 0 and are <= 0 off the
-        supports. Made anew, too.
+        supports. Computed at each call.
         """
-        return (self.merged_dual * (-self.penalty / self.classes.root))[:, self.classes.of]
+        scale = -self.penalty / self.classes.root
+        return (self.merged_dual * scale)[:, self.classes.of]
 
     @property
     def logits(self) -> Floats:
-        """L^mm for every context, float64 [m, V]; rows sum to zero. Made anew at each call: 8 m V
+        """L^mm for every context, float64 [m, V]; rows sum to zero. Computed at each call: 8 m V
         bytes.
         """
         return self.distinct_logits[self.inverse]
 
     def factors(self) -> tuple[Floats, Floats]:
-        """W [V, r] and H [m, r] with L^mm = H Wᵀ, W = VΣ^½ and H = UΣ^½: the words and contexts
-        training ends with. They are unique up to a rotation of the r axes.
+        """Return W [V, r] and H [m, r] with L^mm = H Wᵀ, W = VΣ^½ and H = UΣ^½: the words and
+        contexts that training ends with. They are unique up to a rotation of the r axes.
         """
         merged, contexts = self.merged_factors()
         return self.classes.tokens(merged), contexts
 
     def merged_factors(self) -> tuple[Floats, Floats]:
-        """`factors` with W [c, r] of the classes of equal tokens instead of the tokens."""
+        """Return `factors` with W [c, r] of the classes of equal tokens instead of the tokens."""
         root = np.sqrt(self.weights)[:, None]
         left, sigma, right = thin_svd(root * self.merged_logits)
         rank = int((sigma > _RANK_TOLERANCE * sigma[0]).sum())
@@ -124,7 +133,7 @@ class SvmSolution:
 
 
 def estimate_cost(supports: SupportsLike) -> SvmCost:
-    """What `svm` would cost, without starting it: rows, columns, bytes, multiplications an
+    """Return the cost of `svm` without starting it: rows, columns, bytes, multiplications an
     iteration.
 
     Seconds are left to the caller, who knows the machine: divide by its float64 multiplications a
@@ -153,7 +162,7 @@ def svm(
     device: str = "cpu",
     progress: Callable[[SvmStep], None] | None = None,
 ) -> SvmSolution:
-    """Solve the NTP-SVM to a certified relative gap.
+    """Return the solution of the NTP-SVM to a certified relative gap.
 
     `supports`: anything `Supports.of` reads, [contexts, vocabulary]. `weights` float [m] > 0 asks
     for the smallest ‖diag(√weights) L‖_* instead (the shape of training depends on supports alone,
@@ -182,13 +191,11 @@ def svm(
     weight = np.asarray(
         np.bincount(inverse, weights=weights, minlength=distinct.contexts), dtype=np.float64
     )
-    place = torch.device(device)
+    torch_device = torch.device(device)
     classes = TokenClasses.of_supports(distinct)
-    with (
-        thread_limit(tune_threads(distinct.contexts, len(classes.first), place)),
-        torch.inference_mode(),
-    ):
-        solver = _Solver(distinct, weight, classes, place)
+    threads = tune_threads(distinct.contexts, len(classes.first), torch_device)
+    with thread_limit(threads), torch.inference_mode():
+        solver = _Solver(distinct, weight, classes, torch_device)
         return solver.run(
             inverse, gap=gap, iterations=max_iterations, seconds=max_seconds, progress=progress
         )
@@ -203,11 +210,9 @@ class _Solver:
         self.distinct = distinct
         self.weight = weight
         self.classes = classes
-        inside = torch.from_numpy(
-            np.asarray(distinct.matrix(bool)[:, classes.first].todense(), dtype=bool)
-        ).to(device)
+        merged = np.asarray(distinct.matrix(bool)[:, classes.first].todense(), dtype=bool)
         self.set = MarginSet(
-            inside,
+            torch.from_numpy(merged).to(device),
             torch.from_numpy(np.sqrt(weight)).to(device),
             torch.from_numpy(classes.root).to(device),
         )
@@ -224,54 +229,48 @@ class _Solver:
     ) -> SvmSolution:
         started = time.perf_counter()
         Z = self.set.centred_supports()
-        sigma = singular_values(Z)
-        # The step that suits: one over the median of the larger half of the singular values of S~.
-        # Four times more or less costs two to four times the iterations; adapting it on the way did
-        # worse than leaving it (measured).
-        penalty = 1.0 / max(float(sigma[: max(1, (len(sigma) + 1) // 2)].median()), 1e-12)
         U = torch.zeros_like(Z)
-        # The Gram cannot tell a singular value of 1e-8 of the largest from zero, so the primal
-        # value it gives is off by about that much a null direction: small problems and small gaps
-        # deserve the true SVD.
-        exact = gap < 1e-7 or Z.numel() <= 20_000
-        best = np.inf
+        penalty = _penalty(singular_values(Z))
+        exact = gap < _EXACT_GAP or Z.numel() <= _EXACT_ENTRIES
+        best = Z
+        primal = np.inf
         dual = -np.inf
-        kept = Z
-        step = 0
         reached = np.inf
-        took = 0.0
+        step = 0
+        longest_step = 0.0
         for step in range(1, iterations + 1):
-            began = time.perf_counter()
+            step_start = time.perf_counter()
             self.set.update(shrink(Z - U, 1.0 / penalty)[0], Z, U, _RELAX)
-            took = max(took, time.perf_counter() - began)
+            longest_step = max(longest_step, time.perf_counter() - step_start)
             # A check takes about as long as an iteration: the last one is made while there is time
             # for it.
-            late = time.perf_counter() - started + 2 * took > seconds
-            if step % 10 and step != 5 and step != iterations and not late:
+            late = time.perf_counter() - started + 2 * longest_step > seconds
+            is_check = step % _STEPS_A_CHECK == 0 or step in (_FIRST_CHECK, iterations)
+            if not is_check and not late:
                 continue
             # The free shift of every row (its part along q) is taken out, which can only lower the
             # norm.
             centred = Z - torch.outer(Z @ self.q_unit, self.q_unit)
             value = float(singular_values(centred, exact=exact).sum())
-            if value < best:
-                best = value
-                kept = centred
+            if value < primal:
+                primal = value
+                best = centred
             spectral = float(singular_values(U)[0])
             dual = max(dual, self.set.dual_value(U, penalty) / max(1.0, penalty * spectral))
-            reached = (best - dual) / best
+            reached = (primal - dual) / primal
             if progress is not None:
-                progress(SvmStep(step, time.perf_counter() - started, best, dual, reached))
+                progress(SvmStep(step, time.perf_counter() - started, primal, dual, reached))
             if reached <= gap or late:
                 break
-        sigma = singular_values(kept, exact=kept.numel() < 1e6)
+        sigma = singular_values(best, exact=best.numel() < 1e6)
         return SvmSolution(
             distinct=self.distinct,
             inverse=inverse,
             weights=self.weight,
             classes=self.classes,
-            merged_logits=(kept / self.set.scale[:, None]).cpu().numpy(),
+            merged_logits=(best / self.set.scale[:, None]).cpu().numpy(),
             merged_dual=U.cpu().numpy(),
-            primal=best,
+            primal=primal,
             dual=dual,
             gap=max(reached, 0.0),
             rank=int((sigma > _RANK_TOLERANCE * sigma[0]).sum()),
@@ -282,10 +281,20 @@ class _Solver:
         )
 
 
+def _penalty(sigma: torch.Tensor) -> float:
+    """Return the penalty of ADMM: one over the median of the larger half of the singular values.
+
+    Four times more or less costs two to four times the iterations; adapting it on the way did worse
+    than leaving it (measured).
+    """
+    larger_half = sigma[: max(1, (len(sigma) + 1) // 2)]
+    return 1.0 / max(float(larger_half.median()), 1e-12)
+
+
 @dataclass(frozen=True)
 class CentredCertificate:
-    """Whether S~ solves the NTP-SVM. `decisive` says that the test also proves the contrary when it
-    fails.
+    """The answer whether S~ solves the NTP-SVM; `decisive` says that the test also proves the
+    contrary when it fails.
 
     `violating_share` is the share of off-support entries where UVᵀ is positive, `worst` the largest
     of them; `nuclear_norm` is ‖S~‖_*, an upper bound of ‖L^mm‖_*.
@@ -300,8 +309,10 @@ class CentredCertificate:
 
 
 def certificate(supports: SupportsLike, *, tolerance: float = 1e-9) -> CentredCertificate:
-    """Test S~ = S(I - 11ᵀ/V): with S~ = UΣVᵀ, S~ is optimal if UVᵀ is nowhere positive off the
-    supports (Prop. 3 asks for strictly negative, which also makes the solution unique).
+    """Test whether S~ = S(I - 11ᵀ/V) is optimal, and return the answer.
+
+    With S~ = UΣVᵀ, S~ is optimal if UVᵀ is nowhere positive off the supports (Prop. 3 asks for
+    strictly negative, which also makes the solution unique).
 
     Where the rank of S~, after equal rows and equal columns are merged, is as high as centring
     allows, UVᵀ is the only candidate for the dual solution, so that a positive entry proves S~ not
@@ -317,20 +328,23 @@ def certificate(supports: SupportsLike, *, tolerance: float = 1e-9) -> CentredCe
     classes = TokenClasses.of_supports(distinct)
     inside = np.asarray(distinct.matrix(np.float64)[:, classes.first].todense())
     q = classes.root
-    centred = (
-        (inside - (distinct.sizes / S.vocabulary)[:, None]) * np.sqrt(multiplicity)[:, None] * q
-    )
+    means = (distinct.sizes / S.vocabulary)[:, None]
+    centred = (inside - means) * np.sqrt(multiplicity)[:, None] * q
     left, sigma, right = thin_svd(centred)
     rank = int((sigma > tolerance * max(float(sigma[0]), 1e-300)).sum())
-    off = (left[:, :rank] @ right[:, :rank].T)[inside == 0]
+    off_support = (left[:, :rank] @ right[:, :rank].T)[inside == 0]
     # Every entry off the support counts as often as contexts and tokens were merged into it.
     counts = np.outer(multiplicity, q**2)[inside == 0]
-    violating = off > tolerance
+    worst = 0.0
+    violating_share = 0.0
+    if len(off_support):
+        worst = float(off_support.max())
+        violating_share = float(counts[off_support > tolerance].sum() / counts.sum())
     return CentredCertificate(
-        optimal=bool(len(off) == 0 or off.max() <= tolerance),
+        optimal=bool(len(off_support) == 0 or worst <= tolerance),
         decisive=rank == min(len(inside), len(classes.first) - 1),
-        worst=float(off.max()) if len(off) else 0.0,
-        violating_share=float(counts[violating].sum() / counts.sum()) if len(off) else 0.0,
+        worst=worst,
+        violating_share=violating_share,
         rank=rank,
         nuclear_norm=float(sigma.sum()),
     )

@@ -31,26 +31,30 @@ RESULT = "result.json"  # written when a run is over
 
 @dataclass(frozen=True)
 class Notes:
-    """What a checkpoint says beside the Trainer's files: what the run rests on, and the sums of the
-    log line under way.
+    """A checkpoint's record beside the Trainer's files.
+
+    Attributes:
+        identity: what the run rests on.
+        sums: the sums of the log line under way.
     """
 
     identity: Mapping[str, Json]
     sums: dict[str, float]
 
     def write(self, checkpoint: Path) -> None:
-        """Before the Trainer's state, which it writes last: what is whole has its notes."""
+        """Write the notes before the Trainer's state, which it writes last: a whole checkpoint has
+        its notes.
+        """
         checkpoint.mkdir(parents=True, exist_ok=True)
         write_atomic(checkpoint / NOTES, json.dumps(plain(self)))
 
     @classmethod
     def read(cls, checkpoint: Path) -> Notes:
-        """BadInput where a checkpoint has none, or they are torn."""
+        """Return the notes of a checkpoint; BadInput where it has none, or they are torn."""
         try:
-            found = json.loads((checkpoint / NOTES).read_text(encoding="utf-8"))
-            return cls(
-                dict(found["identity"]), {name: float(x) for name, x in found["sums"].items()}
-            )
+            stored = json.loads((checkpoint / NOTES).read_text(encoding="utf-8"))
+            sums = {name: float(number) for name, number in stored["sums"].items()}
+            return cls(dict(stored["identity"]), sums)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             raise BadInput(
                 f"{checkpoint} does not say what it rests on, so training cannot go on from it."
@@ -58,49 +62,49 @@ class Notes:
 
 
 def last_checkpoint(folder: str | os.PathLike[str]) -> Path | None:
-    """The newest whole checkpoint in a run's folder, or None. One that a kill or a full disk cut
-    short is passed over.
+    """Return the newest whole checkpoint in a run's folder, or None.
 
-    The checksums are written last, so a checkpoint is whole when they are there beside its state.
+    The checksums are written last, so a checkpoint is whole when they stand beside its state. One
+    that a kill or a full disk cut short is passed over.
     """
-    found = []
+    whole = []
     for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         number = path.name.rpartition("-")[2]
         if number.isdigit() and (path / STATE).exists() and (path / SEAL).exists():
-            found.append((int(number), path))
-    return max(found)[1] if found else None
+            whole.append((int(number), path))
+    return max(whole)[1] if whole else None
 
 
 def seal(checkpoint: Path) -> None:
-    """Write the checksums of a whole checkpoint's files; of several processes' only what the first
-    one wrote.
+    """Write the checksums of a whole checkpoint's files.
+
+    Files of the random state, which every process writes for itself, are left out.
     """
-    files = [path for path in sorted(checkpoint.iterdir()) if path.is_file() and path.name != SEAL]
-    sums = {
-        path.name: _sha256(path)
-        for path in files
-        if not re.fullmatch(r"rng_state_\d+\.pth", path.name)
-    }
+    sums = {}
+    for path in sorted(checkpoint.iterdir()):
+        is_random_state = re.fullmatch(r"rng_state_\d+\.pth", path.name) is not None
+        if path.is_file() and path.name != SEAL and not is_random_state:
+            sums[path.name] = _sha256(path)
     write_atomic(checkpoint / SEAL, json.dumps(sums))
 
 
 def check_whole(checkpoint: Path) -> None:
-    """BadInput where a file of a checkpoint is not the one that was written: torn, changed or gone."""
+    """Raise BadInput where a file of a checkpoint is torn, changed or gone."""
     try:
         sums = dict(json.loads((checkpoint / SEAL).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         sums = {SEAL: ""}
-    for name, sha in sums.items():
-        if not (checkpoint / name).is_file() or _sha256(checkpoint / name) != sha:
+    for name, sha256 in sums.items():
+        path = checkpoint / name
+        if not path.is_file() or _sha256(path) != sha256:
             raise BadInput(
-                f"{checkpoint / name} is damaged: it is not what was written. Remove "
-                f"{checkpoint.name} to go on from an earlier checkpoint, or start afresh without "
-                "--resume."
+                f"{path} is damaged: it is not what was written. Remove {checkpoint.name} to go on "
+                "from an earlier checkpoint, or start afresh without --resume."
             )
 
 
 def check_steps(checkpoint: Path, steps: int) -> None:
-    """BadInput where a run that was stopped on its way is to end after another number of steps: its
+    """Raise BadInput where an interrupted run is to end after another number of steps: its learning
     rate follows them.
     """
     state = TrainerState.load_from_json(str(checkpoint / STATE))
@@ -117,44 +121,56 @@ def _sha256(path: Path) -> str:
 
 
 def check_afresh(folder: str | os.PathLike[str]) -> None:
-    """BadInput where a run's folder holds the checkpoints of a training that was stopped: they are
-    not thrown away.
+    """Raise BadInput where a folder holds the checkpoints of an interrupted training, which a fresh
+    run would remove.
     """
     checkpoint = last_checkpoint(folder)
     if checkpoint and not (Path(folder) / RESULT).exists():
+        steps = checkpoint.name.rpartition("-")[2]
         raise BadInput(
-            f"{folder} holds a training that stopped after {checkpoint.name.rpartition('-')[2]} "
-            "steps: --resume goes on with it, another --out begins afresh."
+            f"{folder} holds a training that stopped after {steps} steps: --resume goes on with "
+            "it, another --out begins afresh."
         )
 
 
 def clear(folder: str | os.PathLike[str]) -> None:
-    """Remove what a finished run left: its checkpoints and its result."""
+    """Remove the checkpoints and the result of a finished run."""
     for path in Path(folder).glob(f"{PREFIX_CHECKPOINT_DIR}-*"):
         shutil.rmtree(path, ignore_errors=True)
     for name in (RESULT, "geometry.jsonl", "monitor.jsonl"):
         (Path(folder) / name).unlink(missing_ok=True)
 
 
-def is_write_failure(error: Exception) -> bool:
-    """Whether an error means that the disk did not take a file: the system's own, or as safetensors
-    and torch wrap it.
+WRITE_FAILURES = (
+    "PytorchStreamWriter failed",
+    "inline_container",
+    "file write failed",
+    "I/O error",
+)
+"""Parts of the messages by which safetensors and torch report that a file was not written."""
 
-    >>> is_write_failure(OSError(28, "No space left on device")), is_write_failure(ValueError("shape"))
-    (True, False)
+
+def is_write_failure(error: Exception) -> bool:
+    """Return whether an error means that the disk did not take a file.
+
+    It is the system's own, or the one that safetensors and torch make of it.
+
+    >>> is_write_failure(OSError(28, "No space left on device"))
+    True
     """
-    wrapped = ("PytorchStreamWriter failed", "inline_container", "file write failed", "I/O error")
-    return (
-        isinstance(error, OSError)
-        or disk_is_full(error)
-        or any(words in str(error) for words in wrapped)
-    )
+    if isinstance(error, OSError) or disk_is_full(error):
+        return True
+    message = str(error)
+    return any(part in message for part in WRITE_FAILURES)
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A model, its tokenizer, its local folder where it has one, what it is, and whether it had a
-    head that was left out.
+    """A model with its tokenizer.
+
+    Attributes:
+        folder: its local folder; None where it has none.
+        beheaded: the model had a head that was left out.
     """
 
     model: PreTrainedModel
@@ -167,31 +183,40 @@ class Trained:
 def load_trained(
     model: str | os.PathLike[str], settings: Loading, run: Run, *, bare: bool = False
 ) -> Trained:
-    """The model, on whose weights the run then rests; `bare` leaves the head out.
+    """Return a loaded model, and record its weights in the run's identity; `bare` leaves the head
+    out.
 
-    Raises BadInput where there is no such model, no tokenizer with it, or the two do not fit.
+    Raises:
+        BadInput: where there is no such model, no tokenizer with it, or the two do not fit.
 
-    >>> found = load_trained("gpt-headless", Loading(dtype="float32"), Run.quiet(), bare=True)
-    >>> type(found.model).__name__, len(found.tokenizer) <= found.model.config.vocab_size, found.folder.name
-    ('GPT2Model', True, 'gpt-headless')
+    >>> trained = load_trained("gpt-headless", Loading(dtype="float32"), Run.quiet(), bare=True)
+    >>> type(trained.model).__name__, trained.folder.name
+    ('GPT2Model', 'gpt-headless')
+    >>> len(trained.tokenizer) <= trained.model.config.vocab_size
+    True
     """
     lens = Lens.load(model, **settings.part(Loading))
     if lens.tokenizer is None:
         raise BadInput(f"The model '{model}' comes without its tokenizer.")
-    found: Any = lens.model.base_model if bare else lens.model
-    check_fit(lens.tokenizer, found.config.vocab_size)
-    record = lens.provenance()
-    if (folder := Path(model)).is_dir():  # what `train` writes is RUN/model
-        record = replace(
-            record,
-            name=(folder.resolve().parent if folder.name == "model" else folder.resolve()).name,
-        )
+    network: Any = lens.model.base_model if bare else lens.model
+    check_fit(lens.tokenizer, network.config.vocab_size)
     lens.identify(run)
     source = find_source(os.fspath(model))
     return Trained(
-        found,
-        lens.tokenizer,
-        None if source.gguf else source.folder,
-        record,
-        found is not lens.model,
+        model=network,
+        tokenizer=lens.tokenizer,
+        folder=None if source.gguf else source.folder,
+        record=_named_after_run(lens.provenance(), Path(model)),
+        beheaded=network is not lens.model,
     )
+
+
+def _named_after_run(record: ModelRecord, folder: Path) -> ModelRecord:
+    """Return the record with the name of the run's folder, where `train` wrote the model to
+    RUN/model.
+    """
+    if not folder.is_dir():
+        return record
+    resolved = folder.resolve()
+    name = resolved.parent.name if folder.name == "model" else resolved.name
+    return replace(record, name=name)

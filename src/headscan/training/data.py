@@ -25,8 +25,8 @@ class PackedText(Dataset[dict[str, Tensor]]):
     is mapped.
 
     Packing is deterministic: documents in order, joined by end-of-text, cut without overlap. The
-    Trainer's sampler shuffles by its seed, so a resumed run sees the windows it would have seen.
-    `begins`: places in the tokens where documents begin.
+    Trainer's sampler shuffles by its seed, so a resumed run reads the windows that it would have
+    read. `begins`: positions in the tokens at which documents begin.
 
     >>> text = PackedText(np.arange(12).reshape(3, 4))
     >>> len(text), text[1]["input_ids"].tolist(), text.counts(12).sum().item()
@@ -44,11 +44,11 @@ class PackedText(Dataset[dict[str, Tensor]]):
         """Read the windows of a text into memory: 4 bytes a token."""
         rows: list[npt.NDArray[np.int32]] = []
         begins: list[int] = []
-        last = 0
+        last_document = 0
         for window in windows:
-            changes = np.flatnonzero(np.diff(window.documents, prepend=last))
+            changes = np.flatnonzero(np.diff(window.documents, prepend=last_document))
             begins += (changes + len(rows) * len(window.ids)).tolist()
-            last = int(window.documents[-1])
+            last_document = int(window.documents[-1])
             rows.append(window.ids.astype(np.int32))
         return cls(np.stack(rows), np.array(begins, dtype=np.int64))
 
@@ -62,24 +62,27 @@ class PackedText(Dataset[dict[str, Tensor]]):
         return {"input_ids": torch.from_numpy(self.rows[index].astype(np.int64))}
 
     def split(self, held_out: float) -> tuple[PackedText, PackedText]:
-        """(training, held-out): the last `held_out` share of the windows is held out, at least one."""
-        cut = max(1, round(len(self.rows) * held_out))
-        if cut >= len(self.rows):
+        """Return (training, held-out): the last `held_out` share of the windows, at least one, is
+        held out.
+        """
+        count = max(1, round(len(self.rows) * held_out))
+        if count >= len(self.rows):
             raise BadInput(
-                f"The text has {len(self.rows)} windows, too few to hold {cut} of them out."
+                f"The text has {len(self.rows)} windows, too few to hold {count} of them out."
             )
-        first = self.rows[:-cut].size
-        early = self.begins[self.begins < first]
-        late = self.begins[self.begins >= first] - first
-        return PackedText(self.rows[:-cut], early), PackedText(self.rows[-cut:], late)
+        training_rows = self.rows[:-count]
+        in_training = self.begins < training_rows.size
+        training = PackedText(training_rows, self.begins[in_training])
+        validation_begins = self.begins[~in_training] - training_rows.size
+        return training, PackedText(self.rows[-count:], validation_begins)
 
     def counts(self, vocabulary: int) -> Int[Tensor, " vocabulary"]:
-        """How often each token occurs, int64 [vocabulary]."""
+        """Return how often each token occurs, int64 [vocabulary]."""
         return torch.from_numpy(np.bincount(self.rows.ravel(), minlength=vocabulary))
 
 
 def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """A batch for next-token prediction: labels are the ids themselves (the model shifts them).
+    """Return a batch for next-token prediction: labels are the ids (the model shifts them).
 
     >>> collate([{"input_ids": torch.tensor([1, 2])}])["labels"].tolist()
     [[1, 2]]
@@ -89,11 +92,11 @@ def collate(rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
 
 
 class Masker:
-    """A batch for masked prediction, by `mask_tokens`; special tokens are never masked.
+    """A collator for masked prediction, by `mask_tokens`; special tokens are never masked.
 
     The masks are a function of the batch and the seed, not of a generator's state: data loaders
-    read ahead and a resumed one skips, so a state would not be where it was. Batches are shuffled
-    anew each pass, so masks change with them.
+    read ahead and a resumed one skips, so a state would differ. Batches are shuffled anew each
+    epoch, so masks change with them.
     """
 
     def __init__(
@@ -109,33 +112,40 @@ class Masker:
 
     def __call__(self, rows: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         ids = torch.stack([row["input_ids"] for row in rows])
-        digest = hashlib.blake2b(ids.numpy().tobytes(), digest_size=8, key=str(self.seed).encode())
-        seen, labels = mask_tokens(
+        masked_ids, labels = mask_tokens(
             ids,
             mask_id=self.mask_id,
             vocabulary=self.vocabulary,
             special=torch.isin(ids, self.special),
             share=self.share,
-            generator=torch.Generator().manual_seed(int.from_bytes(digest.digest(), "big") >> 1),
+            generator=self._generator(ids),
         )
-        return {"input_ids": seen, "labels": labels}
+        return {"input_ids": masked_ids, "labels": labels}
+
+    def _generator(self, ids: Tensor) -> torch.Generator:
+        """Return a generator whose seed is a hash of the batch, with this masker's seed as key."""
+        key = str(self.seed).encode()
+        digest = hashlib.blake2b(ids.numpy().tobytes(), digest_size=8, key=key).digest()
+        return torch.Generator().manual_seed(int.from_bytes(digest, "big") >> 1)
 
 
 def check_fit(tokenizer: Sized, vocabulary: int) -> None:
-    """BadInput where the tokenizer has more tokens than the model has rows.
+    """Raise BadInput where the tokenizer has more tokens than the model has rows.
 
     >>> check_fit([0] * 5, 4)
     Traceback (most recent call last):
     headscan.BadInput: The tokenizer has 5 tokens but the model only 4: they do not belong together.
     """
     if len(tokenizer) > vocabulary:
-        counts = f"{len(tokenizer)} tokens but the model only {vocabulary}"
-        raise BadInput(f"The tokenizer has {counts}: they do not belong together.")
+        raise BadInput(
+            f"The tokenizer has {len(tokenizer)} tokens but the model only {vocabulary}: they do "
+            "not belong together."
+        )
 
 
 def check_known(unknown: int, tokens: int, limit: float = 0.05) -> None:
-    """BadInput where more than `limit` of a text's tokens are the tokenizer's unknown token: it was
-    made for another.
+    """Raise BadInput where more than `limit` of a text's tokens are the tokenizer's unknown token:
+    the tokenizer was made for another text.
 
     >>> check_known(40, 100)
     Traceback (most recent call last):

@@ -1,4 +1,4 @@
-"""What stands between a model's body and its logits: a transformation, a table of rows, a bias."""
+"""The way from a model's last states to its logits: a transformation, a table of rows, a bias."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,14 +9,19 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headscan.model.recording import after_call
 from headscan.model.traits import output_layer
 from headscan.run import BadInput
 from headscan.training.losses.linear import logits_of
 
+SMALLEST_GAIN = 1e-3
+"""A norm with a gain below this does not take a bias: 1/gain would be too large."""
+
 
 class Unembedding(NamedTuple):
-    """z = transform(hidden) . rows + bias, with rows [V, d] and bias [V] or None; the logits are z,
-    or cap * tanh(z / cap).
+    """The map from hidden states to logits: z = transform(hidden) . rows + bias.
+
+    rows are [V, d]; bias is [V] or None. The logits are z or, with a cap, cap * tanh(z / cap).
     """
 
     transform: Callable[[Tensor], Tensor]
@@ -25,16 +30,17 @@ class Unembedding(NamedTuple):
     cap: float | None = None
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """The logits [K, V] of last hidden states [K, d], in float32 or wider."""
+        """Return the logits [K, V] of last hidden states [K, d], in float32 or wider."""
         scores = logits_of(self.transform(hidden), self.rows, self.bias)
         return scores if self.cap is None else self.cap * torch.tanh(scores / self.cap)
 
 
 def body_of(model: PreTrainedModel) -> PreTrainedModel:
-    """The part of a model that ends in hidden states: the model itself where it has no head.
+    """Return the part of a model that ends in hidden states: the model itself where it has no head.
 
     >>> from transformers import GPT2Config, GPT2LMHeadModel
-    >>> type(body_of(GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=4, n_layer=1, n_head=1)))).__name__
+    >>> model = GPT2LMHeadModel(GPT2Config(vocab_size=9, n_embd=4, n_layer=1, n_head=1))
+    >>> type(body_of(model)).__name__
     'GPT2Model'
     """
     body = getattr(model, model.base_model_prefix, model)
@@ -43,10 +49,13 @@ def body_of(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def head_of(model: PreTrainedModel) -> Unembedding:
-    """The head of a causal or masked language model of transformers.
+    """Return the head of a causal or masked language model of transformers.
 
     A masked model's dense layer and norm before the logits are the `transform`: applied to the K
-    masked rows only, it costs K and not all positions. Raises BadInput where the model has no head.
+    masked rows only, it costs K and not all positions.
+
+    Raises:
+        BadInput: for a model without a head.
     """
     output = output_layer(model)
     if output is None:
@@ -55,36 +64,6 @@ def head_of(model: PreTrainedModel) -> Unembedding:
             "as cwt."
         )
     return Unembedding(_transform(model), output.weight, output.bias)
-
-
-def final_norm_of(body: nn.Module) -> nn.Module | None:
-    """The norm between the last block and what a body puts out; None where a body ends in its last
-    block.
-    """
-    norms = [
-        child
-        for child in body.children()
-        if "Norm" in type(child).__name__ and hasattr(child, "weight")
-    ]
-    return norms[-1] if norms else None
-
-
-@contextmanager
-def capped(model: PreTrainedModel, cap: float | None) -> Iterator[None]:
-    """Let the model's logits z be cap * tanh(z / cap) for a while, as in a training with a cap;
-    None changes nothing.
-    """
-    output = output_layer(model)
-    if cap is None or output is None:
-        yield
-        return
-    hook = output.module.register_forward_hook(
-        lambda module, given, scores: cap * torch.tanh(scores / cap)
-    )
-    try:
-        yield
-    finally:
-        hook.remove()
 
 
 def _transform(model: Any) -> Callable[[Tensor], Tensor]:
@@ -97,9 +76,36 @@ def _transform(model: Any) -> Callable[[Tensor], Tensor]:
     return nn.Identity()
 
 
+def final_norm_of(body: nn.Module) -> nn.Module | None:
+    """Return the norm after the last block; None for a body that ends in its last block."""
+    final_norm = None
+    for child in body.children():
+        if "Norm" in type(child).__name__ and hasattr(child, "weight"):
+            final_norm = child
+    return final_norm
+
+
+@contextmanager
+def capped(model: PreTrainedModel, cap: float | None) -> Iterator[None]:
+    """Replace the model's logits z by cap * tanh(z / cap) in this context, as in a training with a
+    cap; None changes nothing.
+    """
+    output = output_layer(model)
+    if cap is None or output is None:
+        yield
+        return
+
+    def cap_logits(
+        module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], logits: Tensor
+    ) -> Tensor:
+        return cap * torch.tanh(logits / cap)
+
+    with after_call(output.module, cap_logits):
+        yield
+
+
 def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> bool:
-    """Give the head of a causal model the bias [V]; True where it could be folded into the head's
-    rows.
+    """Give the head of a causal model the bias [V]; return whether it was folded into the rows.
 
     A LayerNorm with gain g and shift b puts out h = g * n + b with sum(n) = 0, so h . u = b . u
     with u = 1/g is one number for all inputs: the last layer has a constant direction. It is made
@@ -120,25 +126,22 @@ def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> boo
     (True, True)
     """
     head: Any = model.get_output_embeddings()
-    shifted = (
-        child
-        for child in body_of(model).children()
-        if isinstance(child, nn.LayerNorm) and child.bias is not None
-    )
-    *_, norm = [None, *shifted]
+    norm = _last_shifted_norm(body_of(model))
     with torch.no_grad():
         rows = head.weight.double()
         bias = bias.to(rows.device, torch.float64)
-        if norm is None or head.bias is not None or bool((norm.weight.abs() < 1e-3).any()):
-            head.bias = nn.Parameter(
-                bias.to(head.weight.dtype) + (0 if head.bias is None else head.bias.detach())
-            )
+        if norm is None or head.bias is not None or _has_small_gain(norm):
+            total = bias.to(head.weight.dtype, copy=True)
+            if head.bias is not None:
+                total = total + head.bias.detach()
+            head.bias = nn.Parameter(total)
             return False
+
         gain = norm.weight.double()
         shift = norm.bias.double()
         direction = 1 / gain
         constant = float(shift @ direction)
-        # s moves the constant away from zero: the sum is then at least d in size
+        # s moves the constant away from zero: the sum is then at least d in size.
         step = 1.0 if constant >= 0 else -1.0
         amount = (bias - step * (rows @ gain)) / (constant + step * len(gain))
         norm.bias.copy_(shift + step * gain)
@@ -146,9 +149,24 @@ def fold_bias(model: PreTrainedModel, bias: Float[Tensor, " vocabulary"]) -> boo
     return True
 
 
+def _last_shifted_norm(body: nn.Module) -> nn.LayerNorm | None:
+    """Return the last LayerNorm with a shift among the children of a body."""
+    norm = None
+    for child in body.children():
+        if isinstance(child, nn.LayerNorm) and child.bias is not None:
+            norm = child
+    return norm
+
+
+def _has_small_gain(norm: nn.LayerNorm) -> bool:
+    return bool((norm.weight.abs() < SMALLEST_GAIN).any())
+
+
 def divide_last_norm(body: nn.Module, temperature: float) -> None:
-    """Divide what a body puts out by a number, in the parameters of its final norm; BadInput where
-    it has none.
+    """Divide what a body puts out by a number, in the parameters of its final norm.
+
+    Raises:
+        BadInput: for a body without a final norm.
     """
     norm = final_norm_of(body)
     if norm is None:

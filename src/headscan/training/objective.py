@@ -1,5 +1,7 @@
-"""What is minimised: an objective is a class, here or in a plug-in; a regulariser (a term beside
-it) is a plug-in's function.
+"""Objectives: the losses that a training minimises.
+
+An objective is a class, here or in a plug-in; a regulariser, a term that is added to it, is a
+function of a plug-in.
 """
 
 import math
@@ -14,83 +16,29 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headscan.measures.kept_gradient import KeptGradient
 from headscan.model.traits import embedding_table, output_layer
-from headscan.run import BadInput, Option, Registry, Row, Settings, options_of
+from headscan.run import BadInput, Option, Registry, Settings, options_of
 from headscan.training.heads import Unembedding, fold_bias, head_of
 from headscan.training.losses import ce_loss, cwt_loss, log_unigram
 from headscan.training.losses.shared import check, reduce
-
-
-@dataclass(frozen=True, kw_only=True)
-class CurvePoint:
-    """One line of the log: means over the targets since the last one, in nats; None where the
-    objective has no such number.
-
-    `floor_corrected_loss` is the loss without the least that a contrastive loss can be on the same
-    targets, `penalty` what the regulariser adds (the loss is without it).
-    """
-
-    step: int
-    loss: float
-    floor_corrected_loss: float | None = None
-    in_batch_accuracy: float | None = None
-    penalty: float | None = None
-    learning_rate: float | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class GeometrySnapshot:
-    """The geometry of every site (rows with `site` and measures) after a step; `gradient`: what of
-    the logits' gradient passes the head, of a model that predicts the next token by one.
-    """
-
-    step: int
-    sites: list[Row]
-    gradient: KeptGradient | None = None
-
-    def site(self, name: str) -> Row:
-        """The row of a site."""
-        return next(row for row in self.sites if row["site"] == name)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Likelihood:
-    """How probable a model finds windows of tokens; see `perplexity`. `interval`: of
-    nats_per_token, 95 %; those of perplexity and bits_per_byte by the same clusters.
-    """
-
-    nats_per_token: float
-    standard_error: float | None
-    interval: list[float] | None = None
-    perplexity: float
-    perplexity_interval: list[float] | None = None
-    bits_per_byte: float | None
-    bits_per_byte_interval: list[float] | None = None
-    tokens: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObjectiveRecord:
-    """What was minimised: the objective by name, its parameters, and the regulariser's terms."""
-
-    name: str
-    parameters: dict[str, str | float | int | bool | None]
-    regulariser: str | None = None
+from headscan.training.records import ObjectiveRecord
 
 
 @dataclass(frozen=True)
 class LossInputs:
-    """What the forward pass of a body leaves for a loss.
+    """The outputs of a body's forward pass that a loss reads.
 
-    own: the parameters that belong to the objective (see `Objective.parameters`). states, labels:
-    the last hidden states of all positions, and the tokens they are to predict (-100: none). rows,
-    targets: of these, the positions that carry loss.
-    pool: all tokens to compare with, the targets among them; None: the targets. reduction: whether
-    the loss is the mean over targets or their sum (micro-batches then add up). head: what stands
-    between `rows` and the logits, the objective's own bias and cap with it; None without a head.
-    block: the states before the final norm, of the positions that carry loss; None where nothing
-    asks for them, or the body has no final norm.
+    Attributes:
+        own: the parameters that belong to the objective (see `Objective.parameters`).
+        states: the last hidden states of all positions.
+        labels: the tokens that the states are to predict (-100: none).
+        rows, targets: states and labels of the positions that carry loss.
+        pool: all tokens to compare with, the targets among them; None: the targets.
+        reduction: "mean" over targets, or "sum" (micro-batches then add up).
+        head: the map from `rows` to the logits, with the objective's own bias and cap; None without
+            a head.
+        block: the states before the final norm, of the positions that carry loss; None where no
+            penalty reads them, or the body has no final norm.
     """
 
     model: PreTrainedModel
@@ -110,7 +58,7 @@ class LossInputs:
 
     @cached_property
     def logits(self) -> Float[Tensor, "targets vocabulary"]:
-        """The head's logits, computed once for all that ask; BadInput where there is no head."""
+        """The head's logits, computed once for all readers; BadInput where there is no head."""
         if self.head is None:
             raise BadInput("A term of the logits needs a model with a head.")
         return self.head.logits(self.rows)
@@ -118,8 +66,10 @@ class LossInputs:
 
 @dataclass(frozen=True)
 class Readout:
-    """How a trained body is read out as a language model: scores are state . row / temperature;
-    `note`: what to know of it.
+    """The way in which a headless body is read out: scores are state . row / temperature.
+
+    Attributes:
+        note: a sentence about it for a reader of the numbers.
     """
 
     temperature: float = 1.0
@@ -128,12 +78,14 @@ class Readout:
 
 @dataclass(frozen=True, kw_only=True)
 class Objective(Settings, ABC):
-    """What a model is trained to minimise; its `Option` fields are its parameters, on the command
-    line too.
+    """A loss that a model is trained to minimise; its `Option` fields are its parameters, on the
+    command line too.
 
-    headless: the model is trained without a prediction head. contrastive: the loss compares with a
-    pool of tokens, so that negatives of other micro-batches and processes can be pooled, and its
-    floor and in-batch accuracy are watched.
+    Attributes:
+        headless: the model is trained without a prediction head.
+        contrastive: the loss compares with a pool of tokens, so that negatives of other
+            micro-batches and processes can be pooled, and its floor and in-batch accuracy are
+            watched.
 
     >>> objective_of("cwt"), OBJECTIVES["ce"].headless
     (WeightTying(temperature=1.0, normalize=False, form='unique'), False)
@@ -148,45 +100,45 @@ class Objective(Settings, ABC):
 
     @property
     def needs_counts(self) -> bool:
+        """Whether `parameters` needs the token counts of the training text."""
         return False
 
     def parameters(
         self, width: int, vocabulary: int, counts: Int[Tensor, " vocabulary"] | None
     ) -> nn.Module | None:
-        """Parameters that belong to the objective and not to the model, freshly initialised;
-        usually none.
-        """
+        """Return fresh parameters that belong to the objective, not to the model; mostly None."""
         return None
 
     @property
     def own_rate(self) -> float | None:
+        """The learning rate of the objective's own parameters; None: that of the others."""
         return None
 
     def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding | None:
-        """What stands between the last hidden states and the logits; None for a model without a
-        head.
-        """
+        """Return the map from the last hidden states to the logits; None for a headless model."""
         return None if self.headless else head_of(model)
 
     def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
-        """Once training is over, put what the objective holds into the model that is kept; what a
-        reader must know of it.
+        """Put the objective's own parameters into the trained model; return a note for a reader of
+        the model.
         """
         return None
 
     @abstractmethod
     def loss(self, inputs: LossInputs) -> Float[Tensor, ""]:
-        """The loss in nats, the mean over the targets or their sum; 0, with a gradient of zeros,
-        for no targets.
+        """Return the loss in nats, the mean over the targets or their sum.
+
+        It is 0, with a gradient of zeros, for no targets.
         """
 
     def reading(self) -> Readout:
-        """How a headless body is read out as a language model."""
+        """Return the way in which a headless body is read out as a language model."""
         return Readout()
 
     def recorded(self, regulariser: str | None = None) -> ObjectiveRecord:
-        """Its name and parameters, for the protocol."""
-        parameters = {one.name: getattr(self, one.name) for one in options_of(type(self))}
+        """Return its name and parameters, for the protocol."""
+        options = options_of(type(self))
+        parameters = {option.name: getattr(self, option.name) for option in options}
         return ObjectiveRecord(name=self.name, parameters=parameters, regulariser=regulariser)
 
 
@@ -194,14 +146,16 @@ OBJECTIVES: Registry[type[Objective]] = Registry("objective", "headscan.training
 """All objectives by name; `registry.build("NAME:KEY=VALUE")` makes one."""
 
 
-def objective_of(given: str | Objective) -> Objective:
-    """The objective of a name, with its default parameters; one that is made already is returned."""
-    return given if isinstance(given, Objective) else cast(Objective, OBJECTIVES.build(given))
+def objective_of(objective: str | Objective) -> Objective:
+    """Return the objective of a name, with its default parameters, or the objective itself."""
+    if isinstance(objective, Objective):
+        return objective
+    return cast(Objective, OBJECTIVES.build(objective))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contrastive(Objective):
-    """Point at the next token's row, among those of a pool of tokens."""
+    """An objective that finds the next token's row among those of a pool of tokens."""
 
     headless: ClassVar[bool] = True
     contrastive: ClassVar[bool] = True
@@ -211,8 +165,10 @@ class Contrastive(Objective):
     normalize: Annotated[bool, Option("Compare directions only, in the contrastive loss.")] = False
 
     def contrast(self, inputs: LossInputs, form: str) -> Tensor:
-        """The loss against the pool."""
+        """Return the loss against the pool."""
         table = inputs.embeddings
+        # A sharded table takes no sparse gradient.
+        is_plain_tensor = type(table) in (nn.Parameter, Tensor)
         return cwt_loss(
             inputs.rows,
             table,
@@ -222,16 +178,13 @@ class Contrastive(Objective):
             temperature=self.temperature,
             normalize=self.normalize,
             reduction=inputs.reduction,
-            sparse=type(table)
-            in (nn.Parameter, Tensor),  # a sharded table takes no sparse gradient
+            sparse=is_plain_tensor,
         )
 
     def reading(self) -> Readout:
-        note = (
-            "the loss compared directions; the held-out likelihood is read out by products"
-            if self.normalize
-            else ""
-        )
+        note = ""
+        if self.normalize:
+            note = "the loss compared directions; the held-out likelihood is read out by products"
         return Readout(temperature=self.temperature, note=note)
 
 
@@ -245,13 +198,13 @@ class HeadBias(nn.Module):
 
 @OBJECTIVES.register("ce")
 class CrossEntropy(Objective):
-    """Cross-entropy over the whole vocabulary, of a model with a head, and a bias of the head where
-    one is asked for.
+    """Cross-entropy over the whole vocabulary, of a model with a head; a bias of the head is an
+    option.
 
-    A head without a bias must draw the unigram law from a direction that all hidden states share: a
-    cone. A bias that starts there, or that is fast enough to get there first, takes that work off
-    the states. "full" projects the positions that carry loss, "chunked" computes the logits twice
-    in little memory, "fused" is torch's own kernel.
+    A head without a bias must draw the unigram distribution from a direction that all hidden states
+    share: a cone. A bias that starts there, or that is fast enough to get there first, takes that
+    task off the states. "full" projects the positions that carry loss, "chunked" computes the
+    logits twice in little memory, "fused" is torch's own kernel.
     """
 
     head_bias: Annotated[
@@ -302,14 +255,15 @@ class CrossEntropy(Objective):
         return HeadBias(log_unigram(counts, 0.5).float())
 
     def head(self, model: PreTrainedModel, own: nn.Module | None) -> Unembedding:
-        found = head_of(model)._replace(cap=self.cap)
+        head = head_of(model)._replace(cap=self.cap)
         if not isinstance(own, HeadBias):
-            return found
-        return found._replace(bias=own.bias if found.bias is None else found.bias + own.bias)
+            return head
+        bias = own.bias if head.bias is None else head.bias + own.bias
+        return head._replace(bias=bias)
 
     def settle(self, model: PreTrainedModel, own: nn.Module | None) -> str | None:
         notes = []
-        if isinstance(own, HeadBias) and not self._settled(model, own.bias.detach()):
+        if isinstance(own, HeadBias) and not self._add_bias(model, own.bias.detach()):
             notes.append(
                 "the bias of the head is a parameter that only a model built by headscan has "
                 "(lm_head.bias)"
@@ -318,9 +272,9 @@ class CrossEntropy(Objective):
             notes.append(f"the logits of the model that is kept are to be capped at {self.cap:g}")
         return "; ".join(notes) or None
 
-    def _settled(self, model: PreTrainedModel, bias: Tensor) -> bool:
-        """Whether any code that loads the model finds the bias: in one that the head has, or folded
-        into the last norm.
+    def _add_bias(self, model: PreTrainedModel, bias: Tensor) -> bool:
+        """Add a bias to the head; return whether any code that loads the model has it then: in a
+        bias that the head had before, or folded into the last norm.
         """
         output = output_layer(model)
         assert output is not None
@@ -342,7 +296,7 @@ class CrossEntropy(Objective):
 
 
 def head_loss(inputs: LossInputs, form: str) -> Tensor:
-    """Cross-entropy of the positions that carry loss, by one of the forms of `ce_loss`."""
+    """Return the cross-entropy of the positions that carry loss, by a form of `ce_loss`."""
     head = inputs.head
     assert head is not None
     rows = head.transform(inputs.rows)
@@ -353,7 +307,7 @@ def head_loss(inputs: LossInputs, form: str) -> Tensor:
 
 @OBJECTIVES.register("ce+cwt")
 class Mixed(Contrastive):
-    """Cross-entropy and contrastive weight tying, added up, of a model with a head."""
+    """The sum of cross-entropy and contrastive weight tying, of a model with a head."""
 
     headless: ClassVar[bool] = False
 
@@ -381,38 +335,43 @@ class WeightTying(Contrastive):
 
 Term = Callable[[LossInputs], Tensor]
 REGULARISERS: Registry[Term] = Registry("regulariser")
-"""Functions of what the forward pass left (the model, the states [K, d] that carry loss, the
-logits): a scalar with gradient.
+"""Functions of the outputs of the forward pass (the model, the states [K, d] that carry loss, the
+logits); each returns a scalar with gradient.
 """
 
 
 def parse_regularisers(text: str | None) -> dict[str, float]:
-    """Strengths by name; BadInput says what is wrong with the text.
+    """Return the strengths by name; BadInput says what is wrong with the text.
 
     >>> parse_regularisers("cosine")
     Traceback (most recent call last):
     headscan.BadInput: A regulariser is written NAME:STRENGTH, as in cosine:0.1, not 'cosine'.
     """
-    found: dict[str, float] = {}
-    for part in filter(None, (each.strip() for each in (text or "").split(","))):
-        name, colon, strength = part.partition(":")
+    strengths: dict[str, float] = {}
+    for part in (text or "").split(","):
+        term = part.strip()
+        if not term:
+            continue
+        name, colon, number = term.partition(":")
         try:
-            value = float(strength)
+            strength = float(number)
         except ValueError:
-            value = math.nan
-        if not colon or not math.isfinite(value):
+            strength = math.nan
+        if not colon or not math.isfinite(strength):
             raise BadInput(
-                f"A regulariser is written NAME:STRENGTH, as in cosine:0.1, not {part!r}."
+                f"A regulariser is written NAME:STRENGTH, as in cosine:0.1, not {term!r}."
             )
-        if name in found:
+        if name in strengths:
             raise BadInput(f"The regulariser {name!r} is given twice.")
-        _ = REGULARISERS[name]
-        found[name] = value
-    return found
+        _ = REGULARISERS[name]  # BadInput where there is none of this name
+        strengths[name] = strength
+    return strengths
 
 
 def penalty_of(strengths: dict[str, float], inputs: LossInputs) -> Float[Tensor, ""]:
-    """The sum of the terms, a scalar with gradient; 0 where a batch has too few states to compare."""
+    """Return the sum of the terms, a scalar with gradient; 0 where a batch has too few states to
+    compare.
+    """
     total = inputs.rows.sum() * 0
     for name, strength in strengths.items():
         total = total + strength * REGULARISERS[name](inputs)

@@ -1,10 +1,8 @@
-"""Recipes: everything that decides a training run, at the published size and at sizes that train
-here in minutes.
-"""
+"""Recipes: the settings of a training run, at the published size and at sizes for a CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal, get_args
@@ -24,17 +22,24 @@ from headscan.text import Document
 
 Size = Literal["tiny", "small", "paper"]
 PYTHIA = "EleutherAI/pythia-70m-deduped"
-Architecture = Callable[[int, int], PreTrainedConfig]  # (vocabulary, context) to a configuration
+
+Architecture = Callable[[int, int], PreTrainedConfig]
+"""A function of the vocabulary and the context that returns a model's configuration."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RecipeRecord:
-    """The numbers of a training run.
+    """The settings of a training run.
 
-    context: tokens a window. batch: windows a step on one process; accumulation: such steps before
-    the weights move. rate: peak learning rate; warmup: steps of linear warm-up; schedule: "linear"
-    (triangular), "cosine" or "constant". masked: hide 15 % of the tokens and predict those (a
-    BERT), or the next token (a GPT). tokenizer: one on the Hub; else one is fitted.
+    Attributes:
+        masked: hide 15 % of the tokens and predict those (a BERT); else predict the next token.
+        context: tokens of a window.
+        batch: windows of a step on one process.
+        accumulation: micro-batches before the weights move.
+        rate: peak learning rate.
+        warmup: steps of linear warm-up.
+        schedule: "linear" (triangular), "cosine" or "constant".
+        tokenizer: a tokenizer on the Hub; None: one is fitted.
     """
 
     name: str
@@ -58,31 +63,27 @@ class RecipeRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe(RecipeRecord):
-    """One training run, as data. `but` changes fields; `config(vocabulary)` builds the model's
-    configuration.
-    """
+    """One training run, as data: its settings, and the model's architecture."""
 
     architecture: Architecture = field(repr=False)
 
     def config(self, vocabulary: int | None = None) -> PreTrainedConfig:
-        """The transformers configuration, for the tokenizer's real number of tokens."""
+        """Return the transformers configuration, for the tokenizer's real number of tokens."""
         return self.architecture(vocabulary or self.vocabulary, self.context)
 
     def but(self, **changes: Any) -> Recipe:
-        """This recipe with some fields changed; None means unchanged."""
-        return replace(
-            self, **{name: value for name, value in changes.items() if value is not None}
-        )
+        """Return this recipe with some fields changed; None means unchanged."""
+        changed = {name: value for name, value in changes.items() if value is not None}
+        return replace(self, **changed)
 
     @property
     def tokens_a_step(self) -> int:
         return self.context * self.batch * self.accumulation
 
     def record(self) -> RecipeRecord:
-        """Its numbers, for the protocol."""
-        return RecipeRecord(
-            **{each.name: getattr(self, each.name) for each in fields(RecipeRecord)}
-        )
+        """Return its settings, for the protocol."""
+        names = [setting.name for setting in fields(RecipeRecord)]
+        return RecipeRecord(**{name: getattr(self, name) for name in names})
 
 
 def _gpt(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
@@ -144,17 +145,41 @@ def _mixer(size: Size, vocabulary: int, context: int) -> PreTrainedConfig:
     )
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """The settings of a recipe that differ between its sizes."""
+
+    vocabulary: int
+    context: int
+    batch: int
+    accumulation: int
+    steps: int
+    rate: float
+    warmup: int
+
+
+@dataclass(frozen=True)
+class Design:
+    """A recipe at all its sizes.
+
+    Attributes:
+        architecture: a function of size, vocabulary and context.
+        shared: settings that all sizes have.
+        published: settings that only the published size has besides.
+        sizes: the settings of each size.
+    """
+
+    architecture: Callable[[Size, int, int], PreTrainedConfig]
+    shared: dict[str, Any]
+    published: dict[str, str]
+    sizes: dict[Size, Schedule]
+
+
 _LINEAR: dict[str, Any] = {"schedule": "linear", "weight_decay": 0.01}
-# A recipe's architecture, what all sizes share, what the published one has besides, and of each
-# size: vocabulary, context, batch, accumulation, steps, rate, warm-up.
-RECIPES: dict[
-    str,
-    tuple[
-        Callable[..., PreTrainedConfig], dict[str, Any], dict[str, str], dict[Size, tuple[Any, ...]]
-    ],
-] = {
-    # A Pythia-like GPT for English; paper: pythia-70m, AdamW (.9, .95), cosine, clip 1.
-    "gpt": (
+
+RECIPES: dict[str, Design] = {
+    # A Pythia-like GPT for English; paper: pythia-70m, AdamW (0.9, 0.95), cosine, clip 1.
+    "gpt": Design(
         _gpt,
         {"masked": False, "schedule": "cosine", "weight_decay": 0.1, "betas": (0.9, 0.95)},
         {
@@ -163,13 +188,13 @@ RECIPES: dict[
             "with its figures)",
         },
         {
-            "tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100),
-            "small": (16_000, 256, 16, 1, 3000, 1e-3, 150),
-            "paper": (50_304, 2048, 8, 128, 143_000, 1e-3, 1_430),
+            "tiny": Schedule(4_096, 64, 16, 1, 1000, 2e-3, 100),
+            "small": Schedule(16_000, 256, 16, 1, 3000, 1e-3, 150),
+            "paper": Schedule(50_304, 2048, 8, 128, 143_000, 1e-3, 1_430),
         },
     ),
     # A BERT for English; paper: bert-base, 110 M parameters, triangular.
-    "bert": (
+    "bert": Design(
         _bert,
         _LINEAR | {"masked": True},
         {
@@ -178,14 +203,14 @@ RECIPES: dict[
             "micro-batches)",
         },
         {
-            "tiny": (4_096, 64, 16, 1, 600, 2e-3, 60),
-            "small": (20_000, 128, 32, 1, 3000, 5e-4, 150),
-            "paper": (50_277, 128, 64, 8, 1_000_000, 1e-4, 10_000),
+            "tiny": Schedule(4_096, 64, 16, 1, 600, 2e-3, 60),
+            "small": Schedule(20_000, 128, 32, 1, 3000, 5e-4, 150),
+            "paper": Schedule(50_277, 128, 64, 8, 1_000_000, 1e-4, 10_000),
         },
     ),
     # A DistilBERT-like model for ten languages (ar de en es fr hi it ja ko zh); paper: 137 M
     # parameters, on Wikipedia.
-    "multilingual": (
+    "multilingual": Design(
         _multilingual,
         _LINEAR | {"masked": True},
         {
@@ -193,31 +218,33 @@ RECIPES: dict[
             "source": "Godey et al. 2024, appendix D",
         },
         {
-            "tiny": (8_192, 64, 16, 1, 600, 2e-3, 60),
-            "small": (30_000, 128, 32, 1, 4000, 5e-4, 200),
-            "paper": (119_547, 128, 64, 1, 400_000, 2e-4, 10_000),
+            "tiny": Schedule(8_192, 64, 16, 1, 600, 2e-3, 60),
+            "small": Schedule(30_000, 128, 32, 1, 4000, 5e-4, 200),
+            "paper": Schedule(119_547, 128, 64, 1, 400_000, 2e-4, 10_000),
         },
     ),
     # A flat masked mixer (Badger 2024, arXiv:2409.01482); paper: d = 1024, 8 blocks, 512 slots,
     # TinyStories' tokenizer.
-    "mixer": (
+    "mixer": Design(
         _mixer,
         _LINEAR | {"masked": False},
         {"source": "Badger 2024"},
         {
-            "tiny": (4_096, 64, 16, 1, 1000, 2e-3, 100),
-            "small": (4_096, 256, 16, 1, 4000, 1e-3, 200),
-            "paper": (4_096, 512, 16, 1, 500_000, 5e-4, 500),
+            "tiny": Schedule(4_096, 64, 16, 1, 1000, 2e-3, 100),
+            "small": Schedule(4_096, 256, 16, 1, 4000, 1e-3, 200),
+            "paper": Schedule(4_096, 512, 16, 1, 500_000, 5e-4, 500),
         },
     ),
 }
 
 
 def recipe_of(name: str, size: Size = "tiny") -> Recipe:
-    """The recipe of that name; BadInput lists what there is.
+    """Return the recipe of a name; BadInput lists the names.
 
-    >>> recipe_of("gpt").context, recipe_of("gpt", "paper").config().hidden_size, recipe_of("bert", "paper").tokens_a_step
-    (64, 512, 65536)
+    >>> recipe_of("gpt").context, recipe_of("gpt", "paper").config().hidden_size
+    (64, 512)
+    >>> recipe_of("bert", "paper").tokens_a_step
+    65536
     """
     if name not in RECIPES:
         raise BadInput(
@@ -225,17 +252,18 @@ def recipe_of(name: str, size: Size = "tiny") -> Recipe:
         )
     if size not in get_args(Size):
         raise BadInput(f"The size must be one of {', '.join(get_args(Size))}, not {size!r}.")
-    architecture, shared, published, numbers = RECIPES[name]
-    fields = ("vocabulary", "context", "batch", "accumulation", "steps", "rate", "warmup")
-    own: dict[str, Any] = dict(zip(fields, numbers[size], strict=True)) | shared
-    own |= published if size == "paper" else {}
-    return Recipe(name=name, size=size, architecture=partial(architecture, size), **own)
+    design = RECIPES[name]
+    settings = vars(design.sizes[size]) | design.shared
+    if size == "paper":
+        settings |= design.published
+    return Recipe(name=name, size=size, architecture=partial(design.architecture, size), **settings)
 
 
 END = "<|endoftext|>"
 MASK = "<|mask|>"
 PAD = "<|pad|>"
-LEAST = 256 + 3  # every byte and the special tokens
+SMALLEST_VOCABULARY = 256 + 3
+"""Tokens for all bytes and the special tokens."""
 
 
 def fit_tokenizer(
@@ -245,8 +273,8 @@ def fit_tokenizer(
     masked: bool = False,
     context: int | None = None,
 ) -> PreTrainedTokenizerFast:
-    """A byte-level BPE of at most `vocabulary` tokens, fitted on texts (strings or documents), in
-    their order.
+    """Return a byte-level BPE of at most `vocabulary` tokens, fitted on texts (strings or
+    documents), in their order.
 
     Token 0 is <|endoftext|>, which joins documents; with `masked` there are <|mask|> and <|pad|>
     too. A text too short for so many merges gives fewer. Deterministic: same texts, same tokens.
@@ -256,23 +284,36 @@ def fit_tokenizer(
     >>> tokenizer.decode(tokenizer.encode("the café")), tokenizer.eos_token_id
     ('the café', 0)
     """
-    if vocabulary < LEAST:
-        raise BadInput(f"A byte-level vocabulary needs at least {LEAST} tokens, not {vocabulary}.")
+    if vocabulary < SMALLEST_VOCABULARY:
+        raise BadInput(
+            f"A byte-level vocabulary needs at least {SMALLEST_VOCABULARY} tokens, not "
+            f"{vocabulary}."
+        )
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
-    special = [END, MASK, PAD] if masked else [END]
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    options: dict[str, Any] = {
-        "special_tokens": special,
-        "initial_alphabet": alphabet,
-        "show_progress": False,
-    }
-    pieces = (piece for text in texts for piece in ([text] if isinstance(text, str) else text))
-    bpe.train_from_iterator(pieces, trainers.BpeTrainer(vocab_size=vocabulary, **options))
-    names = {"bos_token": END, "eos_token": END}
-    names |= {"mask_token": MASK, "pad_token": PAD} if masked else {"pad_token": END}
-    length = {} if context is None else {"model_max_length": context}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=bpe, clean_up_tokenization_spaces=False, **names, **length
+    bpe_trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END, MASK, PAD] if masked else [END],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
     )
+    bpe.train_from_iterator(_pieces(texts), bpe_trainer)
+
+    options: dict[str, Any] = {"bos_token": END, "eos_token": END, "pad_token": END}
+    if masked:
+        options |= {"mask_token": MASK, "pad_token": PAD}
+    if context is not None:
+        options["model_max_length"] = context
+    return PreTrainedTokenizerFast(
+        tokenizer_object=bpe, clean_up_tokenization_spaces=False, **options
+    )
+
+
+def _pieces(texts: Iterable[str | Document]) -> Iterator[str]:
+    """Yield the texts one by one, and documents piece by piece."""
+    for text in texts:
+        if isinstance(text, str):
+            yield text
+        else:
+            yield from text

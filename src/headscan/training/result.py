@@ -1,4 +1,4 @@
-"""What `train`, `recover` and `evaluate` leave behind."""
+"""The results of `train`, `recover` and `evaluate`."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import ClassVar
 from headscan.run import DataFrame, Result, dataframe
 from headscan.training.monitor.alarms import Alarm
 from headscan.training.monitor.readings import Reading
-from headscan.training.objective import CurvePoint, GeometrySnapshot, Likelihood, ObjectiveRecord
 from headscan.training.recipes import RecipeRecord
+from headscan.training.records import CurvePoint, GeometrySnapshot, Likelihood, ObjectiveRecord
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class TrainResult(Result):
-    """One training run: what was trained, its curve, its held-out likelihood and the geometry along
-    the way.
+    """One training run: its recipe and objective, its curve, its held-out likelihood and its
+    geometry over the training.
     """
 
     kind: ClassVar[str] = "train"
     recipe: RecipeRecord
     objective: ObjectiveRecord
     parameters: int  # their number
-    steps: int  # how far it went
+    steps: int  # steps that were taken
     tokens: int  # over all processes
     loss: float | None  # of the last point of the curve, nats
     floor_corrected_loss: float | None
@@ -33,21 +33,21 @@ class TrainResult(Result):
     curve: list[CurvePoint] = field(default_factory=list)  # one entry a log line
     # one entry a measurement of all sites
     scan: list[GeometrySnapshot] = field(default_factory=list)
-    alarms: list[Alarm] = field(default_factory=list)  # what the monitor named
-    # what is held against other runs; all are in monitor.jsonl
+    alarms: list[Alarm] = field(default_factory=list)  # raised by the monitor
+    # readings that are compared with healthy runs; all readings are in monitor.jsonl
     readings: list[Reading] = field(default_factory=list)
 
     def frame(self) -> DataFrame:
-        """The learning curve as a pandas table, one row a log line."""
+        """Return the learning curve as a pandas table, one row a log line."""
         return dataframe([asdict(point) for point in self.curve]).dropna(axis=1, how="all")
 
     def __repr__(self) -> str:
         loss = "" if self.loss is None else f", loss {self.loss:.3f} nats"
-        said = (
+        return (
             f"TrainResult({self.recipe.name} {self.recipe.size}, {self.objective.name}: "
-            f"{self.steps:,} steps, "
+            f"{self.steps:,} steps, {self.tokens:,} tokens{loss})\n"
+            "  .frame() .plot() .page .save(folder)"
         )
-        return said + f"{self.tokens:,} tokens{loss})\n  .frame() .plot() .page .save(folder)"
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -62,16 +62,20 @@ class RecoverResult(Result):
     loss: float | None
     # the held-out likelihood of the embedding's rows as they are, without a bias or training
     before: Likelihood
-    after: Likelihood  # the same with it
+    after: Likelihood  # the held-out likelihood with the recovered head
     curve: list[CurvePoint] = field(default_factory=list)
 
     def frame(self) -> DataFrame:
-        """The held-out likelihood before and after, one row each."""
-        readings = (("before", self.before), (self.recovery, self.after))
-        return dataframe([{"head": name} | asdict(found) for name, found in readings])
+        """Return the held-out likelihood before and after, one row each."""
+        rows = [
+            {"head": "before"} | asdict(self.before),
+            {"head": self.recovery} | asdict(self.after),
+        ]
+        return dataframe(rows)
 
     def __repr__(self) -> str:
-        said = (
-            f"RecoverResult({self.recovery}: {self.after.nats_per_token:.3f} held-out nats a token)"
+        nats = self.after.nats_per_token
+        return (
+            f"RecoverResult({self.recovery}: {nats:.3f} held-out nats a token)\n"
+            "  .frame() .plot() .page .save(folder)"
         )
-        return said + "\n  .frame() .plot() .page .save(folder)"

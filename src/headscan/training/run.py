@@ -1,11 +1,8 @@
-"""Train: what may be asked, and a recipe, a text and an objective to a model, its curves and its
-shape.
-"""
+"""`headscan train`: from a recipe, a text and an objective to a model, its curves and geometry."""
 
 import hashlib
 import importlib.util
 import json
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -27,9 +24,10 @@ from transformers import (
 from transformers.trainer_utils import align_special_tokens
 
 from headscan.model.settings import quiet
-from headscan.run import BadInput, Given, ModelRecord, Run, TextRecord, plain, verb
+from headscan.run import BadInput, ModelRecord, Run, TextRecord, plain, verb
 from headscan.run.settings import CommandLine, Option, Out, Overwrite, Progressing, Resume, Seed32
-from headscan.text import Windows, documents
+from headscan.text import Windows
+from headscan.text import documents as read_documents
 from headscan.text.source import (
     TEXT,
     Documents,
@@ -50,218 +48,27 @@ from headscan.training.checkpoints import (
 )
 from headscan.training.data import Masker, PackedText, check_fit, check_known, collate
 from headscan.training.heads import capped
-from headscan.training.learner import OPTIMISERS, Learner, Optimiser, optimiser_of
+from headscan.training.healthy_runs import thinned
+from headscan.training.learner import Learner
+from headscan.training.likelihood import perplexity
 from headscan.training.monitor import Monitor
-from headscan.training.objective import (
-    OBJECTIVES,
-    CurvePoint,
-    Likelihood,
-    Objective,
-    objective_of,
-    parse_regularisers,
-)
+from headscan.training.objective import OBJECTIVES, Objective, objective_of, parse_regularisers
+from headscan.training.optimisers import OPTIMISERS, Optimiser, optimiser_of
 from headscan.training.recipes import Recipe, fit_tokenizer, recipe_of
-from headscan.training.recovery import perplexity, recover_head
-from headscan.training.reference import kept
+from headscan.training.records import CurvePoint, Likelihood, ObjectiveRecord
+from headscan.training.recovery import recover_head
 from headscan.training.result import TrainResult
 from headscan.training.trainer import HeadlessTrainer, ProgressCallback, StoreInTime
+from headscan.training.trainer_arguments import numeric_options, training_arguments
 
+MONITORED_WINDOWS = 24
+"""Held-out windows on which the geometry is measured during training."""
 
-def check_training(asked: Given) -> Objective:
-    """The objective of a training; BadInput where what is asked does not fit together."""
-    asked.chosen(Reading)
-    if importlib.util.find_spec("accelerate") is None:
-        raise BadInput('This needs the package accelerate: pip install "headscan[train]".')
-    if asked["out"] is None:
-        raise BadInput("Training keeps its checkpoints in a folder: give --out.")
-    if not asked["resume"]:
-        check_afresh(asked["out"])
-    parse_regularisers(asked["regulariser"])
-    aim = objective_of(asked["objective"])
-    headless = f"the objective {aim.name}, which trains without a head"
-    nothing = asked["held_out"] == 0
-    pooled = asked.stated("pool", "batch")
-    unmeasured = nothing or asked["geometry_every"] == 0
-    for given, flag, reason in (
-        (
-            pooled and not aim.contrastive,
-            "--pool",
-            f"the objective {aim.name}, which has no negatives",
-        ),
-        (asked["tied"] is not None and aim.headless, "--tied", headless),
-        (
-            asked["vocabulary"] and asked["tokenizer"] is not None,
-            "--vocabulary",
-            "a run whose tokenizer is given",
-        ),
-        (
-            asked["geometry_every"] and nothing,
-            "--geometry-every",
-            "a run that holds nothing out to measure on",
-        ),
-        (asked["on_alarm"] and unmeasured, "--on-alarm", "a run whose geometry is not measured"),
-    ):
-        if given:
-            raise BadInput(f"{flag} is not used by {reason}.")
-    return aim
+HELD_OUT_SHARE = 0.05
+"""Share of the windows that is held out by default."""
 
-
-# Arguments of the Trainer that decide where and when something is written, and no number: a resume
-# may change them.
-ASIDE = (
-    "save_",
-    "logging_",
-    "report_to",
-    "run_name",
-    "disable_tqdm",
-    "dataloader_num_workers",
-    "push_to_hub",
-    "hub_",
-)
-
-
-def trainer_options(given: str | Mapping[str, object]) -> dict[str, object]:
-    """The Trainer's arguments that were asked for; a text is KEY=VALUE,... with values as JSON, or
-    words.
-
-    >>> trainer_options("save_steps=5,bf16=true,report_to=tensorboard")
-    {'save_steps': 5, 'bf16': True, 'report_to': 'tensorboard'}
-    """
-    if not isinstance(given, str):
-        return dict(given)
-    found: dict[str, object] = {}
-    for part in filter(None, (each.strip() for each in given.split(","))):
-        key, equals, value = part.partition("=")
-        if not equals:
-            raise BadInput(
-                f"--trainer is written KEY=VALUE,..., as in save_steps=100,bf16=true, not {part!r}."
-            )
-        try:
-            found[key.strip()] = json.loads(value)
-        except (ValueError, RecursionError):
-            found[key.strip()] = value.strip()
-    return found
-
-
-SCHEDULES = {"linear": "linear", "cosine": "cosine", "constant": "constant_with_warmup"}
-
-
-def training_arguments(plan: Recipe, asked: Given, folder: Path) -> TrainingArguments:
-    """The Trainer's arguments; `trainer` has the last word. BadInput for sharding without an
-    accelerator.
-    """
-    extra = trainer_options(asked["trainer"])
-    many = int(os.environ.get("WORLD_SIZE", "1")) > 1
-    if (extra.get("fsdp") or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true") and (
-        torch.accelerator.current_accelerator() is None
-    ):
-        # accelerate would refuse some of its settings there and quietly train data-parallel with
-        # others.
-        raise BadInput(
-            "FSDP under the Trainer needs an accelerator; on a CPU train data-parallel, with "
-            "torchrun alone."
-        )
-    options: dict[str, Any] = {
-        "output_dir": str(folder),
-        "max_steps": plan.steps,
-        "per_device_train_batch_size": plan.batch,
-        "gradient_accumulation_steps": plan.accumulation,
-        "learning_rate": plan.rate,
-        "warmup_steps": min(plan.warmup, plan.steps // 2),
-        "lr_scheduler_type": SCHEDULES[plan.schedule],
-        "weight_decay": plan.weight_decay,
-        "adam_beta1": plan.betas[0],
-        "adam_beta2": plan.betas[1],
-        "adam_epsilon": plan.epsilon,
-        "max_grad_norm": plan.clip,
-        "seed": asked["seed"],
-        "data_seed": asked["seed"],
-        "logging_steps": max(1, plan.steps // 50),
-        "save_steps": max(1, plan.steps // 5),
-        "save_strategy": "steps",
-        "save_total_limit": 2,
-        "report_to": [],
-        "remove_unused_columns": False,
-        "disable_tqdm": True,
-        # at every checkpoint the Trainer would pickle its arguments into what it sends
-        "hub_strategy": "end",
-        "use_cpu": not torch.cuda.is_available(),
-        "ddp_backend": "gloo" if many and not torch.cuda.is_available() else None,
-    }
-    try:
-        return TrainingArguments(**(options | extra))
-    except (TypeError, ValueError, ImportError) as error:
-        raise BadInput(
-            f"The Trainer does not take these arguments: {str(error).splitlines()[0]}"
-        ) from None
-
-
-# ---- Train: a recipe, a text and an objective to a model, its curves and its shape.
-
-
-@dataclass(frozen=True)
-class TrainingData:
-    """The tokenizer, the windows to train on and those held out, the counts of the training tokens,
-    the text's record.
-    """
-
-    tokenizer: PreTrainedTokenizerBase
-    windows: PackedText
-    held_out: PackedText | None
-    counts: Int[Tensor, " vocabulary"]
-    text: TextRecord
-
-
-def gather(plan: Recipe, asked: Given, run: Run) -> TrainingData:
-    """Read the text and say what the run rests on: the text's content, and how it became tokens.
-
-    Raises BadInput where text and tokenizer cannot be used, or are not those of the run that is
-    resumed.
-    """
-    check_text(asked["text"])
-    words = _tokenizer(plan, asked, run)
-    options = {name: asked[name] for name in ("documents", "field", "max_tokens")}
-    windows = Windows(asked["text"], words, plan.context, **options)
-    vocabulary = hashlib.sha256(json.dumps(sorted(words.get_vocab().items())).encode())
-    packed = PackedText.of(windows)
-    record = windows.record()
-    run.identify("the content of the text", record.sha256)
-    vocabulary.update(packed.rows.tobytes())
-    run.identify("the tokenizer", vocabulary.hexdigest())
-    check_known(record.unknown or 0, record.tokens or 0)
-    share = 0.05 if asked["held_out"] is None else asked["held_out"]
-    training, held_out = packed.split(share) if share else (packed, None)
-    return TrainingData(words, training, held_out, training.counts(len(words)), record)
-
-
-def _tokenizer(plan: Recipe, asked: Given, run: Run) -> PreTrainedTokenizerBase:
-    given: str | PreTrainedTokenizerBase | None = asked["tokenizer"]
-    if given is None and run.resume and run.folder is not None:
-        finished = run.folder / "model"
-        checkpoint = (
-            finished if (finished / "tokenizer.json").exists() else last_checkpoint(run.folder)
-        )
-        given = str(checkpoint) if checkpoint else None
-    if isinstance(given, str):
-        try:
-            found: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(given)
-            for word in (
-                "is_local",
-                "local_files_only",
-            ):  # how it was found is no part of what is saved
-                found.init_kwargs.pop(word, None)
-            return found
-        except (OSError, ValueError) as error:
-            raise BadInput(
-                f"No tokenizer could be loaded from {given}: {str(error).splitlines()[0]}"
-            ) from None
-    if given is not None:
-        return given
-    texts = documents(asked["text"], documents=asked["documents"], field=asked["field"])
-    return fit_tokenizer(texts, plan.vocabulary, masked=plan.masked, context=plan.context)
-
-
-PROBE = 24  # held-out windows on which the geometry is measured while training
+BYTES_A_WEIGHT = 12.0
+"""Bytes of a checkpoint for each weight: it and two moments of the optimizer, in float32."""
 
 
 @verb("train", continues=True)
@@ -366,11 +173,11 @@ def train(
     command: CommandLine = None,
 ) -> TrainResult:
     """Train a language model, without a prediction head unless the objective says otherwise, and
-    watch its shape.
+    watch its geometry.
 
-    recipe: "gpt", "bert", "multilingual", "mixer", or a `Recipe`. The text's last `held_out` share
-    of windows is kept apart. objective: a name of `headscan.training.OBJECTIVES`, or an `Objective`
-    with its parameters.
+    recipe: "gpt", "bert", "multilingual", "mixer", or a `Recipe`. The last `held_out` share of the
+    text's windows is not trained on. objective: a name of `headscan.training.OBJECTIVES`, or an
+    `Objective` with its parameters.
 
     Returns a `TrainResult`. The folder `out` holds model/ (loads with AutoModel), checkpoints,
     result.json and report.html. Under `torchrun` or `accelerate launch` the same call trains on all
@@ -379,10 +186,25 @@ def train(
     that was never stopped. Raises BadInput where text, tokenizer or options do not fit, or the loss
     is not finite.
     """
-    asked = Given(locals())
-    aim = check_training(asked)
-    assert run.folder is not None
-    plan = (recipe_of(recipe, size) if isinstance(recipe, str) else recipe).but(
+    reading = Reading(documents=documents, field=field, max_tokens=max_tokens)
+    folder = _output_folder(run)
+    parse_regularisers(regulariser)
+    aim = objective_of(objective)
+    if not aim.contrastive:
+        run.refuse_changed(f"by the objective {aim.name}, which has no negatives", pool=pool)
+    if aim.headless:
+        run.refuse_changed(f"by the objective {aim.name}, which trains without a head", tied=tied)
+    if tokenizer is not None:
+        run.refuse_changed("by a run whose tokenizer is given", vocabulary=vocabulary)
+    if held_out == 0 and geometry_every:
+        run.refuse_changed(
+            "by a run that holds nothing out to measure on", geometry_every=geometry_every
+        )
+    if held_out == 0 or geometry_every == 0:
+        run.refuse_changed("by a run whose geometry is not measured", on_alarm=on_alarm)
+
+    plan = recipe_of(recipe, size) if isinstance(recipe, str) else recipe
+    plan = plan.but(
         steps=steps,
         batch=batch,
         accumulation=accumulation,
@@ -390,142 +212,277 @@ def train(
         rate=rate,
         vocabulary=vocabulary,
     )
-    _identify(plan, asked, aim, run)
-    arguments = training_arguments(plan, asked, run.folder)
-    data = gather(plan, asked, run)
-    learner = _learner(plan, asked, aim, data, run)
-    watcher = _watcher(plan, asked, data)
-    hooks: list[TrainerCallback] = []
-    if arguments.save_strategy != "no":  # weights and the optimiser's two moments, in float32
-        hooks.append(StoreInTime(12.0 * sum(weight.numel() for weight in learner.parameters())))
-    hooks += [watcher] if watcher else []  # after it: what is stored holds what was read
-    hooks.append(ProgressCallback(run.progress, plan.tokens_a_step * arguments.world_size))
-    masker = Masker(data.tokenizer, seed=seed) if plan.masked else collate
+    _identify_settings(run, plan, aim, regulariser, optimiser_of(optimiser), trainer)
+    arguments = training_arguments(plan, trainer, folder=folder, seed=seed)
+
+    check_text(text)
+    words = _load_tokenizer(tokenizer, run)
+    if words is None:
+        texts = read_documents(text, documents=documents, field=field)
+        words = fit_tokenizer(texts, plan.vocabulary, masked=plan.masked, context=plan.context)
+    held_out_share = HELD_OUT_SHARE if held_out is None else held_out
+    data = read_training_data(text, words, plan.context, reading, held_out_share, run)
+
+    set_seed(seed)
+    model = build(plan, aim, len(data.tokenizer), tied=tied)
+    check_fit(data.tokenizer, model.config.vocab_size)
+    learner = Learner(model, aim, regulariser=regulariser, masked=plan.masked, counts=data.counts)
+    run.identify("the weights at the start", _weights_hash(learner))
+
+    every = max(1, plan.steps // 10) if geometry_every is None else geometry_every
+    monitor = _monitor_of(data, every, on_alarm or "warn")
+    fitter = _trainer_of(
+        learner,
+        arguments,
+        plan=plan,
+        data=data,
+        run=run,
+        monitor=monitor,
+        callbacks=callbacks,
+        pool=pool,
+        optimiser=optimiser,
+    )
+    _fit(fitter, run, folder)
+    notes = _settle(fitter)
+    _save_model(fitter, folder / "model")
+    return _result(fitter, plan, data, run, monitor, aim.recorded(regulariser), notes)
+
+
+def _output_folder(run: Run) -> Path:
+    """Return the run's folder, after a check that a training can write to it."""
+    if importlib.util.find_spec("accelerate") is None:
+        raise BadInput('This needs the package accelerate: pip install "headscan[train]".')
+    if run.folder is None:
+        raise BadInput("Training keeps its checkpoints in a folder: give --out.")
+    if not run.resume:
+        check_afresh(run.folder)
+    return run.folder
+
+
+def _identify_settings(
+    run: Run,
+    recipe: Recipe,
+    objective: Objective,
+    regulariser: str | None,
+    optimiser: Optimiser,
+    trainer: str | Mapping[str, object],
+) -> None:
+    """Record the settings that decide the numbers beside the options of the command line."""
+    run.identify("the recipe", plain(recipe.record().__dict__ | {"steps": None}))
+    run.identify("the objective", plain(objective.recorded(regulariser)))
+    run.identify("the optimiser", {"name": optimiser.name, "options": plain(optimiser)})
+    run.identify("the Trainer's arguments", plain(numeric_options(trainer)))
+
+
+def _load_tokenizer(
+    tokenizer: str | PreTrainedTokenizerBase | None, run: Run
+) -> PreTrainedTokenizerBase | None:
+    """Return the tokenizer that was given or that a resumed run has fitted; None where one is to be
+    fitted.
+    """
+    if tokenizer is None and run.resume and run.folder is not None:
+        finished = run.folder / "model"
+        if (finished / "tokenizer.json").exists():
+            tokenizer = str(finished)
+        else:
+            checkpoint = last_checkpoint(run.folder)
+            tokenizer = None if checkpoint is None else str(checkpoint)
+    if not isinstance(tokenizer, str):
+        return tokenizer
+
     try:
-        fitter = HeadlessTrainer(
+        loaded: PreTrainedTokenizerBase = transformers.AutoTokenizer.from_pretrained(tokenizer)
+    except (OSError, ValueError) as error:
+        first_line = str(error).splitlines()[0]
+        raise BadInput(f"No tokenizer could be loaded from {tokenizer}: {first_line}") from None
+    # How a tokenizer was found is no part of what is saved.
+    for name in ("is_local", "local_files_only"):
+        loaded.init_kwargs.pop(name, None)
+    return loaded
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """The tokenizer, the windows for training and those held out, and the text's record.
+
+    Attributes:
+        counts: how often each token occurs in the windows for training.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    windows: PackedText
+    held_out: PackedText | None
+    counts: Int[Tensor, " vocabulary"]
+    text: TextRecord
+
+
+def read_training_data(
+    text: TextLike,
+    tokenizer: PreTrainedTokenizerBase,
+    context: int,
+    reading: Reading,
+    held_out: float,
+    run: Run,
+) -> TrainingData:
+    """Read the text, and record its content and how it became tokens in the run's identity.
+
+    Raises:
+        BadInput: for a text that cannot be used, or that is not the one of the run that is resumed.
+    """
+    windows = Windows(
+        text,
+        tokenizer,
+        context,
+        documents=reading.documents,
+        field=reading.field,
+        max_tokens=reading.max_tokens,
+    )
+    packed = PackedText.of(windows)
+    record = windows.record()
+    run.identify("the content of the text", record.sha256)
+
+    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()))
+    tokenization = hashlib.sha256(vocabulary.encode())
+    tokenization.update(packed.rows.tobytes())
+    run.identify("the tokenizer", tokenization.hexdigest())
+
+    check_known(record.unknown or 0, record.tokens or 0)
+    training: PackedText = packed
+    validation: PackedText | None = None
+    if held_out:
+        training, validation = packed.split(held_out)
+    return TrainingData(tokenizer, training, validation, training.counts(len(tokenizer)), record)
+
+
+def build(
+    plan: Recipe, objective: Objective, vocabulary: int, *, tied: bool | None = None
+) -> PreTrainedModel:
+    """Return a fresh model of the recipe's architecture.
+
+    It is a bare body for headless objectives, else a body with a head.
+    """
+    config = plan.config(vocabulary)
+    if tied is not None:
+        config.tie_word_embeddings = tied
+    if not objective.headless:
+        with_head: Any = transformers.AutoModelForCausalLM
+        if plan.masked:
+            with_head = transformers.AutoModelForMaskedLM
+        return cast(PreTrainedModel, with_head.from_config(config))
+
+    is_mixer = config.model_type == "headscan_mixer"
+    if is_mixer:
+        # Published embeddings are N(0, 1), for a head of their own. As targets, their products with
+        # a normed state would begin at sqrt(d) in size, and the softmax as a spike; 0.2 was
+        # measured best of 1, 0.2 and 0.09 at d = 128.
+        config.embedding_std = 0.2
+    # A BERT's pooler would be a layer that no loss reaches.
+    options = {"add_pooling_layer": False} if config.model_type == "bert" else {}
+    model: Any = transformers.AutoModel.from_config(config, **options)
+    if is_mixer and config.final_norm:
+        # First logits of size 0.2 sqrt(d) would still be a spike; 0.3 was measured best of 1, 0.3,
+        # 0.1 and 0.03.
+        torch.nn.init.constant_(model.norm.weight, 0.3)
+    return cast(PreTrainedModel, model)
+
+
+def _weights_hash(learner: Learner) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in learner.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _monitor_of(
+    data: TrainingData, every: int, on_alarm: Literal["warn", "checkpoint", "stop"]
+) -> Monitor | None:
+    """Return the monitor of a training; None where nothing is measured."""
+    if every == 0 or data.held_out is None:
+        return None
+    windows = data.held_out.rows[:MONITORED_WINDOWS]
+    return Monitor(windows=windows, every=every, on_alarm=on_alarm, counts=data.counts)
+
+
+def _trainer_of(
+    learner: Learner,
+    arguments: TrainingArguments,
+    *,
+    plan: Recipe,
+    data: TrainingData,
+    run: Run,
+    monitor: Monitor | None,
+    callbacks: Sequence[TrainerCallback],
+    pool: str,
+    optimiser: str | Optimiser,
+) -> HeadlessTrainer:
+    """Return the Trainer with the callbacks that store, measure and report progress.
+
+    Raises:
+        BadInput: where transformers or accelerate refuse the arguments.
+    """
+    own_callbacks: list[TrainerCallback] = []
+    if arguments.save_strategy != "no":
+        weights = sum(parameter.numel() for parameter in learner.parameters())
+        own_callbacks.append(StoreInTime(BYTES_A_WEIGHT * weights))
+    if monitor is not None:
+        # The monitor comes after it: a checkpoint then holds what was read.
+        own_callbacks.append(monitor)
+    tokens_a_step = plan.tokens_a_step * arguments.world_size
+    own_callbacks.append(ProgressCallback(run.progress, tokens_a_step))
+    try:
+        trainer = HeadlessTrainer(
             learner,
             arguments,
             run=run,
             pool=pool,
             optimiser=optimiser,
             train_dataset=data.windows,
-            data_collator=masker,
+            data_collator=Masker(data.tokenizer, seed=run.seed) if plan.masked else collate,
             processing_class=data.tokenizer,
-            callbacks=[*hooks, *callbacks],
+            callbacks=[*own_callbacks, *callbacks],
         )
     except (OSError, ValueError, RuntimeError, ImportError) as error:
-        raise BadInput(f"The Trainer cannot work as asked: {str(error).splitlines()[0]}") from None
-    if watcher:
-        watcher.trainer = fitter
-    # it writes to standard output, where --json has the result
-    fitter.remove_callback(PrinterCallback)
-    _fit(fitter, run)
-    settled = _settle(fitter)
-    _save_model(fitter, run.folder / "model")
-    result = _result(fitter, plan, asked, aim, data, run, settled)
-    if watcher:
-        found = [alarm.finding() for alarm in watcher.raised]
-        result = replace(
-            result,
-            scan=watcher.history,
-            alarms=watcher.raised,
-            readings=kept(watcher.readings),
-            findings=found,
-        )
-    return result
+        first_line = str(error).splitlines()[0]
+        raise BadInput(f"The Trainer cannot work as asked: {first_line}") from None
+    if monitor is not None:
+        monitor.trainer = trainer
+    # This callback writes to standard output, where --json has the result.
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
-def build(
-    plan: Recipe, objective: Objective, vocabulary: int, *, tied: bool | None = None
-) -> PreTrainedModel:
-    """A fresh model of the recipe's architecture: a bare body for headless objectives, else a body
-    with a head.
-    """
-    config = plan.config(vocabulary)
-    if tied is not None:
-        config.tie_word_embeddings = tied
-    if not objective.headless:
-        kind: Any = (
-            transformers.AutoModelForMaskedLM if plan.masked else transformers.AutoModelForCausalLM
-        )
-        return cast(PreTrainedModel, kind.from_config(config))
-    if is_mixer := config.model_type == "headscan_mixer":
-        # Published embeddings are N(0, 1), for a head of their own. As targets their products with
-        # a normed state would begin at sqrt(d) in size, and the softmax as a spike; measured best
-        # of 1, .2 and .09 at d = 128.
-        config.embedding_std = 0.2
-    # A BERT's pooler would be a layer that no loss reaches.
-    pooler = {"add_pooling_layer": False} if config.model_type == "bert" else {}
-    model: Any = transformers.AutoModel.from_config(config, **pooler)
-    if is_mixer and config.final_norm:
-        # First logits of size sqrt(d) x .2 would still be a spike; measured best of 1, .3, .1 and
-        # .03.
-        torch.nn.init.constant_(model.norm.weight, 0.3)
-    return cast(PreTrainedModel, model)
-
-
-def _identify(plan: Recipe, asked: Given, aim: Objective, run: Run) -> None:
-    """What decides the numbers beside the options that the command line knows."""
-    run.identify("the recipe", plain(plan.record().__dict__ | {"steps": None}))
-    run.identify("the objective", plain(aim.recorded(asked["regulariser"])))
-    optimiser = optimiser_of(asked["optimiser"])
-    run.identify("the optimiser", {"name": optimiser.name, "options": plain(optimiser)})
-    numbers = {
-        key: value
-        for key, value in trainer_options(asked["trainer"]).items()
-        if not key.startswith(ASIDE)
-    }
-    run.identify("the Trainer's arguments", plain(numbers))
-
-
-def _learner(plan: Recipe, asked: Given, aim: Objective, data: TrainingData, run: Run) -> Learner:
-    set_seed(asked["seed"])
-    model = build(plan, aim, len(data.tokenizer), tied=asked["tied"])
-    check_fit(data.tokenizer, model.config.vocab_size)
-    learner = Learner(
-        model, aim, regulariser=asked["regulariser"], masked=plan.masked, counts=data.counts
-    )
-    digest = hashlib.sha256()
-    for name, value in learner.state_dict().items():
-        digest.update(name.encode())
-        digest.update(value.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes())
-    run.identify("the weights at the start", digest.hexdigest())
-    return learner
-
-
-def _watcher(plan: Recipe, asked: Given, data: TrainingData) -> Monitor | None:
-    every = max(1, plan.steps // 10) if asked["geometry_every"] is None else asked["geometry_every"]
-    if not every or data.held_out is None:
-        return None
-    windows = data.held_out.rows[:PROBE]
-    return Monitor(
-        windows=windows, every=every, on_alarm=asked["on_alarm"] or "warn", counts=data.counts
-    )
-
-
-def _fit(trainer: HeadlessTrainer, run: Run) -> None:
+def _fit(trainer: HeadlessTrainer, run: Run, folder: Path) -> None:
     """Train, from the last whole checkpoint where the run is resumed."""
-    assert run.folder is not None
-    checkpoint = last_checkpoint(run.folder) if run.resume else None
-    if checkpoint:
+    checkpoint = last_checkpoint(folder) if run.resume else None
+    if checkpoint is not None:
         check_whole(checkpoint)
         check_steps(checkpoint, trainer.args.max_steps)
     if not run.resume and trainer.is_world_process_zero():
-        clear(run.folder)
+        clear(folder)
     with quiet():
-        if checkpoint and trainer.take_up(checkpoint):
-            # as `train` does before its first step
+        if checkpoint is not None and trainer.take_up(checkpoint):
+            # `Trainer.train` does this before its first step.
             align_special_tokens(trainer.model, trainer.processing_class)
         else:
-            trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+
+
+def _learner_of(trainer: HeadlessTrainer) -> Learner:
+    learner: Learner = trainer.accelerator.unwrap_model(trainer.model)
+    return learner
 
 
 def _settle(trainer: HeadlessTrainer) -> list[str]:
-    """What the objective holds goes into the model, where it is whole in this process."""
-    learner: Learner = trainer.accelerator.unwrap_model(trainer.model)
-    if trainer.is_fsdp_enabled:
-        return [] if learner.extra is None else [f"what the objective holds is in model/{EXTRA}"]
-    return learner.settle()
+    """Put the objective's own parameters into the model where it is whole in this process; return
+    notes for a reader.
+    """
+    learner = _learner_of(trainer)
+    if not trainer.is_fsdp_enabled:
+        return learner.settle()
+    if learner.extra is None:
+        return []
+    return [f"what the objective holds is in model/{EXTRA}"]
 
 
 def _save_model(trainer: HeadlessTrainer, folder: Path) -> None:
@@ -535,79 +492,111 @@ def _save_model(trainer: HeadlessTrainer, folder: Path) -> None:
     except Exception as error:
         if not is_write_failure(error):
             raise
-        kept = last_checkpoint(folder.parent)
+        checkpoint = last_checkpoint(folder.parent)
+        start = "the beginning" if checkpoint is None else checkpoint.name
         raise BadInput(
             f"The trained model could not be written to {folder} ({error}): make room and "
-            f"--resume from {kept.name if kept else 'the beginning'}."
+            f"--resume from {start}."
         ) from None
 
 
 def _result(
     trainer: HeadlessTrainer,
-    plan: Recipe,
-    asked: Given,
-    aim: Objective,
+    recipe: Recipe,
     data: TrainingData,
     run: Run,
-    settled: list[str],
+    monitor: Monitor | None,
+    objective: ObjectiveRecord,
+    notes: list[str],
 ) -> TrainResult:
-    names = [each.name for each in fields(CurvePoint)]
-    log: list[dict[str, Any]] = [entry for entry in trainer.state.log_history if "loss" in entry]
-    curve = [CurvePoint(**{name: entry[name] for name in names if name in entry}) for entry in log]
-    learner: Learner = trainer.accelerator.unwrap_model(trainer.model)
-    heldout, notes = _read_out(learner, data)
+    """Return the result of a finished training; `notes` come after those of the likelihood."""
+    learner = _learner_of(trainer)
+    curve = _loss_curve(trainer)
+    heldout, likelihood_notes = _read_out(learner, data)
     best = heldout.get("head") or heldout.get("bias")
-    last = curve[-1] if curve else None
+    last_point = curve[-1] if curve else None
     steps = trainer.state.global_step
     parameters = sum(parameter.numel() for parameter in learner.model.parameters())
-    precision = "bfloat16" if trainer.args.bf16 else "float16" if trainer.args.fp16 else "float32"
-    return TrainResult(
-        protocol=run.protocol(text=data.text, device=str(trainer.args.device), dtype=precision),
-        models=[_model_record(plan, learner, parameters)],
-        recipe=plan.record(),
-        objective=aim.recorded(asked["regulariser"]),
+    result = TrainResult(
+        protocol=run.protocol(
+            text=data.text, device=str(trainer.args.device), dtype=_precision(trainer.args)
+        ),
+        models=[_model_record(recipe, learner, parameters)],
+        recipe=recipe.record(),
+        objective=objective,
         parameters=parameters,
         steps=steps,
-        tokens=steps * plan.tokens_a_step * trainer.args.world_size,
-        loss=last.loss if last else None,
-        floor_corrected_loss=last.floor_corrected_loss if last else None,
+        tokens=steps * recipe.tokens_a_step * trainer.args.world_size,
+        loss=last_point.loss if last_point else None,
+        floor_corrected_loss=last_point.floor_corrected_loss if last_point else None,
         heldout_bits_per_byte=best.bits_per_byte if best else None,
         heldout=heldout,
-        notes=[*notes, *settled],
+        notes=[*likelihood_notes, *notes],
         curve=curve,
+    )
+    if monitor is None:
+        return result
+    return replace(
+        result,
+        scan=monitor.history,
+        alarms=monitor.raised,
+        readings=thinned(monitor.readings),
+        findings=[alarm.finding() for alarm in monitor.raised],
     )
 
 
+def _loss_curve(trainer: HeadlessTrainer) -> list[CurvePoint]:
+    """Return one point for each line of the log that has a loss."""
+    names = [field.name for field in fields(CurvePoint)]
+    curve = []
+    for entry in trainer.state.log_history:
+        if "loss" in entry:
+            logged: dict[str, Any] = {name: entry[name] for name in names if name in entry}
+            curve.append(CurvePoint(**logged))
+    return curve
+
+
+def _precision(arguments: TrainingArguments) -> str:
+    if arguments.bf16:
+        return "bfloat16"
+    return "float16" if arguments.fp16 else "float32"
+
+
 def _read_out(learner: Learner, data: TrainingData) -> tuple[dict[str, Likelihood], list[str]]:
-    """How probable the held-out windows are, by each way of reading the model out; and why not,
-    where they are not.
+    """Return the likelihood of the held-out windows by each way of reading the model out, and notes
+    for a reader.
     """
     model = learner.model
-    kept = data.held_out
-    if learner.masked or kept is None:
-        return {}, [
-            "heldout_bits_per_byte is for models that predict the next token, on text held out"
-        ]
+    held_out = data.held_out
+    if learner.masked or held_out is None:
+        note = "heldout_bits_per_byte is for models that predict the next token, on text held out"
+        return {}, [note]
+
     if model.get_output_embeddings() is not None:
         head = learner.objective.head(model, learner.extra)
         with capped(model, head.cap if head else None):
-            read = perplexity(model, kept.rows, data.tokenizer, begins=kept.begins)
-        missing = (
-            "heldout_bits_per_byte: the tokens do not hold the spaces between words (WordPiece)"
+            likelihood = perplexity(model, held_out.rows, data.tokenizer, begins=held_out.begins)
+        if likelihood.bits_per_byte is not None:
+            return {"head": likelihood}, []
+        note = "heldout_bits_per_byte: the tokens do not hold the spaces between words (WordPiece)"
+        return {"head": likelihood}, [note]
+
+    readout = learner.objective.reading()
+    likelihoods = {}
+    for recovery in ("tied", "bias"):
+        with_head = recover_head(
+            model, recovery, counts=data.counts, temperature=readout.temperature
         )
-        return {"head": read}, [missing] if read.bits_per_byte is None else []
-    reading = learner.objective.reading()
-    found = {}
-    for mode in ("tied", "bias"):
-        whole = recover_head(model, mode, counts=data.counts, temperature=reading.temperature)
-        found[mode] = perplexity(whole, kept.rows, data.tokenizer, begins=kept.begins)
-    return found, [reading.note] if reading.note else []
+        likelihoods[recovery] = perplexity(
+            with_head, held_out.rows, data.tokenizer, begins=held_out.begins
+        )
+    return likelihoods, [readout.note] if readout.note else []
 
 
-def _model_record(plan: Recipe, learner: Learner, parameters: int) -> ModelRecord:
+def _model_record(recipe: Recipe, learner: Learner, parameters: int) -> ModelRecord:
     config = learner.config
     return ModelRecord(
-        name=f"{plan.name}, {plan.size}",
+        name=f"{recipe.name}, {recipe.size}",
         model_class=type(learner.model).__name__,
         architecture=config.model_type,
         parameters=parameters,
@@ -615,5 +604,5 @@ def _model_record(plan: Recipe, learner: Learner, parameters: int) -> ModelRecor
         depth=getattr(config, "num_hidden_layers", None),
         width=getattr(config, "hidden_size", None),
         vocabulary=config.vocab_size,
-        context=plan.context,
+        context=recipe.context,
     )

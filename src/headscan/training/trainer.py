@@ -1,5 +1,5 @@
-"""transformers' Trainer for a Learner: pooled negatives, monitors in the log, checkpoints that load
-anywhere.
+"""transformers' Trainer for a Learner: pooled negatives, more columns in the log, checkpoints that
+load anywhere.
 """
 
 import logging
@@ -30,12 +30,17 @@ from headscan.training.checkpoints import (
     last_checkpoint,
     seal,
 )
-from headscan.training.learner import Learner, Optimiser, optimiser_of
+from headscan.training.learner import Learner
 from headscan.training.losses import IGNORE, gather_ids
+from headscan.training.optimisers import Optimiser, optimiser_of
 
 log = logging.getLogger(__name__)
-# what is added up between two lines of the log
+
 SUMS = ("loss", "targets", "floor", "accuracy", "penalty")
+"""Numbers that are added up between two lines of the log."""
+
+LOG_COLUMNS = {"accuracy": "in_batch_accuracy", "penalty": "penalty"}
+"""Columns of the log that are a sum over the targets."""
 
 
 class LossIsNotFinite(BadInput):
@@ -43,8 +48,8 @@ class LossIsNotFinite(BadInput):
 
 
 class HeadlessTrainer(Trainer):
-    """A `transformers.Trainer` whose model is a `Learner`. What the Trainer does (DDP, FSDP, mixed
-    precision, resuming) stays.
+    """A `transformers.Trainer` whose model is a `Learner`; DDP, FSDP, mixed precision and resuming
+    are the Trainer's own.
 
     pool: where negatives come from. "batch": this micro-batch on this process (as published).
     "accumulation": all micro-batches of the step. "devices": all processes. "all": both, so that
@@ -74,9 +79,13 @@ class HeadlessTrainer(Trainer):
         self._run = run or Run.quiet()
         self._sums: dict[str, float] = {}
 
+    def _learner(self, model: nn.Module | None = None) -> Learner:
+        learner: Learner = self.accelerator.unwrap_model(self.model if model is None else model)
+        return learner
+
     def _get_train_sampler(self, train_dataset: Any = None) -> RandomSampler | None:
-        """Every window at most once an epoch, and whole steps only: which few are left out is drawn
-        anew each epoch.
+        """Return a sampler of every window at most once an epoch, in whole steps only; the few
+        windows that are left out are drawn anew each epoch.
 
         A short step at the end of an epoch would compare with fewer negatives: its contrastive loss
         falls (by log of the share that is missing) without the model being any better.
@@ -84,60 +93,62 @@ class HeadlessTrainer(Trainer):
         data = self.train_dataset if train_dataset is None else train_dataset
         if not has_length(data):
             return None
-        step = (
+        windows_a_step = (
             self.args.train_batch_size
             * self.args.gradient_accumulation_steps
             * self.args.world_size
         )
-        return RandomSampler(data, num_samples=len(data) // step * step or len(data))
+        in_whole_steps = len(data) // windows_a_step * windows_a_step
+        return RandomSampler(data, num_samples=in_whole_steps or len(data))
 
     def create_optimizer(self, model: nn.Module | None = None) -> torch.optim.Optimizer:
-        learner: Learner = self.accelerator.unwrap_model(self.model if model is None else model)
-        if self.optimizer is None and (
-            self._optimiser.name != "adamw" or learner.objective.own_rate is not None
-        ):
+        own_rate = self._learner(model).objective.own_rate
+        if self.optimizer is None and (self._optimiser.name != "adamw" or own_rate is not None):
             self.optimizer = self._optimiser.make(
-                learner,
+                self._learner(model),
                 rate=self.args.learning_rate,
                 betas=(self.args.adam_beta1, self.args.adam_beta2),
                 epsilon=self.args.adam_epsilon,
                 decay=self.args.weight_decay,
             )
-        made: torch.optim.Optimizer = super().create_optimizer(model)
-        return made
+        optimizer: torch.optim.Optimizer = super().create_optimizer(model)
+        return optimizer
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: torch.device
     ) -> tuple[list[Any], None]:
-        """The micro-batches of one step, each with the pool of target ids it is to be compared
-        with, and its share.
+        """Return the micro-batches of one step, each with its share of the loss and the pool of
+        target ids that it is compared with.
         """
         batches, _ = super().get_batch_samples(epoch_iterator, num_batches, device)
-        learner: Learner = self.accelerator.unwrap_model(self.model)
+        if not batches:
+            return batches, None
+        learner = self._learner()
         targets = [_targets(batch["labels"], learner.masked) for batch in batches]
-        total = sum(len(each) for each in targets)
+        total = sum(len(target_ids) for target_ids in targets)
         world = self.args.world_size
-        if (
-            batches and world > 1
-            # by its targets each process weighs: DDP's mean of the gradients is that over all
-            # targets
-        ):
-            everyone = torch.tensor([total], device=device)
-            torch.distributed.all_reduce(everyone)
-            total = int(everyone)
+        if world > 1:
+            # Each process weighs by its targets: DDP's mean of the gradients is then the mean over
+            # all targets.
+            all_targets = torch.tensor([total], device=device)
+            torch.distributed.all_reduce(all_targets)
+            total = int(all_targets)
         for batch in batches:
             batch["share"] = torch.tensor(world / max(total, 1))
-        if learner.objective.contrastive and self.pool != "batch" and batches:
-            pools = targets if self.pool == "devices" else [torch.cat(targets)]
-            pools = [
-                pool.to(device) if self.pool == "accumulation" else gather_ids(pool.to(device))
-                for pool in pools
-            ]
-            for batch, pool in zip(
-                batches, pools if self.pool == "devices" else pools * len(batches), strict=True
-            ):
+        if learner.objective.contrastive and self.pool != "batch":
+            pools = self._pools(targets, device)
+            for batch, pool in zip(batches, pools, strict=True):
                 batch["pool"] = pool
         return batches, None
+
+    def _pools(self, targets: list[Tensor], device: torch.device) -> list[Tensor]:
+        """Return the pool of each micro-batch."""
+        if self.pool == "devices":
+            return [gather_ids(target_ids.to(device)) for target_ids in targets]
+        pool = torch.cat(targets).to(device)
+        if self.pool != "accumulation":
+            pool = gather_ids(pool)
+        return [pool] * len(targets)
 
     def compute_loss(
         self,
@@ -146,8 +157,8 @@ class HeadlessTrainer(Trainer):
         return_outputs: bool = False,
         num_items_in_batch: Any = None,
     ) -> Any:
-        answer = model(**inputs)
-        loss = answer["loss"]
+        outputs = model(**inputs)
+        loss = outputs["loss"]
         if model.training:
             value = float(loss.detach())
             if not math.isfinite(value):
@@ -156,97 +167,111 @@ class HeadlessTrainer(Trainer):
                     "before the weights took it up. Lower the learning rate (now "
                     f"{self._rate()}); the last checkpoint is intact."
                 )
-            weight = float(answer["targets"])
-            share = float(inputs["share"]) if "share" in inputs else 1 / max(weight, 1)
-            parts = {name: weight * float(answer[name]) for name in SUMS[2:] if name in answer}
-            # Per target, of this process: what the loss would be as a mean over this micro-batch,
-            # the regulariser apart.
-            parts = {"loss": value / share - parts.get("penalty", 0.0), "targets": weight} | parts
-            self._sums |= {name: self._sums.get(name, 0.0) + part for name, part in parts.items()}
-        return (loss, answer) if return_outputs else loss
+            self._add_to_sums(value, inputs, outputs)
+        return (loss, outputs) if return_outputs else loss
+
+    def _add_to_sums(self, loss: float, inputs: dict[str, Any], outputs: dict[str, Tensor]) -> None:
+        """Add a micro-batch to the sums of the log line under way, each number per target."""
+        targets = float(outputs["targets"])
+        share = float(inputs["share"]) if "share" in inputs else 1 / max(targets, 1)
+        sums = {
+            name: targets * float(outputs[name])
+            for name in ("floor", "accuracy", "penalty")
+            if name in outputs
+        }
+        # The loss per target of this process, as a mean over this micro-batch would have it, the
+        # regulariser apart.
+        sums = {"loss": loss / share - sums.get("penalty", 0.0), "targets": targets} | sums
+        for name, value in sums.items():
+            self._sums[name] = self._sums.get(name, 0.0) + value
 
     def _rate(self) -> str:
         return f"{self.optimizer.param_groups[0]['lr']:.2g}" if self.optimizer else "unset"
 
     def log(self, logs: dict[str, float], start_time: float | None = None) -> None:
-        sums: dict[str, float] = {}
         if "loss" in logs:
             sums = self._over_processes(self._sums)
             self._sums = {}
-        if weight := sums.get("targets"):
-            logs["loss"] = sums["loss"] / weight
-            logs["floor_corrected_loss"] = (sums["loss"] - sums.get("floor", 0.0)) / weight
-            for name, column in {"accuracy": "in_batch_accuracy", "penalty": "penalty"}.items():
-                if name in sums:
-                    logs[column] = sums[name] / weight
+            targets = sums.get("targets")
+            if targets:
+                logs["loss"] = sums["loss"] / targets
+                logs["floor_corrected_loss"] = (sums["loss"] - sums.get("floor", 0.0)) / targets
+                for name, column in LOG_COLUMNS.items():
+                    if name in sums:
+                        logs[column] = sums[name] / targets
         super().log(logs, start_time)
 
     def _over_processes(self, sums: dict[str, float]) -> dict[str, float]:
-        """The sums of all processes: the curve is then that of the one large batch."""
+        """Return the sums of all processes: the curve is then that of the one large batch."""
         if self.args.world_size == 1:
             return sums
-        found = torch.tensor([sums.get(name, 0.0) for name in SUMS], dtype=torch.float64)
-        found = found.to(
-            self.args.device, torch.float32 if self.args.device.type == "mps" else torch.float64
-        )
-        torch.distributed.all_reduce(found)
-        kept = {*sums, "loss", "targets"}
-        return {name: float(value) for name, value in zip(SUMS, found, strict=True) if name in kept}
+        on_apple = self.args.device.type == "mps"  # has no float64
+        dtype = torch.float32 if on_apple else torch.float64
+        totals = torch.tensor([sums.get(name, 0.0) for name in SUMS], dtype=torch.float64)
+        totals = totals.to(self.args.device, dtype)
+        torch.distributed.all_reduce(totals)
+        names = {*sums, "loss", "targets"}
+        return {
+            name: float(total) for name, total in zip(SUMS, totals, strict=True) if name in names
+        }
 
     def _save(
         self, output_dir: str | None = None, state_dict: dict[str, Tensor] | None = None
     ) -> None:
-        folder = Path(output_dir or str(self.args.output_dir))
-        learner: Learner = self.accelerator.unwrap_model(self.model)
         if not self.args.should_save:
             return
-        inner = None
-        if state_dict is not None:  # gathered by FSDP, under the names the Learner has for them
-            inner = {
-                name[len("model.") :]: value
-                for name, value in state_dict.items()
+        folder = Path(output_dir or str(self.args.output_dir))
+        learner = self._learner()
+        model_state = None
+        if state_dict is not None:
+            # FSDP has gathered the weights, under the names that the Learner has for them.
+            model_state = {
+                name.removeprefix("model."): tensor
+                for name, tensor in state_dict.items()
                 if name.startswith("model.")
             }
         folder.mkdir(parents=True, exist_ok=True)
         with quiet():
-            learner.model.save_pretrained(folder, state_dict=inner)
+            learner.model.save_pretrained(folder, state_dict=model_state)
         if learner.extra is not None:
-            own = learner.extra.state_dict()
-            save_file(
-                {name: value.contiguous().cpu() for name, value in own.items()}, folder / EXTRA
-            )
+            tensors = learner.extra.state_dict()
+            contiguous = {name: tensor.contiguous().cpu() for name, tensor in tensors.items()}
+            save_file(contiguous, folder / EXTRA)
         if self.processing_class is not None:
             self.processing_class.save_pretrained(folder)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
-        notes = Notes.read(folder := Path(resume_from_checkpoint))
+        folder = Path(resume_from_checkpoint)
+        notes = Notes.read(folder)
         self._run.compare(notes.identity)
-        self._sums = notes.sums if self.is_world_process_zero() else {}  # they are of all processes
+        # The stored sums are those of all processes.
+        self._sums = notes.sums if self.is_world_process_zero() else {}
         if self.is_fsdp_enabled:
             super()._load_from_checkpoint(resume_from_checkpoint, model)
             return
-        learner: Learner = self.accelerator.unwrap_model(model or self.model)
         if not (folder / WEIGHTS).exists():
             raise BadInput(f"{folder} holds no {WEIGHTS}, so training cannot go on from it.")
-        # A BERT without its pooler would be given a new one, and then not fit.
-        bare: dict[str, Any] = (
-            {"add_pooling_layer": False} if getattr(learner.model, "pooler", self) is None else {}
-        )
-        loaded = type(learner.model).from_pretrained(folder, dtype=torch.float32, **bare)
-        learner.model.load_state_dict(loaded.state_dict())
+        learner = self._learner(model or self.model)
+        options: dict[str, Any] = {}
+        if getattr(learner.model, "pooler", self) is None:
+            # A BERT without its pooler would be given a new one, and then not fit.
+            options["add_pooling_layer"] = False
+        stored = type(learner.model).from_pretrained(folder, dtype=torch.float32, **options)
+        learner.model.load_state_dict(stored.state_dict())
         learner.model.tie_weights()
         if learner.extra is not None:
             learner.extra.load_state_dict(load_file(folder / EXTRA))
 
     def take_up(self, checkpoint: Path) -> bool:
         """Load the checkpoint of a run that is over, where the Trainer would take one more step;
-        False where steps are left.
+        return False where steps are left.
         """
         state = TrainerState.load_from_json(str(checkpoint / STATE))
         if state.global_step < self.args.max_steps or self.is_fsdp_enabled:
             return False
         self._load_from_checkpoint(str(checkpoint))
-        if self.args.should_save:  # a kill may have come before older ones had gone
+        if self.args.should_save:
+            # A kill may have come before older checkpoints had gone.
             rotate_checkpoints(str(checkpoint.parent), self.args.save_total_limit)
         self.state = state
         state.is_world_process_zero = self.is_world_process_zero()
@@ -256,19 +281,16 @@ class HeadlessTrainer(Trainer):
         return True
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        """Save; a disk that is full costs this checkpoint, no older one, and not the run."""
-        folder = (
-            Path(self._get_output_dir(trial=trial))
-            / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
-        )
+        """Save; a full disk costs this checkpoint, no older one, and not the run."""
+        output_dir = Path(self._get_output_dir(trial=trial))
+        folder = output_dir / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         sums = self._over_processes(self._sums)
         limit = self.args.save_total_limit
         try:
             if self.args.should_save:
                 Notes(self._run.identity, sums).write(folder)
-            self.args.save_total_limit = (
-                None  # older ones go when this one has its checksums, not before
-            )
+            # Older checkpoints go when this one has its checksums, not before.
+            self.args.save_total_limit = None
             super()._save_checkpoint(model, trial)
             if self.args.should_save:
                 seal(folder)
@@ -277,28 +299,32 @@ class HeadlessTrainer(Trainer):
             if not is_write_failure(error):
                 raise
             shutil.rmtree(folder, ignore_errors=True)
-            kept = last_checkpoint(folder.parent)
+            whole = last_checkpoint(folder.parent)
+            advice = "there is no earlier one: make room"
+            if whole is not None:
+                advice = f"the last whole one is {whole}"
             log.warning(
                 "Checkpoint %s could not be written (%s). Training goes on; %s.",
                 folder.name,
                 error,
-                f"the last whole one is {kept}" if kept else "there is no earlier one: make room",
+                advice,
             )
         finally:
             self.args.save_total_limit = limit
 
 
 def _targets(labels: Tensor, masked: bool) -> Tensor:
-    labels = labels if masked else labels[:, 1:]
+    if not masked:
+        labels = labels[:, 1:]
     return labels[labels != IGNORE]
 
 
 class StoreInTime(TrainerCallback):
-    """Store a checkpoint from the 10th second on, between those of `save_steps`, where storing
-    stays at 2 % of the time.
+    """A callback that stores a checkpoint from the 10th second on, between those of `save_steps`,
+    where storing stays at 2 % of the time.
 
-    One costs what the last one took, the first one what its `size` in bytes lets guess. The first
-    process decides for all.
+    The cost of a checkpoint is estimated as that of the last one, and of the first one by its
+    `size` in bytes. The first process decides for all.
     """
 
     def __init__(self, size: float) -> None:
@@ -308,34 +334,34 @@ class StoreInTime(TrainerCallback):
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        self.begun = self.began = time.monotonic()
-        self.next = self.begun + Parts.FIRST
+        self.training_start = time.monotonic()
+        self.save_start = self.training_start
+        self.next = self.training_start + Parts.FIRST
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
-        self.began = time.monotonic()
-        affordable = self.spent + self.cost <= Parts.SHARE * (self.began - self.begun)
-        due = self.began >= self.next and affordable
+        now = time.monotonic()
+        affordable = self.spent + self.cost <= Parts.SHARE * (now - self.training_start)
+        due = now >= self.next and affordable
+        self.save_start = now
         control.should_save |= bool(agreed(int(due)))
 
     def on_save(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any
     ) -> None:
         now = time.monotonic()
-        self.cost = now - self.began
+        self.cost = now - self.save_start
         self.next = now + Parts.FIRST
         self.spent += self.cost
 
 
 class ProgressCallback(TrainerCallback):
-    """Tell `progress` after every step how many tokens were seen; the stage's name ends in the last
-    loss.
-    """
+    """A callback that reports after every step how many tokens were read, and the last loss."""
 
     def __init__(self, progress: Progress, tokens_per_step: int) -> None:
         self.progress = progress
-        self.size = tokens_per_step
+        self.tokens_per_step = tokens_per_step
         self.loss = ""
 
     def on_log(
@@ -355,7 +381,7 @@ class ProgressCallback(TrainerCallback):
         if state.is_world_process_zero:
             self.progress(
                 f"training{self.loss}",
-                state.global_step * self.size,
-                state.max_steps * self.size,
+                state.global_step * self.tokens_per_step,
+                state.max_steps * self.tokens_per_step,
                 "tokens",
             )

@@ -14,7 +14,7 @@ from transformers import LlamaForCausalLM
 
 import headscan.ntp as ntp
 from headscan.model import Lens
-from headscan.ntp.observe import observe
+from headscan.ntp.contexts import observe
 from headscan_lab import theory
 from headscan_lab.theory.checks import (
     WIDTH,

@@ -10,7 +10,8 @@ from transformers import TrainerCallback, TrainerControl, TrainerState, Training
 
 from headscan.model.traits import embedding_table, output_layer
 from headscan.run import BadInput, Option
-from headscan.training.learner import OPTIMISERS, Learner, Optimiser, groups_of
+from headscan.training.learner import Learner
+from headscan.training.optimisers import OPTIMISERS, Optimiser, groups_of
 
 
 @OPTIMISERS.register("coupled-adam")

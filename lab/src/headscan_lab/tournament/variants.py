@@ -8,8 +8,9 @@ from torch.optim import Optimizer
 from transformers import PreTrainedModel, TrainerCallback, TrainingArguments
 
 from headscan.run import Registry
-from headscan.training.learner import AdamW, Learner, Optimiser
+from headscan.training.learner import Learner
 from headscan.training.objective import CrossEntropy, Objective, WeightTying
+from headscan.training.optimisers import AdamW, Optimiser
 from headscan_lab.tournament.optimisers import CentreHead, CoupledAdam, Muon
 
 

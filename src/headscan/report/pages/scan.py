@@ -47,8 +47,8 @@ from headscan.report.pages.scan_layers import (
 from headscan.report.pages.scan_shape import checkpoints
 from headscan.run import Row
 from headscan.run.errors import BadInput
-from headscan.training.objective import GeometrySnapshot
-from headscan.training.reference import Curves, ReferenceRuns, curves_of, runs_like
+from headscan.training.healthy_runs import Curves, ReferenceRun, curves_of, runs_like
+from headscan.training.records import GeometrySnapshot
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -510,7 +510,7 @@ def series_beside(result: ScanResult) -> Section | None:
 
 
 def _beside(
-    curves: Curves, known: ReferenceRuns | str, tokens: float | None, note: str = ""
+    curves: Curves, known: ReferenceRun | str, tokens: float | None, note: str = ""
 ) -> Section:
     """Which numbers lie in the bands, at the last step and over all, and the curves over their
     bands.
@@ -575,7 +575,7 @@ def _beside(
 
 
 def _drawn(
-    curve: list[tuple[int, float]], known: ReferenceRuns, name: str, a_step: float
+    curve: list[tuple[int, float]], known: ReferenceRun, name: str, a_step: float
 ) -> go.Figure:
     """One curve over its band."""
     steps, values = zip(*curve, strict=True)

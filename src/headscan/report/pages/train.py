@@ -12,7 +12,7 @@ from headscan.report.kit.parts import Part
 from headscan.report.kit.words import named, number
 
 if TYPE_CHECKING:
-    from headscan.training.objective import CurvePoint, Likelihood
+    from headscan.training.records import CurvePoint, Likelihood
     from headscan.training.result import RecoverResult, TrainResult
 
 GEOMETRY = {

@@ -1,4 +1,4 @@
-"""What every objective demands of its arguments, checked in one place."""
+"""Checks and sums that all losses share, and the pool of tokens of a contrastive loss."""
 
 from typing import NamedTuple
 
@@ -12,11 +12,10 @@ REDUCTIONS = ("mean", "sum", "none")
 
 
 def check(hidden: Tensor, embeddings: Tensor, targets: Tensor) -> None:
-    """Raise BadInput, in one sentence, where hidden [K, d], embeddings [V, d] and targets [K] do
-    not fit together.
+    """Raise BadInput where hidden [K, d], embeddings [V, d] and targets [K] do not fit together.
 
     Cost: one pass over the targets (and one wait for the device, as the unique tokens need one
-        anyway).
+    anyway).
     """
     if hidden.dim() != 2 or embeddings.dim() != 2 or targets.dim() != 1:
         raise BadInput(
@@ -41,8 +40,9 @@ def check(hidden: Tensor, embeddings: Tensor, targets: Tensor) -> None:
 
 
 def reduce(losses: Tensor, reduction: str) -> Tensor:
-    """Mean, sum or the losses [K] themselves. The mean of no losses is 0, with a gradient of zeros,
-    and not NaN.
+    """Return the mean, the sum or the losses [K] themselves.
+
+    The mean of no losses is 0, with a gradient of zeros, and not NaN.
     """
     if reduction == "none":
         return losses
@@ -53,9 +53,16 @@ def reduce(losses: Tensor, reduction: str) -> Tensor:
     raise BadInput(f"reduction must be one of {', '.join(REDUCTIONS)}, not {reduction!r}.")
 
 
+def no_loss(hidden: Tensor, embeddings: Tensor, reduction: str) -> Tensor:
+    """Return the loss of no targets: 0 with gradients of zeros, or losses [0]."""
+    if reduction == "none":
+        return hidden.sum(1)
+    return (hidden.sum() + 0 * embeddings[:1].sum()) * 0
+
+
 def log_unigram(counts: Tensor, smoothing: float = 1.0) -> Tensor:
-    """log p(v) [V] in nats from token counts [V], with `smoothing` added to each count so that no
-    token has p = 0.
+    """Return log p(v) [V] in nats from token counts [V], with `smoothing` added to each count so
+    that no token has p = 0.
 
     >>> log_unigram(torch.tensor([2, 0]), smoothing=1).exp()
     tensor([0.7500, 0.2500], dtype=torch.float64)
@@ -65,32 +72,32 @@ def log_unigram(counts: Tensor, smoothing: float = 1.0) -> Tensor:
 
 
 def gather_ids(ids: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """The ids [n] of all processes, in the order of ranks, [sum n]; processes may hold different
-    numbers of them.
-
-    Alone (no process group) it returns what it was given.
+    """Return the ids [n] of all processes, in the order of ranks, [sum n]; processes may hold
+    different numbers of them. Without a process group these are the ids themselves.
 
     >>> gather_ids(torch.tensor([3, 1])).tolist()
     [3, 1]
     """
     if not (dist.is_available() and dist.is_initialized()) or dist.get_world_size(group) == 1:
         return ids
-    own = torch.tensor([len(ids)], device=ids.device)
-    sizes = [torch.empty_like(own) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(sizes, own, group=group)
-    padded = ids.new_zeros(max(int(size) for size in sizes))
+    size = torch.tensor([len(ids)], device=ids.device)
+    sizes = [torch.empty_like(size) for _ in range(dist.get_world_size(group))]
+    dist.all_gather(sizes, size, group=group)
+    counts = [int(size) for size in sizes]
+
+    padded = ids.new_zeros(max(counts))
     padded[: len(ids)] = ids
-    parts = [torch.empty_like(padded) for _ in sizes]
+    parts = [torch.empty_like(padded) for _ in counts]
     dist.all_gather(parts, padded, group=group)
-    return torch.cat([part[: int(size)] for part, size in zip(parts, sizes, strict=True)])
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
 class Pool(NamedTuple):
-    """The tokens that a contrastive loss compares against.
+    """The tokens that a contrastive loss compares with.
 
-    ids: int64 [U], the distinct token ids, ascending. counts: int64 [U], how often each occurs in
-        the pool.
-    positions: int64 [K], where the target of each of the K rows stands in `ids`.
+    ids: int64 [U], the distinct token ids, ascending.
+    counts: int64 [U], how often each occurs in the pool.
+    positions: int64 [K], the index in `ids` of each row's target.
     """
 
     ids: Tensor
@@ -103,14 +110,13 @@ class Pool(NamedTuple):
 
         float64, or float32 on Apple's devices, which have no other.
         """
-        return self.counts.to(
-            torch.float32 if self.counts.device.type == "mps" else torch.float64
-        ).log()
+        on_apple = self.counts.device.type == "mps"
+        return self.counts.to(torch.float32 if on_apple else torch.float64).log()
 
 
 def pool_of(targets: Tensor, pool: Tensor | None = None) -> Pool:
-    """Distinct tokens of `pool` (int64 [P], default the targets themselves), and where each target
-    [K] is among them.
+    """Return the distinct tokens of `pool` (int64 [P], default the targets), and the index of each
+    target [K] among them.
 
     Cost: one sort of P integers. Raises BadInput when a target is missing from the pool, because
     then the loss would have no positive.

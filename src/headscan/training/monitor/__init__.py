@@ -1,11 +1,11 @@
-"""A training run under watch: measured as it goes, within a share of its time, with calibrated
-alarms.
-"""
+"""The monitor of a training run: measurements within a share of its time, with alarms."""
 
 from headscan.training.monitor.alarms import ALARMS, Alarm, AlarmRule
+from headscan.training.monitor.callback import Monitor
 from headscan.training.monitor.families import FAMILIES, Family
-from headscan.training.monitor.readings import TRACKERS, Reading, Tracker
-from headscan.training.monitor.watch import Monitor, Watch
+from headscan.training.monitor.readings import Reading
+from headscan.training.monitor.trackers import TRACKERS, Tracker
+from headscan.training.monitor.watch import Watch
 
 __all__ = [
     "ALARMS",

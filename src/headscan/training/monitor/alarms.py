@@ -1,12 +1,12 @@
-"""When a run degenerates: rules over what is measured as it goes, one class each; an alarm is a
-finding HS5...
+"""Alarms: rules over the numbers of a training run that say when it degenerates.
 
-A rule sees a quantity on a scale where more is worse. It compares the latest reading with the
-median of the four (losses: eight) before it, in units of the largest step between two of those: a
-young model changes fast, and an old one that suddenly does is broken. One (`rise`) compares the
-last ten losses with the twenty before them, in standard errors; those that are a `Level` look at
-the latest reading alone. Limits were calibrated on small healthy runs that differ in kind, seed,
-width, depth, rate, text and distance between readings, and then held against others
+A rule is one class; what it raises is a finding HS501 to HS517. A rule reads one quantity on a
+scale where more is worse. It compares the latest reading with the median of the four (losses:
+eight) before it, in units of the largest step between two of those: a young model changes fast, and
+an old one that suddenly does is broken. The rule `rise` compares the last ten losses with the
+twenty before them, in standard errors; a `Level` reads the latest number alone. Limits were
+calibrated on small healthy runs that differ in kind, seed, width, depth, rate, text and distance
+between readings, and then held against others
 (`benchmarks/the_monitor_names_ten_faults_and_leaves_healthy_runs_alone.py`). A larger model may
 change faster.
 """
@@ -24,24 +24,31 @@ from headscan.run.findings import KINDS
 
 @dataclass(frozen=True, kw_only=True)
 class Alarm:
-    """A rule that spoke after a step: its name and the code of its finding, the quantity before and
-    now, a sentence.
+    """An alarm that a rule raised after a step.
+
+    Attributes:
+        name: the rule.
+        code: the code of the finding.
+        site: the site where the change was largest; None for the loss.
+        sites: all sites where the change passed the limit.
+        before, value: the quantity before and now; None where it is not finite, or there was
+            nothing before.
     """
 
     name: str
     code: str
     step: int
-    site: str | None  # where the change was largest; None for the loss
-    sites: list[str] = field(default_factory=list)  # all where the change passed the limit
-    before: float | None  # None where it is not finite, or there was nothing before
+    site: str | None
+    sites: list[str] = field(default_factory=list)
+    before: float | None
     value: float | None
     sentence: str
 
     def finding(self) -> Finding:
-        """The alarm as every verb writes its findings."""
-        name = next((kind.name for kind in KINDS if kind.code == self.code), "")
+        """Return the alarm as every verb writes its findings."""
+        names = {kind.code: kind.name for kind in KINDS}
         return Finding(
-            code=name or self.code,
+            code=names.get(self.code, self.code),
             level="alert",
             sentence=self.sentence,
             site=self.site,
@@ -53,13 +60,17 @@ class Alarm:
 class AlarmRule(Settings):
     """One rule: which quantity, and how much worse is too much.
 
-    code: of its finding. quantity: the column of a reading that it looks at, of a family
-        FAMILY/WHAT; "loss" is the Trainer's.
-    memory: readings before the latest that it needs. ground: added to the largest step, so that
-    what hardly moves does not make every breath an alarm; on the rule's scale. scale: 1 where more
-    is worse, -1 where less is; with `within`, of the logarithm of what lies between these bounds.
-    last_step: the last step whose readings it judges; None: all. report: what happened and what to
-    do, with {where}, {before} and {now}.
+    Attributes:
+        code: the code of its finding, as `headscan.run.findings` lists it.
+        quantity: the column of a reading that it reads, FAMILY/NAME of a family; "loss" is the
+            Trainer's.
+        memory: readings before the latest that it needs.
+        ground: added to the largest step, on the rule's scale, so that a quantity that hardly moves
+            does not raise an alarm at each small change.
+        scale: 1 where more is worse, -1 where less is; with `within`, of the logarithm of what lies
+            between these bounds.
+        last_step: the last step whose readings it judges; None: all.
+        report: the sentence, with {where}, {before} and {now}.
     """
 
     name: ClassVar[str]
@@ -74,62 +85,70 @@ class AlarmRule(Settings):
     report: ClassVar[str]
 
     def before(self, values: Sequence[float]) -> float:
-        """What the latest of these readings is compared with, for people."""
-        return float(np.median(values[-self.memory - 1 : -1])) if len(values) > 1 else math.nan
+        """Return the number that the latest of these readings is compared with, for people."""
+        if len(values) < 2:
+            return math.nan
+        return float(np.median(values[-self.memory - 1 : -1]))
 
     def bad(self, value: float) -> float:
-        """The quantity on the rule's scale, where more is worse."""
+        """Return the quantity on the rule's scale, where more is worse."""
         if self.within is not None:
-            value = math.log(min(max(value, self.within[0]), self.within[1]))
+            low, high = self.within
+            value = math.log(min(max(value, low), high))
         return self.scale * value
 
     def say(self, where: str, before: float, now: float) -> str:
+        """Return the sentence of an alarm."""
         return self.report.format(where=where, before=before, now=now)
 
     def change(self, values: Sequence[float]) -> float | None:
-        """How much worse the last reading is, in usual steps; None with too few before it, or where
-        one is not finite.
+        """Return how much worse the last reading is, in usual steps.
 
-        No comparison is true of NaN, so numbers that are not finite are the matter of the rule
-        `nonfinite` alone.
+        It is None with too few readings before it, or where one is not finite. No comparison is
+        true of NaN, so only the rule `nonfinite` judges numbers that are not finite.
         """
-        known = values[-self.memory - 1 :]
-        if len(known) <= self.memory or not np.isfinite(known).all():
+        recent = values[-self.memory - 1 :]
+        if len(recent) <= self.memory or not np.isfinite(recent).all():
             return None
-        return self._worse(known)
+        return self._worse(recent)
 
-    def _worse(self, known: Sequence[float]) -> float:
-        *before, now = (self.bad(value) for value in known)
-        return float((now - np.median(before)) / (np.abs(np.diff(before)).max() + self.ground))
+    def _worse(self, recent: Sequence[float]) -> float:
+        *previous, latest = (self.bad(value) for value in recent)
+        largest_step = np.abs(np.diff(previous)).max()
+        return float((latest - np.median(previous)) / (largest_step + self.ground))
 
 
 ALARMS: Registry[type[AlarmRule]] = Registry("alarm", "headscan.training.monitor.alarms")
+"""All rules by name."""
 
 
 def rules_of(alarms: str | Iterable[str | AlarmRule]) -> list[AlarmRule]:
-    """Rules by name (globs), or made with limits of one's own: `[Cone(limit=3), "loss"]`.
+    """Return rules by name (globs), or made with other limits: `[Cone(limit=3), "loss"]`.
 
     >>> [rule.name for rule in rules_of("r*,loss")]
     ['rank', 'rise', 'rows', 'repeated', 'loss']
     """
-    found: list[AlarmRule] = []
-    for one in alarms.split(",") if isinstance(alarms, str) else alarms:
-        if isinstance(one, AlarmRule):
-            found.append(one)
-        elif one:
-            found += [ALARMS.build(name) for name in ALARMS.match(one)]
-    if alarms and not found:
+    rules: list[AlarmRule] = []
+    for item in alarms.split(",") if isinstance(alarms, str) else alarms:
+        if isinstance(item, AlarmRule):
+            rules.append(item)
+        elif item:
+            rules += [ALARMS.build(name) for name in ALARMS.match(item)]
+    if alarms and not rules:
         raise BadInput(f"{alarms!r} names no alarm; there are: {', '.join(ALARMS)}.")
-    if len({rule.name for rule in found}) < len(found):
+    if len({rule.name for rule in rules}) < len(rules):
         raise BadInput("An alarm is given twice.")
-    return found
+    return rules
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level(AlarmRule):
-    """A rule that looks at the latest reading alone, whatever was before: what is bad at any time."""
+    """A rule that reads the latest number alone, whatever was before.
 
-    memory = 4  # readings for which it is silent when it has spoken
+    `memory` is the number of readings for which it is silent after an alarm.
+    """
+
+    memory = 4
     ground = 0.0
 
     def change(self, values: Sequence[float]) -> float | None:
@@ -140,7 +159,7 @@ class Level(AlarmRule):
 class ConeCloses(AlarmRule):
     """The average cosine of a site rose: the logarithm of 1 less it fell, in usual steps.
 
-    Young models pass through cones of .7 and leave them again: a level alone says nothing.
+    Young models pass through cones of 0.7 and leave them again: a level alone says nothing.
     """
 
     name = "cone"
@@ -158,8 +177,8 @@ class ConeCloses(AlarmRule):
 
 @ALARMS.register("dead")
 class DeadFeatures(AlarmRule):
-    """A share of a site's coordinates stopped telling tokens apart (variance under 1e-6 of the mean
-    one).
+    """A share of a site's coordinates became the same for every token (variance under 1e-6 of the
+    mean one).
     """
 
     name = "dead"
@@ -190,7 +209,9 @@ class Growth(AlarmRule):
     """A rule about a norm that grows: growth from a norm of zero has no size."""
 
     def change(self, values: Sequence[float]) -> float | None:
-        return None if self.before(values) == 0 else super().change(values)
+        if self.before(values) == 0:
+            return None
+        return super().change(values)
 
 
 @ALARMS.register("norm")
@@ -231,7 +252,7 @@ class LossRise(AlarmRule):
     name = "rise"
     code = "HS502"
     quantity = "loss"
-    recent = 10
+    last = 10
     memory = 29
     ground = 1e-4
     limit: Annotated[float, Option("How many standard errors of the difference.", above=0)] = 4.5
@@ -240,16 +261,15 @@ class LossRise(AlarmRule):
         "logs."
     )
 
-    def _worse(self, known: Sequence[float]) -> float:
-        before = np.asarray(known[: -self.recent])
-        now = np.asarray(known[-self.recent :])
-        deviation = max(before.std(ddof=1), now.std(ddof=1)) + self.ground  # the larger of the two
-        return float(
-            (now.mean() - before.mean()) / (deviation * np.sqrt(1 / len(before) + 1 / len(now)))
-        )
+    def _worse(self, recent: Sequence[float]) -> float:
+        before = np.asarray(recent[: -self.last])
+        now = np.asarray(recent[-self.last :])
+        deviation = max(before.std(ddof=1), now.std(ddof=1)) + self.ground
+        standard_error = deviation * np.sqrt(1 / len(before) + 1 / len(now))
+        return float((now.mean() - before.mean()) / standard_error)
 
     def before(self, values: Sequence[float]) -> float:
-        return float(np.mean(values[-self.memory - 1 : -self.recent]))
+        return float(np.mean(values[-self.memory - 1 : -self.last]))
 
 
 @ALARMS.register("logits")
@@ -338,8 +358,8 @@ class NoWarmup(Level):
 
 @ALARMS.register("frozen")
 class FrozenLayer(AlarmRule):
-    """A matrix that moved stands still, while others move: how many times less, as a decimal
-    logarithm.
+    """A matrix that moved stands still while others move: the factor between two readings, as a
+    decimal logarithm.
     """
 
     name = "frozen"
@@ -354,8 +374,8 @@ class FrozenLayer(AlarmRule):
         "{where} stands still while others move: is it frozen, or are its updates lost to rounding?"
     )
 
-    def _worse(self, known: Sequence[float]) -> float:
-        before, now = (math.log10(max(value, 1e-9)) for value in known)
+    def _worse(self, recent: Sequence[float]) -> float:
+        before, now = (math.log10(max(value, 1e-9)) for value in recent)
         return before - now
 
 
@@ -391,8 +411,8 @@ class StarvedExperts(AlarmRule):
         "at the balancing loss."
     )
 
-    def _worse(self, known: Sequence[float]) -> float:
-        return min(known[-2:]) - max(known[:-2])
+    def _worse(self, recent: Sequence[float]) -> float:
+        return min(recent[-2:]) - max(recent[:-2])
 
 
 @ALARMS.register("repeated")
@@ -411,8 +431,8 @@ class RepeatedData(Level):
 
 @ALARMS.register("shard")
 class OtherTokens(AlarmRule):
-    """Pairs of tokens became rarer among those read before: it is of the text alone, whatever the
-    model has learned.
+    """Pairs of tokens became rarer among those read before. This depends on the text alone, not on
+    what the model has learned.
     """
 
     name = "shard"

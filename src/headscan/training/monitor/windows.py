@@ -17,9 +17,20 @@ from transformers import Trainer
 from headscan.run import BadInput
 
 log = logging.getLogger(__name__)
-WINDOWS = 24  # that are taken of the Trainer's own data
-# What a collator raises on rows that do not suit it.
+
+WINDOWS = 24
+"""Windows that are taken of the Trainer's own data."""
+
 FAILURES = (KeyError, TypeError, ValueError, IndexError, AttributeError, RuntimeError)
+"""Errors that a collator raises on rows that do not suit it."""
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """The token ids of a row [T], and which of them are no padding."""
+
+    ids: npt.NDArray[Any]
+    real: npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -65,13 +76,13 @@ class PaddedWindows:
                 "What shall be measured? Give windows, or a trainer that has an eval_dataset or a "
                 "train_dataset."
             )
-        sets = list(data.values()) if isinstance(data, Mapping) else [data]
-        count = max(1, WINDOWS // max(1, len(sets)))
-        tokens = [
-            row for each in sets for row in _token_rows(_first_rows(each, count, name), trainer)
-        ]
-        tokens = [(ids, real) for ids, real in tokens if real.sum() > 1]
-        if not tokens:
+        datasets = list(data.values()) if isinstance(data, Mapping) else [data]
+        count = max(1, WINDOWS // max(1, len(datasets)))
+        rows: list[TokenRow] = []
+        for dataset in datasets:
+            token_rows = _token_rows(_first_rows(dataset, count, name), trainer)
+            rows += [row for row in token_rows if row.real.sum() > 1]
+        if not rows:
             raise BadInput(
                 f"The Trainer's {name} has no windows of two tokens or more in 'input_ids': give "
                 "windows."
@@ -81,57 +92,61 @@ class PaddedWindows:
                 "The Trainer has no eval_dataset: the geometry is measured on the first %d "
                 "windows of its training data, which are not held out. Give windows to measure on "
                 "others.",
-                len(tokens),
+                len(rows),
             )
-        length = max(len(ids) for ids, _ in tokens)
         padding = getattr(getattr(trainer.model, "config", None), "pad_token_id", None) or 0
-        ids = np.full((len(tokens), length), padding, dtype=np.int64)
-        mask = np.zeros((len(tokens), length), dtype=bool)
-        for place, (row, real) in enumerate(tokens):
-            ids[place, : len(row)] = row
-            mask[place, : len(row)] = real
-        return cls.of(ids, mask)
+        return _padded(rows, padding)
+
+
+def _padded(rows: list[TokenRow], padding: int) -> PaddedWindows:
+    """Return the rows as one array, padded to the longest."""
+    length = max(len(row.ids) for row in rows)
+    ids = np.full((len(rows), length), padding, dtype=np.int64)
+    mask = np.zeros((len(rows), length), dtype=bool)
+    for index, row in enumerate(rows):
+        ids[index, : len(row.ids)] = row.ids
+        mask[index, : len(row.ids)] = row.real
+    return PaddedWindows.of(ids, mask)
 
 
 def _first_rows(data: Any, count: int, name: str) -> list[Any]:
-    """The first rows of a data set, or of a stream."""
+    """Return the first rows of a data set, or of a stream."""
     if isinstance(data, IterableDataset) or not hasattr(data, "__getitem__"):
         stream = iter(data)
         if stream is data:
             raise BadInput(f"The Trainer's {name} can be read only once: give windows.")
         return list(islice(stream, count))
-    return [data[place] for place in range(min(count, len(data)))]
+    return [data[index] for index in range(min(count, len(data)))]
 
 
-def _token_rows(
-    rows: list[Any], trainer: Trainer
-) -> list[tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]]:
-    """The token ids of each row, and which of them are no padding; [] where neither rows nor
-    collator have token ids.
-    """
+def _token_rows(rows: list[Any], trainer: Trainer) -> list[TokenRow]:
+    """Return the token ids of each row; [] where neither rows nor collator have token ids."""
     if not rows:
         return []
     if not all(isinstance(row, Mapping) and "input_ids" in row for row in rows):
         try:
-            with torch.random.fork_rng():
-                batch = trainer.data_collator(
-                    [dict(row) if isinstance(row, Mapping) else row for row in rows]
-                )
-            names = [name for name in ("input_ids", "attention_mask") if name in batch]
-            rows = [
-                {name: batch[name][place] for name in names}
-                for place in range(len(batch["input_ids"]))
-            ]
+            rows = _collated(rows, trainer)
         except FAILURES:
             return []
-    tokens = []
-    for row in rows:
-        ids = np.asarray(row["input_ids"]).ravel()
-        given = row.get("attention_mask")
-        real = (
-            np.ones(len(ids), dtype=bool)
-            if given is None
-            else np.asarray(given).ravel().astype(bool)
-        )
-        tokens.append((ids, real if len(real) == len(ids) else np.ones(len(ids), dtype=bool)))
-    return tokens
+    return [_token_row(row) for row in rows]
+
+
+def _collated(rows: list[Any], trainer: Trainer) -> list[dict[str, Any]]:
+    """Return the rows as the Trainer's collator makes them."""
+    copies = [dict(row) if isinstance(row, Mapping) else row for row in rows]
+    with torch.random.fork_rng():
+        batch = trainer.data_collator(copies)
+    names = [name for name in ("input_ids", "attention_mask") if name in batch]
+    return [
+        {name: batch[name][index] for name in names} for index in range(len(batch["input_ids"]))
+    ]
+
+
+def _token_row(row: Mapping[str, Any]) -> TokenRow:
+    ids = np.asarray(row["input_ids"]).ravel()
+    mask = row.get("attention_mask")
+    if mask is not None:
+        real = np.asarray(mask).ravel().astype(bool)
+        if len(real) == len(ids):
+            return TokenRow(ids, real)
+    return TokenRow(ids, np.ones(len(ids), dtype=bool))
