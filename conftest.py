@@ -237,11 +237,11 @@ def story() -> str:
     """
     draw = random.Random(0)
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
-    words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(120)]
-    weights = [1 / (rank + 2) for rank in range(len(words))]
+    vocabulary = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(120)]
+    weights = [1 / (rank + 2) for rank in range(len(vocabulary))]
     lines = []
     while sum(map(len, lines)) < 30_000:
-        lines.append(" ".join(draw.choices(words, weights, k=draw.randint(4, 9))) + ".")
+        lines.append(" ".join(draw.choices(vocabulary, weights, k=draw.randint(4, 9))) + ".")
     return "\n".join(lines)
 
 

@@ -42,7 +42,7 @@ def middle(lens: Lens) -> tuple[Any, Tensor]:
 
 
 def hooked(change: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
-    def hook(module: nn.Module, given: Any, output: Any) -> Any:
+    def hook(module: nn.Module, args: Any, output: Any) -> Any:
         return (change(output[0]), *output[1:]) if isinstance(output, tuple) else change(output)
 
     return hook
@@ -123,7 +123,7 @@ FAULTS: dict[str, Callable[..., None]] = {
 def sick(healthy: Lens, fault: Callable[..., None], name: str, *dose: float, seed: int = 0) -> Lens:
     """A copy of a healthy model with the fault in it; the same whenever asked with this seed."""
     torch.manual_seed(seed)
-    made = Lens(copy.deepcopy(healthy.model), healthy.tokenizer, name=name)
+    damaged = Lens(copy.deepcopy(healthy.model), healthy.tokenizer, name=name)
     with torch.no_grad():
-        fault(made, *dose)
-    return made
+        fault(damaged, *dose)
+    return damaged

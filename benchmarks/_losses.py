@@ -111,7 +111,7 @@ def medians(
             seconds = step(variant_of(name), *arguments)
             if turn:  # the first turn warms caches and allocators
                 times[name].append(seconds)
-    return {name: statistics.median(each) for name, each in times.items()}
+    return {name: statistics.median(repetitions) for name, repetitions in times.items()}
 
 
 def variant_of(name: str) -> Callable:
@@ -143,9 +143,9 @@ def peak_mib(name: str, rows: int, vocabulary: int, width: int, lookup: bool = F
     if torch.cuda.is_available():
         arguments = problem(rows, vocabulary, width, "cuda", torch.bfloat16)
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        bytes_before = torch.cuda.memory_allocated()
         step(with_lookup(variant_of(name)) if lookup else variant_of(name), *arguments)
-        return (torch.cuda.max_memory_allocated() - before) / 2**20
+        return (torch.cuda.max_memory_allocated() - bytes_before) / 2**20
     command = [
         sys.executable,
         str(Path(__file__)),
@@ -165,9 +165,9 @@ def _measure_here(name: str, rows: int, vocabulary: int, width: int, lookup: int
     step(variant, *problem(8, 64, width))
     arguments = problem(rows, vocabulary, width)
     Path("/proc/self/clear_refs").write_text("5")  # sets the peak back to what is resident now
-    before = _status("VmRSS")
+    memory_before = _status("VmRSS")
     step(variant, *arguments)
-    return (_status("VmHWM") - before) / 1024
+    return (_status("VmHWM") - memory_before) / 1024
 
 
 def _status(key: str) -> int:

@@ -63,12 +63,12 @@ def positions(models: Path, text: str, count: int) -> list[Cell]:
         spreads = [
             part.var(0).mean().sqrt() for part in cut.run(ids)[:, 1:].flatten(0, 1).split(widths, 1)
         ]
-    found = []
+    cells = []
     for number, row in enumerate(ids):
-        place = 1 + (7 * number) % 38
-        prefix = Prefix(cut, row[None, :place])
+        position = 1 + (7 * number) % 38
+        prefix = Prefix(cut, row[None, :position])
         for prior in ("model", "uniform"):
-            shares = prior_of(prior, lens, [])(row[None, :place])[0, -1]
+            shares = prior_of(prior, lens, [])(row[None, :position])[0, -1]
             for most in (None, 128):
                 tokens, coded = cut_prior(shares, most)
                 points = prefix.evaluate(torch.zeros_like(tokens), tokens).split(widths, 1)
@@ -86,8 +86,8 @@ def positions(models: Path, text: str, count: int) -> list[Cell]:
                             f"stories260K, prior {prior}, {'all' if most is None else most} "
                             "candidates"
                         )
-                        found.append(Cell(of, noise, bound.lower, bits, truth.error, bound.upper))
-    return found
+                        cells.append(Cell(of, noise, bound.lower, bits, truth.error, bound.upper))
+    return cells
 
 
 def prompts(models: Path) -> list[Cell]:
@@ -95,27 +95,29 @@ def prompts(models: Path) -> list[Cell]:
     all 105³ by the last.
     """
     lens = Lens.load(str(models / "babyllama-tok105"))
-    every = torch.arange(SIZE)
-    found = []
-    ids = torch.cat([torch.full((SIZE**2, 1), START), torch.cartesian_prod(every, every)], 1)
+    all_tokens = torch.arange(SIZE)
+    cells = []
+    ids = torch.cat(
+        [torch.full((SIZE**2, 1), START), torch.cartesian_prod(all_tokens, all_tokens)], 1
+    )
     prior = prior_of("model", lens, [])
-    after = prior(ids)
-    pairs = after[0, 0].repeat_interleave(SIZE) * after[::SIZE, 1].flatten()
+    following = prior(ids)
+    pairs = following[0, 0].repeat_interleave(SIZE) * following[::SIZE, 1].flatten()
     for block in BLOCKS:
         with torch.no_grad():
             states = Slice(sites=(f"block.{block}",)).on(lens).run(ids)[:, 1:]
         for points in (states[:, -1], states.flatten(1)):
-            found += _enumerated("105² prompts", points, pairs, 256, NOISES, block)
+            cells += _enumerated("105² prompts", points, pairs, 256, NOISES, block)
     block = Prefix(Slice(sites=("block.2",)).on(lens), ids)
     rows = torch.arange(len(ids))
     third = torch.cat(
         [
-            block.evaluate(part.repeat_interleave(SIZE), every.repeat(len(part)))
+            block.evaluate(part.repeat_interleave(SIZE), all_tokens.repeat(len(part)))
             for part in rows.split(441)
         ]
     )
-    triples = (pairs[:, None] * after[:, 2]).flatten()
-    return found + _enumerated("105³ prompts", third, triples, 128, NOISES[2:], 7)
+    triples = (pairs[:, None] * following[:, 2]).flatten()
+    return cells + _enumerated("105³ prompts", third, triples, 128, NOISES[2:], 7)
 
 
 def _enumerated(
@@ -129,7 +131,7 @@ def _enumerated(
     """Cells of prompts that were all run: rows of the bounds are drawn, the posterior of each draw
     is over all prompts.
     """
-    found = []
+    cells = []
     for name, masses in (("model", model), ("uniform", torch.full_like(model, 1 / len(model)))):
         code = Code(points, masses)
         rms = float(torch.as_tensor(code.variances).mean()) ** 0.5
@@ -140,16 +142,16 @@ def _enumerated(
         drawn = draws_of(code, sigmas, draws=count, seed=1, every=False)
         means = curve.mean(1)
         errors = curve.std(1) / count**0.5
-        for k, (noise, one) in enumerate(zip(noises, drawn, strict=True)):
+        for k, (noise, estimate) in enumerate(zip(noises, drawn, strict=True)):
             error = float(
-                (one.bits.var() / count + errors[2 * k] ** 2 + errors[2 * k + 1] ** 2) ** 0.5
+                (estimate.bits.var() / count + errors[2 * k] ** 2 + errors[2 * k + 1] ** 2) ** 0.5
             )
             low = float(means[2 * k])
             high = float(means[2 * k + 1])
-            found.append(
-                Cell(f"{of}, prior {name}", noise, low, float(one.bits.mean()), error, high)
+            cells.append(
+                Cell(f"{of}, prior {name}", noise, low, float(estimate.bits.mean()), error, high)
             )
-    return found
+    return cells
 
 
 def main() -> None:
@@ -187,7 +189,7 @@ def main() -> None:
             [cell.upper - cell.lower for cell in cells if (cell.of, cell.noise) == (of, noise)]
             for noise in NOISES
         ]
-        means = [f"{sum(some) / len(some):.4f}" if some else "" for some in gaps]
+        means = [f"{sum(gap_list) / len(gap_list):.4f}" if gap_list else "" for gap_list in gaps]
         print(f"| {of} | {sum(map(len, gaps))} | " + " | ".join(means) + " |")
     code = Code(
         torch.randn(300, 8, generator=torch.Generator().manual_seed(0)), torch.full((300,), 1 / 300)

@@ -97,16 +97,16 @@ def blocks(lens: Lens) -> list[nn.Module]:
     ]
 
 
-def after(module: nn.Module, change: Callable[[Any], Any]) -> None:
+def after_each_call(module: nn.Module, change: Callable[[Any], Any]) -> None:
     """Change a module's first output by a hook."""
     module.register_forward_hook(
-        lambda _, given, out: (change(out[0]), *out[1:]) if isinstance(out, tuple) else change(out)
+        lambda _, args, out: (change(out[0]), *out[1:]) if isinstance(out, tuple) else change(out)
     )
 
 
 def skip(module: nn.Module) -> None:
-    def same(_: nn.Module, given: Any, kwargs: Any, out: Any) -> Any:
-        states = given[0] if given else kwargs["hidden_states"]
+    def same(_: nn.Module, args: Any, kwargs: Any, out: Any) -> Any:
+        states = args[0] if args else kwargs["hidden_states"]
         return (states, *out[1:]) if isinstance(out, tuple) else states
 
     module.register_forward_hook(same, with_kwargs=True)
@@ -114,7 +114,7 @@ def skip(module: nn.Module) -> None:
 
 def silent(lens: Lens) -> None:
     for module in branches(lens, ".mlp"):
-        after(module, lambda x: 0 * x)
+        after_each_call(module, lambda x: 0 * x)
 
 
 def off_by_one(lens: Lens) -> None:
@@ -126,7 +126,7 @@ def off_by_one(lens: Lens) -> None:
 
 def flipped(lens: Lens) -> None:
     modules = branches(lens, ".attention")
-    after(modules[len(modules) // 2], lambda x: -x)
+    after_each_call(modules[len(modules) // 2], lambda x: -x)
 
 
 def redrawn(lens: Lens) -> None:
@@ -138,7 +138,7 @@ def redrawn(lens: Lens) -> None:
 def clipped(lens: Lens) -> None:
     module, states = middle(lens)
     most = float(states.square().mean().sqrt())
-    after(module, lambda x: x.clamp(-most / 2, most / 2))
+    after_each_call(module, lambda x: x.clamp(-most / 2, most / 2))
 
 
 def noised(lens: Lens) -> None:
@@ -148,7 +148,7 @@ def noised(lens: Lens) -> None:
 
 
 def loud(lens: Lens) -> None:
-    after(lens.model.get_input_embeddings(), lambda x: 8 * x)
+    after_each_call(lens.model.get_input_embeddings(), lambda x: 8 * x)
 
 
 def plain_norms(lens: Lens) -> None:
@@ -159,16 +159,19 @@ def plain_norms(lens: Lens) -> None:
 
 
 def dead(lens: Lens) -> None:
-    after(blocks(lens)[0], lambda x: x * (torch.arange(x.shape[-1]) % 2))
+    after_each_call(blocks(lens)[0], lambda x: x * (torch.arange(x.shape[-1]) % 2))
 
 
 def swapped(lens: Lens) -> None:
     mine = blocks(lens)
-    one = mine[1].state_dict()
-    other = mine[-2].state_dict()
-    one, other = ({name: weight.clone() for name, weight in each.items()} for each in (one, other))
-    mine[1].load_state_dict(other)
-    mine[-2].load_state_dict(one)
+    second_state = mine[1].state_dict()
+    last_state = mine[-2].state_dict()
+    second_state, last_state = (
+        {name: weight.clone() for name, weight in state.items()}
+        for state in (second_state, last_state)
+    )
+    mine[1].load_state_dict(last_state)
+    mine[-2].load_state_dict(second_state)
 
 
 def times_eight(norm: nn.Module) -> None:
@@ -217,31 +220,31 @@ REVIEW: dict[str, tuple[Callable[[Lens], Any], tuple[str, ...]]] = {
 
 def model(name: str) -> str | None:
     """Where a model is; None where it is not."""
-    places = [place for place in (ASSETS / "models" / name, REAL / name) if place.is_dir()]
-    return name if name.startswith("gpt-") else str(places[0]) if places else None
+    folders = [folder for folder in (ASSETS / "models" / name, REAL / name) if folder.is_dir()]
+    return name if name.startswith("gpt-") else str(folders[0]) if folders else None
 
 
 def text(name: str) -> str:
     """A file of the text's first hundred thousand characters, of which a checkup reads fewer."""
     if name.startswith("pud:"):
-        whole = "\n".join(
+        content = "\n".join(
             row[name[4:]]
             for row in json.loads((ASSETS / "text/pud/pud_parallel_7lang.json").read_text())
         )
     else:
         file = ASSETS / ("" if name.startswith("..") else "text") / name
-        whole = file.read_text()
-        whole = (
-            "\n".join(json.loads(line)["text"] for line in whole.splitlines())
+        content = file.read_text()
+        content = (
+            "\n".join(json.loads(line)["text"] for line in content.splitlines())
             if file.suffix == ".jsonl"
-            else whole
+            else content
         )
     short = Path(tempfile.gettempdir()) / f"checkup-{name.replace('/', '-').replace(':', '-')}.txt"
-    short.write_text(whole[:100_000])
+    short.write_text(content[:100_000])
     return str(short)
 
 
-def examined(source: Any, reading: str, tokens: int, **more: Any) -> dict[str, Any]:
+def examined(source: Any, reading: str, tokens: int, **options: Any) -> dict[str, Any]:
     """Alarms in the order of the page, the loss, and what the numbers of HS201 and above are."""
     torch.manual_seed(0)
     with (
@@ -250,15 +253,15 @@ def examined(source: Any, reading: str, tokens: int, **more: Any) -> dict[str, A
         patch("headscan.diagnosis.run.SAFE", float("inf")),
     ):
         result = headscan.checkup(
-            source, text(reading), max_tokens=tokens, context=64, budget="10m", **more
+            source, text(reading), max_tokens=tokens, context=64, budget="10m", **options
         )
     loss = result.examinations[0].evidence.loss
     numbers = {
-        one.code: one.value
-        for one in result.examinations[0].observations
-        if one.code.startswith(("HS1", "HS2"))
+        observation.code: observation.value
+        for observation in result.examinations[0].observations
+        if observation.code.startswith(("HS1", "HS2"))
     }
-    alarms = [one.code for one in result.findings if not one.known]
+    alarms = [finding.code for finding in result.findings if not finding.known]
     return {
         "alarms": alarms,
         "loss": None if loss is None else loss.number("loss"),
@@ -274,17 +277,17 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--pairs", default=",".join(map(str, range(len(PAIRS + HELD_OUT)))))
     parser.add_argument("--models", default="gpt-vanilla,gpt-headless,stories260K,babyllama-tok105")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     healthy = []
-    for number in [int(each) for each in given.pairs.split(",") if each]:
+    for number in [int(number_text) for number_text in arguments.pairs.split(",") if number_text]:
         name, reading, kind = (PAIRS + HELD_OUT)[number]
         if (source := model(name)) is None:
             print(f"{name} is absent: its pair was not tried.", file=sys.stderr)
             continue
         row = kept(
-            f"pair {name} {reading} {given.tokens}",
+            f"pair {name} {reading} {arguments.tokens}",
             lambda s=source, r=reading, n=name: examined(
-                s, r, given.tokens, tokenizer=BYTES.get(n)
+                s, r, arguments.tokens, tokenizer=BYTES.get(n)
             ),
         )
         print(name, reading, row, file=sys.stderr, flush=True)
@@ -302,13 +305,15 @@ def main() -> None:
     show(healthy)
     alarms = [row["alarms"] != "-" for row in healthy]
     print(f"\nAlarms on {sum(alarms)} of {len(healthy)} healthy pairs.\n")
-    found = [
-        row for name in filter(None, given.models.split(",")) for row in faulty(name, given.tokens)
+    rows_found = [
+        row
+        for name in filter(None, arguments.models.split(","))
+        for row in faulty(name, arguments.tokens)
     ]
-    if found:
-        show(found)
-    for title, some in (("ten faults", FAULTS), ("review", REVIEW)):
-        rows = [row for row in found if row["fault"] in some]
+    if rows_found:
+        show(rows_found)
+    for title, fault_names in (("ten faults", FAULTS), ("review", REVIEW)):
+        rows = [row for row in rows_found if row["fault"] in fault_names]
         counts = [
             sum(row["alarms"] != "-" for row in rows),
             sum(row["first"] == "yes" for row in rows),

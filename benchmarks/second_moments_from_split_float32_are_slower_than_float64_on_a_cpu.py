@@ -26,41 +26,41 @@ BITS = 8
 def slices(rows: Tensor, many: int) -> list[Tensor]:
     """`many` slices of a chunk [K, d] in float32, each on its column's grid."""
     exponent = torch.frexp(rows.abs().amax(0).clamp(min=1e-30))[1]
-    found = []
-    rest = rows.double()
+    parts = []
+    residual = rows.double()
     for k in range(1, many + 1):
         grid = torch.ldexp(torch.ones_like(rows[0], dtype=torch.float64), exponent - BITS * k + 1)
-        part = (rest / grid).round() * grid
-        found.append(part.float())
-        rest = rest - part
-    return found
+        part = (residual / grid).round() * grid
+        parts.append(part.float())
+        residual = residual - part
+    return parts
 
 
 def moment(rows: Tensor, many: int) -> Tensor:
     """Σ x xᵀ of rows [n, d] from products in float32, summed over chunks in float64."""
-    whole = rows.new_zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
+    total = rows.new_zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
     for chunk in rows.split(K):
         parts = slices(chunk, many)
-        for i, one in enumerate(parts):
-            whole += (one.T @ one).double()
-            for other in parts[i + 1 :]:
-                product = (one.T @ other).double()
-                whole += product + product.T
-    return whole
+        for i, part in enumerate(parts):
+            total += (part.T @ part).double()
+            for later_part in parts[i + 1 :]:
+                product = (part.T @ later_part).double()
+                total += product + product.T
+    return total
 
 
 def bound(rows: Tensor, many: int) -> Tensor:
     """The proved bound of its error [d, d], beside float64's own rounding."""
-    whole = rows.new_zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
+    total = rows.new_zeros(rows.shape[1], rows.shape[1], dtype=torch.float64)
     for chunk in rows.split(K):
         top = chunk.abs().amax(0).double()
         left = torch.ldexp(
             torch.ones_like(top), torch.frexp(top.float().clamp(min=1e-30))[1] - BITS * many
         )
-        whole += len(chunk) * (
+        total += len(chunk) * (
             torch.outer(top, left) + torch.outer(left, top) + torch.outer(left, left)
         )
-    return whole
+    return total
 
 
 def main() -> None:

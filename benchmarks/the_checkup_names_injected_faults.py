@@ -45,9 +45,9 @@ Condition = tuple[str, int]
 def codes(result: Any) -> list[str]:
     """The alarms of the last source, in the order of the page."""
     return [
-        one.code
-        for one in result.findings
-        if not one.known and one.model == result.examinations[-1].model
+        finding.code
+        for finding in result.findings
+        if not finding.known and finding.model == result.examinations[-1].model
     ]
 
 
@@ -63,28 +63,34 @@ def main() -> None:
     )
     parser.add_argument("--tokens", type=int, default=2048)
     parser.add_argument("--doses", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     conditions = [
-        (run.rpartition(":")[0], int(run.rpartition(":")[2])) for run in given.runs.split(",")
+        (run.rpartition(":")[0], int(run.rpartition(":")[2])) for run in arguments.runs.split(",")
     ]
-    found: dict[tuple[str, str], dict[Condition, list[str]]] = {}
-    models = {title_of(name): Lens.load(name) for name in given.models.split(",")}
+    alarms_by_fault: dict[tuple[str, str], dict[Condition, list[str]]] = {}
+    models = {title_of(name): Lens.load(name) for name in arguments.models.split(",")}
     for condition in conditions:
         for title, healthy in models.items():
             for fault in (fault for fault in EXPECTED if applies(fault, healthy)):
-                work = partial(row, fault, healthy, condition, given.tokens)
-                alarms = kept(f"{title} {fault} {label(condition)} {given.tokens}", work)["alarms"]
-                found.setdefault((title, fault), {})[condition] = alarms
+                work = partial(row, fault, healthy, condition, arguments.tokens)
+                alarms = kept(f"{title} {fault} {label(condition)} {arguments.tokens}", work)[
+                    "alarms"
+                ]
+                alarms_by_fault.setdefault((title, fault), {})[condition] = alarms
                 print(title, fault, condition, alarms, file=sys.stderr, flush=True)
     doses = []
     for title, healthy in models.items():
-        for fault, (code, strengths) in DOSES.items() if given.doses else ():
+        for fault, (code, strengths) in DOSES.items() if arguments.doses else ():
             for dose in strengths:
                 result = examined(
-                    sick(healthy, FAULTS[fault], fault, dose), conditions[0], given.tokens
+                    sick(healthy, FAULTS[fault], fault, dose), conditions[0], arguments.tokens
                 )
                 value = next(
-                    (one.value for one in result.examinations[0].observations if one.code == code),
+                    (
+                        observation.value
+                        for observation in result.examinations[0].observations
+                        if observation.code == code
+                    ),
                     None,
                 )
                 named = "yes" if code in codes(result) else "no"
@@ -101,14 +107,22 @@ def main() -> None:
     show(
         [
             {"model": model, "fault": fault, "expected": ", ".join(EXPECTED[fault]) or "no alarm"}
-            | {label(one): cell(EXPECTED[fault], alarms) for one, alarms in each.items()}
-            for (model, fault), each in sorted(
-                found.items(), key=lambda one: list(models).index(one[0][0])
+            | {
+                label(condition): cell(EXPECTED[fault], alarms)
+                for condition, alarms in by_condition.items()
+            }
+            for (model, fault), by_condition in sorted(
+                alarms_by_fault.items(), key=lambda item: list(models).index(item[0][0])
             )
         ]
     )
     print()
-    show([counted(model, found) for model in dict.fromkeys(model for model, _ in found)])
+    show(
+        [
+            counted(model, alarms_by_fault)
+            for model in dict.fromkeys(model for model, _ in alarms_by_fault)
+        ]
+    )
     if doses:
         print()
         show(doses)
@@ -163,18 +177,18 @@ def cell(expected: Sequence[str], alarms: Sequence[str]) -> str:
 
 
 def counted(
-    model: str, found: Mapping[tuple[str, str], Mapping[Condition, list[str]]]
+    model: str, alarms_by_fault: Mapping[tuple[str, str], Mapping[Condition, list[str]]]
 ) -> dict[str, Any]:
     """Of all texts and seeds: faults found, faults named first, alarms of the model without a
     fault.
     """
     ill = [
         (EXPECTED[fault], alarms)
-        for (of, fault), each in found.items()
+        for (of, fault), by_condition in alarms_by_fault.items()
         if of == model and fault != "none"
-        for alarms in each.values()
+        for alarms in by_condition.values()
     ]
-    plain = list(found[model, "none"].values())
+    plain = list(alarms_by_fault[model, "none"].values())
     raised = sorted({code for alarms in plain for code in alarms})
     return {
         "model": model,

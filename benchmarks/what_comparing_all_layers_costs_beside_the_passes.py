@@ -46,11 +46,11 @@ def compared(lenses: list[Lens], text: str, tokens: int, sites: str) -> float:
 def twelve() -> list[Lens]:
     tokenizer = load_tokenizer("gpt-vanilla")
     config = GPT2Config(vocab_size=4096, n_positions=CONTEXT, n_embd=256, n_layer=12, n_head=4)
-    found = []
+    lenses = []
     for seed in (0, 1):
         torch.manual_seed(seed)
-        found.append(Lens(GPT2LMHeadModel(config).eval(), tokenizer, name=f"gpt2 {seed}"))
-    return found
+        lenses.append(Lens(GPT2LMHeadModel(config).eval(), tokenizer, name=f"gpt2 {seed}"))
+    return lenses
 
 
 def main() -> None:

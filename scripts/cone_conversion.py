@@ -38,19 +38,19 @@ def with_bias(model: PreTrainedModel) -> PreTrainedModel:
 
 
 @torch.no_grad()
-def told(model: PreTrainedModel, held: torch.Tensor) -> list[float]:
+def measurements(model: PreTrainedModel, held_out: torch.Tensor) -> list[float]:
     """Held-out nats, cosine of what the head reads, cosine of the last block."""
     body = body_of(model)
-    seen = []
+    inputs = []
     hook = final_norm_of(body).register_forward_pre_hook(
-        lambda module, given: seen.append(given[0])
+        lambda module, args: inputs.append(args[0])
     )
-    read = body(held).last_hidden_state
+    read = body(held_out).last_hidden_state
     hook.remove()
-    nats = perplexity(model, held.numpy()).nats_per_token
+    nats = perplexity(model, held_out.numpy()).nats_per_token
     return [
         nats,
-        *(average_cosine(each.flatten(0, 1).double().numpy()) for each in (read, seen[0])),
+        *(average_cosine(states.flatten(0, 1).double().numpy()) for states in (read, inputs[0])),
     ]
 
 
@@ -67,8 +67,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     lens = Lens.load(options.model, dtype="float32")
-    data, kept = PackedText.of(Windows(options.text, lens.tokenizer, CONTEXT)).split(0.05)
-    held = torch.from_numpy(kept.rows[:HELD]).long()
+    data, held_out_text = PackedText.of(Windows(options.text, lens.tokenizer, CONTEXT)).split(0.05)
+    held_out = torch.from_numpy(held_out_text.rows[:HELD]).long()
     lens.model.train(False)
     starts: dict[str, Callable[[], PreTrainedModel]] = {
         "as it is": lambda: copy.deepcopy(lens.model),
@@ -84,21 +84,21 @@ def main() -> None:
         flush=True,
     )
     for name, make in starts.items():
-        _row(name, "—", 0, [told(make(), held)])
+        _row(name, "—", 0, [measurements(make(), held_out)])
         for rate in options.rates:
-            found = []
+            rows = []
             for seed in range(options.seeds):
                 model = make()
                 for parameter in model.parameters():
                     parameter.requires_grad_(True)
                 fit_head(model, data.rows, steps=options.steps, batch=BATCH, rate=rate, seed=seed)
-                found.append(told(model, held))
-            _row(name, f"{rate:g}", options.steps, found)
+                rows.append(measurements(model, held_out))
+            _row(name, f"{rate:g}", options.steps, rows)
 
 
-def _row(name: str, rate: str, steps: int, found: list[list[float]]) -> None:
+def _row(name: str, rate: str, steps: int, rows: list[list[float]]) -> None:
     cells = []
-    for values in zip(*found, strict=True):
+    for values in zip(*rows, strict=True):
         mean = sum(values) / len(values)
         cells.append(
             f"{mean:.3f} [{min(values):.3f}, {max(values):.3f}]"

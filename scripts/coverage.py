@@ -63,9 +63,9 @@ class Family:
         return model.eval()
 
 
-def _bert(name: str, **more: Any) -> list[Family]:
+def _bert(name: str, **settings: Any) -> list[Family]:
     """An encoder of BERT's kind with its masked head, and bare."""
-    options = SMALL | WIDE | {"max_position_embeddings": 64} | more
+    options = SMALL | WIDE | {"max_position_embeddings": 64} | settings
     return [
         Family(f"{name} (masked LM)", f"{name}Config", f"{name}ForMaskedLM", options),
         Family(f"{name} (bare encoder)", f"{name}Config", f"{name}Model", options),
@@ -400,7 +400,7 @@ def compare(model: Any) -> Comparison:
         {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
     )
     with torch.no_grad():
-        own = model(**inputs, **cacheless, output_hidden_states=True)
+        output = model(**inputs, **cacheless, output_hidden_states=True)
     sites = [site for site in lens.sites if site.count(".") < 2 or site.split(".")[-1].isdigit()]
     mine = lens.run(**inputs, sites=sites)
     differences: dict[str, float] = {}
@@ -410,10 +410,10 @@ def compare(model: Any) -> Comparison:
             "encoder.": "encoder_hidden_states",
             "decoder.": "decoder_hidden_states",
         }
-        states = own[names[stack.prefix]]
+        states = output[names[stack.prefix]]
         differences |= _compare_stack(lens, stack, mine, list(states))
     if "head" in mine:
-        differences["head"] = _distance(mine["head"], own.logits)
+        differences["head"] = _distance(mine["head"], output.logits)
     return Comparison(lens, tuple(differences), max(differences.values()))
 
 
@@ -456,12 +456,12 @@ def row(family: Family, result: Comparison) -> str:
     cells = [family.name, f"`{family.model}`"]
     kinds = []
     for kind in ("attention", "cross_attention", "mixer", "mlp"):
-        found = [site for site in lens.sites if site.endswith(f".{kind}")]
-        if found:
+        sites = [site for site in lens.sites if site.endswith(f".{kind}")]
+        if sites:
             kinds.append(
                 kind
-                if len(found) == lens.depth or kind == "cross_attention"
-                else f"{kind} ({len(found)})"
+                if len(sites) == lens.depth or kind == "cross_attention"
+                else f"{kind} ({len(sites)})"
             )
     cells.append(", ".join(kinds))
     cells.append("yes" if any(site.endswith("final_norm") for site in lens.sites) else "no")

@@ -38,7 +38,7 @@ def page() -> str:
     probes = [probe.words for probe in ordered_probes()]
     for group in dict.fromkeys(probe.group for probe in probes):
         parts.append(f"## {group.capitalize()}\n")
-        for probe in (one for one in probes if one.group == group):
+        for probe in (probe for probe in probes if probe.group == group):
             cost = " Expensive: it says its time and memory first." if probe.expensive else ""
             parts.append(
                 f"### `{probe.name}`: {probe.title}\n\n{probe.sentence}{cost} "
@@ -89,18 +89,18 @@ standard deviations, or a stated bias). Where no value is known, the reason. A m
 def gaussian_page() -> str:
     """The known values as Markdown."""
     shape = Shape()
-    words = (
+    description = (
         f"n = {shape.n:,}, d = {shape.d}, windows of {shape.window}, {shape.classes} classes, "
         f"tables of {shape.rows:,} rows of scale {shape.scale}, samples of {shape.sample:,}"
     )
     lines = []
     for name, known in KNOWN.items():
         value = None if known.value is None else known.value(shape)
-        here = "" if value is None or math.isnan(value) else f"{value:.4g}"
-        within = f"{known.within(shape):.1g}" if here else ""
-        cells = [f"`{name}`", known.formula, known.why, here, within]
+        expected = "" if value is None or math.isnan(value) else f"{value:.4g}"
+        within = f"{known.within(shape):.1g}" if expected else ""
+        cells = [f"`{name}`", known.formula, known.why, expected, within]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return GAUSSIAN_HEAD.format(shape=words) + "\n".join(lines) + "\n"
+    return GAUSSIAN_HEAD.format(shape=description) + "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

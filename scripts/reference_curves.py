@@ -90,9 +90,11 @@ class Often(Monitor):
         step = state.global_step + 1
         reader = self._watching(model).reader
         if step == 1:
-            self.every_family = [type(one)(every=1) for one in reader.families]
+            self.every_family = [type(family)(every=1) for family in reader.families]
         reader.families[:] = [
-            one for one in self.every_family if step in READ | {1} or one.name == "repeated"
+            family
+            for family in self.every_family
+            if step in READ | {1} or family.name == "repeated"
         ]
         super().on_step_begin(args, state, control, model)
 
@@ -130,19 +132,19 @@ def bands_of(results: list[TrainResult]) -> Bands:
     curves = [
         {
             name: dict(points)
-            for name, points in curves_of(one.scan, one.readings, one.curve).items()
+            for name, points in curves_of(result.scan, result.readings, result.curve).items()
         }
-        for one in results
+        for result in results
     ]
     a_step = results[0].tokens // results[0].steps
-    whole = sum(one.steps > LAST for one in results)
-    found: Bands = {}
+    complete = sum(result.steps > LAST for result in results)
+    bands: Bands = {}
     for name in sorted(set.intersection(*map(set, curves))):
         if name.startswith("embedding/"):
             # before the first block states are the text's tokens, and tell little of the run
             continue
-        counts = Counter(step for one in curves for step in one[name])
-        steps = sorted(step for step, count in counts.items() if count >= whole)
+        counts = Counter(step for curve in curves for step in curve[name])
+        steps = sorted(step for step, count in counts.items() if count >= complete)
         points = OF_SPECTRA if "weight" in name else POINTS
         shares = name.endswith(BOUNDED)
         least = -math.inf if not shares else -1.0 if name.endswith("cosine") else 0.0
@@ -156,17 +158,17 @@ def bands_of(results: list[TrainResult]) -> Bands:
         for step in dict.fromkeys(
             steps[round((len(steps) - 1) * (k / (points - 1)) ** 2)] for k in range(points)
         ):
-            values = np.array([one[name][step] for one in curves if step in one[name]])
+            values = np.array([curve[name][step] for curve in curves if step in curve[name]])
             reach = student_quantile(len(values) - 1) * (1 + 1 / len(values)) ** 0.5
             logs = not shares and bool((values > 0).all())
             values = np.log(values) if logs else values
             rounded = 0.005 if logs else 0.005 * abs(values.mean())
             ends = values.mean() + (reach * values.std(ddof=1) + rounded) * np.array([-1, 1])
             low, high = np.clip(np.exp(ends) if logs else ends, least, most)
-            found.setdefault(name, []).append(
+            bands.setdefault(name, []).append(
                 (step * a_step, float(f"{low:.3g}"), float(f"{high:.3g}"))
             )
-    return found
+    return bands
 
 
 def reference(
@@ -174,17 +176,19 @@ def reference(
 ) -> ReferenceRuns:
     """What is written of a design."""
     model = results[0].models[0]
-    one = results[0]
+    first = results[0]
     sizes: dict[str, Any] = {
         name: getattr(model, name) for name in ("model_class", "depth", "width", "vocabulary")
     }
-    a_step = one.tokens // one.steps
-    whole = sum(one.steps > LAST for one in results)
-    more = (
-        f" and {len(results) - whole} over their first {LAST} steps" if len(results) > whole else ""
+    a_step = first.tokens // first.steps
+    complete = sum(result.steps > LAST for result in results)
+    seeds_text = (
+        f" and {len(results) - complete} over their first {LAST} steps"
+        if len(results) > complete
+        else ""
     )
     about = (
-        f"Compared are {whole} runs of headscan train {design[0]} --objective {design[1]}{more}: "
+        f"Compared are {complete} runs of headscan train {design[0]} --objective {design[1]}{seeds_text}: "
         f"{model.width} wide, "
     )
     about += f"{model.depth} blocks, V {model.vocabulary:,}, {a_step:,} tokens a step, "
@@ -192,8 +196,8 @@ def reference(
     sizes |= {
         "objective": design[1],
         "tokens_a_step": a_step,
-        "planned_steps": one.recipe.steps,
-        "runs": whole,
+        "planned_steps": first.recipe.steps,
+        "runs": complete,
     }
     return ReferenceRuns(about=about, bands=bands_of(results), **sizes)
 
@@ -201,15 +205,15 @@ def reference(
 def within(result: TrainResult, known: ReferenceRuns) -> float:
     """The share of a run's numbers that lie in their bands."""
     a_step = result.tokens / result.steps
-    held = []
+    shares = []
     for name, curve in curves_of(result.scan, result.readings, result.curve).items():
         bands = known.band(name, [step * a_step for step, _ in curve])
-        held += [
+        shares += [
             band[0] <= value <= band[1]
             for (_, value), band in zip(curve, bands, strict=True)
             if band
         ]
-    return float(np.mean(held))
+    return float(np.mean(shares))
 
 
 def main() -> None:
@@ -221,17 +225,17 @@ def main() -> None:
     parser.add_argument("--text", action="append", default=[], metavar="NAME=TEXT")
     parser.add_argument("--unseen", action="append", default=[], metavar="NAME=TEXT")
     parser.add_argument("--check", action="store_true")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     written = []
     for design in DESIGNS:
-        texts = texts_of(given.text, design[0])
-        unseen = texts_of(given.unseen, design[0])
-        results = {key: trained(given.folder, design, key) for key in keys_of(design, texts)}
+        texts = texts_of(arguments.text, design[0])
+        unseen = texts_of(arguments.unseen, design[0])
+        results = {key: trained(arguments.folder, design, key) for key in keys_of(design, texts)}
         known = reference(design, list(results.values()), [name for name, _ in texts])
         written.append(asdict(known) | {"bands": packed(known.bands)})
-        if given.check:
-            check(given.folder, design, results, known, unseen)
-    if not given.check:
+        if arguments.check:
+            check(arguments.folder, design, results, known, unseen)
+    if not arguments.check:
         FILE.write_text(
             json.dumps({"protocol": PROTOCOL, "runs": written}, separators=(",", ":")) + "\n",
             encoding="utf-8",
@@ -244,15 +248,15 @@ def keys_of(design: tuple[str, str], texts: list[tuple[str, str]]) -> list[Key]:
     over the first steps.
     """
     pairs = [(text, rate) for text in texts for rate in RATES]
-    whole: list[Key] = [
+    keys: list[Key] = [
         (*pair, seed if design in OWN_SEEDS else 0) for seed, pair in enumerate(pairs)
     ]
-    return whole + [(*pair, EARLY + seed) for seed, pair in enumerate(pairs) if design in SECOND]
+    return keys + [(*pair, EARLY + seed) for seed, pair in enumerate(pairs) if design in SECOND]
 
 
-def texts_of(given: list[str], recipe: str) -> list[tuple[str, str]]:
+def texts_of(arguments: list[str], recipe: str) -> list[tuple[str, str]]:
     """The texts of a recipe: those named NAME=TEXT, and its own, RECIPE:NAME=TEXT."""
-    split = [one.partition("=") for one in given]
+    split = [argument.partition("=") for argument in arguments]
     return [
         (name.rpartition(":")[2], text)
         for name, _, text in split
@@ -264,12 +268,12 @@ def packed(bands: Bands) -> list[tuple[list[float], dict[str, dict[str, list[flo
     """Bands as they are written: curves of the same points together, by place and number, of each
     point low and high.
     """
-    found: dict[tuple[float, ...], dict[str, dict[str, list[float]]]] = {}
+    groups: dict[tuple[float, ...], dict[str, dict[str, list[float]]]] = {}
     for name, points in bands.items():
-        where, _, what = name.rpartition("/")
-        group = found.setdefault(tuple(point[0] for point in points), {})
-        group.setdefault(where, {})[what] = [end for point in points for end in point[1:]]
-    return [(list(at), some) for at, some in found.items()]
+        where, _, measure = name.rpartition("/")
+        group = groups.setdefault(tuple(point[0] for point in points), {})
+        group.setdefault(where, {})[measure] = [end for point in points for end in point[1:]]
+    return [(list(at), curves) for at, curves in groups.items()]
 
 
 def check(
@@ -281,33 +285,33 @@ def check(
 ) -> None:
     """Print how much of healthy runs lies within."""
 
-    def among(key: Key, place: int) -> float:
+    def among(key: Key, index: int) -> float:
         """A run in the bands of those that differ in the text (place 0), or of all others (2)."""
-        others = [
-            one
-            for other, one in results.items()
-            if other[place] != key[place] or (place == 2 and other[:2] != key[:2])
+        other_runs = [
+            result
+            for other_key, result in results.items()
+            if other_key[index] != key[index] or (index == 2 and other_key[:2] != key[:2])
         ]
-        return within(results[key], replace(known, bands=bands_of(others)))
+        return within(results[key], replace(known, bands=bands_of(other_runs)))
 
     texts = list(dict.fromkeys(text for text, _, _ in results))
     shares = {
         "left out": [among(key, 2) for key in results],
         "text left out": [among(key, 0) for key in results],
         "fresh seed": [
-            within(trained(folder, design, (one, RATES[k % 2], FRESH)), known)
-            for k, one in enumerate(texts)
+            within(trained(folder, design, (named_text, RATES[k % 2], FRESH)), known)
+            for k, named_text in enumerate(texts)
         ],
         "unseen text": [
-            within(trained(folder, design, (one, RATES[k % 2], FRESH)), known)
-            for k, one in enumerate(unseen)
+            within(trained(folder, design, (named_text, RATES[k % 2], FRESH)), known)
+            for k, named_text in enumerate(unseen)
         ],
     }
-    for title, found in shares.items():
-        if found:
+    for title, values in shares.items():
+        if values:
             print(
-                f"{' '.join(design)}, {title}: {len(found)} runs, mean {np.mean(found):.3f}, "
-                f"least {min(found):.3f} within"
+                f"{' '.join(design)}, {title}: {len(values)} runs, mean {np.mean(values):.3f}, "
+                f"least {min(values):.3f} within"
             )
 
 

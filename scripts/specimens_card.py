@@ -152,10 +152,10 @@ def export(
     last = history["points"][-1]
     early = name.endswith("-early")
     twin = ("gpt-vanilla" if headless else "gpt-headless") + ("-early" if early else "")
-    chosen = "held_out_unigram" if headless else "held_out"
+    loss_name = "held_out_unigram" if headless else "held_out"
     block = f"block.{recipe['blocks'] - 1}"
-    every = max(1, len(history["points"]) // 10)
-    points = [p for i, p in enumerate(history["points"]) if (i + 1) % every == 0 or p is last]
+    every_point = max(1, len(history["points"]) // 10)
+    points = [p for i, p in enumerate(history["points"]) if (i + 1) % every_point == 0 or p is last]
     sample = sample_stories(
         stored, corpus.tokenizer, 4, seed=0, log_unigram=corpus.log_unigram if headless else None
     )
@@ -186,7 +186,7 @@ def export(
         cosines="\n".join(f"| {site} | {value:.3f} |" for site, value in cosines.items()),
         curve_note=" (log-unigram added)" if headless else "",
         curve="\n".join(
-            f"| {p['step']} | {p[chosen]:.3f} | "
+            f"| {p['step']} | {p[loss_name]:.3f} | "
             + " | ".join(f"{p['cosine'][site]:.3f}" for site in (block, "final_norm", "head rows"))
             + " |"
             for p in points

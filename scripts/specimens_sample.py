@@ -97,8 +97,8 @@ class Source:
 
 
 def _grams(text: str, n: int = 12) -> list[list[str]]:
-    words = text.split()
-    return [words[i : i + n] for i in range(len(words) - n + 1)]
+    tokens = text.split()
+    return [tokens[i : i + n] for i in range(len(tokens) - n + 1)]
 
 
 @dataclass(frozen=True)
@@ -131,34 +131,37 @@ def write_text(
     model = AutoModelForCausalLM.from_pretrained(specimen).eval()
     tokenizer = AutoTokenizer.from_pretrained(specimen)
     drawn: list[str] = []
-    kept: list[str] = []
+    written: list[str] = []
     turn = 0
-    while len("\n\n".join(kept).encode()) < size:
+    while len("\n\n".join(written).encode()) < size:
         stories = sample_stories(model, tokenizer, batch, seed + turn, temperature)
         turn += 1
         drawn += stories
-        whole = [
+        eligible = [
             s
             for s in stories
             if len(s) > 200 and s[-1] in '.!?"' and "\ufffd" not in s and s.count('"') % 2 == 0
         ]
-        for story in whole:
+        for story in eligible:
             if (
                 source.longest(story) <= limit
-                and story not in kept
-                and len("\n\n".join(kept).encode()) < size
+                and story not in written
+                and len("\n\n".join(written).encode()) < size
             ):
-                kept.append(story)
-        print(f"{len(drawn)} drawn, {len(kept)} kept, {sum(map(len, kept))} characters", flush=True)
+                written.append(story)
+        print(
+            f"{len(drawn)} drawn, {len(written)} kept, {sum(map(len, written))} characters",
+            flush=True,
+        )
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text("\n\n".join(kept) + "\n", encoding="utf-8")
-    spans = [np.concatenate([source.spans(s) for s in group]).mean() for group in (drawn, kept)]
+    out.write_text("\n\n".join(written) + "\n", encoding="utf-8")
+    spans = [np.concatenate([source.spans(s) for s in group]).mean() for group in (drawn, written)]
     return Report(
         drawn=len(drawn),
-        kept=len(kept),
-        characters=sum(map(len, kept)),
+        kept=len(written),
+        characters=sum(map(len, written)),
         span_share_drawn=float(spans[0]),
         span_share=float(spans[1]),
-        word_share=source.word_share(kept),
-        longest=max(source.longest(s) for s in kept),
+        word_share=source.word_share(written),
+        longest=max(source.longest(s) for s in written),
     )

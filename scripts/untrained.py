@@ -65,17 +65,17 @@ def main(seeds: int, trained: list[str]) -> None:
     warnings.simplefilter("ignore")
     print("| fresh weights | called untrained | least share that looks random |\n|---|---|---|")
     for family in FAMILIES:
-        found = [weights.run(fresh(family, seed)) for seed in range(seeds)]
-        shares = [sum(row.random for row in one.matrices) / len(one.matrices) for one in found]
-        called = sum(finding.name == "UNTRAINED" for one in found for finding in one.findings)
+        runs = [weights.run(fresh(family, seed)) for seed in range(seeds)]
+        shares = [sum(row.random for row in run.matrices) / len(run.matrices) for run in runs]
+        called = sum(finding.name == "UNTRAINED" for run in runs for finding in run.findings)
         print(f"| {family} | {called} of {seeds} | {min(shares):.2f} |", flush=True)
     print("\n| trained | matrices | look random | called untrained |\n|---|---|---|---|")
     for name in [*specimens(), *trained]:
-        one = weights.run(name)
-        called = any(finding.name == "UNTRAINED" for finding in one.findings)
-        random = sum(row.random for row in one.matrices)
+        run = weights.run(name)
+        called = any(finding.name == "UNTRAINED" for finding in run.findings)
+        random = sum(row.random for row in run.matrices)
         print(
-            f"| {one.models[0].name} | {len(one.matrices)} | {random} | "
+            f"| {run.models[0].name} | {len(run.matrices)} | {random} | "
             f"{'yes' if called else 'no'} |",
             flush=True,
         )

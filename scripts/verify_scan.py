@@ -35,9 +35,9 @@ def main() -> None:
     parser.add_argument("--context", type=int, default=128)
     options = parser.parse_args()
     lens = headscan.Lens.load(options.model)
-    wanted = ",".join(reference.SCALARS)
+    measures = ",".join(reference.SCALARS)
     result = headscan.scan(
-        lens, options.text, context=options.context, max_tokens=options.tokens, measures=wanted
+        lens, options.text, context=options.context, max_tokens=options.tokens, measures=measures
     )
     windows = Windows(
         options.text, lens.require_tokenizer(), options.context, max_tokens=options.tokens
@@ -62,8 +62,8 @@ def main() -> None:
     worst: dict[str, float] = {}
     for site, layer in zip(sites, states, strict=True):
         entry = result.site(site)
-        for suffix, kept in (("", layer), ("_without_first", layer[:, 1:])):
-            x = kept.reshape(-1, kept.shape[-1]).double().numpy()
+        for suffix, part in (("", layer), ("_without_first", layer[:, 1:])):
+            x = part.reshape(-1, part.shape[-1]).double().numpy()
             for name, slow in reference.SCALARS.items():
                 difference = abs(entry[name + suffix] / slow(x) - 1)
                 worst[name + suffix] = max(worst.get(name + suffix, 0.0), difference)

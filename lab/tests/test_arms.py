@@ -97,26 +97,26 @@ PENALTIES = {
 
 def _plain_loss(name, arm, learner):
     model = learner.model
-    seen = []
+    inputs = []
     body = getattr(model, model.base_model_prefix, model)
     norm = body.norm if arm.recipe == "mixer" else body.ln_f
-    norm.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
+    norm.register_forward_pre_hook(lambda module, args: inputs.append(args[0]))
     h = body(IDS).last_hidden_state[:, :-1].reshape(-1, WIDTH)
-    x = seen[0][:, :-1].reshape(-1, WIDTH)
+    x = inputs[0][:, :-1].reshape(-1, WIDTH)
     y = IDS[:, 1:].reshape(-1)
     w = (
         model.get_input_embeddings() if arm.objective.headless else model.get_output_embeddings()
     ).weight
-    own = torch.arange(len(y))
+    positions = torch.arange(len(y))
     if arm.objective.headless:  # every target of the batch is a class, however often it occurs
         z = h @ w[y].T
-        return -(z[own, own] - torch.log(torch.exp(z).sum(1))).mean()
+        return -(z[positions, positions] - torch.log(torch.exp(z).sum(1))).mean()
     z = h @ w.T
     if learner.extra is not None:
         z = z + learner.extra.bias
     if arm.objective.cap:
         z = arm.objective.cap * torch.tanh(z / arm.objective.cap)
-    loss = -(z[own, y] - torch.log(torch.exp(z).sum(1))).mean()
+    loss = -(z[positions, y] - torch.log(torch.exp(z).sum(1))).mean()
     for part in filter(None, (arm.regulariser or "").split(",")):
         term, strength = part.split(":")
         loss = loss + float(strength) * PENALTIES[term](x, h, w, z)
@@ -136,12 +136,12 @@ def test_the_gradient_is_that_of_the_plain_formula(name):
     assert loss.item() == pytest.approx(want.item(), rel=1e-6)
     slopes = dict(plain.named_parameters())
     assert len(slopes) > 5
-    for one, parameter in ours.named_parameters():
-        if slopes[one].grad is None:
+    for parameter_name, parameter in ours.named_parameters():
+        if slopes[parameter_name].grad is None:
             assert parameter.grad is None or not parameter.grad.any()
         else:
             torch.testing.assert_close(
-                parameter.grad, slopes[one].grad, rtol=1e-5, atol=1e-7, msg=one
+                parameter.grad, slopes[parameter_name].grad, rtol=1e-5, atol=1e-7, msg=parameter_name
             )
 
 
@@ -228,14 +228,14 @@ def test_coupled_tables_are_those_that_were_asked_for():
     tied = _learner(ARMS["ce+tied"])
     untied = _learner(ARMS["ce"])
     bare = _learner(ARMS["headless"])
-    for learner, coupled, found in (
+    for learner, coupled, expected in (
         (tied, "both", 1),
         (untied, "both", 2),
         (untied, "input", 1),
         (bare, "head", 1),
     ):
         groups = CoupledAdam(coupled=coupled).make(learner, rate=1e-3).param_groups
-        assert len(groups[0]["params"]) == found
+        assert len(groups[0]["params"]) == expected
         assert sum(len(group["params"]) for group in groups) == len(list(learner.parameters()))
 
 
@@ -262,38 +262,41 @@ def test_muon_moves_the_matrices_of_blocks_and_adamw_all_else(name):
     numbers = {"rate": 3e-3, "betas": (0.9, 0.95), "decay": 0.1}
     optimizer = Muon().make(muon, **numbers)
     usual = AdamW().make(plain, **numbers)
-    theirs = dict(plain.named_parameters())
+    plain_parameters = dict(plain.named_parameters())
     momenta = {}
     moved = {
-        id(one) for group in optimizer.param_groups if group["apart"] for one in group["params"]
+        id(moved_parameter)
+        for group in optimizer.param_groups
+        if group["apart"]
+        for moved_parameter in group["params"]
     }
-    matrices = [one for one, value in muon.named_parameters() if id(value) in moved]
+    matrices = [name for name, value in muon.named_parameters() if id(value) in moved]
     assert matrices == [
-        one
-        for one, value in theirs.items()
-        if value.ndim == 2 and (".h." in one or ".layers." in one)
+        name
+        for name, value in plain_parameters.items()
+        if value.ndim == 2 and (".h." in name or ".layers." in name)
     ]
     assert len(matrices) >= 2
-    want = {one: theirs[one].detach().clone() for one in matrices}
+    want = {matrix: plain_parameters[matrix].detach().clone() for matrix in matrices}
     for _ in range(4):
-        for one, value in muon.named_parameters():
+        for parameter_name, value in muon.named_parameters():
             value.grad = torch.randn_like(value)
-            theirs[one].grad = value.grad.clone()
-            if one in want:
-                momenta[one] = 0.95 * momenta.get(one, 0) + 0.05 * value.grad
+            plain_parameters[parameter_name].grad = value.grad.clone()
+            if parameter_name in want:
+                momenta[parameter_name] = 0.95 * momenta.get(parameter_name, 0) + 0.05 * value.grad
                 step = (
-                    _newton_schulz(0.05 * value.grad + 0.95 * momenta[one])
+                    _newton_schulz(0.05 * value.grad + 0.95 * momenta[parameter_name])
                     * 0.2
                     * max(value.shape) ** 0.5
                 )
-                want[one] = (1 - 3e-3 * 0.1) * want[one] - 3e-3 * step
+                want[parameter_name] = (1 - 3e-3 * 0.1) * want[parameter_name] - 3e-3 * step
         optimizer.step()
         usual.step()
-    for one, value in muon.named_parameters():
-        if one in want:  # torch multiplies in bfloat16
-            torch.testing.assert_close(value, want[one], rtol=0, atol=1.2e-4)
+    for parameter_name, value in muon.named_parameters():
+        if parameter_name in want:  # torch multiplies in bfloat16
+            torch.testing.assert_close(value, want[parameter_name], rtol=0, atol=1.2e-4)
         else:
-            torch.testing.assert_close(value, theirs[one], rtol=1e-12, atol=1e-12)
+            torch.testing.assert_close(value, plain_parameters[parameter_name], rtol=1e-12, atol=1e-12)
 
 
 def test_a_torch_without_muon_is_named(monkeypatch):
@@ -351,7 +354,7 @@ def test_it_works_in_a_trainer_that_knows_nothing_of_it(name, tmp_path):
         remove_unused_columns=False,
         logging_strategy="no",
     )
-    before = {one: value.detach().clone() for one, value in learner.named_parameters()}
+    weights_before = {name: value.detach().clone() for name, value in learner.named_parameters()}
     trainer = Trainer(
         learner,
         arguments,
@@ -362,9 +365,11 @@ def test_it_works_in_a_trainer_that_knows_nothing_of_it(name, tmp_path):
     )
     trainer.train()
     moved = [
-        one for one, value in learner.named_parameters() if not torch.equal(value, before[one])
+        name
+        for name, value in learner.named_parameters()
+        if not torch.equal(value, weights_before[name])
     ]
-    assert len(moved) > len(before) / 2
+    assert len(moved) > len(weights_before) / 2
     if arm.centre_head:
         assert learner.model.get_output_embeddings().weight.mean(0).abs().max() < 1e-6
     head = arm.objective.head(learner.model, learner.extra)
@@ -389,21 +394,23 @@ def test_training_keeps_the_bias_the_rate_and_the_optimiser_over_a_resume(
         "optimiser": optimiser,
     }
     options |= {"callbacks": [CentreHead()]}
-    whole = train(plan, str(story_file), steps=4, **options)
+    uninterrupted = train(plan, str(story_file), steps=4, **options)
     shutil.rmtree(tmp_path / "checkpoint-4")
     (tmp_path / "model" / "model.safetensors").unlink()
     again = train(plan, str(story_file), steps=4, resume=True, **options)
-    assert again.heldout == whole.heldout
-    assert [moment.gradient for moment in again.scan] == [moment.gradient for moment in whole.scan]
+    assert again.heldout == uninterrupted.heldout
+    assert [moment.gradient for moment in again.scan] == [
+        moment.gradient for moment in uninterrupted.scan
+    ]
     assert all(
         0 < moment.gradient.kept_norm < moment.gradient.kept_norm_best for moment in again.scan
     )
     assert "gradient through the head" in again.page()
-    kept = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
-    words = AutoTokenizer.from_pretrained(tmp_path / "model")
-    held_out = PackedText.of(Windows(str(story_file), words, 16)).split(0.05)[1]
-    assert perplexity(kept, held_out.rows).nats_per_token == pytest.approx(
-        whole.heldout["head"].nats_per_token, abs=1e-4
+    trained = AutoModelForCausalLM.from_pretrained(tmp_path / "model")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "model")
+    held_out = PackedText.of(Windows(str(story_file), tokenizer, 16)).split(0.05)[1]
+    assert perplexity(trained, held_out.rows).nats_per_token == pytest.approx(
+        uninterrupted.heldout["head"].nats_per_token, abs=1e-4
     )
     with pytest.raises(BadInput, match="the optimiser was"):
         train(plan, str(story_file), steps=6, resume=True, **options | {"optimiser": "adamw"})

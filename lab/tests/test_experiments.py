@@ -51,8 +51,8 @@ def test_the_search_finds_hidden_tokens_and_stops_at_a_fit():
     begin[:, 0] = 0
     assert torch.equal(search_hidden(ready, ready.run(ids), begin, None), ids)
     only_itself = allowed_words(32, ids[:, 1:], 0, 0)
-    found = search_hidden(ready, ready.run(ids), begin, only_itself)
-    assert bool(only_itself.gather(1, found)[found != begin].all())
+    hidden = search_hidden(ready, ready.run(ids), begin, only_itself)
+    assert bool(only_itself.gather(1, hidden)[hidden != begin].all())
     # Nothing of a token that no given output sees: the search cannot know it.
     blind = Slice(tokens=":1").on(lens)
     assert not torch.equal(
@@ -79,18 +79,18 @@ def test_a_prompt_is_restricted_to_its_own_words_and_so_many_others():
 
 
 def test_what_stays_undecided_is_looked_at_once_more_with_more_prompts(monkeypatch):
-    asked = []
+    prompt_counts = []
 
     def observed(experiment, seed):
-        asked.append(experiment.least)
+        prompt_counts.append(experiment.least)
         p = 0.45
         hits = [np.arange(experiment.least * 6).reshape(-1, 6) % 20 < 20 * p for _ in range(5)]
         return ExperimentOutcome(effect=share_of("found", hits))
 
     monkeypatch.setattr(Recovered, "observe", observed)
-    found = recorded(all_claims()[4], 0)
-    assert asked == [PROMPTS, 4 * PROMPTS]
-    assert found.prompts == 5 * 4 * PROMPTS
+    record = recorded(all_claims()[4], 0)
+    assert prompt_counts == [PROMPTS, 4 * PROMPTS]
+    assert record.prompts == 5 * 4 * PROMPTS
     assert Recovered().closer().closer() is None
     assert Recovered(least=PROMPTS).closer() is not None
 
@@ -113,8 +113,8 @@ def test_what_counts_as_found():
 def test_recall_knows_what_is_there_and_what_is_not():
     model = body("flat", 32, 1)
     ids = language(3, 6, SLOTS)
-    found = recall(model, first=1, steps=40, ids=ids)
-    assert float(found.exact.mean()) == 1.0
+    recalled = recall(model, first=1, steps=40, ids=ids)
+    assert float(recalled.exact.mean()) == 1.0
     # Cut the wire from position 0 to all others: now nothing of it is left, and the search must say
     # so.
     with torch.no_grad():
@@ -129,11 +129,11 @@ def test_the_language_is_repeatable_and_sparse():
     ids = language(3, 50, SLOTS)
     assert torch.equal(ids, language(3, 50, SLOTS))
     assert int(ids.max()) < SIZE
-    after: dict[int, set[int]] = {}
+    successors: dict[int, set[int]] = {}
     for row in ids.tolist():
-        for one, two in pairwise(row):
-            after.setdefault(one, set()).add(two)
-    assert max(map(len, after.values())) <= 8
+        for token, two in pairwise(row):
+            successors.setdefault(token, set()).add(two)
+    assert max(map(len, successors.values())) <= 8
 
 
 def test_one_language_has_zipfs_law_and_its_control_has_not():
@@ -151,10 +151,10 @@ def test_a_trained_stand_in_is_the_shipped_one_wherever_it_runs(monkeypatch):
 
 def test_cheap_experiments_say_what_they_rest_on():
     for number in (7, 93, 205, 212):
-        seen = all_claims()[number].experiment.observe(1)
-        assert seen.effect.seeds == 5
-        assert seen.effect.tokens >= 200
-        assert seen.models or number in (205, 212)
+        outcome = all_claims()[number].experiment.observe(1)
+        assert outcome.effect.seeds == 5
+        assert outcome.effect.tokens >= 200
+        assert outcome.models or number in (205, 212)
 
 
 def test_a_head_on_every_position_keeps_the_logits_of_those_that_nobody_predicts():
@@ -187,18 +187,18 @@ def test_the_contexts_of_a_text_are_an_instance_as_drawn_ones_are():
 def test_every_two_factors_of_the_family_show_all_pairs_of_their_levels():
     for half in (0, 1):
         members = design(half)
-        assert len({one.name for one in members}) == 40
-        assert sum(one.seed % 10 > 0 for one in members) == 8
+        assert len({member.name for member in members}) == 40
+        assert sum(member.seed % 10 > 0 for member in members) == 8
         for first, second in combinations(("width", "depth", "vocabulary", "head", "text"), 2):
-            levels = [{getattr(one, name) for one in members} for name in (first, second)]
-            assert {(getattr(one, first), getattr(one, second)) for one in members} == set(
+            levels = [{getattr(member, name) for member in members} for name in (first, second)]
+            assert {(getattr(member, first), getattr(member, second)) for member in members} == set(
                 product(*levels)
             )
 
 
 def test_a_family_that_is_not_there_is_told_and_nothing_steps_in(tmp_path, monkeypatch):
     monkeypatch.setenv("HEADSCAN_CACHE", str(tmp_path))
-    seen = all_claims()[127].experiment.observe(0)
-    assert seen.effect is None
-    assert seen.models == ()
-    assert "train_family.py --half 0" in seen.note
+    outcome = all_claims()[127].experiment.observe(0)
+    assert outcome.effect is None
+    assert outcome.models == ()
+    assert "train_family.py --half 0" in outcome.note

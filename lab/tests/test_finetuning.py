@@ -35,27 +35,29 @@ def test_it_learns_the_classes_and_leaves_the_model_alone(tmp_path):
     model = GPT2LMHeadModel(
         GPT2Config(**shape, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0)
     ).eval()
-    before = [one.clone() for one in model.parameters()]
-    given = Evaluated(model, ByteTokenizer(), tmp_path)
+    weights_before = [parameter.clone() for parameter in model.parameters()]
+    evaluated = Evaluated(model, ByteTokenizer(), tmp_path)
     train = _sentences(96, 0)
     test = _sentences(64, 1)
-    found = finetuned(given, train, test, epochs=8, rate=1e-2, batch=8)
-    assert found["finetuned_accuracy"] > 0.9
-    assert found["finetuned_on"] == 96
-    assert 0.5 <= found["largest_class"] < 0.7
+    scores = finetuned(evaluated, train, test, epochs=8, rate=1e-2, batch=8)
+    assert scores["finetuned_accuracy"] > 0.9
+    assert scores["finetuned_on"] == 96
+    assert 0.5 <= scores["largest_class"] < 0.7
     assert all(
-        torch.equal(one, other) for one, other in zip(model.parameters(), before, strict=True)
+        torch.equal(parameter, weight)
+        for parameter, weight in zip(model.parameters(), weights_before, strict=True)
     )
-    assert finetuned(given, train, test, epochs=8, rate=1e-2, batch=8) == found
+    assert finetuned(evaluated, train, test, epochs=8, rate=1e-2, batch=8) == scores
     shuffled = (train[0], np.random.default_rng(0).permutation(train[1]))
     assert (
-        finetuned(given, shuffled, test, epochs=8, rate=1e-2, batch=8)["finetuned_accuracy"] < 0.8
+        finetuned(evaluated, shuffled, test, epochs=8, rate=1e-2, batch=8)["finetuned_accuracy"]
+        < 0.8
     )
     with pytest.raises(BadInput, match="two classes"):
-        finetuned(given, (train[0], np.zeros(96, dtype=np.int64)), test)
+        finetuned(evaluated, (train[0], np.zeros(96, dtype=np.int64)), test)
     (tmp_path / "sst2").mkdir()
     for part, (texts, labels) in (("train", train), ("dev", test)):
         lines = [f"{label} {text}" for text, label in zip(texts, labels, strict=True)]
         (tmp_path / "sst2" / f"stsa.binary.{part}").write_text("\n".join(lines))
-    assert "sst2-finetuned" not in tasks_for(given)  # it is done only where it is named
-    assert TASKS["sst2-finetuned"]().scores(given)["finetuned_on"] == 96
+    assert "sst2-finetuned" not in tasks_for(evaluated)  # it is done only where it is named
+    assert TASKS["sst2-finetuned"]().scores(evaluated)["finetuned_on"] == 96

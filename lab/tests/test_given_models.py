@@ -52,13 +52,13 @@ def test_a_given_model_decides_what_is_said_of_its_family(read):
     assert decides("huggyllama/llama-7b, 8-bit", read)
     assert decides("mistralai/Mistral-7B-v0.1, 8-bit", read)
     assert decides("huggyllama/llama-7b, untrained, 8-bit", read)
-    for other in (
+    for other_models in (
         "gpt2",
         "gpt2, untrained",
         "EleutherAI/gpt-j-6b, 8-bit",
         "larger models, not named",
     ):
-        assert not decides(other, read)
+        assert not decides(other_models, read)
     assert twin_of(read, "gpt2") is None
     assert tried(CLAIMS["9"], read, 0) == []  # of trained GPT-2
 
@@ -118,15 +118,15 @@ def test_no_cliff_is_told_of_where_the_descent_finds_nothing(read, monkeypatch):
 
 
 def test_models_of_seeds_that_are_past_free_their_memory(monkeypatch):
-    made = []
+    references = []
     real = Lens.random_init
     monkeypatch.setattr(
         Lens,
         "random_init",
-        lambda *of, **how: [new := real(*of, **how), made.append(weakref.ref(new.model))][0],
+        lambda *of, **how: [new := real(*of, **how), references.append(weakref.ref(new.model))][0],
     )
     gc.disable()  # what the parts of a model hold of one another is freed by this alone
     Recovered(model=f"{TWIN}gpt-vanilla", depth=1, steps=2, least=1, search=False).observe(91)
     gc.enable()
-    assert len(made) == 5
-    assert sum(one() is not None for one in made) <= 3
+    assert len(references) == 5
+    assert sum(reference() is not None for reference in references) <= 3

@@ -36,7 +36,7 @@ def model(tokenizer):
 def test_synonyms_are_closer_only_where_the_table_says_so(tokenizer):
     """Byte-level letters alone: each word of one token, its row set by hand."""
     letters = "abcdefghijklmnop"
-    words = fit_tokenizer([" ".join(f" {letter}" for letter in letters) * 50], 300)
+    word_tokenizer = fit_tokenizer([" ".join(f" {letter}" for letter in letters) * 50], 300)
     pairs = text.PairSet("letters", list(letters[::2]), list(letters[1::2]))
     config = GPT2Config(
         vocab_size=300,
@@ -49,33 +49,35 @@ def test_synonyms_are_closer_only_where_the_table_says_so(tokenizer):
     )
     torch.manual_seed(0)
     model = GPT2LMHeadModel(config)
-    chance = synonyms(model, words, pairs=pairs)
+    chance = synonyms(model, word_tokenizer, pairs=pairs)
     assert chance["pairs"] == 8
     assert chance["p_value"] > 0.02
     table = model.get_input_embeddings().weight.data
-    for one, other in zip(pairs.one, pairs.other, strict=True):
-        ids = [words(f" {each}", add_special_tokens=False)["input_ids"] for each in (one, other)]
+    for word, synonym in zip(pairs.one, pairs.other, strict=True):
+        ids = [word_tokenizer(f" {text}", add_special_tokens=False)["input_ids"] for text in (word, synonym)]
         assert len(ids[0]) == len(ids[1]) == 1
         table[ids[1]] = table[ids[0]]
-    found = synonyms(model, words, pairs=pairs)
-    assert found["synonyms"] == pytest.approx(1, abs=1e-5)
-    assert found["p_value"] < 0.01
+    scores = synonyms(model, word_tokenizer, pairs=pairs)
+    assert scores["synonyms"] == pytest.approx(1, abs=1e-5)
+    assert scores["p_value"] < 0.01
     table += 5  # a cone lifts both
-    lifted = synonyms(model, words, pairs=pairs)
+    lifted = synonyms(model, word_tokenizer, pairs=pairs)
     assert lifted["random"] > 0.9
-    assert lifted["gain"] < found["gain"] / 5
+    assert lifted["gain"] < scores["gain"] / 5
     with pytest.raises(BadInput, match="two pairs"):
-        synonyms(model, words, pairs=pairs.first(1))
+        synonyms(model, word_tokenizer, pairs=pairs.first(1))
 
 
 def test_pair_features_tell_equal_from_unequal():
     draw = np.random.default_rng(0)
-    one = draw.normal(size=(300, 6))
+    first = draw.normal(size=(300, 6))
     labels = draw.integers(0, 2, 300)
-    other = np.where(
-        labels[:, None] == 1, one + 0.1 * draw.normal(size=one.shape), draw.normal(size=one.shape)
+    second = np.where(
+        labels[:, None] == 1,
+        first + 0.1 * draw.normal(size=first.shape),
+        draw.normal(size=first.shape),
     )
-    x = pair_features(one, other)
+    x = pair_features(first, second)
     assert probe(x[:200], labels[:200], x[200:], labels[200:])["accuracy"] > 0.9
 
 
@@ -87,27 +89,27 @@ def test_pairs_of_sentences_are_read_and_judged(model, tokenizer, tmp_path):
         rows = [f"index\tsentence1\tsentence2\t{label}\tlanguage"]
         for index in range(12 * len(languages)):
             word = text.synonyms().one[index // len(languages)]
-            other = text.synonyms().other[index // len(languages)]
+            synonym = text.synonyms().other[index // len(languages)]
             same = index // len(languages) % 2
             kind = "-" if index > 21 else "entailment"
             kind = kind if same else "contradiction" if task == "xnli" else "not_entailment"
             rows.append(
                 f"{index}\t{word} "
-                f'"quoted\t{word if same else other}\t{kind}\t{languages[index % len(languages)]}'
+                f'"quoted\t{word if same else synonym}\t{kind}\t{languages[index % len(languages)]}'
             )
         (tmp_path / task).mkdir()
         for name in ("train.tsv", "dev.tsv", "xnli.test.tsv"):
             (tmp_path / task / name).write_text("\n".join(rows) + "\n")
     assert [row[2] for row in read_pairs(tmp_path / "rte" / "dev.tsv")] == [0, 1] * 6
-    given = Evaluated(model, tokenizer, tmp_path)
-    found = {name: evaluate_task(given, name) for name in ("rte", "xnli", "synonyms")}
+    evaluated = Evaluated(model, tokenizer, tmp_path)
+    scores = {name: evaluate_task(evaluated, name) for name in ("rte", "xnli", "synonyms")}
     assert (
-        min(found["rte"]["accuracy"], found["xnli"]["accuracy en"], found["xnli"]["accuracy fr"])
+        min(scores["rte"]["accuracy"], scores["xnli"]["accuracy en"], scores["xnli"]["accuracy fr"])
         > 0.9
     )
-    assert found["rte"]["largest_class"] == 0.5
-    assert found["xnli"]["largest_class fr"] == 6 / 11
-    assert found["xnli"]["accuracy fr_interval"][1] <= 1
-    assert found["synonyms"]["pairs"] > 80
+    assert scores["rte"]["largest_class"] == 0.5
+    assert scores["xnli"]["largest_class fr"] == 6 / 11
+    assert scores["xnli"]["accuracy fr_interval"][1] <= 1
+    assert scores["synonyms"]["pairs"] > 80
     with pytest.raises(BadInput, match="columns"):
         read_pairs(tmp_path / "absent.tsv")

@@ -34,21 +34,21 @@ def massive(tmp_path_factory):
 
 
 def test_a_planted_massive_activation_is_what_compresses(massive):
-    seen = MassiveActivations(model=massive, measure="valley").observe(0)
-    beside = {one.name: one.value for one in seen.beside}
-    assert seen.effect.interval[0] > 0.3
-    assert abs(seen.control.value) < 0.02
+    outcome = MassiveActivations(model=massive, measure="valley").observe(0)
+    beside = {estimate.name: estimate.value for estimate in outcome.beside}
+    assert outcome.effect.interval[0] > 0.3
+    assert abs(outcome.control.value) < 0.02
     assert next(value for name, value in beside.items() if "coordinates set aside" in name) > 0.3
-    assert seen.control.interval[0] >= -1
-    assert seen.control.interval[1] <= 1
+    assert outcome.control.interval[0] >= -1
+    assert outcome.control.interval[1] <= 1
     assert sum("loss with" in name for name in beside) == 3
     assert next(value for name, value in beside.items() if "loss with the mean" in name) > 0.5
 
 
 def test_a_first_token_like_the_others_is_not_called_massive():
-    seen = MassiveActivations(measure="valley").observe(0)
-    assert seen.effect is None
-    assert "times as long as the others" in seen.note
+    outcome = MassiveActivations(measure="valley").observe(0)
+    assert outcome.effect is None
+    assert "times as long as the others" in outcome.note
 
 
 def test_matrix_entropy_is_that_of_the_kernel():
@@ -68,14 +68,15 @@ def test_a_cut_head_is_the_best_approximation_of_all_logits(monkeypatch):
     rank = 16
     head = lens_of("specimen").output_embeddings.detach().double()
     fitted = torch.cat(
-        [later._before_head("specimen", own)[0] for own in later.own_seeds(7)]
+        [later._before_head("specimen", own_seed)[0] for own_seed in later.own_seeds(7)]
     ).double()
-    whole = fitted @ head.T
-    left, values, right = torch.linalg.svd(whole, full_matrices=False)
+    full_logits = fitted @ head.T
+    left, values, right = torch.linalg.svd(full_logits, full_matrices=False)
     best = (left[:, :rank] * values[:rank] @ right[:rank])[: later.ROWS * (later.LENGTH - 1)]
     targets = later._before_head("specimen", seed)[1]
     loss = [
-        torch.nn.functional.cross_entropy(one[: len(targets)], targets) for one in (best, whole)
+        torch.nn.functional.cross_entropy(logits[: len(targets)], targets)
+        for logits in (best, full_logits)
     ]
     assert later.loss_by_rank("specimen", seed, rank) == pytest.approx(
         float(loss[0] - loss[1]), abs=2e-3
@@ -92,7 +93,11 @@ def test_tokens_with_equal_rows_collide(tmp_path, monkeypatch):
     monkeypatch.setattr(later, "COLLIDING", 600)
     monkeypatch.setattr(later, "TOKENS", 1)
     ids = torch.randint(4096, (600, 1), generator=torch.Generator().manual_seed(9)).unique()
-    same = torch.tensor([int((ids // 2 == one // 2).sum()) > 1 for one in ids]).double().mean()
+    same = (
+        torch.tensor([int((ids // 2 == token_id // 2).sum()) > 1 for token_id in ids])
+        .double()
+        .mean()
+    )
     assert same > 0.05
     assert later.margins(twin, 9, 0)[0] == pytest.approx(float(same))
     assert later.margins("specimen", 9, 0)[0] == 0
@@ -107,7 +112,7 @@ def test_distances_are_those_of_loops(monkeypatch):
         lens.vocabulary_size, (later.COLLIDING, later.TOKENS), generator=drawing
     ).unique(dim=0)
     states = (
-        torch.cat([lens.run(one[None], sites="block.2")["block.2"][:, -1] for one in ids])
+        torch.cat([lens.run(token_id[None], sites="block.2")["block.2"][:, -1] for token_id in ids])
         .double()
         .numpy()
     )
@@ -130,9 +135,9 @@ def test_a_paper_has_claims_and_a_figure(tmp_path):
     assert result.claims[0].trials[0].effect == result.claims[0].effect
     assert [curve.name for curve in result.figures[0].curves] == ["gpt-vanilla", "gpt-vanilla"]
     assert "Share of the gradient" in (tmp_path / "out" / "report.html").read_text()
-    for options, said in (
+    for options, message in (
         ({"paper": "9999.1"}, "there are: 2404.07647"),
         ({"paper": "2603.10145", "claims": "7"}, "CLAIM and --figures"),
     ):
-        with pytest.raises(BadInput, match=said):
+        with pytest.raises(BadInput, match=message):
             reproduce(**options)

@@ -66,12 +66,12 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(model, tokenizer):
         want = np.mean(
             [model(ids, labels=ids).loss.item() for ids in torch.from_numpy(rows)[:, None]]
         )
-    found = perplexity(model, rows, tokenizer, batch=2)
-    assert found.nats_per_token == pytest.approx(want, rel=1e-5)
-    assert found.perplexity == pytest.approx(math.exp(want), rel=1e-4)
+    result = perplexity(model, rows, tokenizer, batch=2)
+    assert result.nats_per_token == pytest.approx(want, rel=1e-5)
+    assert result.perplexity == pytest.approx(math.exp(want), rel=1e-4)
     # ascii tokens
     length = sum(len(bytes(tokenizer.decode([i]), "utf8")) for i in rows[:, 1:].ravel() if i < 128)
-    assert found.bits_per_byte > 0
+    assert result.bits_per_byte > 0
     assert length <= bytes_of_tokens(tokenizer)[rows[:, 1:]].sum()
     with pytest.raises(BadInput, match="no windows"):
         perplexity(model, rows[:0])
@@ -80,19 +80,19 @@ def test_perplexity_is_the_exponential_of_the_mean_loss(model, tokenizer):
 def test_perplexity_errs_by_documents_where_there_are_some(model):
     rows = np.random.default_rng(0).integers(1, 320, (12, 10))
     begins = np.arange(15, 120, 15)  # eight documents of a window and a half
-    found = perplexity(model, rows, begins=begins)
+    result = perplexity(model, rows, begins=begins)
     alone = perplexity(model, rows)
     losses = np.zeros((12, 10))
     losses[:, 1:] = token_losses(model, torch.from_numpy(rows)).detach().double().numpy()
     # a window's first token is not predicted
     n = np.array([(part % 10 > 0).sum() for part in np.split(np.arange(120), begins)])
     sums = np.array([part.sum() for part in np.split(losses.ravel(), begins)])
-    rest = sums - n * losses.sum() / n.sum()
-    assert found.standard_error == pytest.approx(
-        (rest**2 / (1 - n / n.sum())).sum() ** 0.5 / n.sum()
+    left_out = sums - n * losses.sum() / n.sum()
+    assert result.standard_error == pytest.approx(
+        (left_out**2 / (1 - n / n.sum())).sum() ** 0.5 / n.sum()
     )
-    assert found.interval[0] < found.nats_per_token < found.interval[1]
-    assert alone.standard_error != found.standard_error
+    assert result.interval[0] < result.nats_per_token < result.interval[1]
+    assert alone.standard_error != result.standard_error
 
 
 def test_bytes_of_tokens_add_up_to_the_text(tokenizer, story):
@@ -102,21 +102,21 @@ def test_bytes_of_tokens_add_up_to_the_text(tokenizer, story):
 
 
 def test_log_likelihood_equals_the_token_by_token_sum(model, tokenizer, story):
-    given = story[:40]
+    context = story[:40]
     continuation = story[40:70]
     # As the tokenizer alone has them: it puts no start of text, nor does GPT-2's, and
     # lm-evaluation-harness adds none.
-    ids = tokenizer.encode(given + continuation)
-    known = len(tokenizer.encode(given))
+    ids = tokenizer.encode(context + continuation)
+    known = len(tokenizer.encode(context))
     want = 0.0
     with torch.no_grad():
-        for place in range(known, len(ids)):
+        for position in range(known, len(ids)):
             want += float(
-                model(torch.tensor([ids[:place]])).logits[0, -1].log_softmax(-1)[ids[place]]
+                model(torch.tensor([ids[:position]])).logits[0, -1].log_softmax(-1)[ids[position]]
             )
     # Another pair in the same batch must change nothing: it only adds padding.
     scores, _ = log_likelihood(
-        model, tokenizer, [(given, continuation), ("", story[:120])], context=64
+        model, tokenizer, [(context, continuation), ("", story[:120])], context=64
     )
     assert scores[0] == pytest.approx(want, rel=1e-4)
 
@@ -137,13 +137,18 @@ def test_the_likelihoods_are_those_of_lm_evaluation_harness():
 
 
 def test_what_is_too_long_keeps_its_context_and_the_token_after_it(model, tokenizer, story):
-    whole = tokenizer.encode(story[:200])
-    given = tokenizer.decode(whole[:-1])
-    if tokenizer.encode(given) == whole[:-1] and tokenizer.encode(story[:200])[-1] == whole[-1]:
-        last = story[len(given) : 200]
-        scores, _ = log_likelihood(model, tokenizer, [(given, last)], context=8)
+    token_ids = tokenizer.encode(story[:200])
+    context = tokenizer.decode(token_ids[:-1])
+    if (
+        tokenizer.encode(context) == token_ids[:-1]
+        and tokenizer.encode(story[:200])[-1] == token_ids[-1]
+    ):
+        last = story[len(context) : 200]
+        scores, _ = log_likelihood(model, tokenizer, [(context, last)], context=8)
         with torch.no_grad():
-            want = model(torch.tensor([whole[-9:-1]])).logits[0, -1].log_softmax(-1)[whole[-1]]
+            want = (
+                model(torch.tensor([token_ids[-9:-1]])).logits[0, -1].log_softmax(-1)[token_ids[-1]]
+            )
         assert scores[0] == pytest.approx(float(want), rel=1e-5)
 
 
@@ -169,7 +174,7 @@ def test_greedy_is_true_where_the_model_says_the_same(model, tokenizer):
 
 
 def test_blimp_counts_the_pairs_it_gets_right(model, tokenizer):
-    found = blimp_hits(
+    hits_by_phenomenon = blimp_hits(
         model,
         tokenizer,
         {
@@ -177,7 +182,7 @@ def test_blimp_counts_the_pairs_it_gets_right(model, tokenizer):
             "long first": [("ba de fi go", "ba")],
         },
     )
-    assert {name: hits.mean() for name, hits in found.items()} == {
+    assert {name: hits.mean() for name, hits in hits_by_phenomenon.items()} == {
         "short first": 1.0,
         "long first": 0.0,
     }
@@ -200,8 +205,8 @@ def test_probe_finds_a_direction_and_matthews_its_sign():
     draw = np.random.default_rng(0)
     labels = draw.integers(0, 2, 300)
     vectors = draw.normal(size=(300, 8)) + 3 * labels[:, None] * np.eye(8)[2]
-    found = probe(vectors[:200], labels[:200], vectors[200:], labels[200:])
-    assert found["accuracy"] > 0.85
+    scores = probe(vectors[:200], labels[:200], vectors[200:], labels[200:])
+    assert scores["accuracy"] > 0.85
     noise = probe(
         draw.normal(size=(200, 8)), labels[:200], draw.normal(size=(100, 8)), labels[200:]
     )
@@ -268,10 +273,10 @@ def test_a_sentence_encoder_has_the_published_correlation(real, assets):
     """all-mpnet-base-v2 on the English test set of STS-B: 83.42 in MTEB's table."""
     lens = Lens.load(str(real / "all-mpnet-base-v2"))
     pooling = declared_pooling(real / "all-mpnet-base-v2")
-    one, other, gold = read_stsb(assets / "text" / "stsb" / "stsb-en-test.csv")
+    first, second, gold = read_stsb(assets / "text" / "stsb" / "stsb-en-test.csv")
     vectors = [
-        task.sentence_vectors(lens.model, lens.tokenizer, each, pooling=pooling, special=True)
-        for each in (one, other)
+        task.sentence_vectors(lens.model, lens.tokenizer, sentences, pooling=pooling, special=True)
+        for sentences in (first, second)
     ]
     assert task.similarity_scores("stsb", *vectors, gold)["stsb"] == pytest.approx(0.8342, abs=5e-4)
 
@@ -286,48 +291,55 @@ def test_the_sets_are_read_as_they_are_shipped(assets):
     assert len(sentences) == len(labels) == 527
     assert set(labels.tolist()) == {0, 1}
     assert set(read_sst2(text / "sst2" / "stsa.binary.dev")[1].tolist()) == {0, 1}
-    one, _, scores = read_stsb(text / "stsb" / "stsb-de-test.csv")
-    assert len(one) == 1379
+    first, _, scores = read_stsb(text / "stsb" / "stsb-de-test.csv")
+    assert len(first) == 1379
     assert 0 <= scores.min() <= scores.max() <= 5
     pud = read_pud(text / "pud" / "pud_parallel_7lang.json")
     assert sorted(pud) == ["ar", "de", "en", "es", "fr", "ru", "zh"]
-    assert all(len(each) == 1000 for each in pud.values())
+    assert all(len(sentences) == 1000 for sentences in pud.values())
 
 
 def test_a_real_model_on_all_sets(assets):
     folder = assets / "models" / "stories260K"
     model = AutoModelForCausalLM.from_pretrained(folder).eval()
-    given = Evaluated(model, AutoTokenizer.from_pretrained(folder), assets / "text", limit=10)
-    whole = {name: evaluate_task(given, name) for name in task.tasks_for(given)}
-    found = {
-        name: {k: v for k, v in each.items() if not k.endswith("_interval")}
-        for name, each in whole.items()
+    evaluated = Evaluated(model, AutoTokenizer.from_pretrained(folder), assets / "text", limit=10)
+    scores = {name: evaluate_task(evaluated, name) for name in task.tasks_for(evaluated)}
+    without_intervals = {
+        name: {k: v for k, v in task_scores.items() if not k.endswith("_interval")}
+        for name, task_scores in scores.items()
     }
-    for name, each in whole.items():
-        for number in set(each) - {"passages", "pairs", "p_value", "spread", "largest_class"}:
-            if not number.endswith("_interval") and each[f"{number}_interval"] is not None:
-                low, high = each[f"{number}_interval"]
-                assert low <= each[number] <= high, (name, number)
-    assert set(found) == {"lambada", "blimp", "cola", "sst2", "stsb", "pud", "synonyms"}
+    for name, task_scores in scores.items():
+        for number in set(task_scores) - {
+            "passages",
+            "pairs",
+            "p_value",
+            "spread",
+            "largest_class",
+        }:
+            if not number.endswith("_interval") and task_scores[f"{number}_interval"] is not None:
+                low, high = task_scores[f"{number}_interval"]
+                assert low <= task_scores[number] <= high, (name, number)
+    assert set(without_intervals) == {"lambada", "blimp", "cola", "sst2", "stsb", "pud", "synonyms"}
     first, drawn = (
-        {"stsb": evaluate_task(replace(given, seed=seed), "stsb")["spearman en"]} for seed in (0, 1)
+        {"stsb": evaluate_task(replace(evaluated, seed=seed), "stsb")["spearman en"]}
+        for seed in (0, 1)
     )
     # a sample that follows the seed
-    assert first["stsb"] == whole["stsb"]["spearman en"] != drawn["stsb"]
-    assert found["blimp"]["accuracy"] > 0.45
-    assert len(found["blimp"]) == 1 + 67
-    assert found["lambada"]["passages"] == 10
-    assert set(found["stsb"]) == {"spearman de", "spearman en", "spearman fr"}
-    assert set(found["pud"]) == {"ar", "de", "es", "fr", "ru", "zh"}
-    places = given.places(500)
-    assert places == sorted(set(places))
-    assert len(places) == 10
-    assert places[-1] > 100  # no first items
-    assert given.places(7) == list(range(7))
+    assert first["stsb"] == scores["stsb"]["spearman en"] != drawn["stsb"]
+    assert without_intervals["blimp"]["accuracy"] > 0.45
+    assert len(without_intervals["blimp"]) == 1 + 67
+    assert without_intervals["lambada"]["passages"] == 10
+    assert set(without_intervals["stsb"]) == {"spearman de", "spearman en", "spearman fr"}
+    assert set(without_intervals["pud"]) == {"ar", "de", "es", "fr", "ru", "zh"}
+    positions = evaluated.places(500)
+    assert positions == sorted(set(positions))
+    assert len(positions) == 10
+    assert positions[-1] > 100  # no first items
+    assert evaluated.places(7) == list(range(7))
     with pytest.raises(BadInput, match="holds no rte"):
-        task.tasks_for(given, ["rte"])
+        task.tasks_for(evaluated, ["rte"])
     with pytest.raises(BadInput, match="no task 'magic'"):
-        task.tasks_for(given, ["magic"])
+        task.tasks_for(evaluated, ["magic"])
 
 
 @pytest.mark.parametrize("read", [read_lambada, read_blimp, read_cola])
@@ -342,11 +354,11 @@ def test_a_default_tries_what_minutes_have_room_for_and_says_so(monkeypatch, tmp
     model = GPT2LMHeadModel(
         GPT2Config(vocab_size=50, n_positions=16, n_embd=8, n_layer=2, n_head=2)
     )
-    given = Evaluated(model, None, tmp_path)
-    assert task.affordable_items(given, 3, "lambada") > 10_000
+    evaluated = Evaluated(model, None, tmp_path)
+    assert task.affordable_items(evaluated, 3, "lambada") > 10_000
     # with its positions
     body = sum(w.numel() for w in model.transformer.h.parameters() if w.ndim > 1) + 16 * 8
     monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * (body + 50 * 8))
-    assert task.affordable_items(given, 3, "lambada") == 7
+    assert task.affordable_items(evaluated, 3, "lambada") == 7
     monkeypatch.setattr(task, "MULTIPLICATIONS", 3 * 7 * 100 * body)
-    assert task.affordable_items(given, 3, "stsb") == 7  # which reads no logits
+    assert task.affordable_items(evaluated, 3, "stsb") == 7  # which reads no logits

@@ -45,14 +45,19 @@ def _without_seconds(result):
 
 
 def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkeypatch):
-    whole = tournament(str(story_file), out=tmp_path / "a", processes=1, **SMALL)
-    assert [len(whole.arms), len(whole.rates), len(whole.others), len(whole.races)] == [
+    uninterrupted = tournament(str(story_file), out=tmp_path / "a", processes=1, **SMALL)
+    assert [
+        len(uninterrupted.arms),
+        len(uninterrupted.rates),
+        len(uninterrupted.others),
+        len(uninterrupted.races),
+    ] == [
         2,
         4,
         2,
         8 + 4,
     ]
-    for row in whole.arms:
+    for row in uninterrupted.arms:
         for name in (
             "arm",
             "seeds",
@@ -64,22 +69,22 @@ def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkey
         ):
             assert name in row
             assert name in ("arm", "seeds", "rate", "sentence") or f"{name}_interval" in row
-    assert {race.rate for race in whole.races} == {0.01, 0.03}
-    page = whole.page()
+    assert {race.rate for race in uninterrupted.races} == {0.01, 0.03}
+    page = uninterrupted.page()
     assert "Leaderboard" in page
-    assert whole.protocol.started[:10] in page
-    assert headscan.load(tmp_path / "a").document == whole.document
+    assert uninterrupted.protocol.started[:10] in page
+    assert headscan.load(tmp_path / "a").document == uninterrupted.document
 
     from headscan_lab.tournament import race as module
 
     real = module.race
     ran = []
 
-    def stopped(job, *rest):
+    def stopped(job, *args):
         ran.append(job.name)
         if len(ran) == 5:
             raise KeyboardInterrupt
-        return real(job, *rest)
+        return real(job, *args)
 
     monkeypatch.setattr(module, "race", stopped)
     with pytest.raises(KeyboardInterrupt):
@@ -89,15 +94,15 @@ def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkey
             str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL | {"steps": 4}
         )
     monkeypatch.setattr(
-        module, "race", lambda job, *rest: (ran.append(job.name), real(job, *rest))[1]
+        module, "race", lambda job, *args: (ran.append(job.name), real(job, *args))[1]
     )
     again = tournament(str(story_file), out=tmp_path / "b", processes=1, resume=True, **SMALL)
     assert len(ran) == 5 + 8  # the fifth was run twice, the first four were not
-    assert _without_seconds(again) == _without_seconds(whole)
+    assert _without_seconds(again) == _without_seconds(uninterrupted)
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "message"),
     [
         ({"arms": "magic*"}, "There is no arm 'magic"),
         ({"cells": "4096"}, "--cells are pairs"),
@@ -107,8 +112,8 @@ def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkey
         ({"matched_loss": float("nan")}, "--matched-loss must be a finite number"),
     ],
 )
-def test_bad_input(options, words):
-    with pytest.raises(BadInput, match=words):
+def test_bad_input(options, message):
+    with pytest.raises(BadInput, match=message):
         tournament("no such text", **options)
 
 
@@ -144,9 +149,9 @@ def _race(arm, seed, cosine, inner=None, *, rate=1e-3, speed=10):
 
 def test_a_run_is_read_where_its_loss_is_the_matched_one():
     race = _race("ce", 0, 0.3)
-    found = at_loss(race, 5.0)  # half way from step 10 to 40
-    assert found["tokens"] == 2500
-    assert found["average_cosine"] == pytest.approx(0.3)
+    matched = at_loss(race, 5.0)  # half way from step 10 to 40
+    assert matched["tokens"] == 2500
+    assert matched["average_cosine"] == pytest.approx(0.3)
     assert at_loss(race, 3.9)["tokens"] is None
     assert at_loss(race, 8.0)["tokens"] is None  # it begins there
     assert at_seconds(race, 50.0) == pytest.approx(5.0)
@@ -175,7 +180,7 @@ def test_a_pace_is_taken_of_all_arms_in_turn_so_that_a_machine_that_slows_down_s
     turns = []
 
     class Slowing:
-        def __init__(self, job, *rest):
+        def __init__(self, job, *args):
             self.name = job.arm
 
         def step(self):
@@ -185,33 +190,33 @@ def test_a_pace_is_taken_of_all_arms_in_turn_so_that_a_machine_that_slows_down_s
     monkeypatch.setattr("headscan_lab.tournament.race.Runner", Slowing)
     monkeypatch.setattr("headscan_lab.tournament.race.time.process_time", lambda: now[0])
     plan = tournament.verb.given(("no text",), {}).chosen(Tournament).plan
-    found = pace(["ce", "headless"], plan.cells[0], plan, None, 0)
+    paces = pace(["ce", "headless"], plan.cells[0], plan, None, 0)
     assert turns == (["ce"] * 3 + ["headless"] * 3) * 4
-    assert found.of("headless") / found.of("ce") == pytest.approx(2.0, rel=0.05)
+    assert paces.of("headless") / paces.of("ce") == pytest.approx(2.0, rel=0.05)
 
 
-def _told(cosines, others, *, inner=(None, None), speeds=(10, 10), more=()):
+def _told(cosines, other_cosines, *, inner=(None, None), speeds=(10, 10), more_differences=()):
     arm = [_race("x", k, cosine, inner[0], speed=speeds[0]) for k, cosine in enumerate(cosines)]
     reference = [
-        _race("ce", k, cosine, inner[1], speed=speeds[1]) for k, cosine in enumerate(others)
+        _race("ce", k, cosine, inner[1], speed=speeds[1]) for k, cosine in enumerate(other_cosines)
     ]
     differences = compare(arm, reference, where="own rates", matched=5.0, arms=1)
-    return sentence_of([*differences, *more], 5.0)
+    return sentence_of([*differences, *more_differences], 5.0)
 
 
 def test_the_words_are_those_of_the_numbers():
     clear = [0.10, 0.11, 0.09, 0.10, 0.105]
-    other = [0.30, 0.32, 0.29, 0.31, 0.3]
-    assert "smaller than that of ce: 0.101 against 0.304." in _told(clear, other)
-    assert "larger than that of ce" in _told(other, clear)
-    assert "not told apart" in _told([0.1, 0.5, 0.2, 0.4, 0.3], other)
-    assert "only moved" not in _told(clear, other)
-    moved = _told(clear, other, inner=(0.3, 0.3))
+    larger = [0.30, 0.32, 0.29, 0.31, 0.3]
+    assert "smaller than that of ce: 0.101 against 0.304." in _told(clear, larger)
+    assert "larger than that of ce" in _told(larger, clear)
+    assert "not told apart" in _told([0.1, 0.5, 0.2, 0.4, 0.3], larger)
+    assert "only moved" not in _told(clear, larger)
+    moved = _told(clear, larger, inner=(0.3, 0.3))
     assert "The cone has only moved: without the direction of ones" in moved
-    assert "Two seeds that reach" in _told(clear[:1], other[:1])
+    assert "Two seeds that reach" in _told(clear[:1], larger[:1])
     assert "equal tokens its held-out loss is not told apart" in moved
-    assert "fewer tokens, 0.88 times as many" in _told(clear, other, speeds=(4, 10))
-    assert "tokens" not in _told(clear, other).replace("equal tokens", "")
+    assert "fewer tokens, 0.88 times as many" in _told(clear, larger, speeds=(4, 10))
+    assert "tokens" not in _told(clear, larger).replace("equal tokens", "")
     flat = ArmDifference(
         arm="x",
         reference="ce",
@@ -224,8 +229,10 @@ def test_the_words_are_those_of_the_numbers():
         interval=(-6.0, -2.0),
         neutral=0.0,
     )
-    assert "Part of it has only moved" in _told(clear, other, inner=(0.2, 0.3), more=[flat])
-    assert "Part of it has only moved" not in _told(other, clear, more=[flat])
+    assert "Part of it has only moved" in _told(
+        clear, larger, inner=(0.2, 0.3), more_differences=[flat]
+    )
+    assert "Part of it has only moved" not in _told(larger, clear, more_differences=[flat])
     turned = ArmDifference(
         arm="x",
         reference="ce",
@@ -238,7 +245,7 @@ def test_the_words_are_those_of_the_numbers():
         interval=None,
         neutral=0.0,
     )
-    assert "(not at rate 0.003)" in _told(clear, other, more=[turned])
+    assert "(not at rate 0.003)" in _told(clear, larger, more_differences=[turned])
 
 
 def test_every_arm_has_words_and_the_first_is_plain():
@@ -252,8 +259,8 @@ def test_an_interruption_leaves_no_process_running():
         waiting = pool.submit(time.sleep, 60)
         (process,) = pool._processes.values()
         stop(pool)
-        before = time.monotonic()
-        while process.exitcode is None and time.monotonic() < before + 30:
+        started = time.monotonic()
+        while process.exitcode is None and time.monotonic() < started + 30:
             # the pool's own thread waits for the process, too: of two that do, one is told nothing
             # at first
             time.sleep(0.01)

@@ -18,10 +18,10 @@ class Terminal(io.StringIO):
 def test_in_a_pipe_work_that_says_nothing_is_still_told_of(monkeypatch):
     monkeypatch.setattr(output, "EVERY", 0.02)
     monkeypatch.setattr(output, "SILENT", 0.05)
-    with redirect_stderr(io.StringIO()) as said, output.progress_bar() as progress:
+    with redirect_stderr(io.StringIO()) as stream, output.progress_bar() as progress:
         progress("solving", 17, 100, "%")
         time.sleep(0.3)
-    lines = said.getvalue().splitlines()
+    lines = stream.getvalue().splitlines()
     assert lines[0].startswith("headscan: solving: 17 %")
     assert lines[0].endswith("s so far)")
     assert len(lines) >= 2
@@ -38,9 +38,9 @@ def test_a_bar_has_the_unit_of_its_numbers_and_no_empty_clock(monkeypatch):
         time.sleep(0.25)
         print("a library says \x1b]0;owned\x07", file=sys.stderr)
         progress("gpt", 1024, 1024, "tokens")
-    said = shown.getvalue()
-    assert "1,024 tokens" in said
-    assert "1,024 steps" not in said
-    assert "-:--" not in said
-    assert "a library says <U+001B>]0;owned<U+0007>" in said
-    assert "\x1b]0;" not in said
+    text = shown.getvalue()
+    assert "1,024 tokens" in text
+    assert "1,024 steps" not in text
+    assert "-:--" not in text
+    assert "a library says <U+001B>]0;owned<U+0007>" in text
+    assert "\x1b]0;" not in text

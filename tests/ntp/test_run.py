@@ -49,7 +49,7 @@ def result(tmp_path_factory):
 
 
 def test_the_contract(result):
-    found, folder = result
+    ntp_result, folder = result
     document = json.loads((folder / "result.json").read_text())
     for field in (
         "tokens",
@@ -59,7 +59,7 @@ def test_the_contract(result):
         "entropy_bound",
         "single_successor_share",
     ):
-        assert document[field] == found.document[field]
+        assert document[field] == ntp_result.document[field]
     grams = [(t[i : i + 2], t[i + 2]) for t in TEXT for i in range(len(t) - 2)]
     contexts = sorted({c for c, _ in grams})
     letters = sorted({z for _, z in grams})
@@ -81,46 +81,46 @@ def test_the_contract(result):
 
 
 def test_saved_and_shown(result):
-    found, folder = result
+    ntp_result, folder = result
     again = headscan.load(folder)
     assert isinstance(again, ntp.NtpResult)
-    assert again.document == found.document
-    assert again.arrays.keys() == found.arrays.keys()
+    assert again.document == ntp_result.document
+    assert again.arrays.keys() == ntp_result.arrays.keys()
     page = (folder / "report.html").read_text()
     assert "http://" not in page.split("plotly")[0].replace("http://www.w3.org", "")
-    for words in ("geometry that the text predicts", "entropy bound", "Words on the axes"):
-        assert words in page
+    for heading in ("geometry that the text predicts", "entropy bound", "Words on the axes"):
+        assert heading in page
     ids = re.findall(r' id="([^"]+)"', page.split('<script type="application/json"')[0])
     assert len(ids) == len(set(ids))
     assert "data" not in ids  # the payload's own
-    assert len(found.frame()) == 1
-    assert "entropy bound" in found.page()
-    for what in ("words", "spectrum", "heat"):
-        assert found.plot(what).data
+    assert len(ntp_result.frame()) == 1
+    assert "entropy bound" in ntp_result.page()
+    for figure in ("words", "spectrum", "heat"):
+        assert ntp_result.plot(figure).data
     with pytest.raises(BadInput, match="no figure"):
-        found.plot("horoscope")
+        ntp_result.plot("horoscope")
 
 
 def test_models_are_held_against_it(tmp_path, monkeypatch):
     lenses = [tiny(300, seed, f"seed {seed}") for seed in (0, 1)]
     for reading in ("text", "alone"):
-        found = headscan.ntp.run(
+        ntp_result = headscan.ntp.run(
             TEXT, order=2, tokenizer="bytes", model=lenses, reading=reading, groups=0, out=tmp_path
         )
         assert (
-            [m.name for m in found.models]
-            == [m.name for m in found.comparisons]
+            [m.name for m in ntp_result.models]
+            == [m.name for m in ntp_result.comparisons]
             == ["seed 0", "seed 1"]
         )
-        for model in found.comparisons:
+        for model in ntp_result.comparisons:
             assert model.metrics.SC6 > 1  # nothing was learned
             assert abs(model.metrics.direction) < 0.5
             assert model.reading == reading
-        assert len(found.frame()) == 3
-        assert "seed 1" in found.page()
-        assert "Subspace collapse" in found.page()
-        for what in ("heat", "heat-1", "heat-2"):
-            assert found.plot(what).data
+        assert len(ntp_result.frame()) == 3
+        assert "seed 1" in ntp_result.page()
+        assert "Subspace collapse" in ntp_result.page()
+        for figure in ("heat", "heat-1", "heat-2"):
+            assert ntp_result.plot(figure).data
     monkeypatch.setattr("headscan.ntp.observe._CONTEXTS", 20)
     limited = headscan.ntp.run(
         TEXT, order=2, tokenizer="bytes", model=lenses[0], reading="text", groups=0
@@ -134,13 +134,13 @@ def test_observing_equals_running_the_model(monkeypatch):
     lens = tiny(50)
     tokens = np.random.default_rng(0).integers(0, 9, 120)
     counts = count([tokens[:70], tokens[70:]], 9, Counting(order=2))
-    found, notes = observe(lens, counts.contexts, 9, before=[7])
+    observed, notes = observe(lens, counts.contexts, 9, before=[7])
     assert any("beyond the tokenizer" in note for note in notes)
     logits = lens.model(torch.tensor([[7, *counts.contexts[3].tolist()]])).logits[0, -1, :9]
-    assert np.allclose(found.logits()[3], logits.detach().numpy(), atol=1e-5)
+    assert np.allclose(observed.logits()[3], logits.detach().numpy(), atol=1e-5)
     # In the text: the mean over occurrences, documents and windows kept apart.
     monkeypatch.setattr("headscan.ntp.observe._WINDOW", 16)
-    found, rows, _ = observe_in_text(
+    observed, rows, _ = observe_in_text(
         lens, store_tokens([tokens[:70], tokens[70:]], 9), counts, before=[7]
     )
     sums = {}
@@ -160,7 +160,7 @@ def test_observing_equals_running_the_model(monkeypatch):
     assert {tuple(counts.contexts[row].tolist()) for row in rows} == set(times)
     for at, row in enumerate(rows):
         key = tuple(counts.contexts[row].tolist())
-        assert np.allclose(found.logits()[at], sums[key] / times[key], atol=1e-4)
+        assert np.allclose(observed.logits()[at], sums[key] / times[key], atol=1e-4)
 
 
 def test_a_start_token_is_put_where_the_tokenizer_puts_one():
@@ -180,12 +180,12 @@ def test_a_start_token_is_put_where_the_tokenizer_puts_one():
 
 
 def test_a_solution_over_the_budget_is_told_and_replaced():
-    found = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", budget=1e-9, groups=0)
-    assert found.solution is None
-    assert "was not computed: one iteration takes about" in found.notes[0]
-    assert "proxy" in found.page()
-    assert found.cost.seconds > 0
-    assert found.protocol.notes == ["No bootstrap: there are no groups to draw."]
+    ntp_result = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", budget=1e-9, groups=0)
+    assert ntp_result.solution is None
+    assert "was not computed: one iteration takes about" in ntp_result.notes[0]
+    assert "proxy" in ntp_result.page()
+    assert ntp_result.cost.seconds > 0
+    assert ntp_result.protocol.notes == ["No bootstrap: there are no groups to draw."]
 
 
 def test_the_package_is_never_called():
@@ -279,7 +279,7 @@ def test_the_command(tmp_path):
 
 
 def test_real_model_and_text(assets, tmp_path):
-    found = headscan.ntp.run(
+    ntp_result = headscan.ntp.run(
         str(assets / "text/tinystories/tinystories_2MiB.txt"),
         order=1,
         model=str(assets / "models/stories260K"),
@@ -288,7 +288,7 @@ def test_real_model_and_text(assets, tmp_path):
         groups=5,
         gap=1e-3,
     )
-    model = found.comparisons[0].metrics
+    model = ntp_result.comparisons[0].metrics
     assert 0 < model.SC6 < 2  # a trained model is near the bound of order 1
     assert model.direction > 0.1
     assert model.SC1.before is None or model.SC1.before.classes >= 2
@@ -327,13 +327,13 @@ def stopped(tmp_path):
 def test_a_killed_run_ends_with_the_files_of_an_undisturbed_one(stopped, tmp_path):
     path, out, options = stopped
     again = ntp.run(path, out=out, resume=True, **options)
-    whole = ntp.run(path, out=tmp_path / "whole", **options)
+    undisturbed = ntp.run(path, out=tmp_path / "whole", **options)
     assert {p.name for p in out.iterdir()} == {p.name for p in (tmp_path / "whole").iterdir()}
     for part in (tmp_path / "whole" / "counts").iterdir():
         assert part.read_bytes() == (out / "counts" / part.name).read_bytes()
     seconds = {"seconds": 0}
-    assert replace(again.solution, **seconds) == replace(whole.solution, **seconds)
-    assert again.protocol.text == whole.protocol.text
+    assert replace(again.solution, **seconds) == replace(undisturbed.solution, **seconds)
+    assert again.protocol.text == undisturbed.protocol.text
 
 
 @pytest.mark.parametrize(
@@ -359,13 +359,19 @@ def test_a_changed_text_is_not_resumed(stopped):
 
 
 def test_a_solution_stopped_at_its_budget_states_the_gap_that_it_proved():
-    whole = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", groups=0)
-    budget = 1.4 * whole.cost.seconds / 100  # of one iteration, by estimate
-    found = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", budget=budget, groups=0)
-    assert (found.solution.iterations, found.solution.converged, whole.solution.converged) == (
+    converged = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", groups=0)
+    budget = 1.4 * converged.cost.seconds / 100  # of one iteration, by estimate
+    stopped = headscan.ntp.run(TEXT, order=2, tokenizer="bytes", budget=budget, groups=0)
+    assert (
+        stopped.solution.iterations,
+        stopped.solution.converged,
+        converged.solution.converged,
+    ) == (
         1,
         False,
         True,
     )
-    assert found.solution.dual <= whole.solution.primal <= found.solution.primal * (1 + 1e-9)
-    assert found.notes[0].startswith("The solver was stopped after 1 iterations, its budget of")
+    assert (
+        stopped.solution.dual <= converged.solution.primal <= stopped.solution.primal * (1 + 1e-9)
+    )
+    assert stopped.notes[0].startswith("The solver was stopped after 1 iterations, its budget of")

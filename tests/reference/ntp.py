@@ -118,9 +118,9 @@ def collapse(H, W, counts) -> dict:
     cosines = [unit[c] @ W[c] / np.linalg.norm(W[c]) for c in classes]
     agree = 0.0
     for j in range(m):
-        chosen = classes[np.argmax([W[c] @ H[j] for c in classes])]
+        predicted = classes[np.argmax([W[c] @ H[j] for c in classes])]
         nearest = classes[np.argmin([np.linalg.norm(H[j] - mu[c]) for c in classes])]
-        agree += counts[j].sum() * (chosen == nearest)
+        agree += counts[j].sum() * (predicted == nearest)
     return {
         "cdnv": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() for a, b in pairs]),
         "cdnv_squared": np.mean(

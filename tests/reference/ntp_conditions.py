@@ -67,9 +67,10 @@ def compatible(embeddings: Floats, labels: CountsLike, *, tolerance: float = 1e-
     system, target = _equalities(H, labels)
     if not len(target):
         return True
-    found = np.linalg.lstsq(system, target, rcond=None)[0]
+    solution = np.linalg.lstsq(system, target, rcond=None)[0]
     return bool(
-        np.abs(system @ found - target).max() <= tolerance * max(1.0, float(np.abs(target).max()))
+        np.abs(system @ solution - target).max()
+        <= tolerance * max(1.0, float(np.abs(target).max()))
     )
 
 
@@ -108,7 +109,7 @@ def fixed_margin(embeddings: Floats, supports: SupportsLike) -> Floats | None:
     b_ub = -np.ones(len(upper))
     A_eq = np.array(equal) if equal else None
     # w = p - n with p, n >= 0, so that the objective 1ᵀ(p + n) keeps the program bounded.
-    found = linprog(
+    solution = linprog(
         np.ones(2 * V * d),
         A_ub=np.hstack([A_ub, -A_ub]),
         b_ub=b_ub,
@@ -116,7 +117,9 @@ def fixed_margin(embeddings: Floats, supports: SupportsLike) -> Floats | None:
         b_eq=None if A_eq is None else np.zeros(len(A_eq)),
         method="highs",
     )
-    return (found.x[: V * d] - found.x[V * d :]).reshape(V, d) if found.status == 0 else None
+    return (
+        (solution.x[: V * d] - solution.x[V * d :]).reshape(V, d) if solution.status == 0 else None
+    )
 
 
 def _checked(embeddings: Floats, supports: Supports) -> Floats:

@@ -58,24 +58,24 @@ def intruded(command: str) -> str:
     """The command, its models and its text under names that are markup, beside it in a folder; the
     text has markup as well.
     """
-    words = []
+    arguments = []
     for word in shlex.split(command):
         if word in ("gpt-vanilla", "gpt-headless", "stories"):
-            place = Path(NAME.format(word) + ".txt" * (word == "stories"))
+            path = Path(NAME.format(word) + ".txt" * (word == "stories"))
             if word != "stories":
-                shutil.copytree(specimen_path(word), place, dirs_exist_ok=True)
+                shutil.copytree(specimen_path(word), path, dirs_exist_ok=True)
             else:
-                place.parent.mkdir(parents=True)
-                told = embedded("stories").read_text(encoding="utf-8").split("\n")
-                place.write_text(
+                path.parent.mkdir(parents=True)
+                lines = embedded("stories").read_text(encoding="utf-8").split("\n")
+                path.write_text(
                     "\n".join(
-                        f"{line} {SAID}" if k % 7 == 0 else line for k, line in enumerate(told)
+                        f"{line} {SAID}" if k % 7 == 0 else line for k, line in enumerate(lines)
                     ),
                     encoding="utf-8",
                 )
-            word = str(place)
-        words.append(word)
-    return shlex.join(words)
+            word = str(path)
+        arguments.append(word)
+    return shlex.join(arguments)
 
 
 @pytest.mark.parametrize("kind", pages.EXAMPLES)
@@ -96,8 +96,8 @@ def test_a_page_keeps_nobody_out_and_runs_nothing_of_the_data(
             page.emulate_media(color_scheme=scheme)
             page.wait_for_function(f"document.documentElement.scrollWidth <= {width}")
             assert pages.violations(page) == []
-        for wanted in ("#protocol-title", "[data-take='result.json']", "h1", ".deck"):
-            assert page.locator(wanted).count() == 1
+        for selector in ("#protocol-title", "[data-take='result.json']", "h1", ".deck"):
+            assert page.locator(selector).count() == 1
         assert not page.locator("h1").inner_text().startswith(("/", "."))
         assert page.locator("text=cannot be shown").count() == 0
         assert page.evaluate(CLICKED) == 0

@@ -52,7 +52,7 @@ def test_the_json_schema_says_what_the_term_says():
 
 
 def test_a_term_can_be_read_back():
-    made = TypeAdapter(Row).validate_python(
+    row = TypeAdapter(Row).validate_python(
         {"site": "a", "gap": None, "words": {"x": {"title": "X", "cost": "O(n)"}}}
     )
-    assert made.words["x"] == Words("X", cost="O(n)")
+    assert row.words["x"] == Words("X", cost="O(n)")

@@ -40,17 +40,19 @@ def documents() -> torch.Tensor:
     )
 
 
-def made(batches: list[list[int]], found: SiteStatistics | None = None) -> SiteStatistics:
+def statistics_of(
+    batches: list[list[int]], statistics: SiteStatistics | None = None
+) -> SiteStatistics:
     x = states()
-    own = documents()
-    found = found or SiteStatistics(WIDTH, intervals=True)
+    document_of = documents()
+    statistics = statistics or SiteStatistics(WIDTH, intervals=True)
     for batch in batches:
-        found.update(x[batch], batch, own[batch])
-    return found
+        statistics.update(x[batch], batch, document_of[batch])
+    return statistics
 
 
-def restored(found: SiteStatistics) -> SiteStatistics:
-    state = {name: tensor.contiguous().clone() for name, tensor in found.state().items()}
+def restored(statistics: SiteStatistics) -> SiteStatistics:
+    state = {name: tensor.contiguous().clone() for name, tensor in statistics.state().items()}
     return SiteStatistics.restore(load(save(state)))
 
 
@@ -60,56 +62,60 @@ def batches(windows: range, size: int = 10) -> list[list[int]]:
 
 def same(a: SiteStatistics, b: SiteStatistics, *, bits: bool = False) -> None:
     for kind in KINDS:
-        one = a.clusters.of(kind)
-        other = b.clusters.of(kind)
-        assert one.size == other.size
-        for mine, theirs in (
-            (one.states, other.states),
-            (one.clusters, other.clusters),
-            (one.cells, other.cells),
+        first = a.clusters.of(kind)
+        second = b.clusters.of(kind)
+        assert first.size == second.size
+        for mine, expected in (
+            (first.states, second.states),
+            (first.clusters, second.clusters),
+            (first.cells, second.cells),
         ):
-            assert torch.equal(mine, theirs)
+            assert torch.equal(mine, expected)
         torch.testing.assert_close(
-            one.sums, other.sums, rtol=0 if bits else 1e-11, atol=0 if bits else 1e-11
+            first.sums, second.sums, rtol=0 if bits else 1e-11, atol=0 if bits else 1e-11
         )
 
 
 @pytest.mark.parametrize("size", [1, 7, 64, 200])
 def test_the_batch_does_not_matter(size):
-    same(made(batches(range(WINDOWS), size)), made(batches(range(WINDOWS))))
+    same(statistics_of(batches(range(WINDOWS), size)), statistics_of(batches(range(WINDOWS))))
 
 
 def test_nor_does_a_split_over_processes():
-    every = batches(range(WINDOWS))
-    parts = [made(every[k::3]) for k in range(3)]
+    all_batches = batches(range(WINDOWS))
+    parts = [statistics_of(all_batches[k::3]) for k in range(3)]
     parts[0].merge(restored(parts[2]))
     parts[0].merge(restored(parts[1]))
-    same(parts[0], made(every))
+    same(parts[0], statistics_of(all_batches))
 
 
 @pytest.mark.parametrize("at", [1, 5, 15])
 def test_a_pass_goes_on_bit_for_bit_after_an_interruption(at):
-    every = batches(range(WINDOWS))
-    same(made(every[at:], restored(made(every[:at]))), made(every), bits=True)
+    all_batches = batches(range(WINDOWS))
+    same(
+        statistics_of(all_batches[at:], restored(statistics_of(all_batches[:at]))),
+        statistics_of(all_batches),
+        bits=True,
+    )
 
 
 def test_clusters_have_the_sums_of_their_own_tokens_wherever_windows_are_cut():
-    found = made(batches(range(WINDOWS), 8))
+    statistics = statistics_of(batches(range(WINDOWS), 8))
     x = states().double()
-    own = documents()
-    assert len(own.unique()) > 200
+    document_of = documents()
+    assert len(document_of.unique()) > 200
     norms = x.norm(dim=-1, keepdim=True)
-    each = torch.cat(
+    vectors = torch.cat(
         [x / norms, x, torch.ones_like(norms), torch.zeros_like(norms), norms, norms**2], dim=-1
     ).flatten(0, 1)
-    cells = found._codes(lengths(states())).flatten()
+    cells = statistics._codes(lengths(states())).flatten()
     assert cells.unique().tolist() == [0, 2, 3]  # the first of every window is a sink
     windows = torch.arange(WINDOWS).repeat_interleave(LENGTH)
-    for kind, units in (("documents", own.flatten()), ("windows", windows)):
-        got = found.clusters.of(kind)
-        wanted = torch.zeros(4, got.sums.shape[1], each.shape[1], dtype=torch.float64)
-        wanted.index_put_((cells, units // got.size), each, accumulate=True)
-        torch.testing.assert_close(got.sums, wanted, rtol=1e-6, atol=1e-6)
+    for kind, units in (("documents", document_of.flatten()), ("windows", windows)):
+        got = statistics.clusters.of(kind)
+        expected = torch.zeros(4, got.sums.shape[1], vectors.shape[1], dtype=torch.float64)
+        expected.index_put_((cells, units // got.size), vectors, accumulate=True)
+        torch.testing.assert_close(got.sums, expected, rtol=1e-6, atol=1e-6)
         assert len(got.states) == 1000
         flat = {tuple(row): number for number, row in enumerate(x.flatten(0, 1).tolist())}
         numbers = torch.tensor([flat[tuple(row)] for row in got.states.double().tolist()])
@@ -118,20 +124,21 @@ def test_clusters_have_the_sums_of_their_own_tokens_wherever_windows_are_cut():
 
 
 def test_no_more_than_a_quarter_of_the_sample_waits_for_it():
-    assert made([list(range(WINDOWS))]).clusters._late == []
+    assert statistics_of([list(range(WINDOWS))]).clusters._late == []
 
 
 def test_series_fold_alike_in_any_order():
     values = torch.randn(3000, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    whole = Series(2, 512)
-    back = Series(2, 512)
+    at_once = Series(2, 512)
+    second_part = Series(2, 512)
     odd = Series(2, 512)
-    Series.add(values, [(whole, torch.arange(3000), 0)])
+    Series.add(values, [(at_once, torch.arange(3000), 0)])
     for window in reversed(range(3000)):
         Series.add(
-            values[window : window + 1], [(back if window % 3 else odd, torch.tensor([window]), 0)]
+            values[window : window + 1],
+            [(second_part if window % 3 else odd, torch.tensor([window]), 0)],
         )
-    odd.merge(back)
-    assert (whole.size, odd.size) == (8, 8)
-    assert torch.allclose(whole.table, odd.table, atol=1e-12)
-    assert torch.equal(Series.restore(whole.state()).table, whole.table)
+    odd.merge(second_part)
+    assert (at_once.size, odd.size) == (8, 8)
+    assert torch.allclose(at_once.table, odd.table, atol=1e-12)
+    assert torch.equal(Series.restore(at_once.state()).table, at_once.table)

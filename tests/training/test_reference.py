@@ -53,24 +53,24 @@ def run(tmp_path_factory):
 def within(result, steps):
     """By curve whether its numbers lie in the bands, at these steps."""
     known = runs_like(result.models[0], result.tokens / result.steps)
-    found = {}
+    shares = {}
     curves = curves_of(result.scan, result.readings, result.curve)
     for name, curve in (
-        (name, [one for one in curve if one[0] in steps]) for name, curve in curves.items()
+        (name, [point for point in curve if point[0] in steps]) for name, curve in curves.items()
     ):
         bands = known.band(name, [step * known.tokens_a_step for step, _ in curve])
-        held = [
+        inside = [
             band[0] <= value <= band[1]
             for (_, value), band in zip(curve, bands, strict=True)
             if band
         ]
-        found |= {name: held} if held else {}
-    return found
+        shares |= {name: inside} if inside else {}
+    return shares
 
 
 def test_a_healthy_run_of_another_seed_lies_within_and_a_collapsed_head_does_not(run):
     healthy = within(run, range(FAULT))
-    numbers = [held for each in healthy.values() for held in each]
+    numbers = [share for run_shares in healthy.values() for share in run_shares]
     assert {
         "loss",
         "block.3/average_cosine",
@@ -95,18 +95,18 @@ def test_a_page_says_what_is_outside_and_what_is_compared(run):
     early = replace(
         run,
         scan=run.scan[:6],
-        readings=[one for one in run.readings if one.step < FAULT],
+        readings=[reading for reading in run.readings if reading.step < FAULT],
         curve=run.curve[:3],
     )
-    words = re.compile(
+    pattern = re.compile(
         r"At step (\d+) (\d+) of (\d+) numbers are within what 4 healthy runs of this size show"
     )
-    step, within, of = map(int, words.search(early.page()).groups())
+    step, within, of = map(int, pattern.search(early.page()).groups())
     assert (step, within >= 0.9 * of) == (50, True)
     steep = replace(
-        early, readings=[], curve=[], scan=[replace(one, step=one.step + 150) for one in early.scan]
+        early, readings=[], curve=[], scan=[replace(row, step=row.step + 150) for row in early.scan]
     )
-    step, within, of = map(int, words.search(steep.page()).groups())
+    step, within, of = map(int, pattern.search(steep.page()).groups())
     assert (step, within < 0.8 * of) == (200, True)
     wide = replace(run, models=[replace(run.models[0], width=512)])
     assert "no band is drawn: width 512 (theirs: 128)" in wide.page()
@@ -114,29 +114,33 @@ def test_a_page_says_what_is_outside_and_what_is_compared(run):
 
 
 def test_a_band_is_linear_in_the_logarithm_of_the_tokens():
-    one = replace(reference_runs()[0], bands={"loss": [(0, 1.0, 2.0), (99, 3.0, 6.0)]})
-    assert one.band("loss", [0, 9, 99]) == [
+    reference = replace(reference_runs()[0], bands={"loss": [(0, 1.0, 2.0), (99, 3.0, 6.0)]})
+    assert reference.band("loss", [0, 9, 99]) == [
         (1.0, 2.0),
         (pytest.approx(2.0), pytest.approx(4.0)),
         (3.0, 6.0),
     ]
-    assert one.band("loss", [100]) == one.band("norm", [1]) == [None]
+    assert reference.band("loss", [100]) == reference.band("norm", [1]) == [None]
 
 
 def test_every_recipe_has_bands_of_all_its_course_inside_of_their_ranges():
     for plan in map(recipe_of, RECIPES):
-        for one in (
-            some := [one for one in reference_runs() if f"headscan train {plan.name} " in one.about]
+        for reference in (
+            references := [
+                reference_run
+                for reference_run in reference_runs()
+                if f"headscan train {plan.name} " in reference_run.about
+            ]
         ):
-            assert (one.planned_steps, one.tokens_a_step, one.runs >= 4) == (
+            assert (reference.planned_steps, reference.tokens_a_step, reference.runs >= 4) == (
                 plan.steps,
                 plan.tokens_a_step,
                 True,
             )
-            cosine = one.bands[f"block.{one.depth - 1}/average_cosine"]
+            cosine = reference.bands[f"block.{reference.depth - 1}/average_cosine"]
             assert (cosine[0][0], cosine[-1][0]) == (0, plan.steps * plan.tokens_a_step)
             assert all(-1 <= low <= high <= 1 for _, low, high in cosine)
-            for what in (
+            for statistic in (
                 "stable_rank",
                 "tail",
                 "row_norm",
@@ -144,8 +148,8 @@ def test_every_recipe_has_bands_of_all_its_course_inside_of_their_ranges():
                 "update_tail",
                 "update_row_norm",
             ):
-                assert any(".*." in name and name.endswith(f"weight/{what}") for name in one.bands)
-        assert [one.objective for one in some] == ["ce", "cwt"]
+                assert any(".*." in name and name.endswith(f"weight/{statistic}") for name in reference.bands)
+        assert [reference.objective for reference in references] == ["ce", "cwt"]
 
 
 def test_who_is_compared():
@@ -155,20 +159,20 @@ def test_who_is_compared():
         "--objective cwt:"
         in runs_like(replace(GPT, model_class="GPTNeoXModel", width=160, vocabulary=3000)).about
     )
-    for apart, words in (
+    for apart, reason in (
         ({"width": 256}, "width 256 (theirs: 128)"),
         ({"width": None}, "width 0"),
         ({"depth": 6}, "depth 6 (theirs: 4)"),
         ({"vocabulary": 50_000}, "vocabulary 50,000"),
         ({"model_class": "GPT2LMHeadModel"}, "none of GPT2LMHeadModel"),
     ):
-        assert words in runs_like(replace(GPT, **apart))
+        assert reason in runs_like(replace(GPT, **apart))
     assert runs_like(GPT, 4096) == "tokens a step 4,096 (theirs: 1,024)"
     assert runs_like(GPT, 1024, 60) == "planned steps 60 (theirs: 1,000)"
 
 
 def test_a_result_keeps_few_readings():
-    every = [
+    readings = [
         Reading(
             step=k,
             family=name,
@@ -177,22 +181,22 @@ def test_a_result_keeps_few_readings():
         for k in range(1, 2000)
         for name in ("qk_logit_max", "sinks")
     ]
-    some = kept(every)
+    few = kept(readings)
     values = {
         "layers.0.up.weight/tail": 0.5,
         "layers.1.up.weight/tail": 0.25,
         "up.weight/tail": 1.0,
         "up.weight/row_spread": 2.0,
     }
-    one = Reading(step=1, family="update_stable_rank", values=values)
-    assert curves_of([], [one]) == {
+    update_reading = Reading(step=1, family="update_stable_rank", values=values)
+    assert curves_of([], [update_reading]) == {
         "layers.*.up.weight/update_tail": [(1, 0.375)],
         "up.weight/update_tail": [(1, 1.0)],
     }
-    assert (some[0].step, some[-1].step) == (1, 1999)
-    assert len(some) <= 40
-    assert {one.family for one in some} == {"qk_logit_max"}
-    assert all(one.values == {"block.0/max": 1.0} for one in some)
+    assert (few[0].step, few[-1].step) == (1, 1999)
+    assert len(few) <= 40
+    assert {reading.family for reading in few} == {"qk_logit_max"}
+    assert all(reading.values == {"block.0/max": 1.0} for reading in few)
 
 
 def test_a_series_of_checkpoints_is_held_against_them_by_the_steps_in_its_names(tmp_path):
