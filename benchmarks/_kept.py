@@ -1,4 +1,6 @@
-"""Rows that were measured once and stay measured: a series that was stopped goes on where it was."""
+"""Rows that were measured once and stay measured: a series that was stopped goes on where
+it was.
+"""
 
 from __future__ import annotations
 

@@ -79,7 +79,9 @@ def projected_everywhere(
 
 
 def step(variant: Callable, hidden, table, targets) -> float:
-    """Seconds of loss, forward and backward, with the dense [V, d] gradient of the table made anew."""
+    """Seconds of loss, forward and backward, with the dense [V, d] gradient of the table
+    made anew.
+    """
     hidden.grad = table.grad = None
     if hidden.is_cuda:
         torch.cuda.synchronize()

@@ -70,8 +70,8 @@ def vocabulary() -> None:
         spent = time.process_time() - begun
         for noise, bits_bound in zip(NOISES, bounds, strict=True):
             print(
-                f"| {most} | {code.kept:.3f} | {noise} | {bits_bound.lower:.2f} | {bits_bound.upper:.2f} | "
-                f"{code.entropy:.2f} | {code.tail:.2f} | {spent:.1f} |"
+                f"| {most} | {code.kept:.3f} | {noise} | {bits_bound.lower:.2f} | "
+                f"{bits_bound.upper:.2f} | {code.entropy:.2f} | {code.tail:.2f} | {spent:.1f} |"
             )
 
 

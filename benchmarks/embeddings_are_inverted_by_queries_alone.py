@@ -52,10 +52,8 @@ def main() -> None:
         queries_before = attack.queries
         answers.append(attack(target))
         seconds = time.process_time() - start
-        print(
-            f"{text!r} -> {answers[-1]!r} ({attack.queries - queries_before:,} queries, {seconds:.0f} s)",
-            flush=True,
-        )
+        queries = attack.queries - queries_before
+        print(f"{text!r} -> {answers[-1]!r} ({queries:,} queries, {seconds:.0f} s)", flush=True)
     judged = encoder_of(Lens.load(judge))
     ids = [
         [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
@@ -69,12 +67,9 @@ def main() -> None:
     for text in texts_read[:joint]:
         start = time.process_time()
         result = invert(lens, text, given="embedding", method=Joint(budget=60_000))
-        read = f"{result.token_accuracy:.0%} of its tokens in their places"
-        print(
-            f"joint search, {text!r}: {read}, {result.verdict}, {time.process_time() - start:.0f} "
-            "s",
-            flush=True,
-        )
+        seconds = time.process_time() - start
+        accuracy = f"{result.token_accuracy:.0%} of its tokens in their places"
+        print(f"joint search, {text!r}: {accuracy}, {result.verdict}, {seconds:.0f} s", flush=True)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,8 @@ def attributed(document: Any) -> str:
     prediction = f"predicts '{step['token'].strip()}' ({number(step['probability'])})"
     if document["target"]["kind"] == "sentence":
         prediction = "its sentence vector turns most"
-    return f"{prediction} by '{document['tokens'][best]}'; deletion {number(deletion)}, random {number(random)}"
+    token = document["tokens"][best]
+    return f"{prediction} by '{token}'; deletion {number(deletion)}, random {number(random)}"
 
 
 def flowed(document: Any) -> str:
@@ -111,7 +112,8 @@ def solved(document: Any) -> str:
     certified = (
         "no solution, a proxy" if solution is None else f"certified gap {number(solution['gap'])}"
     )
-    return f"{document['contexts']:,} contexts, bound {number(document['entropy_bound'])} nats, {certified}"
+    bound = number(document["entropy_bound"])
+    return f"{document['contexts']:,} contexts, bound {bound} nats, {certified}"
 
 
 def inverted(document: Any) -> str:
@@ -132,7 +134,8 @@ def recovered(document: Any) -> str:
 
 def stored(document: Any) -> str:
     """What was written."""
-    return f"{len(document['sites'])} sites of {document['tokens']:,} tokens, {document['bytes'] / 1e9:.2g} GB"
+    gigabytes = document["bytes"] / 1e9
+    return f"{len(document['sites'])} sites of {document['tokens']:,} tokens, {gigabytes:.2g} GB"
 
 
 def evaluated(document: Any) -> str:
@@ -216,6 +219,13 @@ def measure(name: str, line: Line) -> Measured:
     return Measured(seconds, usage.ru_maxrss / 2**20, summary, date, load, threads, versions, busy)
 
 
+def shown_word(word: str) -> str:
+    """Return a word of a command as the table shows it: quoted, or the name of the file alone."""
+    if " " in word:
+        return f"'{word}'"
+    return Path(word).name if "/" in word else word
+
+
 def table(measurements: dict[str, Measured]) -> str:
     """The section of BENCHMARKS.md."""
     all_lines = lines()
@@ -225,29 +235,28 @@ def table(measurements: dict[str, Measured]) -> str:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, line in all_lines.items():
-        if (measurement := measurements.get(name)) is None:
+        measurement = measurements.get(name)
+        if measurement is None:
             continue
-        command = " ".join(
-            f"'{word}'" if " " in word else Path(word).name if "/" in word else word
-            for word in line.command
-        )
+        command = " ".join(shown_word(word) for word in line.command)
         busy = " (busy)" if measurement.load > 1 else ""
         summary = measurement.found.replace("|", "\\|")
+        processor_seconds = (
+            "" if measurement.processor is None else str(round(measurement.processor))
+        )
         rows.append(
             f"| {name} | `{command}` | {measurement.seconds:.0f}{busy} | "
-            f"{'' if measurement.processor is None else round(measurement.processor)} | {measurement.gigabytes:.1f} | "
-            f"{summary} | {measurement.date} | {measurement.load:.1f} | {measurement.threads} |"
+            f"{processor_seconds} | {measurement.gigabytes:.1f} | {summary} | "
+            f"{measurement.date} | {measurement.load:.1f} | {measurement.threads} |"
         )
     missing = [name for name in all_lines if name not in measurements]
     last = f"\n\nNot measured yet: {', '.join(missing)}." if missing else ""
     about = " · ".join(sorted({measurement.versions for measurement in measurements.values()}))
     return (
         f"## {title(HERE)}\n\n`make real`, {processor()}, {platform.system()}; {about}. Defaults "
-        'everywhere; "busy" marks '
-        "seconds of a machine that had other work, which are too many; processor seconds are "
-        "those of all threads. 60kB.txt is "
-        "the beginning of wikitext-2's test set. Where all other work was stopped meanwhile the "
-        "load is given as 0: the system "
+        'everywhere; "busy" marks seconds of a machine that had other work, which are too many; '
+        "processor seconds are those of all threads. 60kB.txt is the beginning of wikitext-2's "
+        "test set. Where all other work was stopped meanwhile the load is given as 0: the system "
         "goes on counting stopped processes.\n\n" + "\n".join(rows) + last
     )
 

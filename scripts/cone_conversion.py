@@ -21,6 +21,7 @@ from transformers import PreTrainedModel
 
 from headscan import Lens, decone
 from headscan.measures import average_cosine
+from headscan.model.recording import before_call
 from headscan.text import Windows
 from headscan.training import PackedText, fit_head, perplexity
 from headscan.training.heads import body_of, final_norm_of
@@ -41,17 +42,19 @@ def with_bias(model: PreTrainedModel) -> PreTrainedModel:
 def measurements(model: PreTrainedModel, held_out: torch.Tensor) -> list[float]:
     """Held-out nats, cosine of what the head reads, cosine of the last block."""
     body = body_of(model)
-    inputs = []
-    hook = final_norm_of(body).register_forward_pre_hook(
-        lambda module, args: inputs.append(args[0])
-    )
-    read = body(held_out).last_hidden_state
-    hook.remove()
+    last_block: list[torch.Tensor] = []
+
+    def keep(_module: torch.nn.Module, args: tuple, _kwargs: dict) -> None:
+        last_block.append(args[0])
+
+    with before_call(final_norm_of(body), keep):
+        head_input = body(held_out).last_hidden_state
     nats = perplexity(model, held_out.numpy()).nats_per_token
-    return [
-        nats,
-        *(average_cosine(states.flatten(0, 1).double().numpy()) for states in (read, inputs[0])),
-    ]
+    return [nats, _cosine(head_input), _cosine(last_block[0])]
+
+
+def _cosine(states: torch.Tensor) -> float:
+    return average_cosine(states.flatten(0, 1).double().numpy())
 
 
 def main() -> None:

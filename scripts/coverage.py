@@ -478,14 +478,16 @@ def row(family: Family, result: Comparison) -> str:
 
 HEADER = """# Coverage
 
-Written by `scripts/coverage.py`; a test fails when it is not up to date. Each row is a tiny model of the family, built
-from a configuration with random weights. headscan knows none of these classes: it finds the sites by running the model
-once (see `headscan.model.recording`), so families that are not listed work too wherever blocks run one after another.
+Written by `scripts/coverage.py`; a test fails when it is not up to date. Each row is a tiny model
+of the family, built from a configuration with random weights. headscan knows none of these classes:
+it finds the sites by running the model once (see `headscan.model.recording`), so families that are
+not listed work too wherever blocks run one after another.
 
-All have `embedding` and every `block.I`. *Branches* are the sites `block.I.attention` and so on: what the branch adds to the
-residual stream, before the addition and before any norm of the sum. *Plain* tells for how many blocks the block's output is its
-input plus its branches; elsewhere a norm acts on the sum (BERT) or on the input (RWKV's first block). *Compared* tells
-how headscan's embedding, blocks, final norm and logits compare with the model's own: equal means to the last bit.
+All have `embedding` and every `block.I`. *Branches* are the sites `block.I.attention` and so on:
+what the branch adds to the residual stream, before the addition and before any norm of the sum.
+*Plain* tells for how many blocks the block's output is its input plus its branches; elsewhere a
+norm acts on the sum (BERT) or on the input (RWKV's first block). *Compared* tells how headscan's
+embedding, blocks, final norm and logits compare with the model's own: equal means to the last bit.
 
 | family | class | branches | final_norm | head | plain | compared |
 |---|---|---|---|---|---|---|
@@ -494,16 +496,18 @@ how headscan's embedding, blocks, final norm and logits compare with the model's
 FOOTER = """
 What to know when reading the numbers:
 
-- transformers' `hidden_states[-1]` is the output of the final norm where there is one. `block.N-1` is *before* that norm; both
-  are sites. Mamba and RWKV leave the embedding out of their hidden states; headscan has it.
-- `embedding` is what the first block is given: with positions, norm, scale or projection where the model has them.
+- transformers' `hidden_states[-1]` is the output of the final norm where there is one. `block.N-1`
+  is *before* that norm; both are sites. Mamba and RWKV leave the embedding out of their hidden
+  states; headscan has it.
+- `embedding` is what the first block is given: with positions, norm, scale or projection where the
+  model has them.
 - Encoder-decoders prefix their sites with `encoder.` and `decoder.`.
 - ALBERT runs the same block again and again: `block.3` is the fourth pass through the same weights.
-- RWKV halves the stream every `rescale_every` blocks in evaluation mode. The sites carry the halved values, as the
-  model's own hidden states do; `Lens.notes` says after which blocks.
+- RWKV halves the stream every `rescale_every` blocks in evaluation mode. The sites carry the halved
+  values, as the model's own hidden states do; `Lens.notes` says after which blocks.
 - Mamba and RWKV have no attention, hence no such site. What mixes tokens there is `block.I.mixer`.
-- Not covered, with a clear error: models that keep attention and MLPs in separate lists instead of blocks (XLM,
-  Flaubert), and models that need more than token ids.
+- Not covered, with a clear error: models that keep attention and MLPs in separate lists instead of
+  blocks (XLM, Flaubert), and models that need more than token ids.
 """
 
 

@@ -165,7 +165,9 @@ def _print(results: dict[FeatureOptimiser, list[list[dict[str, float]]]]) -> Non
 
 
 def _least(rates: list[dict[str, float]], column: str, sign: int = 1) -> float:
-    """The least of a seed's numbers over its rates; with the sign -1 the least of their negatives."""
+    """The least of a seed's numbers over its rates; with the sign -1 the least of their
+    negatives.
+    """
     return min(sign * rate[column] for rate in rates)
 
 

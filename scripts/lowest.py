@@ -21,7 +21,8 @@ OWN = ("dev", "docs")
 def lowest(project: dict[str, object]) -> dict[str, str]:
     """The name of every requirement and its lower bound; those without one are left out.
 
-    >>> lowest({"dependencies": ["numpy>=2.0", "a>=1,<2"], "optional-dependencies": {"x": ["a>=1.5", "b"], "dev": ["c>=3"]}})
+    >>> extras = {"x": ["a>=1.5", "b"], "dev": ["c>=3"]}
+    >>> lowest({"dependencies": ["numpy>=2.0", "a>=1,<2"], "optional-dependencies": extras})
     {'numpy': '2.0', 'a': '1.5'}
     """
     extras = project["optional-dependencies"]

@@ -105,8 +105,8 @@ def ranges(codes: list[str]) -> str:
         )
         spread = f"{min(healthy):.3g} to {max(healthy):.3g} ({len(healthy)})" if healthy else "-"
         lines.append(
-            f"| {code} {condition.unit.split(' (')[0]} | {len(known)} | {' | '.join(cells)} | {spread} "
-            f"| {limit} |"
+            f"| {code} {condition.unit.split(' (')[0]} | {len(known)} | {' | '.join(cells)} | "
+            f"{spread} | {limit} |"
         )
     return "\n".join(lines)
 

@@ -20,15 +20,17 @@ GAUSSIAN = Path(__file__).resolve().parents[1] / "docs" / "measures" / "gaussian
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "measures" / "README.md"
 HEAD = """# Tables beyond the core
 
-Written by `scripts/probes.py` from the code. `headscan scan MODEL --text TEXT --measures GLOB,GLOB` takes the names of
-tables, of groups or `all` (both: whatever is not expensive), or `expensive` (everything). Rows are in `result.json` under the
-table's name, in `.frame(NAME)`, in the terminal and in the page. The measures of a site's cloud are in
-[../measures.md](../measures.md); what each number is on Gaussian data in [gaussian.md](gaussian.md).
+Written by `scripts/probes.py` from the code. `headscan scan MODEL --text TEXT --measures GLOB,GLOB`
+takes the names of tables, of groups or `all` (both: whatever is not expensive), or `expensive`
+(everything). Rows are in `result.json` under the table's name, in `.frame(NAME)`, in the terminal
+and in the page. The measures of a site's cloud are in [../measures.md](../measures.md); what each
+number is on Gaussian data in [gaussian.md](gaussian.md).
 
-NAME_interval is a 95 % interval: blocks of consecutive windows are left out, as pieces of a text that runs on, unless the
-explanation says otherwise; those of the measures of a site's cloud are made [another way](../intervals.md). The last column
-says where there is none, and why; a reason such as "fewer than 64 rows" names the case in which it is missing.
-NAME_without_first and its interval leave position 0 of each window out.
+NAME_interval is a 95 % interval: blocks of consecutive windows are left out, as pieces of a text
+that runs on, unless the explanation says otherwise; those of the measures of a site's cloud are
+made [another way](../intervals.md). The last column says where there is none, and why; a reason
+such as "fewer than 64 rows" names the case in which it is missing. NAME_without_first and its
+interval leave position 0 of each window out.
 """
 
 
@@ -74,9 +76,10 @@ def page() -> str:
 
 GAUSSIAN_HEAD = """# What every number is on Gaussian data
 
-Written by `scripts/probes.py` from `tests/reference/gaussian.py`. n independent draws of N(0, I) in d dimensions, where there is
-nothing to find: the value that is known, its derivation, and how far from it a test lets a number be ("within": four
-standard deviations, or a stated bias). Where no value is known, the reason. A measure that leaves this page is wrong;
+Written by `scripts/probes.py` from `tests/reference/gaussian.py`. n independent draws of N(0, I) in
+d dimensions, where there is nothing to find: the value that is known, its derivation, and how far
+from it a test lets a number be ("within": four standard deviations, or a stated bias). Where no
+value is known, the reason. A measure that leaves this page is wrong;
 `tests/measures/test_gaussian.py` holds each line against the code.
 
 "Here" is {shape}.

@@ -188,11 +188,11 @@ def reference(
         else ""
     )
     about = (
-        f"Compared are {complete} runs of headscan train {design[0]} --objective {design[1]}{seeds_text}: "
-        f"{model.width} wide, "
+        f"Compared are {complete} runs of headscan train {design[0]} --objective "
+        f"{design[1]}{seeds_text}: {model.width} wide, {model.depth} blocks, V "
+        f"{model.vocabulary:,}, {a_step:,} tokens a step, rates {' and '.join(map(str, RATES))}, "
+        f"texts {', '.join(texts)}"
     )
-    about += f"{model.depth} blocks, V {model.vocabulary:,}, {a_step:,} tokens a step, "
-    about += f"rates {' and '.join(map(str, RATES))}, texts {', '.join(texts)}"
     sizes |= {
         "objective": design[1],
         "tokens_a_step": a_step,

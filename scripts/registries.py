@@ -131,11 +131,12 @@ def codes() -> str:
                 if condition.alarm is not None
                 else ""
             )
+            side = "least" if condition.least else "most"
             lines += [
-                f"`checkup`: {condition.meaning} {condition.sentence} Threshold: at "
-                f"{'least' if condition.least else 'most'} {condition.threshold:g} ({condition.unit}){beyond}; "
-                f"source: {condition.source.rstrip('.')}. {condition.todo} *Limits:* {condition.limits} The "
-                "reference models that it was set beside, and how often it was false: "
+                f"`checkup`: {condition.meaning} {condition.sentence} Threshold: at {side} "
+                f"{condition.threshold:g} ({condition.unit}){beyond}; source: "
+                f"{condition.source.rstrip('.')}. {condition.todo} *Limits:* {condition.limits} "
+                "The reference models that it was set beside, and how often it was false: "
                 "[checkup](checkup.md).",
                 "",
             ]

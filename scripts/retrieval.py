@@ -1,4 +1,6 @@
-"""Training a body to retrieve: the vector of one part of a text finds the vector of the other part."""
+"""Training a body to retrieve: the vector of one part of a text finds the vector of the
+other part.
+"""
 
 from __future__ import annotations
 

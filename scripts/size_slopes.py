@@ -131,11 +131,7 @@ def main() -> None:
             replace(experiment, width=width, least=7 if width in options.few else 20)
             for width in widths
         ]
-        rows = [
-            measured(name, sized, folder)
-            for sized in experiments
-            if sized is not None
-        ]
+        rows = [measured(name, sized, folder) for sized in experiments if sized is not None]
         if len(rows) < len(sizes):
             parser.error(
                 "one of the models is not causal, or its first block cannot be asked for alone"

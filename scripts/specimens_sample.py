@@ -33,7 +33,9 @@ def sample_stories(
     temperature: float = 0.8,
     log_unigram: torch.Tensor | None = None,
 ) -> list[str]:
-    """`count` continuations of the end mark; those that do not end within one context are left out."""
+    """`count` continuations of the end mark; those that do not end within one context are
+    left out.
+    """
     torch.manual_seed(seed)
     length = model.config.n_positions
     start = torch.full((count, 1), tokenizer.eos_token_id)

@@ -74,24 +74,24 @@ def statuses(processes: Sequence[int]) -> list[int]:
     """The exit statuses of forks that need each other: where one has failed, or takes too long,
     those that run are ended.
     """
-    ended: dict[int, int] = {}
+    exit_codes: dict[int, int] = {}
     limit = time.monotonic() + LIMIT
-    while len(ended) < len(processes):
-        running = [process for process in processes if process not in ended]
-        ended = {process: os.waitpid(process, os.WNOHANG) for process in running}
-        ended |= {
+    while len(exit_codes) < len(processes):
+        running = [process for process in processes if process not in exit_codes]
+        waited = {process: os.waitpid(process, os.WNOHANG) for process in running}
+        exit_codes |= {
             process: os.waitstatus_to_exitcode(status)
-            for process, (number, status) in ended.items()
+            for process, (number, status) in waited.items()
             if number
         }
         if time.monotonic() > limit:
-            for process in set(running) - set(ended):
+            for process in set(running) - set(exit_codes):
                 os.kill(process, signal.SIGABRT)  # the handler of faults writes the stacks
             limit = float("inf")
-        elif any(ended.values()):
+        elif any(exit_codes.values()):
             limit = min(limit, time.monotonic() + GRACE)
         time.sleep(0.005)
-    return [ended[process] for process in processes]
+    return [exit_codes[process] for process in processes]
 
 
 def grouped(work: Callable[[int], object], processes: int, folder: Path) -> None:

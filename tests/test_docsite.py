@@ -18,7 +18,9 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "scripts" / "docsite"
 
 @pytest.fixture(scope="module")
 def docsite():
-    """The modules of the script; the path is put back, for a script's name might hide a package's."""
+    """The modules of the script; the path is put back, for a script's name might hide a
+    package's.
+    """
     path_before = list(sys.path)
     sys.path.insert(0, str(SCRIPTS))
     yield {name: importlib.import_module(name) for name in ("stage", "check")}

@@ -72,7 +72,9 @@ def test_every_link_leads_somewhere(page):
 
 
 def test_every_link_of_the_readme_is_absolute_on_a_package_index():
-    """hatch-fancy-pypi-readme makes the substitutions of pyproject.toml when the package is built."""
+    """hatch-fancy-pypi-readme makes the substitutions of pyproject.toml when the package
+    is built.
+    """
     hook = PROJECT["tool"]["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = readme

@@ -73,7 +73,8 @@ def _learner(arm, dtype=torch.float64):
     return arm.learner(_model(arm, dtype), COUNTS).to(dtype)
 
 
-# ---- the plain formulas, one a name; x: states before the norm [K, d], h: after it, w: rows [V, d], y: targets
+# The plain formulas, one a name. x: states before the norm [K, d]; h: states after it; w: rows of
+# the table [V, d]; z: logits; y: targets.
 
 
 def _cosine(x):
@@ -95,7 +96,7 @@ PENALTIES = {
 }
 
 
-def _plain_loss(name, arm, learner):
+def _plain_loss(arm, learner):
     model = learner.model
     inputs = []
     body = getattr(model, model.base_model_prefix, model)
@@ -131,17 +132,18 @@ def test_the_gradient_is_that_of_the_plain_formula(name):
     torch.manual_seed(5)
     loss = ours(IDS, IDS)["loss"]
     loss.backward()
-    want = _plain_loss(name, arm, plain)
+    want = _plain_loss(arm, plain)
     want.backward()
     assert loss.item() == pytest.approx(want.item(), rel=1e-6)
     slopes = dict(plain.named_parameters())
     assert len(slopes) > 5
     for parameter_name, parameter in ours.named_parameters():
-        if slopes[parameter_name].grad is None:
+        slope = slopes[parameter_name].grad
+        if slope is None:
             assert parameter.grad is None or not parameter.grad.any()
         else:
             torch.testing.assert_close(
-                parameter.grad, slopes[parameter_name].grad, rtol=1e-5, atol=1e-7, msg=parameter_name
+                parameter.grad, slope, rtol=1e-5, atol=1e-7, msg=parameter_name
             )
 
 
@@ -296,7 +298,8 @@ def test_muon_moves_the_matrices_of_blocks_and_adamw_all_else(name):
         if parameter_name in want:  # torch multiplies in bfloat16
             torch.testing.assert_close(value, want[parameter_name], rtol=0, atol=1.2e-4)
         else:
-            torch.testing.assert_close(value, plain_parameters[parameter_name], rtol=1e-12, atol=1e-12)
+            expected = plain_parameters[parameter_name]
+            torch.testing.assert_close(value, expected, rtol=1e-12, atol=1e-12)
 
 
 def test_a_torch_without_muon_is_named(monkeypatch):

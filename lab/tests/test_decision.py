@@ -145,10 +145,7 @@ def test_a_search_that_does_not_work_explains_nothing():
     pairs = (nothing, estimate_of(0.0, 0.09)), (estimate_of(0.8, 1.0), nothing)
     assert [
         decide(even, ExperimentOutcome(effect=apart, beside=pair)).verdict for pair in pairs
-    ] == [
-        "undecided",
-        "supported",
-    ]
+    ] == ["undecided", "supported"]
 
 
 def test_intervals_never_close_by_luck():

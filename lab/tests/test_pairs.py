@@ -54,7 +54,10 @@ def test_synonyms_are_closer_only_where_the_table_says_so(tokenizer):
     assert chance["p_value"] > 0.02
     table = model.get_input_embeddings().weight.data
     for word, synonym in zip(pairs.one, pairs.other, strict=True):
-        ids = [word_tokenizer(f" {text}", add_special_tokens=False)["input_ids"] for text in (word, synonym)]
+        ids = [
+            word_tokenizer(f" {text}", add_special_tokens=False)["input_ids"]
+            for text in (word, synonym)
+        ]
         assert len(ids[0]) == len(ids[1]) == 1
         table[ids[1]] = table[ids[0]]
     scores = synonyms(model, word_tokenizer, pairs=pairs)

@@ -160,12 +160,7 @@ def test_cells_that_several_claims_ask_for_are_counted_once():
         statement.instances,
         statement.models[0].cells,
         statement.models[0].proxy,
-    ) == (
-        "not tested",
-        [75, 78, 80],
-        {"confounded": 1},
-        True,
-    )
+    ) == ("not tested", [75, 78, 80], {"confounded": 1}, True)
     trial = ClaimTrial(
         model="m",
         tendency="supported",

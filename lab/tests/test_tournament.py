@@ -51,12 +51,7 @@ def test_two_arms_and_two_seeds_resumed_bit_for_bit(story_file, tmp_path, monkey
         len(uninterrupted.rates),
         len(uninterrupted.others),
         len(uninterrupted.races),
-    ] == [
-        2,
-        4,
-        2,
-        8 + 4,
-    ]
+    ] == [2, 4, 2, 8 + 4]
     for row in uninterrupted.arms:
         for name in (
             "arm",

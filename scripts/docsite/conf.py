@@ -102,15 +102,14 @@ def _escaped(line: str) -> str:
     parts[::2] = [
         re.sub(r"(?<!\\)([|*`])|(?<=\w)(_)(?!\w)", r"\\\1\2", part) for part in parts[::2]
     ]
-    for number in range(
-        1, len(parts), 2
-    ):  # as reStructuredText writes it, which wants code to end where a word ends
+    # reStructuredText wants code to end where a word ends; `\\ ` ends a word without a space.
+    for number in range(1, len(parts), 2):
         code = parts[number].strip("`")
         left = parts[number - 1][-1:]
         right = parts[number + 1][:1]
-        parts[number] = (
-            f"{chr(92) + ' ' if left.isalnum() else ''}``{code}``{chr(92) + ' ' if right.isalnum() else ''}"
-        )
+        opening = "\\ " if left.isalnum() else ""
+        closing = "\\ " if right.isalnum() else ""
+        parts[number] = f"{opening}``{code}``{closing}"
     return "".join(parts)
 
 

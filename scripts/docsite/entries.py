@@ -148,14 +148,14 @@ def _finding(code: str, condition: Condition) -> str:
     alarm = "Many healthy models have it: it is a notice." if condition.known else "It is an alarm."
     if condition.alarm is not None:
         alarm = (
-            f"Many healthy models have it up to {condition.alarm:g}: it is a notice until there, and an "
-            "alarm from there on."
+            f"Many healthy models have it up to {condition.alarm:g}: it is a notice until there, "
+            "and an alarm from there on."
         )
     if condition.brings:
         also = "it is an alarm, too, and" if condition.known else "it is"
         alarm += (
-            f" It may bring about {', '.join(condition.brings)}: beside an alarm of these {also} named "
-            "first."
+            f" It may bring about {', '.join(condition.brings)}: beside an alarm of these {also} "
+            "named first."
         )
     return "\n\n".join(
         [
@@ -163,8 +163,8 @@ def _finding(code: str, condition: Condition) -> str:
             condition.meaning,
             f"**Question.** {QUESTIONS[condition.question]}",
             f"**The number.** {condition.sentence} ({condition.unit})",
-            f"**Named** where it is {side} {condition.threshold:g}. {alarm} Where the number's 95 % "
-            "interval holds the threshold, an alarm is called not certain. The threshold is a "
+            f"**Named** where it is {side} {condition.threshold:g}. {alarm} Where the number's 95 "
+            "% interval holds the threshold, an alarm is called not certain. The threshold is a "
             "convention, no test of significance.",
             f"**How it is found.** {inspect.getdoc(condition.seen)}",
             f"**What to do.** {condition.todo}",

@@ -32,7 +32,9 @@ def ordered(cut: SlicedModel, length: int) -> bool:
 
 
 def away(cut: SlicedModel, rows: Tensor, target: Tensor) -> Tensor:
-    """[N, T'] relative distances of the outputs of rows [N, T], infinite where they are no numbers."""
+    """[N, T'] relative distances of the outputs of rows [N, T], infinite where they are
+    no numbers.
+    """
     parts = [cut.run(part).double() - target.double() for part in rows.split(4096)]
     distance = torch.cat(parts).norm(dim=-1) / target.double().norm(dim=-1).clamp_min(1e-300)
     return distance.nan_to_num(nan=float("inf"))
@@ -135,14 +137,12 @@ def _of_positions(attack: Attack, entry: PromptInversion, table: Tensor) -> list
         ):
             faults.append(f"{position}: {verdict}, without {sorted(missing)[:5]}")
         if verdict in (UNIQUE, AMBIGUOUS) and complete:
-            if distance > float(table[position].min()) + 2 * proof.noise:
-                faults.append(
-                    f"{position}: not the nearest: {distance:.1e}, {float(table[position].min()):.1e}"
-                )
+            nearest = float(table[position].min())
+            if distance > nearest + 2 * proof.noise:
+                faults.append(f"{position}: not the nearest: {distance:.1e}, {nearest:.1e}")
             if not exhaustive and attack.dtype == torch.float32:
-                faults.append(
-                    f"{position}: {proof.types[position]} after {proof.compared[position]} of {choice}"
-                )
+                compared = proof.compared[position]
+                faults.append(f"{position}: {proof.types[position]} after {compared} of {choice}")
         if (
             verdict == TRIED
             and exhaustive

@@ -358,7 +358,9 @@ def encoder(seed: int, kind: str, site: str, way: str) -> Attack:
 
 @family("a pooled vector")
 def pooled(seed: int, kind: str, site: str, way: str) -> Attack:
-    """The mean of all outputs, of unit length or not: the order of the tokens is nearly lost in it."""
+    """The mean of all outputs, of unit length or not: the order of the tokens is nearly
+    lost in it.
+    """
     lens = fresh((kind, "bert")[seed % 2], seed, (50, 120))
     way = "joint" if way in ORDERS or "after" in way else way
     mean = EmbeddingSlice if seed % 3 else Slice(pool="mean").on

@@ -81,7 +81,9 @@ class Tally:
     mixed: list[str] = field(default_factory=list)
 
     def moment(self, draw: random.Random) -> float:
-        """Seconds after which a run is killed: in the first tenth of it, in the second, and so on."""
+        """Seconds after which a run is killed: in the first tenth of it, in the second,
+        and so on.
+        """
         return (self.kills % PLACES + draw.random()) / PLACES * self.seconds
 
     def row(self) -> str:
@@ -282,9 +284,8 @@ def rounds(verb: Verb, kills: int, draw: random.Random) -> Tally:
     """Runs of one verb until it was killed so many times and the last run has ended."""
     first, seconds = verb.undisturbed(0)
     second, _ = verb.undisturbed(1)
-    assert first != second or (verb.arguments(0) == verb.arguments(1) and "TEXT" not in CASES[verb.name]), (
-        "the two texts give the same"
-    )
+    reads_no_text = verb.arguments(0) == verb.arguments(1) and "TEXT" not in CASES[verb.name]
+    assert first != second or reads_no_text, "the two texts give the same"
     tally = Tally(verb.name, seconds)
     expected = (first, second)
     while tally.kills < kills:  # at each tenth of a run in turn

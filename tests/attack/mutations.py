@@ -77,7 +77,10 @@ KNOWN = (
     "_data_files",
     "num_labels",
 )
-MODULES = b'[{"idx": 0, "name": "0", "path": "", "type": "x.T"}, {"idx": 1, "name": "1", "path": "1_Pooling", "type": "x.Normalize"}]'
+MODULES = (
+    b'[{"idx": 0, "name": "0", "path": "", "type": "x.T"}, '
+    b'{"idx": 1, "name": "1", "path": "1_Pooling", "type": "x.Normalize"}]'
+)
 EDGES = (
     0,
     1,

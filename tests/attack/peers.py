@@ -112,8 +112,8 @@ def attack(kills: int, seed: int, folder: Path) -> list[str]:
         if not wrong and (different := difference(contents(run_folder / "out"), expected)):
             wrong = f"another result: {different}"
         print(
-            f"process {victim} killed after {seconds_before:.2f} of {length:.2f} s: ended {seconds:.2f} s "
-            f"later: {last_line} {wrong}",
+            f"process {victim} killed after {seconds_before:.2f} of {length:.2f} s: ended "
+            f"{seconds:.2f} s later: {last_line} {wrong}",
             flush=True,
         )
         faults += [wrong] if wrong else []

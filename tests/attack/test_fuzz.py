@@ -14,7 +14,9 @@ def test_no_drawn_command_line_ends_in_a_traceback():
 
 @pytest.mark.parametrize("verb", [verb for verb in VERBS if verb not in BARE])
 def test_an_option_that_the_chosen_item_does_not_use_is_refused_by_name(verb):
-    """Drawn: an item of one of the verb's registries, and a parameter that belongs to others only."""
+    """Drawn: an item of one of the verb's registries, and a parameter that belongs to
+    others only.
+    """
     command, fields, registries = parameters(verb)
     draw = random.Random(verb)
     for name, registry in registries.items():

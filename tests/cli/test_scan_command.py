@@ -1,4 +1,6 @@
-"""The command as a new user would try it: right, wrong, interrupted, resumed, and under torchrun."""
+"""The command as a new user would try it: right, wrong, interrupted, resumed, and under
+torchrun.
+"""
 
 import io
 import json

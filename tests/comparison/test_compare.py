@@ -1,4 +1,6 @@
-"""The verb: models on a text, tokenizers of two kinds, nulls, intervals, and what is said of them."""
+"""The verb: models on a text, tokenizers of two kinds, nulls, intervals, and what is said
+of them.
+"""
 
 import json
 

@@ -39,7 +39,9 @@ def evidence(lens):
 
 
 def slowed(monkeypatch, clock, number: int) -> list[int]:
-    """Makes a scan, by its number, take longer than the budget; the tokens that each is asked for."""
+    """Makes a scan, by its number, take longer than the budget; the tokens that each is
+    asked for.
+    """
     scanned = examine._scanned
     calls = []
 

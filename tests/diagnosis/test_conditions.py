@@ -468,10 +468,7 @@ def test_an_alarm_is_sure_where_the_whole_interval_is_beyond_its_own_limit():
             (observation.sure, observation.level)
             for observation in observations
             if observation.code == "HS101"
-        ) == (
-            sure,
-            "alert" if sure else "notice",
-        )
+        ) == (sure, "alert" if sure else "notice")
 
 
 def test_a_table_that_was_hardly_trained_is_no_permuted_one():
@@ -493,7 +490,4 @@ def test_a_table_that_was_hardly_trained_is_no_permuted_one():
         (observation.notice, "hardly been trained" in observation.sentence)
         for observation in observations
         if observation
-    ] == [
-        (True, True),
-        (False, False),
-    ]
+    ] == [(True, True), (False, False)]

@@ -1,4 +1,6 @@
-"""Masked mixers: every mixing through the slices and the exact search, by their triangular weights."""
+"""Masked mixers: every mixing through the slices and the exact search, by their
+triangular weights.
+"""
 
 import pytest
 import torch

@@ -34,7 +34,8 @@ def rows_of(lens: Lens, ids=IDS, *, batch=4, sites=None, split=None, skip=0, sto
     )
     setup = ProbeSetup(source, sites or lens.default_sites, ids.shape[1], None, skip)
     parts = []
-    for window_range in [range(len(ids))] if split is None else [range(split), range(split, len(ids))]:
+    window_ranges = [range(len(ids))] if split is None else [range(split), range(split, len(ids))]
+    for window_range in window_ranges:
         accumulators = probe.accumulators(setup)
         for start in range(window_range.start, window_range.stop, batch):
             windows = list(range(start, min(start + batch, window_range.stop)))

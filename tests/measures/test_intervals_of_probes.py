@@ -93,9 +93,7 @@ def sphere(rng):
 
 def agreement(rng):
     rows = rng.standard_normal((200, 8)) * [3, 1, 1, 1, 1, 1, 1, 1]
-    shares = agreements(
-        rows, {1: np.array([0])}, np.arange(200) // 25, np.zeros(200, dtype=bool)
-    )
+    shares = agreements(rows, {1: np.array([0])}, np.arange(200) // 25, np.zeros(200, dtype=bool))
     return shares["agreement_1"], shares["agreement_1_interval"]
 
 

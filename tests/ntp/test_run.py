@@ -366,11 +366,7 @@ def test_a_solution_stopped_at_its_budget_states_the_gap_that_it_proved():
         stopped.solution.iterations,
         stopped.solution.converged,
         converged.solution.converged,
-    ) == (
-        1,
-        False,
-        True,
-    )
+    ) == (1, False, True)
     assert (
         stopped.solution.dual <= converged.solution.primal <= stopped.solution.primal * (1 + 1e-9)
     )

@@ -59,7 +59,8 @@ def compatible(embeddings: Floats, labels: CountsLike, *, tolerance: float = 1e-
     A least-squares problem in V d unknowns with Σ(k_j - 1) equations. Always true if the h_j are
     linearly independent.
 
-    >>> bool(compatible(np.eye(2), [[2, 1, 0], [1, 3, 0]])), bool(compatible(np.ones((2, 1)), [[2, 1, 0], [1, 3, 0]]))
+    >>> counts = [[2, 1, 0], [1, 3, 0]]
+    >>> bool(compatible(np.eye(2), counts)), bool(compatible(np.ones((2, 1)), counts))
     (True, False)
     """
     labels = SoftLabels.of(labels)

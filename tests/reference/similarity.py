@@ -7,22 +7,20 @@ from scipy.linalg import orthogonal_procrustes
 from scipy.stats import rankdata
 
 
-def hsic(k: np.ndarray, l: np.ndarray) -> float:
+def hsic(k: np.ndarray, m: np.ndarray) -> float:
     """Song et al. 2012, equation 5, on Gram matrices with zeroed diagonals."""
     n = len(k)
     k = k - np.diag(np.diag(k))
-    l = l - np.diag(np.diag(l))
-    ones_vector = np.ones(n)
-    first = np.trace(k @ l) + (ones_vector @ k @ ones_vector) * (ones_vector @ l @ ones_vector) / (
-        (n - 1) * (n - 2)
-    )
-    return (first - 2 / (n - 2) * (ones_vector @ k @ l @ ones_vector)) / (n * (n - 3))
+    m = m - np.diag(np.diag(m))
+    product_of_sums = k.sum() * m.sum()
+    first = np.trace(k @ m) + product_of_sums / ((n - 1) * (n - 2))
+    return (first - 2 / (n - 2) * (k.sum(0) @ m.sum(1))) / (n * (n - 3))
 
 
 def cka(x: np.ndarray, y: np.ndarray) -> float:
     k = x @ x.T
-    l = y @ y.T
-    return hsic(k, l) / np.sqrt(hsic(k, k) * hsic(l, l))
+    m = y @ y.T
+    return hsic(k, m) / np.sqrt(hsic(k, k) * hsic(m, m))
 
 
 def procrustes(x: np.ndarray, y: np.ndarray) -> float:

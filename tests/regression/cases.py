@@ -91,7 +91,10 @@ def _place(table: str, row: Any) -> str:
     return "/".join(part for part in parts if part)
 
 
-MEASURES = "rankme,drift,alignment,attention,axis,collapse,dimension,frequency,head,loss,partition,rogue,sphere,words,zipf"
+MEASURES = (
+    "rankme,drift,alignment,attention,axis,collapse,dimension,frequency,head,loss,partition,rogue,"
+    "sphere,words,zipf"
+)
 """All that 0.1 had and this version has."""
 
 

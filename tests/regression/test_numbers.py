@@ -204,7 +204,8 @@ def _same(name: str, stored: Any, computed: Any, exact: bool = True) -> bool:
 def _difference(name: str, stored: Any, computed: Any) -> str:
     if np.shape(stored) == np.shape(computed) != () and np.asarray(stored).dtype.kind in "fi":
         apart = np.abs(np.asarray(stored, dtype=float) - np.asarray(computed, dtype=float))
-        return f"{name}: up to {np.nanmax(apart):.3g} apart, of at most {np.nanmax(np.abs(stored)):.3g}"
+        largest = np.nanmax(np.abs(stored))
+        return f"{name}: up to {np.nanmax(apart):.3g} apart, of at most {largest:.3g}"
     return f"{name}: {stored!r} was kept, {computed!r} is found"
 
 

@@ -40,7 +40,9 @@ def slow_ranks(vectors, pairs):
 
 @pytest.fixture(scope="module")
 def cone():
-    """Vectors about a far mean that has one loud, meaningless direction; partners share the rest."""
+    """Vectors about a far mean that has one loud, meaningless direction; partners share
+    the rest.
+    """
     rng = np.random.default_rng(0)
     shared = rng.standard_normal((900, 12))
     loud = 8 * rng.standard_normal((2, 900, 1)) * np.eye(12)[0]

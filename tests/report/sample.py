@@ -19,9 +19,10 @@ from headscan.scanner.picture import nearest
 from headscan.scanner.result import Picture, ScanResult
 
 WORDS = """
-the a and of to in was it he she they once upon time little girl boy dog cat tree said saw went home play ball happy sad big
-red cone pizza story park day one very wanted her his with then asked mum friend found box inside sky bird
-""".split()  # noqa: SIM905
+the a and of to in was it he she they once upon time little girl boy dog cat tree said saw went
+home play ball happy sad big red cone pizza story park day one very wanted her his with then asked
+mum friend found box inside sky bird
+""".split()  # noqa: SIM905 (a list of strings would be fifty lines)
 
 MEASURES = {
     "average_cosine": {

@@ -46,10 +46,12 @@ SAID = (
     "Once <img src=x onerror=window.pwned=4> </script><script>window.pwned=5</script> \"'` "
     "{{7*7}} ${x}$ "
 )
-CLICKED = """() => { const found = "button:not([data-take]), summary, [data-figure], td, th, mark, input, select, [tabindex]";
-    for (const one of document.querySelectorAll(found)) {
-      one.dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
-      one.click();
+CLICKED = """() => {
+    const selector = "button:not([data-take]), summary, [data-figure], td, th, mark, input, "
+      + "select, [tabindex]";
+    for (const element of document.querySelectorAll(selector)) {
+      element.dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
+      element.click();
     }
     return document.querySelectorAll("img[onerror], a[href^=javascript]").length; }"""
 

@@ -19,10 +19,14 @@ HOVERED = (
     "document.querySelector('#tip').hidden ? null : document.querySelector('#tip "
     ".context').textContent"
 )
-INSIDE = """() => { const scene = document.querySelector('.scene')._fullLayout, axis = [scene.xaxis, scene.yaxis];
-  const data = document.querySelector('.scene').data[0], box = document.querySelector('.scene').getBoundingClientRect();
-  return data.x.map((x, k) => Number.isFinite(x) ? [
-    box.left + axis[0]._offset + axis[0].l2p(x), box.top + axis[1]._offset + axis[1].l2p(data.y[k])] : null); }"""
+INSIDE = """() => {
+  const scene = document.querySelector('.scene');
+  const layout = scene._fullLayout;
+  const data = scene.data[0];
+  const box = scene.getBoundingClientRect();
+  const left = (x) => box.left + layout.xaxis._offset + layout.xaxis.l2p(x);
+  const top = (y) => box.top + layout.yaxis._offset + layout.yaxis.l2p(y);
+  return data.x.map((x, k) => Number.isFinite(x) ? [left(x), top(data.y[k])] : null); }"""
 
 
 def write(tmp_path, document, arrays, name="report.html"):
@@ -206,8 +210,9 @@ def test_a_token_is_found_and_followed(two, chromium_without_webgl, visit):
 
 
 def test_sinks_are_switched_in_every_plot(looked_at):
-    shown = """[...document.querySelectorAll('[data-figure]')].map(
-        (place) => [...new Set(place.data.filter((t) => t.visible !== false).map((t) => t.meta.first))].join())"""
+    shown = """[...document.querySelectorAll('[data-figure]')].map((figure) => {
+        const traces = figure.data.filter((trace) => trace.visible !== false);
+        return [...new Set(traces.map((trace) => trace.meta.first))].join(); })"""
     page = looked_at.page
     for treatment, opposite in (("without", "with"), ("with", "without")):
         assert set(page.evaluate(shown)) == {treatment}
@@ -222,8 +227,10 @@ def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit)
         "'lines+markers').line.color"
     )
     ink = "getComputedStyle(document.body).color"
-    pixels = """(() => { const still = document.querySelector('.still');
-        return still.getContext('2d').getImageData(0, 0, still.width, still.height).data.some((v) => v > 0); })()"""
+    pixels = """(() => {
+        const still = document.querySelector('.still');
+        const image = still.getContext('2d').getImageData(0, 0, still.width, still.height);
+        return image.data.some((v) => v > 0); })()"""
     with visit(chromium_without_webgl, two, color_scheme="light") as opened:
         page = opened.page
         light = page.evaluate(line)
@@ -312,10 +319,13 @@ INTRUDERS = {
 
 
 def test_the_policy_runs_and_paints_nothing_but_its_own(two, chromium_without_webgl, visit):
-    code = """async () => { const place = document.querySelector('[data-figure]');
-        await Plotly.react(place, place.data, place.layout, {displayModeBar: true});
-        const pictures = await Promise.all(['svg', 'png'].map((format) => Plotly.toImage(place, {format})));
-        return [getComputedStyle(place.querySelector('.modebar')).position, ...pictures.map((one) => one.slice(0, 14))]; }"""
+    code = """async () => {
+        const figure = document.querySelector('[data-figure]');
+        await Plotly.react(figure, figure.data, figure.layout, {displayModeBar: true});
+        const formats = ['svg', 'png'].map((format) => Plotly.toImage(figure, {format}));
+        const pictures = await Promise.all(formats);
+        const position = getComputedStyle(figure.querySelector('.modebar')).position;
+        return [position, ...pictures.map((picture) => picture.slice(0, 14))]; }"""
     with visit(chromium_without_webgl, two) as opened:
         assert opened.page.evaluate(code) == ["absolute", "data:image/svg", "data:image/png"]
         sized = "[...document.querySelectorAll('[data-figure]')].map((place) => place.clientHeight)"

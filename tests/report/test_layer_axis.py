@@ -136,8 +136,6 @@ def test_pairs_of_unequal_depths_stand_in_order_on_the_same_axis():
         for row in reversed(result.sites)
     ]
     figure = _pairs(result, rows, "r")
-    for trace, depth in zip(
-        sorted(figure.data, key=lambda line: line.name), (4, 6), strict=True
-    ):
+    for trace, depth in zip(sorted(figure.data, key=lambda line: line.name), (4, 6), strict=True):
         assert list(trace.x) == [0, *[(k + 1) / depth for k in range(depth)], 1.08]
     assert list(ticks(figure).values()) == ["emb", "¼", "½", "¾", "norm"]

@@ -1,4 +1,6 @@
-"""The vocabulary: one term a number, and everything that shows the number takes its words from it."""
+"""The vocabulary: one term a number, and everything that shows the number takes its words
+from it.
+"""
 
 from dataclasses import dataclass
 from typing import Annotated

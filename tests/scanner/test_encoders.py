@@ -252,8 +252,8 @@ def test_stored_states_of_texts_give_the_numbers_of_the_model(
     assert (result.windows, result.tokens) == (len(LINES), scanned.protocol.text.tokens)
     assert len(result.shards) > 1
     assert headscan.states.verify(str(tmp_path / "all")) == result.tokens
-    found = headscan.scan(tmp_path / "all")
-    for row in found.sites:
+    from_states = headscan.scan(tmp_path / "all")
+    for row in from_states.sites:
         live = scanned.site(row.text("site"))
         assert {key: row[key] for key in row if key != "model"} == {
             key: live[key] for key in live if key != "model"

@@ -94,7 +94,8 @@ def test_an_interval_that_holds_the_limit_raises_no_alarm_and_is_said():
                 value if key == "average_cosine" else 0.05,
                 **{key: value, f"{key}_interval": interval},
             )
-            [finding] = [candidate for candidate in findings([row], [], {}) if candidate.name == name]
+            found_findings = findings([row], [], {})
+            [finding] = [candidate for candidate in found_findings if candidate.name == name]
             assert (
                 f"holds the limit{limit}: another such stretch" in finding.sentence
             ) == limit_inside

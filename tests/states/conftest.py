@@ -45,7 +45,9 @@ class Seen:
     def compare(
         self, result: ScanResult, sites: dict[str, str] | None = None, *, within: float = 0.0
     ) -> None:
-        """Every number of the sites is the live scan's: bit for bit, or within a relative distance."""
+        """Every number of the sites is the live scan's: bit for bit, or within a relative
+        distance.
+        """
         names = sites or {site: site for site in self.states}
         assert {row["site"] for row in result.sites} == set(names)
         for stored, live in names.items():

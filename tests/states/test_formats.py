@@ -78,7 +78,9 @@ def test_arrow(stored_states, tmp_path, stream):
 
 
 def test_activations_as_saelens_stores_them_with_datasets(stored_states, tmp_path):
-    """Folders shard_0, shard_1, ...: a column named by its hook, Array2D a window, and `token_ids`."""
+    """Folders shard_0, shard_1, ...: a column named by its hook, Array2D a window, and
+    `token_ids`.
+    """
     datasets = pytest.importorskip(
         "datasets", reason="datasets is not installed: its folders are NOT read"
     )

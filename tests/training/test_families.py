@@ -366,7 +366,9 @@ def test_no_hook_waits_for_a_card():
 
 
 def test_training_is_what_it_was_and_nothing_is_left_behind():
-    """Same weights bit for bit with and without families; no hook and no attention function stays."""
+    """Same weights bit for bit with and without families; no hook and no attention
+    function stays.
+    """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
     function = ALL_ATTENTION_FUNCTIONS["sdpa"]

@@ -83,7 +83,9 @@ class Poison(TrainerCallback):
     ids=["states", "weights", "logged gradient"],
 )
 def test_weights_of_nan_stop_the_run_at_the_next_reading(tmp_path, families, interval, step, site):
-    """The Trainer logs a loss of 0 here (`logging_nan_inf_filter`), so that the loss says nothing."""
+    """The Trainer logs a loss of 0 here (`logging_nan_inf_filter`), so that the loss says
+    nothing.
+    """
     trainer = trainer_of(tmp_path, 30)
     trainer.add_callback(Poison(3 if interval == 3 else 2))
     monitor = Monitor(trainer, every=interval, families=families, on_alarm="stop")
@@ -181,7 +183,9 @@ def test_padding_is_in_no_number_of_the_geometry():
 
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_padding_is_in_no_number_of_the_families(side):
-    """A batch of one length, padded on a side: the same readings as of the batch without padding."""
+    """A batch of one length, padded on a side: the same readings as of the batch without
+    padding.
+    """
     readings = []
     for width in (6, 11):
         model = bert()

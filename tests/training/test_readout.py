@@ -101,7 +101,8 @@ def test_a_probe_freezes_the_body_and_finetuning_does_not(body):
     assert all(p.requires_grad for p in recovered.parameters())
     hidden, table = _states(body)
     torch.testing.assert_close(recovered(IDS).logits, hidden @ table.T)
-    assert all(torch.equal(value, weights_before[name]) for name, value in body.state_dict().items())
+    for name, value in body.state_dict().items():
+        assert torch.equal(value, weights_before[name])
 
 
 def test_the_temperature_of_training_is_read_out(body):

@@ -148,7 +148,8 @@ def test_every_recipe_has_bands_of_all_its_course_inside_of_their_ranges():
                 "update_tail",
                 "update_row_norm",
             ):
-                assert any(".*." in name and name.endswith(f"weight/{statistic}") for name in reference.bands)
+                ending = f"weight/{statistic}"
+                assert any(".*." in name and name.endswith(ending) for name in reference.bands)
         assert [reference.objective for reference in references] == ["ce", "cwt"]
 
 

@@ -1,4 +1,6 @@
-"""Isotropy in the loss: its value, how it adds up over micro-batches, and what it does to a model."""
+"""Isotropy in the loss: its value, how it adds up over micro-batches, and what it does to
+a model.
+"""
 
 import numpy as np
 import pytest

@@ -110,7 +110,9 @@ def test_another_tokenizer_setting_recipe_or_start_is_refused(text, tmp_path, mo
 
 
 def test_a_checkpoint_of_another_run_is_not_taken_up(text, tmp_path):
-    """A folder whose own record was lost, or was overwritten before the old checkpoints were gone."""
+    """A folder whose own record was lost, or was overwritten before the old checkpoints
+    were gone.
+    """
     train(PLAN, str(text), out=tmp_path / "run", **BARE)
     copy = tmp_path / "kept"
     shutil.copytree(tmp_path / "run", copy)
@@ -172,11 +174,11 @@ def test_a_resumed_run_leaves_the_files_of_an_undisturbed_one(
     resumed = train(PLAN, str(story_file), out=b, resume=True, **TINY)
     assert sorted(path.name for path in a.iterdir()) == sorted(path.name for path in b.iterdir())
     assert [snapshot.step for snapshot in resumed.scan] == [0, 5, 10, 12]
-    one, other = (json.loads((folder / "result.json").read_text()) for folder in (a, b))
-    for document in (one, other):
+    documents = [json.loads((folder / "result.json").read_text()) for folder in (a, b)]
+    for document in documents:
         for name in ("started", "seconds"):
             document["protocol"].pop(name)
-    assert one == other
+    assert documents[0] == documents[1]
     for name in ("geometry.jsonl", "monitor.jsonl"):
         assert (a / name).read_text() == (b / name).read_text()
     for name in ("config.json", "tokenizer_config.json", "tokenizer.json"):
