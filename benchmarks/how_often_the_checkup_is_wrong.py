@@ -17,11 +17,13 @@ and said.
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -160,12 +162,8 @@ def dead(lens: Lens) -> None:
 
 def swapped(lens: Lens) -> None:
     mine = blocks(lens)
-    second_state = mine[1].state_dict()
-    last_state = mine[-2].state_dict()
-    second_state, last_state = (
-        {name: weight.clone() for name, weight in state.items()}
-        for state in (second_state, last_state)
-    )
+    second_state = copy.deepcopy(mine[1].state_dict())
+    last_state = copy.deepcopy(mine[-2].state_dict())
     mine[1].load_state_dict(last_state)
     mine[-2].load_state_dict(second_state)
 
@@ -216,8 +214,10 @@ REVIEW: dict[str, tuple[Callable[[Lens], Any], tuple[str, ...]]] = {
 
 def model(name: str) -> str | None:
     """Where a model is; None where it is not."""
+    if name.startswith("gpt-"):
+        return name
     folders = [folder for folder in (ASSETS / "models" / name, REAL / name) if folder.is_dir()]
-    return name if name.startswith("gpt-") else str(folders[0]) if folders else None
+    return str(folders[0]) if folders else None
 
 
 def text(name: str) -> str:
@@ -277,14 +277,13 @@ def main() -> None:
     healthy = []
     for number in [int(number_text) for number_text in arguments.pairs.split(",") if number_text]:
         name, reading, kind = (PAIRS + HELD_OUT)[number]
-        if (source := model(name)) is None:
+        source = model(name)
+        if source is None:
             print(f"{name} is absent: its pair was not tried.", file=sys.stderr)
             continue
         row = kept(
             f"pair {name} {reading} {arguments.tokens}",
-            lambda s=source, r=reading, n=name: examined(
-                s, r, arguments.tokens, tokenizer=BYTES.get(n)
-            ),
+            partial(examined, source, reading, arguments.tokens, tokenizer=BYTES.get(name)),
         )
         print(name, reading, row, file=sys.stderr, flush=True)
         values = row["values"]
@@ -301,11 +300,9 @@ def main() -> None:
     show(healthy)
     alarms = [row["alarms"] != "-" for row in healthy]
     print(f"\nAlarms on {sum(alarms)} of {len(healthy)} healthy pairs.\n")
-    rows_found = [
-        row
-        for name in filter(None, arguments.models.split(","))
-        for row in faulty(name, arguments.tokens)
-    ]
+    rows_found: list[dict[str, Any]] = []
+    for name in filter(None, arguments.models.split(",")):
+        rows_found += faulty(name, arguments.tokens)
     if rows_found:
         show(rows_found)
     for title, fault_names in (("ten faults", FAULTS), ("review", REVIEW)):

@@ -71,11 +71,12 @@ def main() -> None:
     models = {title_of(name): Lens.load(name) for name in arguments.models.split(",")}
     for condition in conditions:
         for title, healthy in models.items():
-            for fault in (fault for fault in EXPECTED if applies(fault, healthy)):
+            for fault in EXPECTED:
+                if not applies(fault, healthy):
+                    continue
                 work = partial(row, fault, healthy, condition, arguments.tokens)
-                alarms = kept(f"{title} {fault} {label(condition)} {arguments.tokens}", work)[
-                    "alarms"
-                ]
+                key = f"{title} {fault} {label(condition)} {arguments.tokens}"
+                alarms = kept(key, work)["alarms"]
                 alarms_by_fault.setdefault((title, fault), {})[condition] = alarms
                 print(title, fault, condition, alarms, file=sys.stderr, flush=True)
     doses = []
@@ -85,14 +86,8 @@ def main() -> None:
                 result = examined(
                     sick(healthy, FAULTS[fault], fault, dose), conditions[0], arguments.tokens
                 )
-                value = next(
-                    (
-                        observation.value
-                        for observation in result.examinations[0].observations
-                        if observation.code == code
-                    ),
-                    None,
-                )
+                observations = result.examinations[0].observations
+                values = [item.value for item in observations if item.code == code]
                 named = "yes" if code in codes(result) else "no"
                 doses.append(
                     {
@@ -100,29 +95,19 @@ def main() -> None:
                         "fault": fault,
                         "dose": dose,
                         "code": code,
-                        "value": value,
+                        "value": values[0] if values else None,
                         "named": named,
                     }
                 )
-    show(
-        [
-            {"model": model, "fault": fault, "expected": ", ".join(EXPECTED[fault]) or "no alarm"}
-            | {
-                label(condition): cell(EXPECTED[fault], alarms)
-                for condition, alarms in by_condition.items()
-            }
-            for (model, fault), by_condition in sorted(
-                alarms_by_fault.items(), key=lambda item: list(models).index(item[0][0])
-            )
-        ]
-    )
+    tested = [title for title in models if (title, "none") in alarms_by_fault]
+    rows = []
+    for title in tested:
+        for (model, fault), by_condition in alarms_by_fault.items():
+            if model == title:
+                rows.append(fault_row(model, fault, by_condition))
+    show(rows)
     print()
-    show(
-        [
-            counted(model, alarms_by_fault)
-            for model in dict.fromkeys(model for model, _ in alarms_by_fault)
-        ]
-    )
+    show([counted(title, alarms_by_fault) for title in tested])
     if doses:
         print()
         show(doses)
@@ -169,11 +154,21 @@ def examined(source: Any, condition: Condition, tokens: int) -> Any:
 
 
 def cell(expected: Sequence[str], alarms: Sequence[str]) -> str:
-    missed = ["*missed*"] * (not set(expected) <= set(alarms))
-    return (
-        ", ".join([*missed, *(f"**{code}**" if code in expected else code for code in alarms)])
-        or "-"
-    )
+    entries = [f"**{code}**" if code in expected else code for code in alarms]
+    if not set(expected) <= set(alarms):
+        entries.insert(0, "*missed*")
+    return ", ".join(entries) or "-"
+
+
+def fault_row(
+    model: str, fault: str, by_condition: Mapping[Condition, list[str]]
+) -> dict[str, str]:
+    """Return the row of a fault: the codes that were named, by text and seed."""
+    expected = EXPECTED[fault]
+    row = {"model": model, "fault": fault, "expected": ", ".join(expected) or "no alarm"}
+    for condition, alarms in by_condition.items():
+        row[label(condition)] = cell(expected, alarms)
+    return row
 
 
 def counted(
@@ -182,22 +177,22 @@ def counted(
     """Of all texts and seeds: faults found, faults named first, alarms of the model without a
     fault.
     """
-    ill = [
-        (EXPECTED[fault], alarms)
-        for (of, fault), by_condition in alarms_by_fault.items()
-        if of == model and fault != "none"
-        for alarms in by_condition.values()
-    ]
+    ill: list[tuple[Sequence[str], list[str]]] = []
+    for (fault_model, fault), by_condition in alarms_by_fault.items():
+        if fault_model == model and fault != "none":
+            ill += [(EXPECTED[fault], alarms) for alarms in by_condition.values()]
+    found_count = sum(set(expected) <= set(alarms) for expected, alarms in ill)
+    first_count = sum(alarms[:1] == list(expected) for expected, alarms in ill)
     plain = list(alarms_by_fault[model, "none"].values())
-    raised = sorted({code for alarms in plain for code in alarms})
+    raised = sorted(set().union(*plain))
+    false_alarms = f"{sum(map(bool, plain))} of {len(plain)}"
+    if raised:
+        false_alarms += f" ({', '.join(raised)})"
     return {
         "model": model,
-        "faults found": f"{sum(set(expected) <= set(alarms) for expected, alarms in ill)} of "
-        f"{len(ill)}",
-        "named first": f"{sum(alarms[:1] == list(expected) for expected, alarms in ill)} of "
-        f"{len(ill)}",
-        "healthy with an alarm": f"{sum(map(bool, plain))} of {len(plain)}"
-        + f" ({', '.join(raised)})" * bool(raised),
+        "faults found": f"{found_count} of {len(ill)}",
+        "named first": f"{first_count} of {len(ill)}",
+        "healthy with an alarm": false_alarms,
     }
 
 

@@ -178,9 +178,8 @@ def follow(watch: Watch, largest: dict[str, float], quantity: str) -> None:
                 if site is None
                 else [m.site(str(site)).number(rule.quantity) for m in watch.history]
             )
-            if (
-                change := rule.change([math.nan if value is None else value for value in course])
-            ) is not None:
+            change = rule.change([math.nan if value is None else value for value in course])
+            if change is not None:
                 largest[rule.name] = max(largest[rule.name], change)
 
 
@@ -192,11 +191,12 @@ def main() -> None:
     STORE.parent.mkdir(parents=True, exist_ok=True)
     have = [json.loads(line) for line in STORE.read_text().splitlines()] if STORE.exists() else []
     done = {(run["run"], run["fault"]) for run in have}
-    plan: list[tuple[int, str | None]] = [
-        (first + k, None) for first in (0, 1000) for k in range(count)
-    ]
-    plan += [(2000 + k, fault) for fault in FAULTS for k in range(max(1, count // 5))]
-    plan += [(3000 + k, "loss") for k in range(2 * max(1, count // 5))]
+    injected = max(1, count // 5)
+    plan: list[tuple[int, str | None]] = [(k, None) for k in range(count)]
+    plan += [(1000 + k, None) for k in range(count)]
+    for fault in FAULTS:
+        plan += [(2000 + k, fault) for k in range(injected)]
+    plan += [(3000 + k, "loss") for k in range(2 * injected)]
     with STORE.open("a") as store:
         for number, fault in plan:
             if (number, fault) not in done:
@@ -205,29 +205,18 @@ def main() -> None:
                 print(f"\r{len(have)}/{len(plan)} runs   ", end="", file=sys.stderr, flush=True)
     rules = {name: ALARMS.build(name) for name in RULES}
 
-    def within(
-        alarm: str, step: int, interval: int
-    ) -> bool:  # step 90 is measured before what is injected
-        return AT + (rules[alarm].quantity != "loss") <= step <= AT + 2 * interval
-
     def alarmed(run: dict[str, Any]) -> bool:
         return any(run["largest"].get(name, -9) > rule.limit for name, rule in rules.items())
+
+    def named_within_two(run: dict[str, Any], accepted: set[str]) -> bool:
+        steps = [step for alarm, step in run["alarms"] if alarm in accepted]
+        return any(AT <= step <= AT + 2 * run["every"] for step in steps)
 
     calibration = [run for run in have if run["fault"] is None and run["run"] < 1000]
     test = [run for run in have if run["fault"] is None and run["run"] >= 1000]
     rows = []
     for name, rule in rules.items():
         hurt = [run for run in have if run["fault"] == ("loss" if name == "rise" else name)]
-        named = [
-            sum(
-                any(
-                    AT <= step <= AT + 2 * run["every"] and alarm in accepted
-                    for alarm, step in run["alarms"]
-                )
-                for run in hurt
-            )
-            for accepted in ({name}, set(rules))
-        ]
         rows.append(
             {
                 "rule": name,
@@ -237,8 +226,8 @@ def main() -> None:
                 "false_alarms": sum(run["largest"].get(name, -9) > rule.limit for run in test),
                 "of": len(test),
                 "injected": len(hurt),
-                "named_within_two": named[0],
-                "any_rule": named[1],
+                "named_within_two": sum(named_within_two(run, {name}) for run in hurt),
+                "any_rule": sum(named_within_two(run, set(rules)) for run in hurt),
             }
         )
     show(rows)

@@ -93,19 +93,23 @@ def main() -> None:
     table = Table("arm", "at", "held-out nats", f"cosine, {last}", "cosine, final norm", "seeds")
     for arm in dict.fromkeys(name.rpartition("/")[0] for name in runs):
         arm_points = [points for name, points in runs.items() if name.rpartition("/")[0] == arm]
-        equal = [
-            next(point for point in points if point["step"] == plan.steps) for points in arm_points
-        ]
-        for label, points in (
-            ("equal tokens", equal),
-            ("equal time", [points[-1] for points in arm_points]),
-        ):
+        points_at = {
+            "equal tokens": [at_step(points, plan.steps) for points in arm_points],
+            "equal time": [points[-1] for points in arm_points],
+        }
+        for label, points in points_at.items():
             nats = summary(point["nats"].get("bias", point["nats"].get("head")) for point in points)
-            cosines = [
-                summary(cosine(point, site) for point in points) for site in (last, "final_norm")
-            ]
-            table.add_row(arm, label, *map(cell, (nats, *cosines)), str(nats["n"]))
+            last_block = summary(cosine(point, last) for point in points)
+            final_norm = summary(cosine(point, "final_norm") for point in points)
+            table.add_row(
+                arm, label, cell(nats), cell(last_block), cell(final_norm), str(nats["n"])
+            )
     Console().print(table)
+
+
+def at_step(points: list[dict[str, Any]], step: int) -> dict[str, Any]:
+    """Return the point of a run at a step."""
+    return next(point for point in points if point["step"] == step)
 
 
 def cosine(point: dict[str, Any], site: str) -> float:

@@ -124,7 +124,8 @@ def main() -> None:
         "\n| model | r | permuted | random | cosine at the head | after | stream | says "
         "|\n|---|---|---|---|---|---|---|---|"
     )
-    print("\n".join(line for result in scans if (line := says(result))))
+    lines = [says(result) for result in scans]
+    print("\n".join(line for line in lines if line))
 
 
 if __name__ == "__main__":

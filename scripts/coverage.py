@@ -15,6 +15,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -457,22 +458,24 @@ def row(family: Family, result: Comparison) -> str:
     kinds = []
     for kind in ("attention", "cross_attention", "mixer", "mlp"):
         sites = [site for site in lens.sites if site.endswith(f".{kind}")]
-        if sites:
-            kinds.append(
-                kind
-                if len(sites) == lens.depth or kind == "cross_attention"
-                else f"{kind} ({len(sites)})"
-            )
+        if len(sites) == lens.depth or (sites and kind == "cross_attention"):
+            kinds.append(kind)
+        elif sites:
+            kinds.append(f"{kind} ({len(sites)})")
     cells.append(", ".join(kinds))
     cells.append("yes" if any(site.endswith("final_norm") for site in lens.sites) else "no")
     cells.append("yes" if "head" in lens.sites else "no")
-    plain = [flag for stack in lens.stacks for flag in stack.plain]
-    cells.append(
-        "every" if all(plain) else "none" if not any(plain) else f"{sum(plain)} of {len(plain)}"
-    )
-    cells.append(
-        "equal" if result.worst == 0 else "within 1e-5" if result.worst < 1e-5 else "different"
-    )
+    plain = list(chain.from_iterable(stack.plain for stack in lens.stacks))
+    if all(plain):
+        cells.append("every")
+    elif any(plain):
+        cells.append(f"{sum(plain)} of {len(plain)}")
+    else:
+        cells.append("none")
+    if result.worst == 0:
+        cells.append("equal")
+    else:
+        cells.append("within 1e-5" if result.worst < 1e-5 else "different")
     return "| " + " | ".join(cells) + " |"
 
 

@@ -23,7 +23,7 @@ either rate, are above that seed's numbers of the other, at either.
 
 import argparse
 from collections.abc import Callable
-from itertools import permutations
+from itertools import chain, permutations
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,9 @@ RATES: dict[FeatureOptimiser, tuple[float, float]] = {
     "signgd": (0.001, 0.003),
     "muon": (0.003, 0.01),
 }
+Results = dict[FeatureOptimiser, list[list[dict[str, float]]]]
+"""For each optimiser and seed, the numbers at each learning rate."""
+DECIMALS = {"steps": 0, "rank": 1}
 LOSSES = (0.3, 0.03)
 STEPS = 20_000  # at most
 TOKENS = 77  # as the stories have
@@ -93,13 +96,12 @@ def main() -> None:
     for language, draw in LANGUAGES.items():
         drawn = [draw(seed) for seed in range(options.seeds)]
         for loss in LOSSES:
-            results = {
-                name: [
+            results: Results = {}
+            for name in RATES:
+                results[name] = [
                     _numbers(name, labels, loss, options.width, seed)
                     for seed, labels in enumerate(drawn)
                 ]
-                for name in RATES
-            }
             print(
                 f"\n{language}, {loss:g} nats above the entropy, width {options.width}, seeds 0 "
                 f"to {options.seeds - 1}\n"
@@ -135,33 +137,35 @@ def _numbers(
     return rows
 
 
-def _print(results: dict[FeatureOptimiser, list[list[dict[str, float]]]]) -> None:
+def _print(results: Results) -> None:
     columns = list(results["gd"][0][0])
     print(f"| optimiser | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
     for name, seeds in results.items():
         cells = []
         for column in columns:
-            values = [row[column] for seed in seeds for row in seed]
-            decimals = 0 if column == "steps" else 1 if column == "rank" else 3
+            values = [row[column] for row in chain.from_iterable(seeds)]
+            decimals = DECIMALS.get(column, 3)
             cells.append(f"{min(values):.{decimals}f} to {max(values):.{decimals}f}")
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
     print()
     for column in columns:
-        above = [
-            f"{first} > {second} (by {min(gaps):.3g} at least)"
-            for first, second in permutations(results, 2)
-            if min(
-                gaps := [
-                    _least(a, column) + _least(b, column, -1)
-                    for a, b in zip(results[first], results[second], strict=True)
-                ]
-            )
-            > 0
-        ]
+        above = []
+        for first, second in permutations(results, 2):
+            gap = _least_gap(results[first], results[second], column)
+            if gap > 0:
+                above.append(f"{first} > {second} (by {gap:.3g} at least)")
         print(
             f"{column}, in every seed and at both rates: {'; '.join(above) or 'no difference'}",
             flush=True,
         )
+
+
+def _least_gap(
+    first: list[list[dict[str, float]]], second: list[list[dict[str, float]]], column: str
+) -> float:
+    """Return the least difference of one optimiser to another, over seeds and all rates."""
+    gaps = [_least(a, column) + _least(b, column, -1) for a, b in zip(first, second, strict=True)]
+    return min(gaps)
 
 
 def _least(rates: list[dict[str, float]], column: str, sign: int = 1) -> float:

@@ -55,23 +55,26 @@ def page() -> str:
             for name, field in probe.fields.items():
                 low, high = ("" if end is None else f"{end:g}" for end in field.range)
                 span = f"{low} to {high}".strip() if low or high else ""
+                interval = "yes" if span else ""
+                if field.interval:
+                    interval = f"none: {field.interval}"
                 cells = [
                     f"`{name}`",
                     field.sentence,
                     field.formula and f"`{field.formula}`",
                     f"{span} {field.unit}",
                     field.undefined,
-                    f"none: {field.interval}"
-                    if field.interval
-                    else ""
-                    if not low and not high
-                    else "yes",
+                    interval,
                 ]
-                parts.append(
-                    "| " + " | ".join(cell.strip().replace("|", "\\|") for cell in cells) + " |"
-                )
+                parts.append(_row(cells))
             parts.append("")
     return "\n".join(parts) + "\n"
+
+
+def _row(cells: list[str]) -> str:
+    """Return one row of a Markdown table."""
+    escaped = [cell.strip().replace("|", "\\|") for cell in cells]
+    return f"| {' | '.join(escaped)} |"
 
 
 GAUSSIAN_HEAD = """# What every number is on Gaussian data
@@ -102,7 +105,7 @@ def gaussian_page() -> str:
         expected = "" if value is None or math.isnan(value) else f"{value:.4g}"
         within = f"{known.within(shape):.1g}" if expected else ""
         cells = [f"`{name}`", known.formula, known.why, expected, within]
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append(_row(cells))
     return GAUSSIAN_HEAD.format(shape=description) + "\n".join(lines) + "\n"
 
 

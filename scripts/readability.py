@@ -34,9 +34,9 @@ HOOK = re.compile(r"register_(?:forward|full_backward|backward)\w*hook")
 SKIP = re.compile(r"# fmt: (?:skip|off)")
 DENSE = 30
 VAGUE = frozenset(
-    "one ones other others found place places words own given asked kept said told taken made "
+    "one ones other others found place places words own given asked kept said told taken made "  # noqa: SIM905 (fifty words in three lines)
     "each every some more less whole rest alike far near own theirs thing what which who seen "
-    "there here held wanted chosen back after before".split()  # noqa: SIM905 (sixty words in five lines)
+    "there here held wanted chosen back after before".split()
 )
 NOT_CODE = {
     tokenize.NL,

@@ -25,6 +25,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, replace
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -127,15 +128,22 @@ def trained(folder: Path, design: tuple[str, str], key: Key) -> TrainResult:
     return loaded
 
 
+def points_by_step(result: TrainResult) -> dict[str, dict[int, float]]:
+    """Return the values of every curve of a run, by step."""
+    curves = curves_of(result.scan, result.readings, result.curve)
+    return {name: dict(points) for name, points in curves.items()}
+
+
+def range_of(name: str, width: int) -> tuple[float, float]:
+    """Return the least and the largest value that a curve can have."""
+    if name.endswith(BOUNDED):
+        return (-1.0 if name.endswith("cosine") else 0.0), 1.0
+    return -math.inf, (float(width) if name.endswith("rank") else math.inf)
+
+
 def bands_of(results: list[TrainResult]) -> Bands:
     """The bands of every curve that all runs have."""
-    curves = [
-        {
-            name: dict(points)
-            for name, points in curves_of(result.scan, result.readings, result.curve).items()
-        }
-        for result in results
-    ]
+    curves = [points_by_step(result) for result in results]
     a_step = results[0].tokens // results[0].steps
     complete = sum(result.steps > LAST for result in results)
     bands: Bands = {}
@@ -143,21 +151,14 @@ def bands_of(results: list[TrainResult]) -> Bands:
         if name.startswith("embedding/"):
             # before the first block states are the text's tokens, and tell little of the run
             continue
-        counts = Counter(step for curve in curves for step in curve[name])
+        counts = Counter(chain.from_iterable(curve[name] for curve in curves))
         steps = sorted(step for step, count in counts.items() if count >= complete)
         points = OF_SPECTRA if "weight" in name else POINTS
         shares = name.endswith(BOUNDED)
-        least = -math.inf if not shares else -1.0 if name.endswith("cosine") else 0.0
-        most = (
-            1.0
-            if shares
-            else float(results[0].models[0].width or 0)
-            if name.endswith("rank")
-            else math.inf
-        )
-        for step in dict.fromkeys(
-            steps[round((len(steps) - 1) * (k / (points - 1)) ** 2)] for k in range(points)
-        ):
+        least, most = range_of(name, results[0].models[0].width or 0)
+        # More points at the beginning, where curves change most.
+        places = [round((len(steps) - 1) * (k / (points - 1)) ** 2) for k in range(points)]
+        for step in dict.fromkeys(steps[place] for place in places):
             values = np.array([curve[name][step] for curve in curves if step in curve[name]])
             reach = student_quantile(len(values) - 1) * (1 + 1 / len(values)) ** 0.5
             logs = not shares and bool((values > 0).all())

@@ -17,6 +17,7 @@ import argparse
 import json
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 
 import torch
@@ -152,10 +153,12 @@ def _tell(arm: str, vocabulary: int, width: int, drawn: str, runs: dict[float, l
     """The rows of a cell, at the rate with the best accuracy over all rows; lowest to highest over
     seeds.
     """
-    best = max(
-        runs,
-        key=lambda rate: sum(row["accuracy"] for row_set in runs[rate] for row in row_set.values()),
-    )
+
+    def total_accuracy(rate: float) -> float:
+        rows = chain.from_iterable(points.values() for points in runs[rate])
+        return sum(row["accuracy"] for row in rows)
+
+    best = max(runs, key=total_accuracy)
     for sightings in SIGHTINGS:
         rows = [points[sightings] for points in runs[best]]
         cells = [

@@ -71,17 +71,16 @@ def built(dist: Path, tools: Path) -> tuple[Path, Path, Path]:
     command(python, "-m", "build", *alone, "--outdir", dist, ROOT)
     for beside in (ROOT / "packaging" / "specimens", ROOT / "lab"):
         command(python, "-m", "build", *alone, "--wheel", "--outdir", dist, beside)
-    (wheel,), (archive,) = dist.glob("headscan-*.whl"), dist.glob("headscan-*.tar.gz")
-    (specimens,), (laboratory,) = (
-        dist.glob("headscan_specimens-*.whl"),
-        dist.glob("headscan_lab-*.whl"),
-    )
+    [wheel] = dist.glob("headscan-*.whl")
+    [archive] = dist.glob("headscan-*.tar.gz")
+    [specimens] = dist.glob("headscan_specimens-*.whl")
+    [laboratory] = dist.glob("headscan_lab-*.whl")
     command(python, "-m", "twine", "check", "--strict", wheel, archive, specimens, laboratory)
     for package in (wheel, archive):
         print(f"{package.name}: {package.stat().st_size:,} bytes")
         if package.stat().st_size > LIMIT:
             sys.exit(f"{package.name} is larger than {LIMIT:,} bytes")
-    members = {name for path in (wheel, specimens) for name in zipfile.ZipFile(path).namelist()}
+    members = {*zipfile.ZipFile(wheel).namelist(), *zipfile.ZipFile(specimens).namelist()}
     source = command("git", "ls-files", "src").stdout.split("\n")
     lacking = sorted({name.removeprefix("src/") for name in source if name} - members)
     if lacking:

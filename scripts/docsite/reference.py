@@ -93,15 +93,12 @@ def _options(name: str, command: Any) -> list[str]:
     )
     lines = ["| option | default | what it is |", "|---|---|---|"]
     for field in fields:
-        bounds = [
-            f"{word} {bound:g}"
-            for word, bound in (
-                ("at least", field.option.low),
-                ("at most", field.option.high),
-                ("above", field.option.above),
-            )
-            if bound is not None
-        ]
+        limits = {
+            "at least": field.option.low,
+            "at most": field.option.high,
+            "above": field.option.above,
+        }
+        bounds = [f"{word} {bound:g}" for word, bound in limits.items() if bound is not None]
         text = field.option.help + (f" ({', '.join(bounds)})" if bounds else "")
         if isinstance(field.option.choices, Registry):
             text += f" One of, or of a plug-in: {', '.join(field.option.choices.names())}."
@@ -110,14 +107,7 @@ def _options(name: str, command: Any) -> list[str]:
             if field.name in command.arguments
             else f"`{field.flag}`"
         )
-        default = (
-            "required"
-            if field.required
-            else ""
-            if field.default in (None, (), [])
-            else f"`{_shown(field.default)}`"
-        )
-        lines.append(f"| {named} | {cell(default)} | {cell(text)} |")
+        lines.append(f"| {named} | {cell(_default(field))} | {cell(text)} |")
     for extra, (_, text) in command.extra.items():
         lines.append(f"| `--{extra.replace('_', '-')}` | | {cell(text)} |")
     home = call.__module__
@@ -136,6 +126,14 @@ def _options(name: str, command: Any) -> list[str]:
         "options as keywords."
     ]
     return [*filter(None, parts), f"```text\n{details}\n```"]
+
+
+def _default(field: OptionField) -> str:
+    if field.required:
+        return "required"
+    if field.default in (None, (), []):
+        return ""
+    return f"`{_shown(field.default)}`"
 
 
 def _metavar(option: OptionField) -> str:
@@ -183,15 +181,21 @@ def _facade() -> str:
         if home not in PACKAGES:
             names.append(f"headscan.{name}")
             continue
-        role = "mod" if inspect.ismodule(item) else "class" if inspect.isclass(item) else "func"
-        target = home if role == "mod" else f"{home}.{name}"
+        if inspect.ismodule(item):
+            role = "mod"
+            target = home
+        else:
+            role = "class" if inspect.isclass(item) else "func"
+            target = f"{home}.{name}"
         lines.append(
             f"- :py:{role}:`headscan.{name} <{target}>`: "
             f"{sentence(inspect.getdoc(item)).replace('*', '')}"
         )
     for name in names:
-        kind = "class" if inspect.isclass(getattr(headscan, name.partition(".")[2])) else "function"
-        lines += ["", f".. auto{kind}:: {name}", *(["   :members:"] if kind == "class" else [])]
+        if inspect.isclass(getattr(headscan, name.partition(".")[2])):
+            lines += ["", f".. autoclass:: {name}", "   :members:"]
+        else:
+            lines += ["", f".. autofunction:: {name}"]
     return "\n".join([*lines, ""])
 
 

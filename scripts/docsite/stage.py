@@ -100,7 +100,8 @@ def stage(source: Path) -> None:
         texts[file.relative_to(ROOT).as_posix()] = file.read_text(encoding="utf-8")
     pages = {str(page_of(path)): relinked(text, path) for path, text in texts.items()}
     generated = entries(pages) | reference(pages)
-    if twice := (generated.keys() & pages.keys()) - {"measures.md", "ledger.md", "checkup.md"}:
+    twice = (generated.keys() & pages.keys()) - {"measures.md", "ledger.md", "checkup.md"}
+    if twice:
         raise SystemExit(f"made from the code and written, too: {', '.join(sorted(twice))}")
     named = {f"{name}.md" for name in [*START, *REFERENCE, *EVIDENCE, *PROJECT, "index"]}
     guides = [name.removesuffix(".md") for name in pages if "/" not in name and name not in named]
