@@ -94,9 +94,8 @@ def rounded(lens: Lens) -> None:
         if weight.ndim == 2 and weight.shape[1] % 64 == 0:
             groups = weight.data.reshape(len(weight), -1, 64)
             step = groups.abs().amax(-1, keepdim=True).clamp_min(1e-12) / 7.5
-            weight.data = (
-                ((groups / step - 0.5).round().clamp(-8, 7) + 0.5).mul(step).reshape(weight.shape)
-            )
+            levels = (groups / step - 0.5).round().clamp(-8, 7) + 0.5
+            weight.data = levels.mul(step).reshape(weight.shape)
 
 
 def deaf(lens: Lens) -> None:

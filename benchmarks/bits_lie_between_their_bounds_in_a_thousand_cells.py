@@ -54,15 +54,13 @@ class Cell(NamedTuple):
 def positions(models: Path, text: str, count: int) -> list[Cell]:
     """Every cell of stories260K."""
     lens = Lens.load(str(models / "stories260K"))
-    ids = torch.tensor(
-        lens.require_tokenizer()(text, add_special_tokens=False)["input_ids"][: 40 * count]
-    ).reshape(count, 40)
+    token_ids = lens.require_tokenizer()(text, add_special_tokens=False)["input_ids"]
+    ids = torch.tensor(token_ids[: 40 * count]).reshape(count, 40)
     cut = Slice(sites=tuple(f"block.{block}" for block in BLOCKS)).on(lens)
     widths = [lens.width(site) for site in cut.sites]
     with torch.no_grad():
-        spreads = [
-            part.var(0).mean().sqrt() for part in cut.run(ids)[:, 1:].flatten(0, 1).split(widths, 1)
-        ]
+        states = cut.run(ids)[:, 1:].flatten(0, 1)
+        spreads = [part.var(0).mean().sqrt() for part in states.split(widths, 1)]
     cells = []
     for number, row in enumerate(ids):
         position = 1 + (7 * number) % 38
@@ -138,19 +136,17 @@ def _enumerated(
         sigmas = [noise * rms for noise in noises]
         generator = torch.Generator().manual_seed(seed)
         rows = torch.multinomial(code.prior, count, replacement=True, generator=generator)
-        curve = pairwise_curve(code, [scale for s in sigmas for scale in (2 * s, s)], rows=rows)
+        scales = [scale for sigma in sigmas for scale in (2 * sigma, sigma)]
+        curve = pairwise_curve(code, scales, rows=rows)
         drawn = draws_of(code, sigmas, draws=count, seed=1, every=False)
         means = curve.mean(1)
         errors = curve.std(1) / count**0.5
         for k, (noise, estimate) in enumerate(zip(noises, drawn, strict=True)):
-            error = float(
-                (estimate.bits.var() / count + errors[2 * k] ** 2 + errors[2 * k + 1] ** 2) ** 0.5
-            )
-            low = float(means[2 * k])
-            high = float(means[2 * k + 1])
-            cells.append(
-                Cell(f"{of}, prior {name}", noise, low, float(estimate.bits.mean()), error, high)
-            )
+            low, high = means[2 * k : 2 * k + 2].tolist()
+            low_error, high_error = errors[2 * k : 2 * k + 2]
+            bits = float(estimate.bits.mean())
+            error = float((estimate.bits.var() / count + low_error**2 + high_error**2) ** 0.5)
+            cells.append(Cell(f"{of}, prior {name}", noise, low, bits, error, high))
     return cells
 
 
@@ -185,23 +181,20 @@ def main() -> None:
         + "|"
     )
     for of in dict.fromkeys(cell.of for cell in cells):
-        gaps = [
-            [cell.upper - cell.lower for cell in cells if (cell.of, cell.noise) == (of, noise)]
-            for noise in NOISES
-        ]
-        means = [f"{sum(gap_list) / len(gap_list):.4f}" if gap_list else "" for gap_list in gaps]
-        print(f"| {of} | {sum(map(len, gaps))} | " + " | ".join(means) + " |")
-    code = Code(
-        torch.randn(300, 8, generator=torch.Generator().manual_seed(0)), torch.full((300,), 1 / 300)
-    )
+        means = []
+        count = 0
+        for noise in NOISES:
+            of_noise = [cell for cell in cells if (cell.of, cell.noise) == (of, noise)]
+            gaps = [cell.upper - cell.lower for cell in of_noise]
+            count += len(gaps)
+            means.append(f"{sum(gaps) / len(gaps):.4f}" if gaps else "")
+        print(f"| {of} | {count} | {' | '.join(means)} |")
+    points = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
+    code = Code(points, torch.full((300,), 1 / 300))
     apart = (code.points[:, None].double() - code.points.double()).square().sum(-1)
     worst = 0.0
-    for sigma in (
-        0.1,
-        0.5,
-        2.0,
-        9.0,
-    ):  # the lower bound by its own divergence, against the curve at twice the noise
+    # The lower bound by its own divergence, against the curve at twice the noise.
+    for sigma in (0.1, 0.5, 2.0, 9.0):
         below = -(torch.exp(-apart / (8 * sigma**2)).mean(1).log2()).mean()
         worst = max(worst, abs(float(below) - pairwise_bits(code, [2 * sigma])[0]))
     print(

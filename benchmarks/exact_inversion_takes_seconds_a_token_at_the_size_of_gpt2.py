@@ -33,7 +33,7 @@ def main() -> None:
     torch.set_num_threads(int(sys.argv[2]) if len(sys.argv) > 2 else 2)
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 2
     vocabulary = int(sys.argv[3]) if len(sys.argv) > 3 else 50257
-    depths = [int(depth) for depth in sys.argv[4].split(",")] if len(sys.argv) > 4 else [1, 6, 12]
+    depths = sys.argv[4] if len(sys.argv) > 4 else "1,6,12"
     lens = random_model("gpt2", vocabulary=vocabulary, width=768, depth=12, heads=12)
     ids = prompts_of(lens, count, LENGTH)
     print(
@@ -41,7 +41,7 @@ def main() -> None:
         "mean | most | brute force a token, extrapolated |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
-    for depth in depths:
+    for depth in map(int, depths.split(",")):
         cut = Slice(sites=(f"block.{depth - 1}",)).on(lens)
         target = cut.run(ids)
         start = time.perf_counter()

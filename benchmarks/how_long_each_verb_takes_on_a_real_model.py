@@ -280,11 +280,11 @@ def main() -> None:
         return
     KEPT.mkdir(parents=True, exist_ok=True)
     (KEPT / "60kB.txt").write_bytes((TEXTS / "wikitext-2" / "test.txt").read_bytes()[:60_000])
-    measurements = {
-        name: Measured(**json.loads(path.read_text()))
-        for name in lines()
-        if (path := KEPT / f"{name}.json").is_file()
-    }
+    measurements = {}
+    for name in lines():
+        path = KEPT / f"{name}.json"
+        if path.is_file():
+            measurements[name] = Measured(**json.loads(path.read_text()))
     for name, line in lines().items():
         if "all" not in arguments.names and name not in arguments.names:
             continue

@@ -23,7 +23,9 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -97,17 +99,14 @@ def documents(text: str) -> list[str]:
     python = [path.read_text() for path in sorted(Path(os.__file__).parent.glob("[a-d]*.py"))[:20]]
     aligned = json.loads((folder / "pud" / "pud_parallel_7lang.json").read_text())
     codes = ("ar", "de", "en", "es", "fr", "ru", "zh")
-    languages = [
-        "\n".join(row[code] for row in aligned[k : k + 60]) for k in (0, 60, 120) for code in codes
-    ]
+    languages = []
+    for k in (0, 60, 120):
+        rows = aligned[k : k + 60]
+        languages += ["\n".join(row[code] for row in rows) for code in codes]
     scenes = [play[k : k + 6000] for k in range(0, 120000, 6000)]
     parts = [documents("wikitext-2"), documents("stories"), scenes, python, languages]
-    return [
-        document
-        for documents_in_step in zip(*(part[:20] for part in parts), strict=False)
-        for document in documents_in_step
-        if document
-    ]
+    in_turn = zip(*(part[:20] for part in parts), strict=False)
+    return [document for document in chain.from_iterable(in_turn) if document]
 
 
 def states(job: Job, cache: Path) -> dict[str, torch.Tensor]:
@@ -131,7 +130,8 @@ def states(job: Job, cache: Path) -> dict[str, torch.Tensor]:
         rows = rows[: 4 * max(16, job.documents) if job.model == "qwen" else 120]
         pools: dict[str, list[torch.Tensor]] = {site: [] for site in job.sites}
         for row in rows:
-            for site, x in lens.run(torch.tensor(row).view(-1, context), sites=job.sites).items():
+            windows = torch.tensor(row).view(-1, context)
+            for site, x in lens.run(windows, sites=job.sites).items():
                 pools[site].append(x.float().flatten(0, 1).clone())
         cache.mkdir(parents=True, exist_ok=True)
         torch.save({site: torch.stack(parts) for site, parts in pools.items()}, file)
@@ -186,15 +186,14 @@ def measured(job: Job, cache: Path) -> dict[str, object]:
     ends: dict[tuple[str, str], list[list[float]]] = {}
     for indices in sets:
         estimates = scanned(job, pools, indices)
-        values_found = {
-            (estimate.site, name): (estimate.cells[name], estimate.cells[f"{name}_interval"])
-            for estimate in estimates
-            for name in MEASURES.names()
-        }
-        values_found |= {
-            ("difference", d.measure): (d.difference, d.interval)
-            for d in differences(estimates, ("",))
-        }
+        values_found: dict[tuple[str, str], tuple[Any, Any]] = {}
+        for estimate in estimates:
+            cells = estimate.cells
+            for name in MEASURES.names():
+                values_found[estimate.site, name] = (cells[name], cells[f"{name}_interval"])
+        for difference in differences(estimates, ("",)):
+            key = ("difference", difference.measure)
+            values_found[key] = (difference.difference, difference.interval)
         for key, (value, interval) in values_found.items():
             if isinstance(value, float) and isinstance(interval, list):
                 values.setdefault(key, []).append(value)
@@ -240,10 +239,8 @@ def anatomy(job: Job) -> dict[str, object]:
                 )  # type: ignore[arg-type]
     rows: dict[str, list[list[float]]] = {}
     for (kind, _), draws in intervals_by_part.items():
-        values, (low, high) = (
-            np.array([value for value, _ in draws]),
-            np.array([ends for _, ends in draws]).T,
-        )
+        values = np.array([value for value, _ in draws])
+        low, high = np.array([ends for _, ends in draws]).T
         ideal = max(np.subtract(*np.quantile(values, [0.975, 0.025])), 1e-300)
         covered = np.mean((low <= values.mean()) & (values.mean() <= high))
         rows.setdefault(kind, []).append([float(covered), float(np.median(high - low) / ideal)])

@@ -77,7 +77,8 @@ def main() -> None:
     """Print the table, size by size."""
     draws = int(sys.argv[1]) if len(sys.argv) > 1 else 300
     rows = []
-    for count in map(int, sys.argv[2].split(",") if len(sys.argv) > 2 else ("128", "384", "1536")):
+    counts = sys.argv[2] if len(sys.argv) > 2 else "128,384,1536"
+    for count in map(int, counts.split(",")):
         for share in (0.1, 0.5):
             for exponent in (2.0, 4.0):
                 for smooth in (False, True):

@@ -50,6 +50,11 @@ def three_dimensions(rows: np.ndarray) -> float:
 
 
 @torch.no_grad()
+def entropy(probabilities: list[float]) -> float:
+    """Return the entropy of a distribution in nats."""
+    return -sum(p * math.log(p) for p in probabilities if p > 0)
+
+
 def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
     """(claim and number, value, whether the claim is supported) of ten claims."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -125,16 +130,14 @@ def measured(folder: str, text: str) -> list[tuple[str, float, bool]]:
         )
     )
     # 403: supports of three tokens have at most log 3 of entropy; printed: 1.6597.
-    most = max(
-        -sum(p * math.log(p) for p in (a, b, 1 - a - b) if p > 0)
-        for a, b in itertools.product(np.arange(0.01, 0.5, 0.01), repeat=2)
-    )
+    grid = itertools.product(np.arange(0.01, 0.5, 0.01), repeat=2)
+    most = max(entropy([a, b, 1 - a - b]) for a, b in grid)
     verdicts.append(("403 most entropy of three tokens, 1.6597 printed", most, most >= 1.6597))
     # 401 at V = 6, k = 2: centred 0/1 supports of all pairs, words and contexts by the symmetric
     # factors of their matrix.
-    supports = np.array(
-        [[float(v in pair) for v in range(6)] for pair in itertools.combinations(range(6), 2)]
-    )
+    supports = np.zeros((15, 6))
+    for row, pair in enumerate(itertools.combinations(range(6), 2)):
+        supports[row, list(pair)] = 1
     centred = supports - supports.mean(1, keepdims=True)
     left, sizes, right = np.linalg.svd(centred, full_matrices=False)
     contexts = left * np.sqrt(sizes)

@@ -49,6 +49,7 @@ OCCURRENCES = 400
 POINTS = 10
 T = TypeVar("T")
 Forecast = list[tuple[float, np.ndarray]]
+Lists = dict[str, list[tuple[float, list[list[float]]]]]
 KINDS = ("each context once", "frequency-weighted")
 
 
@@ -95,13 +96,15 @@ def forecast(
     p = counts / counts.sum(1, keepdims=True)
     often = counts.sum(1)
     repeats = np.maximum(1, np.rint(OCCURRENCES * often / often.sum()).astype(int))
+    labels_of_kind = {
+        KINDS[0]: SoftLabels.from_probability(p, often / often.sum()),
+        KINDS[1]: SoftLabels.from_probability(np.repeat(p, repeats, axis=0)),
+    }
+    times_of_kind = {KINDS[0]: np.ones(len(p), dtype=int), KINDS[1]: repeats}
     paths = {}
-    for kind, labels, times in (
-        (KINDS[0], SoftLabels.from_probability(p, often / often.sum()), np.ones(len(p), dtype=int)),
-        (KINDS[1], SoftLabels.from_probability(np.repeat(p, repeats, axis=0)), repeats),
-    ):
-        if kind not in kinds:
-            continue
+    for kind in kinds:
+        labels = labels_of_kind[kind]
+        times = times_of_kind[kind]
         first = np.cumsum(times) - times
         largest = largest_penalty(labels)
         path = regularisation_path(
@@ -120,7 +123,8 @@ def at_loss(path: list[tuple[float, np.ndarray]], excess: float) -> np.ndarray:
     logs = np.log([max(point_excess, 1e-9) for point_excess, _ in path])
     log_excess = np.log(max(excess, 1e-9))
     k = int(np.clip(np.searchsorted(-logs, -log_excess), 1, len(path) - 1))
-    share = np.clip((logs[k - 1] - log_excess) / (logs[k - 1] - logs[k]), 0, 1)
+    above, below = logs[k - 1 : k + 1]
+    share = np.clip((above - log_excess) / (above - below), 0, 1)
     return (1 - share) * path[k - 1][1] + share * path[k][1]
 
 
@@ -133,9 +137,11 @@ def measured(
     with torch.no_grad():
         states = model.transformer(windows).last_hidden_state[:, :-1].flatten(0, 1)
         loss = torch.nn.functional.cross_entropy(model.lm_head(states), windows[:, 1:].flatten())
-    sums = torch.zeros(VOCABULARY, states.shape[1]).index_add_(0, windows[:, :-1].flatten(), states)
-    number = torch.bincount(windows[:, :-1].flatten(), minlength=VOCABULARY).clamp(min=1)
-    return (sums / number[:, None])[torch.from_numpy(contexts)].double().numpy(), float(loss)
+    tokens = windows[:, :-1].flatten()
+    sums = torch.zeros(VOCABULARY, states.shape[1]).index_add_(0, tokens, states)
+    number = torch.bincount(tokens, minlength=VOCABULARY).clamp(min=1)
+    means = sums / number[:, None]
+    return means[torch.from_numpy(contexts)].double().numpy(), float(loss)
 
 
 def trained(ids: np.ndarray, steps: int, seed: int) -> tuple[GPT2LMHeadModel, GPT2LMHeadModel]:
@@ -187,12 +193,9 @@ def jackknife(a: np.ndarray, b: np.ndarray, often: np.ndarray) -> tuple[float, f
     left = []
     for k in range(n):
         remaining = np.delete(np.arange(n), k)
-        left.append(
-            r_squared(
-                a[np.ix_(remaining, remaining)], b[np.ix_(remaining, remaining)], often[remaining]
-            )
-        )
-    half = 1.96 * float(np.sqrt((n - 1) / n * ((np.array(left) - np.mean(left)) ** 2).sum()))
+        grid = np.ix_(remaining, remaining)
+        left.append(r_squared(a[grid], b[grid], often[remaining]))
+    half = 1.96 * float(np.sqrt(n - 1) * np.std(left))
     return max(0.0, value - half), min(1.0, value + half)
 
 
@@ -217,13 +220,13 @@ def stored(path: Path, make: Callable[[], T]) -> T:
     return stored_value
 
 
-def forecast_lists(z: float, seed: int) -> dict[str, list[tuple[float, list[list[float]]]]]:
+def forecast_lists(z: float, seed: int) -> Lists:
     """Return the forecasts of one text as lists, as they are written to a file."""
     _, counts = counted(text(z, seed))
     return as_lists(forecast(counts))
 
 
-def as_lists(forecasts: dict[str, Forecast]) -> dict[str, list[tuple[float, list[list[float]]]]]:
+def as_lists(forecasts: dict[str, Forecast]) -> Lists:
     return {
         kind: [(excess, table.tolist()) for excess, table in path]
         for kind, path in forecasts.items()
@@ -236,7 +239,8 @@ def run(z: float, seed: int, path: dict[str, Forecast], steps: int) -> dict[str,
     contexts, counts = counted(ids)
     often = counts.sum(1) / counts.sum()
     p = counts / counts.sum(1, keepdims=True)
-    entropy = -float((counts * np.log(np.where(counts > 0, p, 1))).sum() / counts.sum())
+    logs = np.log(np.where(counts > 0, p, 1))
+    entropy = -float((counts * logs).sum() / counts.sum())
     untrained, model = trained(ids, steps, seed)
     states, loss = measured(model, ids, contexts)
     own_cosines = cosines(states)

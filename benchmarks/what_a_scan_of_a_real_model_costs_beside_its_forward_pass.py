@@ -178,16 +178,20 @@ def table(model: str, runs: dict[str, list[dict[str, float]]], tokens: int) -> N
     for name, method_runs in runs.items():
         if not method_runs:
             continue
-        seconds, peak = (median(run[key] for run in method_runs) for key in ("seconds", "peak"))
+        medians = {
+            key: median(run[key] for run in method_runs)
+            for key in ("seconds", "peak", "private", "written")
+        }
+        seconds = medians["seconds"]
+        peak = medians["peak"]
         all_seconds = ", ".join(f"{run['seconds']:.1f}" for run in method_runs)
-        private, written = (
-            median(run[key] for run in method_runs) for key in ("private", "written")
-        )
         print(
             f"| {name} | {seconds:.1f} s ({all_seconds}) | {seconds / bare:.2f} | {peak:.2f} GB | "
-            f"{peak - method_runs[0]['weights']:.2f} GB | {private:.2f} GB | {written:.2f} GB |"
+            f"{peak - method_runs[0]['weights']:.2f} GB | {medians['private']:.2f} GB | "
+            f"{medians['written']:.2f} GB |"
         )
-    paired = [a["seconds"] / b["seconds"] for a, b in zip(runs["scan"], runs["bare"], strict=False)]
+    rounds = zip(runs["scan"], runs["bare"], strict=False)
+    paired = [scan["seconds"] / bare["seconds"] for scan, bare in rounds]
     limit = LIMITS.get(tokens)
     print(
         f"\nScan over bare, round by round: {', '.join(f'{ratio:.3f}' for ratio in paired)}; "

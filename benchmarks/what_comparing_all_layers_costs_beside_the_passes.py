@@ -33,7 +33,7 @@ def alone(lenses: list[Lens], text: str, tokens: int, sites: str) -> float:
     for lens in lenses:
         windows = Windows(text, lens.require_tokenizer(), CONTEXT, max_tokens=tokens)
         for batch in batches(windows, 2048 // CONTEXT):
-            lens.run(torch.from_numpy(batch.ids), sites=sites, each=lambda site, states: None)
+            lens.run(torch.from_numpy(batch.ids), sites=sites, each=lambda _site, _states: None)
     return time.process_time() - start
 
 

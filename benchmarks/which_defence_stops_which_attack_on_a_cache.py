@@ -26,10 +26,8 @@ def main() -> None:
     if len(sys.argv) < 3:
         needs("a model and a text")
     model, text, *options = sys.argv[1:]
-    sites, windows, length, candidates, defences = (
-        *options,
-        *("block.0,block.2", "2", "21", "256", "permutation,rounding,kv-cloak")[len(options) :],
-    )
+    defaults = ["block.0,block.2", "2", "21", "256", "permutation,rounding,kv-cloak"]
+    sites, windows, length, candidates, defences = options + defaults[len(options) :]
     lens = Lens.load(model)
     start = time.process_time()
     result = privacy(

@@ -176,11 +176,8 @@ def summary(values: Iterable[float]) -> dict[str, Any]:
 
     numbers = np.asarray(list(values), dtype=float)
     mean = float(numbers.mean())
-    if len(numbers) < 2:
-        return {"mean": mean, "interval": None, "n": len(numbers)}
-    half = float(stats.t.ppf(0.975, len(numbers) - 1) * numbers.std(ddof=1) / np.sqrt(len(numbers)))
-    return {
-        "mean": mean,
-        "interval": [round(mean - half, 4), round(mean + half, 4)],
-        "n": len(numbers),
-    }
+    n = len(numbers)
+    if n < 2:
+        return {"mean": mean, "interval": None, "n": n}
+    half = float(stats.t.ppf(0.975, n - 1) * numbers.std(ddof=1) / np.sqrt(n))
+    return {"mean": mean, "interval": [round(mean - half, 4), round(mean + half, 4)], "n": n}

@@ -412,15 +412,13 @@ def compare(model: Any) -> Comparison:
             "decoder.": "decoder_hidden_states",
         }
         states = output[names[stack.prefix]]
-        differences |= _compare_stack(lens, stack, mine, list(states))
+        differences |= _compare_stack(stack, mine, list(states))
     if "head" in mine:
         differences["head"] = _distance(mine["head"], output.logits)
     return Comparison(lens, tuple(differences), max(differences.values()))
 
 
-def _compare_stack(
-    lens: Lens, stack: Any, mine: dict[str, Tensor], states: list[Tensor]
-) -> dict[str, float]:
+def _compare_stack(stack: Any, mine: dict[str, Tensor], states: list[Tensor]) -> dict[str, float]:
     prefix = stack.prefix
     depth = stack.depth
     blocks = [f"{prefix}block.{index}" for index in range(depth)]

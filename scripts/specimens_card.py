@@ -160,7 +160,15 @@ def export(
     loss_name = "held_out_unigram" if headless else "held_out"
     block = f"block.{recipe['blocks'] - 1}"
     every_point = max(1, len(history["points"]) // 10)
-    points = [p for i, p in enumerate(history["points"]) if (i + 1) % every_point == 0 or p is last]
+    points = history["points"][every_point - 1 :: every_point]
+    if points[-1] is not last:
+        points.append(last)
+    curve = []
+    for point in points:
+        cosine = point["cosine"]
+        cells = [f"{point[loss_name]:.3f}"]
+        cells += [f"{cosine[site]:.3f}" for site in (block, "final_norm", "head rows")]
+        curve.append(f"| {point['step']} | {' | '.join(cells)} |")
     sample = sample_stories(
         stored, corpus.tokenizer, 4, seed=0, log_unigram=corpus.log_unigram if headless else None
     )
@@ -190,12 +198,7 @@ def export(
         train=last["train"],
         cosines="\n".join(f"| {site} | {value:.3f} |" for site, value in cosines.items()),
         curve_note=" (log-unigram added)" if headless else "",
-        curve="\n".join(
-            f"| {p['step']} | {p[loss_name]:.3f} | "
-            + " | ".join(f"{p['cosine'][site]:.3f}" for site in (block, "final_norm", "head rows"))
-            + " |"
-            for p in points
-        ),
+        curve="\n".join(curve),
         finding=f"\n{finding}\n" if finding else "",
         sample_note=", log-unigram added" if headless else "",
         sample="\n\n".join("> " + story.replace("\n", "\n>\n> ") for story in sample[:2]),

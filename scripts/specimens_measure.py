@@ -85,7 +85,8 @@ def cosine_by_site(model: GPT2LMHeadModel, corpus: Corpus, rows: int = 8) -> dic
             body(batch[:, :-1])
     add("input embedding rows", model.transformer.wte.weight)
     add("head rows", model.lm_head.weight)
-    return {
-        n: round(float((s.square().sum() - counts[n]) / (counts[n] * (counts[n] - 1))), 4)
-        for n, s in sums.items()
-    }
+    cosines = {}
+    for name, total in sums.items():
+        n = counts[name]
+        cosines[name] = round(float((total.square().sum() - n) / (n * (n - 1))), 4)
+    return cosines

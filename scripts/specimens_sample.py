@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -94,8 +95,13 @@ class Source:
 
     def word_share(self, stories: list[str]) -> float:
         """Share of the stories' sequences of 12 words that occur verbatim in the source."""
-        grams = [" ".join(w) in self.words for story in stories for w in _grams(story)]
-        return sum(grams) / max(1, len(grams))
+        grams = list(chain.from_iterable(_grams(story) for story in stories))
+        copied = sum(" ".join(gram) in self.words for gram in grams)
+        return copied / max(1, len(grams))
+
+    def span_share(self, stories: list[str]) -> float:
+        """Return the share of the stories' spans that occur verbatim in the source."""
+        return float(np.concatenate([self.spans(story) for story in stories]).mean())
 
 
 def _grams(text: str, n: int = 12) -> list[list[str]]:
@@ -157,13 +163,12 @@ def write_text(
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text("\n\n".join(written) + "\n", encoding="utf-8")
-    spans = [np.concatenate([source.spans(s) for s in group]).mean() for group in (drawn, written)]
     return Report(
         drawn=len(drawn),
         kept=len(written),
         characters=sum(map(len, written)),
-        span_share_drawn=float(spans[0]),
-        span_share=float(spans[1]),
+        span_share_drawn=source.span_share(drawn),
+        span_share=source.span_share(written),
         word_share=source.word_share(written),
         longest=max(source.longest(s) for s in written),
     )
