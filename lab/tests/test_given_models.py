@@ -120,11 +120,13 @@ def test_no_cliff_is_told_of_where_the_descent_finds_nothing(read, monkeypatch):
 def test_models_of_seeds_that_are_past_free_their_memory(monkeypatch):
     references = []
     real = Lens.random_init
-    monkeypatch.setattr(
-        Lens,
-        "random_init",
-        lambda *of, **how: [new := real(*of, **how), references.append(weakref.ref(new.model))][0],
-    )
+
+    def random_init(*args, **options):
+        lens = real(*args, **options)
+        references.append(weakref.ref(lens.model))
+        return lens
+
+    monkeypatch.setattr(Lens, "random_init", random_init)
     gc.disable()  # what the parts of a model hold of one another is freed by this alone
     Recovered(model=f"{TWIN}gpt-vanilla", depth=1, steps=2, least=1, search=False).observe(91)
     gc.enable()

@@ -47,10 +47,11 @@ def test_likelihoods_and_bits_a_byte_are_the_harness_s_item_by_item(model, token
 
     harness_model = lm.HFLM(pretrained=model, tokenizer=tokenizer, batch_size=4, max_length=64)
     text_words = story.split()
-    pairs = [
-        (" ".join(text_words[k : k + 9]) + " " * (k % 3), " " * (k % 3 == 0) + text_words[k + 9])
-        for k in range(0, 90, 9)
-    ]
+    pairs = []
+    for k in range(0, 90, 9):
+        context = " ".join(text_words[k : k + 9]) + " " * (k % 3)
+        space = " " if k % 3 == 0 else ""
+        pairs.append((context, space + text_words[k + 9]))
     pairs += [("", story[:60]), (story[:900], " ba")]
     expected = harness_model.loglikelihood(
         [Instance("loglikelihood", {}, pair, k) for k, pair in enumerate(pairs)], disable_tqdm=True

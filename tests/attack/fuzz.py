@@ -433,6 +433,7 @@ def attack(
 
 if __name__ == "__main__":
     lines = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
-    faults = attack(lines, int(sys.argv[2]) if len(sys.argv) > 2 else 0, sys.argv[3:] or None)
+    seed = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    faults = attack(lines, seed, sys.argv[3:] or None)
     print(f"{lines} command lines, {len(faults)} faults")
     sys.exit(bool(faults))

@@ -134,7 +134,8 @@ def tree(value: Any, draw: Draw) -> bytes:
             [old + 1, old - 1, -old, old * 2, old * 1000, float(old), str(old), [old]]
         )
     elif action == 4 and isinstance(old, str):
-        parent[key] = draw.choice([old + "x", old[:-1], old.upper(), [old], {old: old}, old * 1000])
+        changed = [old + "x", old[:-1], old.upper(), [old], {old: old}, old * 1000]
+        parent[key] = draw.choice(changed)
     else:
         parent[key] = draw.choice(HOSTILE)
     return dumped(root[0], draw)

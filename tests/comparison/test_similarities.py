@@ -99,7 +99,9 @@ def test_unrelated_arrays_have_no_cka_where_the_one_that_is_not_debiased_has():
 
 def test_moments_of_batches_are_those_of_the_whole():
     x, y = (torch.from_numpy(rows) for rows in pair())
-    at_once, parts = (CrossMoments([0, 1], [x[:50].mean(0), y[:50].mean(0)]) for _ in range(2))
+    centres = [x[:50].mean(0), y[:50].mean(0)]
+    at_once = CrossMoments([0, 1], centres)
+    parts = CrossMoments([0, 1], centres)
     at_once.update([x, y])
     for part in (slice(0, 110), slice(110, None)):
         parts.update([x[part], y[part]])

@@ -27,12 +27,13 @@ def test_an_exhaustive_certificate_speaks_of_every_prompt_of_the_length():
     cut = Slice(sites=("block.1",)).on(lens)
     target = cut.run([[7, 31]])
     pairs = torch.cartesian_prod(torch.arange(40), torch.arange(40))
-    away = ((cut.run(pairs) - target).norm(dim=-1) / target.norm(dim=-1)).amax(1)
+    distances = (cut.run(pairs) - target).norm(dim=-1)
+    away = (distances / target.norm(dim=-1)).amax(1)
     assert pairs[away <= entry.certificate.tolerance].tolist() == [[7, 31]]
     # The margins are those of brute force, each under the prefix.
-    first = (
-        (cut.run(torch.arange(40)[:, None])[:, 0] - target[0, 0]).norm(dim=-1) / target[0, 0].norm()
-    ).sort()
+    outputs = cut.run(torch.arange(40)[:, None])[:, 0]
+    distances = (outputs - target[0, 0]).norm(dim=-1) / target[0, 0].norm()
+    first = distances.sort()
     assert entry.certificate.margins[0] == pytest.approx(float(first.values[1]), rel=1e-4)
     assert entry.certificate.nearest[0] == int(first.indices[1])
 

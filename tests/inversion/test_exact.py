@@ -150,11 +150,13 @@ def test_a_cached_step_equals_the_whole_pass(llama, ids):
     rows = torch.tensor([2, 0, 2, 3])
     new = torch.tensor([5, 6, 7, 8])
     prefix = Prefix(cut, ids[:, :4])
-    expected = cut.states(torch.cat([ids[rows, :4], new[:, None]], dim=1))[:, -1]
+    continued = torch.cat([ids[rows, :4], new[:, None]], dim=1)
+    expected = cut.states(continued)[:, -1]
     torch.testing.assert_close(prefix.evaluate(rows, new), expected, atol=1e-5, rtol=1e-4)
     prefix.keep(torch.tensor([3, 1]))
     prefix.extend(ids[[3, 1], 4:5])
-    expected = cut.states(torch.cat([ids[[3, 1], :5], new[:2, None]], dim=1))[:, -1]
+    continued = torch.cat([ids[[3, 1], :5], new[:2, None]], dim=1)
+    expected = cut.states(continued)[:, -1]
     torch.testing.assert_close(
         prefix.evaluate(torch.tensor([0, 1]), new[:2]), expected, atol=1e-5, rtol=1e-4
     )

@@ -55,9 +55,8 @@ def test_hidden_tokens_are_found_from_the_outputs_after_them(gpt2, llama, ids):
 
 def test_known_tokens_stay(bert, ids):
     cut = Slice().on(bert)
-    inversion = joint(
-        cut, cut.run(ids[:1])[0], 6, QUICK, known={0: int(ids[0, 0]), 5: int(ids[0, 5])}
-    )
+    known = {position: int(ids[0, position]) for position in (0, 5)}
+    inversion = joint(cut, cut.run(ids[:1])[0], 6, QUICK, known=known)
     assert inversion.tokens == ids[0].tolist()
 
 

@@ -142,7 +142,8 @@ def test_a_prior_that_misleads_hides_no_token_that_tried_ones_tell_of(small_fit,
     monkeypatch.setattr(scores, "scores", lambda draft: misled.clone())
     order = ReadoutRanking(scores, [17], goals[1], None)
     batches = [order.next(16)]
-    outputs = torch.cat([cut.run([[17, token]])[0][1:] for token in batches[0].tolist()])
+    tokens = batches[0].tolist()
+    outputs = torch.cat([cut.run([[17, token]])[0][1:] for token in tokens])
     # what is no number teaches nothing
     order.learn(torch.tensor([3]), torch.full_like(outputs[:1], float("nan")))
     order.learn(batches[0], outputs)

@@ -139,37 +139,32 @@ def test_the_chain_rule_token_by_token_brackets_the_whole(lens, cut, pairs):
     sigma = 0.8 * float(second.flatten(0, 1).var(0).mean().sqrt())
     p1 = joint.sum(1)
     p2 = joint / joint.sum(1, keepdim=True)
-    joint_code = Code(
-        torch.cat([first[:, None].expand(-1, SIZE, -1), second], -1).flatten(0, 1), joint.flatten()
-    )
+    both = torch.cat([first[:, None].expand(-1, SIZE, -1), second], -1)
+    joint_code = Code(both.flatten(0, 1), joint.flatten())
     (truth,) = draws_of(joint_code, [sigma], draws=200)
     drawn = torch.multinomial(
         p1, 24, replacement=True, generator=torch.Generator().manual_seed(0)
     ).tolist()
     a1 = draws_of(Code(first, p1), [sigma], draws=400)[0]
-    a2 = [draws_of(Code(second[i], p2[i]), [sigma], draws=32, seed=i)[0].mean for i in drawn]
+    a2 = []
+    for i in drawn:
+        code = Code(second[i], p2[i])
+        a2.append(draws_of(code, [sigma], draws=32, seed=i)[0].mean)
     marginal = joint.sum(0)
     later = torch.multinomial(
         marginal, 24, replacement=True, generator=torch.Generator().manual_seed(1)
     ).tolist()
-    b1 = [
-        draws_of(
-            Code(torch.cat([first, second[:, j]], 1), joint[:, j] / marginal[j]),
-            [sigma],
-            draws=32,
-            seed=j,
-        )[0].mean
-        for j in later
-    ]
+    b1 = []
+    for j in later:
+        code = Code(torch.cat([first, second[:, j]], 1), joint[:, j] / marginal[j])
+        b1.append(draws_of(code, [sigma], draws=32, seed=j)[0].mean)
     shared = (
         entropy_bits(p1.numpy())
         + entropy_bits(marginal.numpy())
         - entropy_bits(joint.flatten().numpy())
     )
-    spread = [torch.tensor(values).std() / 24**0.5 for values in (a2, b1)]
-    slack = (
-        4 * (truth.error**2 + a1.error**2 + float(spread[0]) ** 2 + float(spread[1]) ** 2) ** 0.5
-    )
+    spread = [float(torch.tensor(values).std()) / 24**0.5 for values in (a2, b1)]
+    slack = 4 * math.hypot(truth.error, a1.error, *spread)
     mean = sum(a2) / 24
     assert a1.mean + mean <= truth.mean + slack
     assert truth.mean <= sum(b1) / 24 + mean + shared + slack  # B_2 = A_2: no token comes after it

@@ -23,7 +23,8 @@ def _slow(states, rows, targets, bias=None, cap=None):
     p /= p.sum(1, keepdims=True)
     p[np.arange(len(z)), targets.numpy()] -= 1
     g = p * slope
-    return np.stack([((g @ projector) ** 2).sum(1), (g**2).sum(1)], 1), g, projector
+    through = ((g @ projector) ** 2).sum(1)
+    return np.stack([through, (g**2).sum(1)], 1), g, projector
 
 
 @pytest.mark.parametrize("cap", [None, 3.0])

@@ -5,6 +5,7 @@ document, the page, the frame.
 import html
 import json
 import re
+from itertools import permutations
 
 import pytest
 import torch
@@ -256,14 +257,11 @@ def test_the_null_of_the_next_token_is_that_of_all_mismatched_pairs():
     tally.table = table
     tally.update(SiteBatch("s", states, ids, [0, 1]))
     for suffix, start in (("", 0), ("_rest", 1)):
-        x = torch.nn.functional.normalize(states[:, start:-1].reshape(-1, 3).double(), dim=-1)
+        rows = states[:, start:-1].reshape(-1, 3).double()
+        x = torch.nn.functional.normalize(rows, dim=-1)
         y = table[ids[:, start + 1 :].reshape(-1)].double()
-        unrelated = [
-            float((x[i] - y[j]).square().sum())
-            for i in range(len(x))
-            for j in range(len(y))
-            if i != j
-        ]
+        mismatched = permutations(range(len(x)), 2)
+        unrelated = [float((x[i] - y[j]).square().sum()) for i, j in mismatched]
         sums = tally.total() if not suffix else tally.total().view(suffix)
         measures = _next_alignment(sums)
         assert measures["next_alignment"] == pytest.approx(

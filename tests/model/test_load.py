@@ -47,9 +47,8 @@ def refuse(message: str, *args, **kwargs) -> None:
 def test_a_folder_gives_the_model_that_was_saved(saved):
     lens = Lens.load(str(saved), device="cpu")
     assert lens.name == "tiny-gpt2"
-    assert torch.equal(
-        lens.run(ids(), sites="head")["head"], Lens(gpt2()).run(ids(), sites="head")["head"]
-    )
+    expected = Lens(gpt2()).run(ids(), sites="head")["head"]
+    assert torch.equal(lens.run(ids(), sites="head")["head"], expected)
     assert lens.tokenizer is not None
     assert not lens.model.training
     known = lens.provenance()
@@ -79,9 +78,8 @@ def test_shards_are_read_and_checked(saved, tmp_path):
     shards = sorted(tmp_path.glob("*.safetensors"))
     assert len(shards) > 1
     lens = Lens.load(str(tmp_path), device="cpu")
-    assert torch.equal(
-        lens.run(ids(), sites="head")["head"], Lens(gpt2()).run(ids(), sites="head")["head"]
-    )
+    expected = Lens(gpt2()).run(ids(), sites="head")["head"]
+    assert torch.equal(lens.run(ids(), sites="head")["head"], expected)
     assert {shard.name for shard in shards} | {
         "config.json",
         "model.safetensors.index.json",
@@ -301,9 +299,8 @@ def test_quantised_weights_show_the_same_sites(tmp_path, quantize, layer):
     assert lens.sites == Lens(model).sites
     assert all(lens.stacks[0].plain)
     site = "block.2"
-    close = torch.cosine_similarity(
-        lens.run(ids(), sites=site)[site], Lens(model).run(ids(), sites=site)[site], dim=-1
-    )
+    expected = Lens(model).run(ids(), sites=site)[site]
+    close = torch.cosine_similarity(lens.run(ids(), sites=site)[site], expected, dim=-1)
     assert close.min() > 0.9
     assert type(lens.random_init(0).model.model.layers[0].mlp.up_proj).__name__ == "Linear"
 

@@ -60,7 +60,9 @@ def test_the_contract(result):
         "single_successor_share",
     ):
         assert document[field] == ntp_result.document[field]
-    grams = [(t[i : i + 2], t[i + 2]) for t in TEXT for i in range(len(t) - 2)]
+    grams = []
+    for text in TEXT:
+        grams += [(text[i : i + 2], text[i + 2]) for i in range(len(text) - 2)]
     contexts = sorted({c for c, _ in grams})
     letters = sorted({z for _, z in grams})
     table = np.zeros((len(contexts), len(letters)))
@@ -136,7 +138,8 @@ def test_observing_equals_running_the_model(monkeypatch):
     counts = count([tokens[:70], tokens[70:]], 9, Counting(order=2))
     observed, notes = observe(lens, counts.contexts, 9, before=[7])
     assert any("beyond the tokenizer" in note for note in notes)
-    logits = lens.model(torch.tensor([[7, *counts.contexts[3].tolist()]])).logits[0, -1, :9]
+    ids = torch.tensor([[7, *counts.contexts[3].tolist()]])
+    logits = lens.model(ids).logits[0, -1, :9]
     assert np.allclose(observed.logits()[3], logits.detach().numpy(), atol=1e-5)
     # In the text: the mean over occurrences, documents and windows kept apart.
     monkeypatch.setattr("headscan.ntp.observe._WINDOW", 16)
@@ -150,9 +153,8 @@ def test_observing_equals_running_the_model(monkeypatch):
             piece = document[first : min(first + 16, len(document) - 1)]
             if len(piece) < 2:
                 continue
-            out = (
-                lens.model(torch.tensor([[7, *piece.tolist()]])).logits[0, 1:, :9].detach().numpy()
-            )
+            ids = torch.tensor([[7, *piece.tolist()]])
+            out = lens.model(ids).logits[0, 1:, :9].detach().numpy()
             for i in range(1, len(piece)):
                 key = (int(piece[i - 1]), int(piece[i]))
                 sums[key] = sums.get(key, 0) + out[i]

@@ -43,7 +43,9 @@ def test_metrics_in_blocks_equal_metrics_at_once(monkeypatch):
     data = theory.random_labels(9, 40, supports=12, seed=2)
     prediction = ntp.predict(data)
     rng = np.random.default_rng(0)
-    model = ntp.Embeddings(rng.normal(size=(9, 5)), rng.normal(size=(40, 5)), rng.normal(size=9))
+    word_rows = rng.normal(size=(9, 5))
+    contexts = rng.normal(size=(40, 5))
+    model = ntp.Embeddings(word_rows, contexts, rng.normal(size=9))
     once = ntp.support_metrics(model, prediction)
     # The package's name of the module is the function.
     monkeypatch.setattr(sys.modules["headscan.ntp.support_metrics"], "_BLOCK_ENTRIES", 63)

@@ -121,13 +121,13 @@ def collapse(H, W, counts) -> dict:
         predicted = classes[np.argmax([W[c] @ H[j] for c in classes])]
         nearest = classes[np.argmin([np.linalg.norm(H[j] - mu[c]) for c in classes])]
         agree += counts[j].sum() * (predicted == nearest)
+    variances = np.array([(var[a] + var[b]) / 2 for a, b in pairs])
+    distances = np.array([((mu[a] - mu[b]) ** 2).sum() for a, b in pairs])
+    norms = [np.linalg.norm(bar[c]) for c in classes]
     return {
-        "cdnv": np.mean([(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() for a, b in pairs]),
-        "cdnv_squared": np.mean(
-            [(var[a] + var[b]) / 2 / ((mu[a] - mu[b]) ** 2).sum() ** 2 for a, b in pairs]
-        ),
-        "equinorm": np.std([np.linalg.norm(bar[c]) for c in classes])
-        / np.mean([np.linalg.norm(bar[c]) for c in classes]),
+        "cdnv": np.mean(variances / distances),
+        "cdnv_squared": np.mean(variances / distances**2),
+        "equinorm": np.std(norms) / np.mean(norms),
         "simplex": np.linalg.norm(M @ M.T / np.linalg.norm(M @ M.T) - target),
         "kernel_mean": np.mean(kernel),
         "kernel_variance": np.var(kernel),

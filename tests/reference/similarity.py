@@ -27,9 +27,8 @@ def procrustes(x: np.ndarray, y: np.ndarray) -> float:
     """1 − d²/2, d the distance of the unit clouds after the best rotation."""
     x, y = (rows - rows.mean(0) for rows in (x, y))
     width = max(x.shape[1], y.shape[1])
-    x, y = (
-        np.pad(rows, ((0, 0), (0, width - rows.shape[1]))) / np.linalg.norm(rows) for rows in (x, y)
-    )
+    x = np.pad(x, ((0, 0), (0, width - x.shape[1]))) / np.linalg.norm(x)
+    y = np.pad(y, ((0, 0), (0, width - y.shape[1]))) / np.linalg.norm(y)
     turn, _ = orthogonal_procrustes(x, y)
     return 1 - np.linalg.norm(x @ turn - y) ** 2 / 2
 
@@ -55,7 +54,8 @@ def linear(x: np.ndarray, y: np.ndarray) -> float:
     y = y - y.mean(0)
     fit = x @ np.linalg.lstsq(x, y, rcond=None)[0]
     n, p = x.shape
-    return 1 - (1 - (fit**2).sum() / (y**2).sum()) * (n - 1) / (n - p - 1)
+    unexplained = 1 - (fit**2).sum() / (y**2).sum()
+    return 1 - unexplained * (n - 1) / (n - p - 1)
 
 
 def rsa(x: np.ndarray, y: np.ndarray) -> float:

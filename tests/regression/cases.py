@@ -246,11 +246,8 @@ def _problems() -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
         chance = 1 / np.arange(1, vocabulary + 1)
         supports = np.zeros((contexts, vocabulary), dtype=bool)
         for row in supports:
-            row[
-                draw.choice(
-                    vocabulary, draw.integers(1, vocabulary // 2 + 1), False, chance / chance.sum()
-                )
-            ] = True
+            size = draw.integers(1, vocabulary // 2 + 1)
+            row[draw.choice(vocabulary, size, False, chance / chance.sum())] = True
         supports[-1] = supports[0]
         problems[f"random-{seed}"] = supports, draw.uniform(0.5, 3, contexts) if seed % 2 else None
     nested = np.tril(np.ones((8, 9), dtype=bool))

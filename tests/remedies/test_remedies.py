@@ -16,10 +16,9 @@ from headscan.statistics.cloud import Cloud
 @pytest.fixture(scope="module")
 def rows():
     rng = np.random.default_rng(0)
-    return (
-        rng.standard_normal((800, 12)) @ (rng.standard_normal((12, 12)) + np.diag(np.arange(12)))
-        + 9
-    )
+    cloud = rng.standard_normal((800, 12))
+    stretch = rng.standard_normal((12, 12)) + np.diag(np.arange(12))
+    return cloud @ stretch + 9
 
 
 @pytest.fixture(scope="module")

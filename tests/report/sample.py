@@ -308,9 +308,8 @@ def entry(model: str, site: str, depth: int, cloud: np.ndarray, rng: np.random.G
 
 def findings(model: str, sites: list[dict]) -> list[dict]:
     mine = {s["site"]: s for s in sites if s["model"] == model}
-    last = mine[
-        max((s for s in mine if s.startswith("block.")), key=lambda s: int(s.split(".")[1]))
-    ]
+    blocks = [site for site in mine if site.startswith("block.")]
+    last = mine[max(blocks, key=lambda site: int(site.split(".")[1]))]
     cosine = last["average_cosine"]
     share = last["top_direction_share"]
     cone = {"code": "CONE", "model": model, "site": last["site"], "value": cosine}

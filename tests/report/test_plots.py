@@ -134,5 +134,6 @@ def test_text_has_contrast_and_lines_can_be_seen(theme):
 @pytest.mark.parametrize("scale", [palette.DEPTH, palette.FREQUENCY])
 def test_scales_run_one_way_in_lightness(scale):
     for theme in (0, 1):
-        steps = np.diff([luminance(palette.mix(scale[theme], t)) for t in np.linspace(0, 1, 30)])
+        colours = [palette.mix(scale[theme], t) for t in np.linspace(0, 1, 30)]
+        steps = np.diff([luminance(colour) for colour in colours])
         assert (steps > 0).all() or (steps < 0).all()

@@ -166,7 +166,8 @@ def test_gram_equals_the_full_product(width):
     gram.add(x[:13])
     gram.add(x[13:])
     assert near(gram.dense(), x.T @ x, x.T @ x)
-    assert near(gram.scatter(), (x - x.mean(0)).T @ (x - x.mean(0)), x.T @ x)
+    centred = x - x.mean(0)
+    assert near(gram.scatter(), centred.T @ centred, x.T @ x)
 
 
 @settings(deadline=None, max_examples=30)

@@ -92,7 +92,8 @@ def test_intervals_of_exponents_cover_and_p_is_even():
     low = 0
     for seed in range(150):
         # from 1 on as x⁻³
-        values = np.r_[np.exp(-np.abs(draw.normal(size=200))), np.exp(draw.exponential(1 / 2, 200))]
+        bulk = np.exp(-np.abs(draw.normal(size=200)))
+        values = np.r_[bulk, np.exp(draw.exponential(1 / 2, 200))]
         tail = power_law(values, draws=60, seed=seed)
         covered += tail.interval[0] <= 3 <= tail.interval[1]
         low += tail.p < 0.1

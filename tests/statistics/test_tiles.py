@@ -155,9 +155,8 @@ def test_products_of_16_bits_about_the_origin_are_exact():
     site_statistics = made(x, batches())
     assert not site_statistics.tiles.centre.any()
     row = x[0, 5].float()
-    assert torch.equal(
-        (row[:, None] @ row[None]).double(), row[:, None].double() @ row[None].double()
-    )
+    exact = row[:, None].double() @ row[None].double()
+    assert torch.equal((row[:, None] @ row[None]).double(), exact)
 
 
 def test_coarser_products_than_float32_are_caught(monkeypatch):

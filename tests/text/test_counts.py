@@ -72,7 +72,11 @@ def test_what_is_saved_is_what_was_counted(tmp_path):
 def test_rare_contexts_are_left_out():
     texts = arrays([[0, 1, 0, 1, 0, 2, 1]])
     counts = count(texts, 3, Counting(order=1, min_count=2))
-    expected = {(c, z): n for (c, z), n in dictionary(texts, 1).items() if c in {(0,), (1,)}}
+    expected = {
+        (context, token): number
+        for (context, token), number in dictionary(texts, 1).items()
+        if context in {(0,), (1,)}
+    }
     assert as_dictionary(counts) == expected
     assert counts.rows(np.array([[0], [2], [1]])).tolist() == [0, -1, 1]
     with pytest.raises(BadInput, match="at least 9 times"):

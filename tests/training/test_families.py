@@ -95,9 +95,8 @@ def test_attention_logits_are_those_of_the_model(kind):
         weights = model.eval()(input_ids=ROWS[:1], output_attentions=True).attentions
     for block, pattern in enumerate(weights):
         rows = pattern[0].double().numpy()  # [H, T, T]
-        entropy = -np.where(rows > 0, rows * np.log(np.maximum(rows, 1e-30)), 0).sum(-1)[
-            :, 1:
-        ] / np.log(np.arange(2, 9))
+        terms = np.where(rows > 0, rows * np.log(np.maximum(rows, 1e-30)), 0)
+        entropy = -terms.sum(-1)[:, 1:] / np.log(np.arange(2, 9))
         assert values["qk_logit_max"][f"block.{block}/entropy"] == pytest.approx(
             entropy.mean(1).min(), abs=1e-5
         )
@@ -211,12 +210,12 @@ def test_experts_are_counted(kind):
     )
     router.register_forward_hook(lambda module, inputs, answer: outputs.append(answer))
     values = readings_of(model, "expert_load", [[ROWS[:4], ROWS[4:8]]])["expert_load"]
-    load = np.bincount(
-        torch.cat([output[2] for output in outputs[-2:]]).flatten().numpy(), minlength=4
-    ) / (8 * 8 * 2)
+    experts = torch.cat([output[2] for output in outputs[-2:]]).flatten().numpy()
+    load = np.bincount(experts, minlength=4) / (8 * 8 * 2)
     assert values["block.1/least"] == pytest.approx(4 * load.min(), abs=1e-5)
     assert values["block.1/most"] == pytest.approx(4 * load.max(), abs=1e-5)
-    chance = torch.cat([output[0].detach() for output in outputs[-2:]]).float().softmax(-1).mean(0)
+    logits = torch.cat([output[0].detach() for output in outputs[-2:]])
+    chance = logits.float().softmax(-1).mean(0)
     assert values["block.1/dead"] == ((load == 0) & (chance.numpy() < 0.1 / 4)).mean()
     assert 0 < values["block.1/mass"] <= 1 >= values["block.1/entropy"] > 0.5
 
