@@ -78,7 +78,9 @@ class Card(TorchDispatchMode):
 
 class Event(SimpleNamespace):
     def record(self) -> None:
-        self.at, self.coming, self.card.coming = self.card.all, self.card.coming, []
+        self.at = self.card.all
+        self.coming = self.card.coming
+        self.card.coming = []
 
     def synchronize(self) -> None:
         self.card.waits += self.card.all == self.at
@@ -119,9 +121,10 @@ def _run(function, args, kwargs, count):
         waits = on_device and (name in READS or masked)
         if crossing:
             waits = not ((to_device or name == "copy_") and kwargs.get("non_blocking"))
-        count.all += (counted := not function.is_view and name not in ("empty", "new_empty"))
+        counted = not function.is_view and name not in ("empty", "new_empty")
+        count.all += counted
         count.waits += waits
-        count.names[name + " (waits)" * waits] += counted
+        count.names[f"{name} (waits)" if waits else name] += counted
     if "device" in kwargs and kwargs["device"] is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     kwargs = {**kwargs, "pin_memory": False} if kwargs.get("pin_memory") else kwargs

@@ -60,7 +60,9 @@ def fork(work: Callable[[], object], printed: Path) -> int:
 
 def exit_status(leaving: SystemExit) -> int:
     """The status that a process ends with: no code is 0, and a sentence 1."""
-    return leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+    if isinstance(leaving.code, int):
+        return leaving.code
+    return 0 if leaving.code is None else 1
 
 
 def status_of(process: int) -> int:

@@ -70,7 +70,8 @@ def hold() -> None:
 
     def checked(self: Run, result: Any) -> Any:
         done = finish(self, result)
-        assert not (faults := wrong(done.document)), "; ".join(faults[:5])
+        faults = wrong(done.document)
+        assert not faults, "; ".join(faults[:5])
         return done
 
     Run.finish = checked  # type: ignore[method-assign]

@@ -100,13 +100,11 @@ def test_a_verdict_follows_from_the_interval_and_not_from_the_estimate(
         ),
     )
     if high <= bound:
-        assert decision.verdict == (
-            "confounded"
-            if 0.5 - control >= 0.9
-            else "supported"
-            if 0.5 + control < 0.9
-            else "undecided"
-        )
+        if 0.5 - control >= 0.9:
+            expected = "confounded"
+        else:
+            expected = "supported" if 0.5 + control < 0.9 else "undecided"
+        assert decision.verdict == expected
     elif low > bound:
         assert decision.verdict == "refuted"
     else:

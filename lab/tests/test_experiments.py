@@ -175,7 +175,8 @@ def test_the_contexts_of_a_text_are_an_instance_as_drawn_ones_are():
     assert all_claims()[403].experiment.on("gpt-vanilla") is None
     trained = all_claims()[416].experiment
     assert 0 < trained.on("gpt-vanilla").observe(0).effect.value != trained.observe(0).effect.value
-    mlp, (contexts, labels) = pyramid(5, 2, 8, 0), checks.text_labels((0, 1, 2, 3, 4) * 20, 2, 5)
+    mlp = pyramid(5, 2, 8, 0)
+    contexts, labels = checks.text_labels((0, 1, 2, 3, 4) * 20, 2, 5)
     assert (
         fit(mlp, contexts, labels, 0)
         > 1

@@ -111,7 +111,8 @@ def test_random_labels_and_stories():
     with pytest.raises(BadInput):
         theory.random_labels(3, 5, sizes=(2, 9))
     grammar = theory.StoryGrammar()
-    stories, again = list(grammar.stories(20, seed=1)), list(grammar.stories(20, seed=1))
+    stories = list(grammar.stories(20, seed=1))
+    again = list(grammar.stories(20, seed=1))
     assert all(np.array_equal(a, b) for a, b in zip(stories, again, strict=True))
     assert all(story.max() < len(grammar.vocabulary) for story in stories)
     assert all(grammar.text(story).endswith("the end .") for story in stories)

@@ -91,15 +91,16 @@ def test_pairs_of_sentences_are_read_and_judged(model, tokenizer, tmp_path):
     for task, label, languages in (("rte", "label", [""]), ("xnli", "gold_label", ["en", "fr"])):
         rows = [f"index\tsentence1\tsentence2\t{label}\tlanguage"]
         for index in range(12 * len(languages)):
-            word = text.synonyms().one[index // len(languages)]
-            synonym = text.synonyms().other[index // len(languages)]
-            same = index // len(languages) % 2
-            kind = "-" if index > 21 else "entailment"
-            kind = kind if same else "contradiction" if task == "xnli" else "not_entailment"
-            rows.append(
-                f"{index}\t{word} "
-                f'"quoted\t{word if same else synonym}\t{kind}\t{languages[index % len(languages)]}'
-            )
+            number, language = divmod(index, len(languages))
+            word = text.synonyms().one[number]
+            synonym = text.synonyms().other[number]
+            same = number % 2
+            if same:
+                kind = "-" if index > 21 else "entailment"
+            else:
+                kind = "contradiction" if task == "xnli" else "not_entailment"
+            second = word if same else synonym
+            rows.append(f'{index}\t{word} "quoted\t{second}\t{kind}\t{languages[language]}')
         (tmp_path / task).mkdir()
         for name in ("train.tsv", "dev.tsv", "xnli.test.tsv"):
             (tmp_path / task / name).write_text("\n".join(rows) + "\n")

@@ -130,11 +130,8 @@ def _of_positions(attack: Attack, entry: PromptInversion, table: Tensor) -> list
                 f"{proof.tolerance:.1e}"
             )
         # Under a prefix that is a guess, "those tried" are others than these.
-        if (
-            verdict in (UNIQUE, AMBIGUOUS)
-            and (complete or exhaustive)
-            and (missing := set(close) - named)
-        ):
+        missing = set(close) - named
+        if verdict in (UNIQUE, AMBIGUOUS) and (complete or exhaustive) and missing:
             faults.append(f"{position}: {verdict}, without {sorted(missing)[:5]}")
         if verdict in (UNIQUE, AMBIGUOUS) and complete:
             nearest = float(table[position].min())
@@ -143,24 +140,17 @@ def _of_positions(attack: Attack, entry: PromptInversion, table: Tensor) -> list
             if not exhaustive and attack.dtype == torch.float32:
                 compared = proof.compared[position]
                 faults.append(f"{position}: {proof.types[position]} after {compared} of {choice}")
-        if (
-            verdict == TRIED
-            and exhaustive
-            and entry.verdict == TRIED
-            and (missing := set(close) - named)
-        ):
+        if verdict == TRIED and exhaustive and entry.verdict == TRIED and missing:
             faults.append(f"{position}: {verdict}, and {sorted(missing)[:5]} were tried")
         if verdict == UNIQUE and (not complete or proof.equivalent[position]):
             faults.append(f"{position}: unique on a sample, or with equivalents")
-        if (
-            verdict == UNIQUE
-            and len(table[position]) > 1
-            and (gap := float(table[position].sort()[0][1]) - distance) <= proof.noise
-        ):
-            faults.append(
-                f"{position}: unique, but another token is only {gap:.1e} farther, and rounding "
-                f"makes {proof.noise:.1e}"
-            )
+        if verdict == UNIQUE and len(table[position]) > 1:
+            gap = float(table[position].sort()[0][1]) - distance
+            if gap <= proof.noise:
+                faults.append(
+                    f"{position}: unique, but another token is only {gap:.1e} farther, and "
+                    f"rounding makes {proof.noise:.1e}"
+                )
         if verdict == AMBIGUOUS and any(
             float(table[position, token]) > 2 * proof.tolerance for token in named
         ):

@@ -139,7 +139,8 @@ def twins(seed: int, kind: str, site: str, way: str) -> Attack:
     """
     lens = fresh(kind, seed)
     table = lens.model.get_input_embeddings().weight.data
-    table[20:30], table[30:40] = table[:10], table[:10] * (1 + 10.0 ** -(3 + seed % 7))
+    table[20:30] = table[:10]
+    table[30:40] = table[:10] * (1 + 10.0 ** -(3 + seed % 7))
     ids = (torch.tensor(prompts(lens, seed)) % 40).tolist()
     states = outputs(lens, site, ids)
     other_site = "embedding" if site != "embedding" else "block.0"
@@ -324,8 +325,9 @@ def of_the_whole(
     states = outputs_of(lens, cutting, ids)
     truth: list[list[int] | None] = list(ids)
     if seed % 2:
-        states[0], truth[0] = states[0] + 1e-2 * states[0].std() * noise(seed, states[0]), None
-        states[1], truth[1] = states[1].flip(-1), None
+        states[0] = states[0] + 1e-2 * states[0].std() * noise(seed, states[0])
+        states[1] = states[1].flip(-1)
+        truth[:2] = [None, None]
     return Attack(name, lens, "", states, truth, way=way, cutting=cutting, length=length, **options)  # type: ignore[arg-type]
 
 

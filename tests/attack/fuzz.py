@@ -344,14 +344,16 @@ def line(verb: str, ground: Ground, draw: random.Random) -> list[str]:
 def run(arguments: list[str]) -> tuple[int, str, float]:
     """Exit status, standard error and seconds of a line, in this process."""
 
-    spent, idle = time.process_time(), 0
+    spent = time.process_time()
+    idle = 0
 
     def stop(*_: object) -> None:
         raise Hang
 
     def look(*_: object) -> None:  # by the clock alone a machine that stands still would be a hang
         nonlocal spent, idle
-        spent_before, spent = spent, time.process_time()
+        spent_before = spent
+        spent = time.process_time()
         idle = idle + 1 if spent - spent_before < 0.1 else 0
         if idle == IDLE:
             raise Hang

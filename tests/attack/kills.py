@@ -26,6 +26,8 @@ from typing import Any
 
 import numpy as np
 
+from tests.forked import exit_status
+
 os.environ |= {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
 
 CASES = {
@@ -203,7 +205,7 @@ def command(arguments: list[str]) -> None:
         main()
         status = 0
     except SystemExit as leaving:
-        status = leaving.code if isinstance(leaving.code, int) else 0 if leaving.code is None else 1
+        status = exit_status(leaving)
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)

@@ -85,12 +85,12 @@ def attack(names: list[str], announce: Callable[[str], None] = print) -> tuple[i
                 out = Path(folder) / "out"
                 killed = ended(lens, text, out, name, point=point)
                 status = ended(lens, text, out, name, resume=True)
-                fault = (
-                    ""
-                    if (killed, status) == (-signal.SIGKILL, 0)
-                    else f"{killed}, {status}: {out.with_suffix('.said').read_text()[-300:]}"
-                )
-                if fault := fault or difference(contents(out), contents(undisturbed)):
+                if (killed, status) == (-signal.SIGKILL, 0):
+                    fault = difference(contents(out), contents(undisturbed))
+                else:
+                    printed = out.with_suffix(".said").read_text()
+                    fault = f"{killed}, {status}: {printed[-300:]}"
+                if fault:
                     wrong.append(f"{name}, place {point}: {fault}")
                     announce(wrong[-1])
                 done += 1

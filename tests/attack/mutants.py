@@ -311,7 +311,8 @@ if __name__ == "__main__":
             print(*line, sep=": ")
         sys.exit()
     numbers = [int(word) for word in sys.argv[1:3]]
-    count, seed = *numbers, *(20_000, 0)[len(numbers) :]
+    count = numbers[0] if numbers else 20_000
+    seed = numbers[1] if len(numbers) > 1 else 0
     folder = Path(sys.argv[3] if len(sys.argv) > 3 else "headscan-results/mutants")
     faults = attack(count, seed, folder)
     for row in faults:

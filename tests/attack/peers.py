@@ -46,11 +46,13 @@ def run(out: Path, text: Path, *args: str) -> list[int]:
 
 def wait(process: int, began: float) -> tuple[int, float]:
     """The exit status of a process, and after how many seconds it had ended."""
-    while not (ended := os.waitpid(process, os.WNOHANG))[0]:
+    ended, status = os.waitpid(process, os.WNOHANG)
+    while not ended:
         if time.monotonic() - began > END:
             os.kill(process, signal.SIGKILL)
         time.sleep(0.01)
-    return os.waitstatus_to_exitcode(ended[1]), time.monotonic() - began
+        ended, status = os.waitpid(process, os.WNOHANG)
+    return os.waitstatus_to_exitcode(status), time.monotonic() - began
 
 
 def kill(folder: Path, victim: int, after: float, text: Path) -> tuple[float, str, str]:
@@ -109,14 +111,16 @@ def attack(kills: int, seed: int, folder: Path) -> list[str]:
         seconds_before = draw.random() * length
         seconds, last_line, wrong = kill(run_folder, victim, seconds_before, text)
         done += last_line != ENDED
-        if not wrong and (different := difference(contents(run_folder / "out"), expected)):
-            wrong = f"another result: {different}"
+        if not wrong:
+            different = difference(contents(run_folder / "out"), expected)
+            wrong = f"another result: {different}" if different else ""
         print(
             f"process {victim} killed after {seconds_before:.2f} of {length:.2f} s: ended "
             f"{seconds:.2f} s later: {last_line} {wrong}",
             flush=True,
         )
-        faults += [wrong] if wrong else []
+        if wrong:
+            faults.append(wrong)
     return faults
 
 

@@ -204,8 +204,9 @@ def table(ground: Ground) -> Iterator[tuple[list[str], bool, str]]:
             else []
         )
         all_options = [word for option in base.values() for word in option]
-        for bad in (NO_TEXT if source is ground.texts else NO_MODEL) if subject else ():
-            yield [verb, bad, *all_options], True, "texts" if source is ground.texts else "models"
+        missing, kind = (NO_TEXT, "texts") if source is ground.texts else (NO_MODEL, "models")
+        for bad in missing if subject else ():
+            yield [verb, bad, *all_options], True, kind
         if verb in ("scan", "compare", "remedy"):
             for bad in states:
                 yield [verb, bad, *([bad] if verb == "compare" else [])], True, "states"

@@ -99,6 +99,13 @@ SHORT = "\x1b[2J\x9b\u202e[red]"
 UNSENT = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066")
 
 
+def _case_name(value):
+    """Name a case by its verb and the beginning of its last argument."""
+    if isinstance(value, int):
+        return None
+    return value[0] if len(value) < 4 else f"{value[0]} {value[-1][:8]!r}"
+
+
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [
@@ -138,13 +145,7 @@ UNSENT = ("\x1b", "\x07", "\x9b", "\u202e", "\u2066")
         ((ESCAPES,), 2),
         (("scan", *TINY, f"--{ESCAPES}"), 2),
     ],
-    ids=lambda value: (
-        None
-        if isinstance(value, int)
-        else value[0]
-        if len(value) < 4
-        else f"{value[0]} {value[-1][:8]!r}"
-    ),
+    ids=_case_name,
 )
 def test_what_commands_a_terminal_is_shown_and_not_sent(arguments, status, tmp_path):
     (tmp_path / "tiny").rename(tmp_path / f"tiny{ESCAPES}")

@@ -94,7 +94,7 @@ def test_a_number_stands_among_the_healthy_ones_only(monkeypatch):
             kind="healthy" if k < 6 else "ill",
             text="t",
             values={"HS101": 0.9 if k == 5 else k / 10},
-            present=["HS101"] * (k == 5),
+            present=["HS101"] if k == 5 else [],
         )
         for k in range(9)
     )

@@ -83,17 +83,13 @@ def test_every_cell_says_what_was_found():
     for row in rows_of(result):
         for cell in row.cells:
             observation = observations.get((cell.model, row.code))
-            expected = (
-                "none"
-                if observation is None
-                else "fine"
-                if not observation.present
-                else "notice"
-                if observation.known
-                else "alarm"
-            )
-            assert cell.state == expected
-            assert cell.value == (None if observation is None else observation.value)
+            if observation is None:
+                assert (cell.state, cell.value) == ("none", None)
+                continue
+            expected = "fine"
+            if observation.present:
+                expected = "notice" if observation.known else "alarm"
+            assert (cell.state, cell.value) == (expected, observation.value)
 
 
 @pytest.mark.parametrize("code", sorted({code for row in population() for code in row.values}))

@@ -134,7 +134,8 @@ def test_a_bound_says_what_running_every_token_says(llama, gpt2, ids):
 def test_near_rows_are_those_within_five_percent():
     lens = build("gpt2", seed=4)
     table = lens.model.transformer.wte.weight.data
-    table[9], table[10] = 1.04 * table[4], 1.06 * table[4]
+    table[9] = 1.04 * table[4]
+    table[10] = 1.06 * table[4]
     near_ids = near_rows(Slice().on(lens), torch.tensor([4, 30]))
     assert [row.tolist() for row in near_ids] == [[9], []]
     assert [len(row) for row in near_rows(Slice().on(lens), torch.tensor([4, 30]), least=5)] == [

@@ -227,7 +227,8 @@ def test_a_model_that_learned_its_texts_by_heart_gives_them_away(lens, tmp_path)
     ids = torch.tensor(list(texts[0].encode())).unfold(0, 16, 1)
     optimiser = torch.optim.Adam(lens.model.parameters(), 3e-3)
     for step in range(170):
-        logits = lens.model(input_ids=(batch := ids[step % 9 :: 9])).logits
+        batch = ids[step % 9 :: 9]
+        logits = lens.model(input_ids=batch).logits
         loss = torch.nn.functional.cross_entropy(
             logits[:, :-1].flatten(0, 1), batch[:, 1:].flatten()
         )

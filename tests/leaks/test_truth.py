@@ -103,7 +103,8 @@ def test_all_prompts_of_three_tokens_hold_the_bounds(lens, pairs):
 
     `benchmarks/bits_lie_between_their_bounds_in_a_thousand_cells.py` enumerates all 105³.
     """
-    cut, (_, _, joint) = Slice(sites=("block.0",)).on(lens), pairs
+    cut = Slice(sites=("block.0",)).on(lens)
+    _, _, joint = pairs
     few = joint.sum(0).argsort(descending=True)[:22]
     two = torch.cartesian_prod(few, few)
     ids = torch.cat([torch.full((len(two), 1), START), two], 1)

@@ -92,7 +92,8 @@ def test_queries_and_keys_are_gpt2_s_own():
         assert row["query_drift"] == pytest.approx(
             np.linalg.norm(qs.mean(0)) / np.linalg.norm(qs, axis=1).mean(), abs=1e-5
         )
-        query, key = qs.mean(0), ks.mean(0)
+        query = qs.mean(0)
+        key = ks.mean(0)
         cosine = query @ key / np.linalg.norm(query) / np.linalg.norm(key)
         assert row["drift_cosine"] == pytest.approx(cosine, abs=1e-4)
 

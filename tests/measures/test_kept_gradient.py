@@ -87,7 +87,7 @@ def test_sure_predictions_do_not_cancel():
     rows = torch.eye(8).repeat(4, 1)[:30]
     states = 40.0 * torch.eye(8)[:4]
     states[:, 4] = 60  # token 4 (and its copies) nearly sure, up to rounding
-    rows[12], rows[20], rows[28] = 0, 0, 0
+    rows[[12, 20, 28]] = 0
     targets = torch.full((4,), 4)
     through = GradientThroughHead(rows)
     through.update(states, targets)

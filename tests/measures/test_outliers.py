@@ -26,7 +26,8 @@ def planted():
     x[..., 7] += 4
     sink_positions = [(window, 5 if window == 4 else 0) for window in range(WINDOWS)]
     for window, position in sink_positions:
-        x[window, position, 3], x[window, position, 8] = -9000.0, 6000.0
+        x[window, position, 3] = -9000.0
+        x[window, position, 8] = 6000.0
     ids = torch.arange(WINDOWS * LENGTH).reshape(WINDOWS, LENGTH) % 50
     statistics = SiteStatistics(WIDTH)
     for part in torch.arange(WINDOWS).split(6):

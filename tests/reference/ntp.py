@@ -18,7 +18,8 @@ def projection_on_f(logits: np.ndarray, supports: np.ndarray) -> np.ndarray:
         tokens = np.flatnonzero(inside)
         E = np.zeros((len(tokens) - 1, logits.shape[1]))
         for i, z in enumerate(tokens[1:]):
-            E[i, tokens[0]], E[i, z] = 1, -1
+            E[i, tokens[0]] = 1
+            E[i, z] = -1
         if len(E):
             out[j] = E.T @ np.linalg.solve(E @ E.T, E @ logits[j])
     return out

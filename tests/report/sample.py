@@ -288,15 +288,13 @@ def entry(model: str, site: str, depth: int, cloud: np.ndarray, rng: np.random.G
     for key, value in measure(cloud).items():
         without = without_sinks[key]
         if key == "singular_values":
-            cells[key], cells[f"{key}_without_sinks"] = value.tolist(), without.tolist()
+            cells[key] = value.tolist()
+            cells[f"{key}_without_sinks"] = without.tolist()
             continue
-        spread = (
-            abs(value)
-            * 0.012
-            * (1 + rng.random())
-            * (1 - 0.9 * (key == "average_cosine") * abs(value))
-            + 1e-4
-        )
+        spread = abs(value) * 0.012 * (1 + rng.random())
+        if key == "average_cosine":
+            spread *= 1 - 0.9 * abs(value)
+        spread += 1e-4
         cells |= {
             key: float(value),
             f"{key}_interval": [float(value - spread), float(value + spread)],

@@ -62,19 +62,16 @@ def intruded(command: str) -> str:
     """
     arguments = []
     for word in shlex.split(command):
-        if word in ("gpt-vanilla", "gpt-headless", "stories"):
-            path = Path(NAME.format(word) + ".txt" * (word == "stories"))
-            if word != "stories":
-                shutil.copytree(specimen_path(word), path, dirs_exist_ok=True)
-            else:
-                path.parent.mkdir(parents=True)
-                lines = embedded("stories").read_text(encoding="utf-8").split("\n")
-                path.write_text(
-                    "\n".join(
-                        f"{line} {SAID}" if k % 7 == 0 else line for k, line in enumerate(lines)
-                    ),
-                    encoding="utf-8",
-                )
+        if word in ("gpt-vanilla", "gpt-headless"):
+            path = Path(NAME.format(word))
+            shutil.copytree(specimen_path(word), path, dirs_exist_ok=True)
+            word = str(path)
+        elif word == "stories":
+            path = Path(NAME.format(word) + ".txt")
+            path.parent.mkdir(parents=True)
+            lines = embedded("stories").read_text(encoding="utf-8").split("\n")
+            lines[::7] = [f"{line} {SAID}" for line in lines[::7]]
+            path.write_text("\n".join(lines), encoding="utf-8")
             word = str(path)
         arguments.append(word)
     return shlex.join(arguments)

@@ -259,7 +259,8 @@ def test_dark_is_followed_and_print_is_light(two, chromium_without_webgl, visit)
 def test_no_width_scrolls_the_page_sideways(looked_at):
     pictures = "[...document.querySelectorAll('.plot .main-svg, .scene .main-svg')]"
     right = f"Math.max(...{pictures}.map((picture) => picture.getBoundingClientRect().right))"
-    page, size_before = looked_at.page, looked_at.page.viewport_size
+    page = looked_at.page
+    size_before = page.viewport_size
     for width in (1440, 768, 380, 320):
         page.set_viewport_size({"width": width, "height": 800})
         page.wait_for_function(f"{right} <= {width}")

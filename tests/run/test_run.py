@@ -360,7 +360,8 @@ def test_pieces_are_halved_until_they_fit():
 
 def test_what_a_killed_writer_left_aside_is_cleared(tmp_path, monkeypatch):
     monkeypatch.setattr("headscan.run.files.os.replace", lambda *_: os._exit(9))
-    if not (process := os.fork()):
+    process = os.fork()
+    if not process:
         write_atomic(tmp_path / "result.json", "{}")
     assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 9
     monkeypatch.undo()

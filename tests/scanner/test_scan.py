@@ -221,7 +221,8 @@ def test_an_interrupted_scan_resumes_to_the_same_result(tiny, tmp_path, stop_aft
 
 def test_an_interruption_inside_a_batch_waits_for_its_end(tiny, tmp_path, monkeypatch):
     """Between two sites of a batch, the state would hold the batch for some sites only."""
-    calls, update = 0, SiteStatistics.update
+    calls = 0
+    update = SiteStatistics.update
 
     def interrupted_update(self, states, windows, *rest_args, **named):
         nonlocal calls

@@ -125,13 +125,9 @@ def test_a_band_is_linear_in_the_logarithm_of_the_tokens():
 
 def test_every_recipe_has_bands_of_all_its_course_inside_of_their_ranges():
     for plan in map(recipe_of, RECIPES):
-        for reference in (
-            references := [
-                reference_run
-                for reference_run in reference_runs()
-                if f"headscan train {plan.name} " in reference_run.about
-            ]
-        ):
+        command = f"headscan train {plan.name} "
+        references = [run for run in reference_runs() if command in run.about]
+        for reference in references:
             assert (reference.planned_steps, reference.tokens_a_step, reference.runs >= 4) == (
                 plan.steps,
                 plan.tokens_a_step,
