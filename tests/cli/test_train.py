@@ -109,7 +109,7 @@ def test_evaluation_sets_are_no_text(tmp_path):
         (["evaluate", "gpt-vanilla", "--tasks", "magic"], "There is no task 'magic'"),
     ],
 )
-def test_bad_input(arguments, message, tmp_path, capfd):
+def test_bad_input(arguments, message, tmp_path):
     ended = _run(*arguments, "--text", _story(tmp_path), "--out", tmp_path / "o")
     assert ended.status == 2
     assert message in ended.stderr

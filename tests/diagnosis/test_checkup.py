@@ -126,7 +126,7 @@ def test_what_is_planned_for_a_sentence_encoder_reads_what_an_alarm_needs():
     assert 2048 <= read <= enough
 
 
-def test_a_column_of_too_few_vectors_has_no_all_clear(tmp_path):
+def test_a_column_of_too_few_vectors_has_no_all_clear():
     vectors = np.random.default_rng(0).standard_normal((2100, 16)) + 3
     few, enough = (headscan.checkup(vectors[:count]) for count in (2000, 2100))
     assert few.examinations[0].too_few

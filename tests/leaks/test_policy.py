@@ -155,7 +155,7 @@ def test_a_policy_that_says_nonsense_is_refused(lens, tmp_path, line, message):
     assert not (tmp_path / "out").exists()
 
 
-def test_the_command_ends_with_status_3_where_a_policy_fails(tmp_path, capsys):
+def test_the_command_ends_with_status_3_where_a_policy_fails(tmp_path):
     file = written(
         tmp_path, 'what = "states"\nsites = "block.0"', {"tokens_read": 0.5}, noise=0.0, windows=2
     )

@@ -280,7 +280,7 @@ def test_the_command(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-def test_real_model_and_text(assets, tmp_path):
+def test_real_model_and_text(assets):
     ntp_result = headscan.ntp.run(
         str(assets / "text/tinystories/tinystories_2MiB.txt"),
         order=1,

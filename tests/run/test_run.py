@@ -325,7 +325,7 @@ def test_a_result_of_0_1_says_why_it_does_not_load(tmp_path):
         CountResult.load(tmp_path)
 
 
-def test_what_is_no_such_result_is_refused_with_its_place(tmp_path):
+def test_what_is_no_such_result_is_refused_with_its_place():
     with pytest.raises(BadInput, match=r"squares\.0\.of"):
         CountResult.of_document(
             {"protocol": {"verb": "x"}, "squares": [{"of": "one", "value": 1}], "rows": []}

@@ -146,7 +146,7 @@ def test_what_a_worker_cannot_read_is_said_in_a_sentence(tmp_path, spark):
         )
 
 
-def test_what_no_worker_could_open_is_refused(tmp_path):
+def test_what_no_worker_could_open_is_refused():
     rows = np.eye(64, dtype=np.float32)
     with pytest.raises(BadInput, match="workers can open themselves"):
         headscan.scan(rows, engine="spark", master="local[2]")

@@ -93,7 +93,7 @@ def test_every_field_of_every_site_equals_brute_force(model, assets, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory) -> Lens:
+def tiny() -> Lens:
     """A random GPT-2 over bytes: needs no file that is not made here."""
     torch.manual_seed(0)
     config = GPT2Config(

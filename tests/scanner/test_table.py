@@ -8,7 +8,7 @@ import pytest
 import headscan
 
 
-def test_a_result_is_read_as_a_table_and_by_its_sites(tmp_path):
+def test_a_result_is_read_as_a_table_and_by_its_sites():
     result = headscan.scan(["gpt-vanilla", "gpt-headless"], "stories", context=32, max_tokens=256)
     wide = result.frame()
     long = result.frame(long=True)

@@ -108,7 +108,7 @@ def test_every_vector_counts_also_those_that_fill_no_window():
     assert "The last 33 vectors" in " ".join(result.models[0].notes)
 
 
-def test_stored_states_beside_a_model(stored_states, tmp_path):
+def test_stored_states_beside_a_model(stored_states):
     result = headscan.scan(
         ["gpt-vanilla", stored_states.all], ["a b c d. " * 200], context=CONTEXT, max_tokens=128
     )

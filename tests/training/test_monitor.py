@@ -237,7 +237,7 @@ def test_a_sharded_model_measures_as_a_whole_one(tmp_path):
             )
 
 
-def test_bad_input(tmp_path):
+def test_bad_input():
     with pytest.raises(BadInput, match="windows, or a trainer"):
         Monitor()
     with pytest.raises(BadInput, match="'panic'"):

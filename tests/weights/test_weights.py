@@ -78,7 +78,7 @@ def test_who_looks_untrained():
     assert changed == ["transformer.h.2.mlp.c_fc.weight", "transformer.h.3.mlp.c_fc.weight"]
 
 
-def test_differences_have_the_spectrum_of_what_was_added(tmp_path):
+def test_differences_have_the_spectrum_of_what_was_added():
     base = fresh()
     tuned = fresh()
     with torch.no_grad():
@@ -281,7 +281,7 @@ def test_stacks_kernels_and_packed_numbers(tmp_path):
         weights.run(tmp_path)
 
 
-def test_a_run_goes_on_where_it_was_stopped(tmp_path, monkeypatch):
+def test_a_run_goes_on_where_it_was_stopped(tmp_path):
     undisturbed = weights.run("gpt-vanilla")
     announced = []
 
