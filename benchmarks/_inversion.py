@@ -1,4 +1,4 @@
-"""What the benchmarks of inversion share: models with random weights, and prompts from
+"""Helpers of the benchmarks of inversion: models with random weights, and prompts from
 TinyStories.
 """
 

@@ -16,8 +16,8 @@ __all__ = ["kept"]
 
 
 def kept(key: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """What `work` gives, from headscan-results/benchmarks/SCRIPT.jsonl where it stands there under
-    this key.
+    """Return what `work` gives, from headscan-results/benchmarks/SCRIPT.jsonl where it stands there
+    under this key.
 
     A change of the script's code forgets what it measured before.
     """

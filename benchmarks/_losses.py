@@ -1,4 +1,4 @@
-"""What the benchmarks of losses share: Zipfian targets, a fair clock, peak memory of one call in
+"""Helpers of the benchmarks of losses: Zipfian targets, a fair clock, peak memory of one call in
 its own process.
 """
 
@@ -61,7 +61,9 @@ def problem(
 def full_positions(
     hidden: torch.Tensor, table: torch.Tensor, targets: torch.Tensor
 ) -> torch.Tensor:
-    """What most masked models run: all positions projected, the unmasked ones ignored."""
+    """Return the loss as most masked models run it: all positions are projected, and the unmasked
+    ones are ignored.
+    """
     positions = round(len(targets) * POSITIONS_PER_TARGET)
     labels = torch.full((positions,), -100, device=targets.device)
     labels[: len(targets)] = targets
@@ -122,7 +124,8 @@ def variant_of(name: str) -> Callable:
 
 
 def with_lookup(variant: Callable) -> Callable:
-    """The same loss in the least model there is: its hidden states begin as rows of the same table.
+    """Return the same loss in the smallest model there is: its hidden states begin as rows of the
+    same table.
 
     Every language model looks its tokens up, and the table's gradient from there is dense; a loss
     that brings a second dense one needs both at once until autograd has added them up.

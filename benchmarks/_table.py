@@ -1,4 +1,4 @@
-"""What every benchmark prints: a Markdown table of records, or what it lacks."""
+"""Print a Markdown table of records, or what a benchmark lacks."""
 
 from __future__ import annotations
 

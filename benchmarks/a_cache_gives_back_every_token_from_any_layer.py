@@ -242,7 +242,7 @@ def real(folder: Path = QWEN, block: int = BLOCK) -> None:
 
 
 def main() -> None:
-    """What was asked for."""
+    """Print the tables that the command line names."""
     torch.set_num_threads(1)
     arguments = sys.argv[1:] or ["small", "part", "gpt2", "real"]
     if arguments[0] == "real" and len(arguments) == 3:

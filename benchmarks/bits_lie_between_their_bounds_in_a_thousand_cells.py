@@ -46,7 +46,7 @@ class Cell(NamedTuple):
 
     @property
     def violated(self) -> bool:
-        """Whether the truth lies outside by more than four standard errors."""
+        """Tell whether the truth lies outside by more than four standard errors."""
         slack = 4 * self.error + 1e-9
         return not self.lower - slack <= self.truth <= self.upper + slack
 

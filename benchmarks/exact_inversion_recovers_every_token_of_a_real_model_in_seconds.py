@@ -80,7 +80,7 @@ def inverted(lens: Lens, site: str, prompt: str) -> dict[str, Any]:
 
 
 def stored() -> list[dict[str, Any]]:
-    """What was measured."""
+    """Return the records of what was measured."""
     return json.loads(STORE.read_text()) if STORE.exists() else []
 
 

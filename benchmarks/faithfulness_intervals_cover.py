@@ -50,7 +50,7 @@ def numbers(lens: Lens, text: str) -> np.ndarray:
 
 
 def covered(draws: list[np.ndarray], truth: np.ndarray) -> list[float]:
-    """Of draws [8, 3] how often each number's interval holds the truth [3]."""
+    """Return how often the interval of each number, over draws [8, 3], holds the truth [3]."""
     hits = []
     for draw in draws:
         spans = [over_predictions(column) for column in draw.T]

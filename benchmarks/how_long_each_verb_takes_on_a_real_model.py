@@ -46,8 +46,8 @@ class Line:
 
 @dataclass(frozen=True)
 class Measured:
-    """What one run took. `load` is the machine's at the start: beyond a few tenths the seconds are
-    of a busy machine.
+    """The time and memory that one run took. `load` is the machine's at the start: beyond a few
+    tenths the seconds are of a busy machine.
     """
 
     seconds: float
@@ -66,7 +66,7 @@ def number(value: float | None) -> str:
 
 
 def scanned(document: Any) -> str:
-    """The cosine at both ends of the blocks."""
+    """Tell the cosine at both ends of the blocks."""
     rows = {row["site"]: row for row in document["sites"]}
     blocks = [name for name in rows if name.startswith("block.")]
     cosines = ", ".join(
@@ -76,7 +76,7 @@ def scanned(document: Any) -> str:
 
 
 def attributed(document: Any) -> str:
-    """The heaviest token, and its faithfulness beside chance."""
+    """Tell the heaviest token, and its faithfulness beside chance."""
     best = max(range(len(document["scores"])), key=lambda i: abs(document["scores"][i]))
     deletion = document["faithfulness"]["deletion"]["area"]
     random = document["faithfulness"]["random"]["deletion"]
@@ -89,7 +89,7 @@ def attributed(document: Any) -> str:
 
 
 def flowed(document: Any) -> str:
-    """How many earlier tokens an output tells."""
+    """Tell how many earlier tokens an output shows."""
     part = document["parts"][0]
     last = part["sites"][-1]
     tried = "the vocabulary" if part["exhaustive"] else f"{part['candidates']} candidates"
@@ -97,7 +97,7 @@ def flowed(document: Any) -> str:
 
 
 def channelled(document: Any) -> str:
-    """The code book, and what was left out."""
+    """Tell the size of the code book, and what was left out."""
     part = document["parts"][0]
     median = number(part["distances"]["median"])
     left = len(part["left_out"])
@@ -107,7 +107,7 @@ def channelled(document: Any) -> str:
 
 
 def solved(document: Any) -> str:
-    """The gap that was proved."""
+    """Tell the gap that was proved."""
     solution = document["solution"]
     certified = (
         "no solution, a proxy" if solution is None else f"certified gap {number(solution['gap'])}"
@@ -117,29 +117,29 @@ def solved(document: Any) -> str:
 
 
 def inverted(document: Any) -> str:
-    """Tokens recovered, and the verdict."""
+    """Tell how many tokens were recovered, and the verdict."""
     return f"{document['token_accuracy']:.0%} of the tokens; {document['prompts'][0]['verdict']}"
 
 
 def leaked(document: Any) -> str:
-    """Rows, and the first."""
+    """Tell how many rows there are, and the first."""
     row = document["rows"][0]
     return f"{len(document['rows'])} rows; clean {row['site']}: {number(row['text_accuracy'])}"
 
 
 def recovered(document: Any) -> str:
-    """Perplexity with the head that was made."""
+    """Tell the perplexity with the head that was made."""
     return f"perplexity {number(document['after']['perplexity'])} by '{document['recovery']}'"
 
 
 def stored(document: Any) -> str:
-    """What was written."""
+    """Tell what was written."""
     gigabytes = document["bytes"] / 1e9
     return f"{len(document['sites'])} sites of {document['tokens']:,} tokens, {gigabytes:.2g} GB"
 
 
 def evaluated(document: Any) -> str:
-    """The first scores."""
+    """Tell the first scores."""
     return ", ".join(
         f"{row['task']} {row['number']} {number(row['value'])}" for row in document["scores"][:3]
     )

@@ -213,7 +213,7 @@ REVIEW: dict[str, tuple[Callable[[Lens], Any], tuple[str, ...]]] = {
 
 
 def model(name: str) -> str | None:
-    """Where a model is; None where it is not."""
+    """Return the path or name of a model, None where it is absent."""
     if name.startswith("gpt-"):
         return name
     folders = [folder for folder in (ASSETS / "models" / name, REAL / name) if folder.is_dir()]

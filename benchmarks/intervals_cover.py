@@ -145,7 +145,7 @@ def minilm() -> Path:
 
 
 def scanned(job: Job, pools: dict[str, torch.Tensor], indices: list[int]) -> list[Estimates]:
-    """What a scan of a set of documents says of both sites."""
+    """Return the estimates that a scan of a set of documents gives at both sites."""
     estimates = []
     context = min(128, job.tokens)
     for site, pool in pools.items():
@@ -171,8 +171,8 @@ def scanned(job: Job, pools: dict[str, torch.Tensor], indices: list[int]) -> lis
 
 
 def measured(job: Job, cache: Path) -> dict[str, object]:
-    """Of each measure the coverage and the median width over the ideal; of differences the
-    coverage; the pool's size.
+    """Return, for each measure, the coverage and the median width over the ideal; of differences
+    the coverage; the pool's size.
     """
     pools = states(job, cache)
     pool = len(next(iter(pools.values())))
@@ -214,8 +214,8 @@ def measured(job: Job, cache: Path) -> dict[str, object]:
 
 
 def anatomy(job: Job) -> dict[str, object]:
-    """The same of the shares of `--measures anatomy` at the second site, by kind of part, of scans
-    of the sets themselves.
+    """Return the same for the shares of `--measures anatomy` at the second site, by kind of part,
+    of scans of the sets themselves.
     """
     lens = Lens.load(
         job.model if job.model.startswith("gpt-") else str(ASSETS / "models" / job.model)

@@ -124,7 +124,7 @@ def label(condition: Condition) -> str:
 
 
 def applies(fault: str, lens: Lens) -> bool:
-    """Whether a model has what the fault is put into."""
+    """Tell whether a model has the part that the fault changes."""
     return fault not in OF_HEADS or lens.model.get_output_embeddings() is not None
 
 
@@ -174,8 +174,8 @@ def fault_row(
 def counted(
     model: str, alarms_by_fault: Mapping[tuple[str, str], Mapping[Condition, list[str]]]
 ) -> dict[str, Any]:
-    """Of all texts and seeds: faults found, faults named first, alarms of the model without a
-    fault.
+    """Count over all texts and seeds: faults found, faults named first, alarms of the model without
+    a fault.
     """
     ill: list[tuple[Sequence[str], list[str]]] = []
     for (fault_model, fault), by_condition in alarms_by_fault.items():

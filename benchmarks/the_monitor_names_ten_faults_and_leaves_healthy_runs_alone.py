@@ -58,7 +58,7 @@ SPECIAL = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0}
 
 @dataclass
 class Run:
-    """What a fault may lay its hands on."""
+    """The parts of a training run that a fault may change."""
 
     model: Any
     optimiser: torch.optim.Optimizer
@@ -152,7 +152,9 @@ def freeze(run: Run) -> None:
 
 
 def nothing(run: Run) -> None:
-    """What the loop itself does: noise for text, one batch again and again, no warm-up."""
+    """Do nothing; the loop itself makes these faults: noise for text, one batch again and
+    again, no warm-up.
+    """
 
 
 # What a fault does at each step from the 40th on; which rules are its own; which kinds can have it.

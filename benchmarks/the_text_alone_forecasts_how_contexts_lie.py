@@ -213,7 +213,7 @@ def of_all(values: list[float]) -> str:
 
 
 def stored(path: Path, make: Callable[[], T]) -> T:
-    """What the file holds, or what is made and then held there."""
+    """Return what the file holds; make and write it where there is no file."""
     if not path.exists():
         path.write_text(json.dumps(make()))
     stored_value: T = json.loads(path.read_text())

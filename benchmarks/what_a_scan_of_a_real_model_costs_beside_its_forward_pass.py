@@ -130,7 +130,7 @@ def way(name: str, model: str, text: str, tokens: int) -> dict[str, float]:
 
 
 def lines(file: Path) -> dict[str, dict[str, float]]:
-    """What has been measured already."""
+    """Return what has been measured already."""
     if not file.exists():
         return {}
     return {row["key"]: row for row in map(json.loads, file.read_text().splitlines())}

@@ -47,7 +47,7 @@ class Course:
 
     @classmethod
     def of(cls, rows: list[dict[str, object]], model: object) -> Course:
-        """Of a model's rows, in the order of the result."""
+        """Return the course of a model's rows, in the order of the result."""
         model_rows = [
             row for row in rows if row["model"] == model and isinstance(row.get(FIELD), float)
         ]

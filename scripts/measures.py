@@ -27,7 +27,7 @@ def span(measure: Measure) -> str:
 
 
 def entry(measure: Measure) -> str:
-    """What a measure says of itself, under a heading of the third level."""
+    """Return the description of a measure, under a heading of the third level."""
     description = measure.words
     details = inspect.cleandoc(measure.function.__doc__ or "").split(">>>")[0].strip()
     return (

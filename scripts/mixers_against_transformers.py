@@ -61,7 +61,7 @@ def plan_of(kind: str, steps: int, rate: float) -> Recipe:
 
 
 def scores_of(model: Any, data: PackedText, held_out: PackedText, seed: int) -> dict[str, Any]:
-    """What the trained body retrieves, and what it recalls of a hidden first token."""
+    """Return what the trained body retrieves, and what it recalls of a hidden first token."""
     body = copy.deepcopy(body_of(model)).eval().requires_grad_(False)
     recalled = recall(body, first=1, seed=seed, ids=torch.from_numpy(held_out.rows[:6, :16]).long())
     tried = []

@@ -134,7 +134,7 @@ def axe() -> str | None:
 
 
 def violations(page: object) -> list[str]:
-    """What axe-core finds against an open page, with everything unfolded.
+    """Return the faults that axe-core finds on an open page, with everything unfolded.
 
     Of what it finds in order only one example is described: describing thousands of marks takes
     longer than all its rules.

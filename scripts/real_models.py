@@ -138,7 +138,7 @@ def main() -> None:
 
 
 def head(tokens: int) -> str:
-    """What was done, before any number."""
+    """Return the introduction: what was done, before any number."""
     return (
         "# Real models\n\nWritten by `scripts/real_models.py`; run it again with the same texts "
         "to get the same numbers.\n\n"

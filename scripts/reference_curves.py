@@ -175,7 +175,7 @@ def bands_of(results: list[TrainResult]) -> Bands:
 def reference(
     design: tuple[str, str], results: list[TrainResult], texts: list[str]
 ) -> ReferenceRuns:
-    """What is written of a design."""
+    """Return the reference that is stored for a recipe and objective."""
     model = results[0].models[0]
     first = results[0]
     sizes: dict[str, Any] = {

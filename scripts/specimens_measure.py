@@ -1,4 +1,4 @@
-"""What is measured of a specimen: held-out loss and the average cosine by layer."""
+"""Measure a specimen: its held-out loss and the average cosine by layer."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def _grams(text: str, n: int = 12) -> list[list[str]]:
 
 @dataclass(frozen=True)
 class Report:
-    """What was drawn and what was kept."""
+    """Counts of the stories that were drawn and kept."""
 
     drawn: int
     kept: int

@@ -111,7 +111,7 @@ def scripts_pages() -> ModuleType:
 
 
 def tried(python: Path, arguments: str, folder: Path, paths: dict[str, str]) -> str:
-    """What came of a command: "runs", the extra it asks for, or how it failed."""
+    """Return what came of a command: "runs", the extra it asks for, or how it failed."""
     out = [] if arguments.split()[0] in ("models", "figures") else ["--out", str(folder)]
     called = [str(python.with_name("headscan")), *shlex.split(arguments.format(**paths)), *out]
     done = subprocess.run(called, capture_output=True, text=True, cwd=folder.parent)

@@ -16,7 +16,7 @@ __all__ = ["Said", "headscan", "typed"]
 
 @dataclass(frozen=True)
 class Said:
-    """How a command ended, and what it said."""
+    """The exit status of a command, and what it printed."""
 
     status: int
     stdout: str

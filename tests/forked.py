@@ -127,7 +127,7 @@ def together(work: Callable[[], object], processes: int, printed: Path) -> list[
 
 
 def start(work: Callable[[], object], processes: int, printed: Path) -> list[int]:
-    """The same, begun: their numbers."""
+    """Start the same, and return the numbers of the processes."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

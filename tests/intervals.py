@@ -37,7 +37,7 @@ def ends(table: str, name: str, row: dict[str, Any]) -> tuple[float | None, floa
 
 
 def wrong(document: dict[str, Any]) -> list[str]:
-    """What is wrong with the intervals of a result's document."""
+    """Return what is wrong with the intervals of a result's document."""
     faults = []
     for table, row in entries(document):
         for key, interval in row.items():

@@ -16,7 +16,7 @@ VERBS = {path.stem: json.loads(path.read_text()) for path in (DOCS / "schemas").
 def numbers(
     schema: dict[str, Any], root_schema: dict[str, Any], path: str = "", above: tuple[str, ...] = ()
 ) -> Iterator[str]:
-    """Where a schema has numbers that are no whole ones: a.b[].c, `*` for any name."""
+    """Yield the places where a schema has fractional numbers: a.b[].c, `*` for any name."""
     if "$ref" in schema:
         name = schema["$ref"].split("/")[-1]
         if name not in above:

@@ -36,8 +36,8 @@ def text(page: Path) -> str:
 
 
 def anchors(page: Path) -> set[str]:
-    """What can stand after # for a page: its headings as GitHub names them, and anchors that it
-    sets itself.
+    """Return what can stand after # for a page: its headings as GitHub names them, and anchors that
+    it sets itself.
     """
     names = set(re.findall(r"<a (?:id|name)=\"([^\"]+)\"", page.read_text(encoding="utf-8")))
     for heading in re.findall(r"^#+ +(.*?)\s*$", page.read_text(encoding="utf-8"), flags=re.M):

@@ -1,5 +1,5 @@
-"""What is wrong with a built site: links and anchors that lead nowhere, and whatever would be asked
-of a network.
+"""Find what is wrong with a built site: links and anchors that lead nowhere, and whatever would be
+asked of a network.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How Sphinx makes the site: `python scripts/docsite` calls it."""
+"""Settings of Sphinx; `python scripts/docsite` builds the site with them."""
 
 from __future__ import annotations
 

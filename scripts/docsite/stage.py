@@ -45,7 +45,7 @@ CODE = re.compile(r"(^```.*?^```$|^(?: {4}|\t)[^\n]*$|`[^`\n]+`)", re.MULTILINE 
 
 
 def page_of(path: str) -> str | None:
-    """Where a file of the repository stands in the site; None where it is no page of it."""
+    """Return the page of the site that a file of the repository becomes, or None."""
     if path in TOP or path.startswith("docs/images/"):
         return path.removeprefix("docs/")
     if path.startswith("docs/notebooks/") and path.endswith(".py"):

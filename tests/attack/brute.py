@@ -25,7 +25,7 @@ MOST = 2**15  # prompts that are run to hold a joint search against all of them
 
 
 def ordered(cut: SlicedModel, length: int) -> bool:
-    """Whether each position's output is given and sees no later token, so that prefixes can be
+    """Tell whether each position's output is given and sees no later token, so that prefixes can be
     judged.
     """
     return cut.causal and cut.slice.pool is None and cut.kept(length) == list(range(length))
@@ -85,8 +85,8 @@ def prompts_within(
 
 
 def false_words(attack: Attack, number: int, entry: PromptInversion) -> list[str]:
-    """What an entry claims and brute force denies. Between half and twice the tolerance, rounding
-    may decide.
+    """Return what an entry claims and brute force denies. Between half and twice the tolerance,
+    rounding may decide.
     """
     proof = entry.certificate
     target = attack.targets[number]

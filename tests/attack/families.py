@@ -35,7 +35,7 @@ def prompts(lens: Lens, seed: int, rows: int = 4, length: int = 4) -> list[list[
 def outputs(
     lens: Lens, site: str, ids: list[list[int]], dtype: torch.dtype = torch.float32
 ) -> list[Tensor]:
-    """What the slice gives, float32."""
+    """Return the outputs of the slice in float32."""
     return [slice_of(lens, site, dtype).run([row])[0].float() for row in ids]
 
 
@@ -305,7 +305,7 @@ def replace_clean(drawn: Attack) -> Attack:
 def outputs_of(
     lens: Lens, cutting: Callable[[Lens], SlicedModel], ids: list[list[int]]
 ) -> list[Tensor]:
-    """What a slice gives, float32."""
+    """Return the outputs of a slice in float32."""
     return [cutting(lens).run([row])[0].float() for row in ids]
 
 

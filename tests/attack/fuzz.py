@@ -390,7 +390,7 @@ def run(arguments: list[str]) -> tuple[int, str, float]:
 
 
 def faults_of(arguments: list[str], status: int, output: str) -> str | None:
-    """What is wrong with how a line ended, if anything."""
+    """Return what is wrong with how a line ended, if anything."""
     if status == 124:
         return "hangs"
     if status not in (0, 2, 130):

@@ -88,14 +88,14 @@ class Attack:
 
     @property
     def searched(self) -> bool:
-        """Whether the search ends only where every token was tried: then what is there must be
+        """Tell whether the search ends only where every token was tried: then what is there must be
         found.
         """
         return self.way in ORDERS and self.cutting is None
 
     @property
     def complete(self) -> bool:
-        """Whether the words are held against all prompts of the length, too."""
+        """Tell whether all prompts of the length are run, too."""
         return self.length is not None
 
 
@@ -107,7 +107,7 @@ def slice_of(lens: Lens, site: str, dtype: torch.dtype = torch.float32) -> Slice
 
 
 def assessed(attack: Attack) -> list[PromptInversion]:
-    """What comes of an attack, one entry a prompt, as the verb makes it."""
+    """Return the entries of an attack, one a prompt, as the verb makes them."""
     cut = attack.cut(attack.dtype)
     method = WAYS[attack.way]
     lengths = [attack.length or len(target) for target in attack.targets]

@@ -66,7 +66,7 @@ LIMIT = 600  # seconds after which a run is taken for one that hangs
 
 @dataclass
 class Tally:
-    """What happened to one verb."""
+    """Counts of what happened to one verb."""
 
     verb: str
     seconds: float
@@ -183,7 +183,7 @@ class Verb:
         return (self.place / "said.txt").read_text(errors="replace").strip()[-600:]
 
     def undisturbed(self, text: int) -> tuple[dict[str, Any], float]:
-        """What a run ends with that nobody disturbs, and its seconds."""
+        """Return the files of a run that nobody disturbs, and its seconds."""
         began = time.monotonic()
         out = self.place / f"undisturbed-{text}"
         status = self.finish(self.start(out, text=text))
@@ -239,8 +239,8 @@ def timeless(value: Any) -> Any:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """What a finished run left: its document without times, its arrays, weights and measurements
-    byte for byte.
+    """Return what a finished run left: its document without times, its arrays, weights and
+    measurements byte for byte.
     """
     stored: dict[str, Any] = {"files": sorted(path.name for path in folder.iterdir())}
     for path in sorted(folder.rglob("*")):
@@ -351,7 +351,7 @@ def attacked(verb: Verb, out: Path, tally: Tally, expected: Any, draw: random.Ra
 
 
 def difference(first: dict[str, Any], second: dict[str, Any]) -> str:
-    """Which files differ, and which are there in one folder alone."""
+    """Return which files differ, and which are in one folder alone."""
     names = [name for name in sorted({*first, *second}) if first.get(name) != second.get(name)]
     return ", ".join([*names, *sorted({*first["files"]} ^ {*second["files"]})])
 

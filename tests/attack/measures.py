@@ -67,7 +67,7 @@ def ended(
 
 
 def attack(names: list[str], announce: Callable[[str], None] = print) -> tuple[int, list[str]]:
-    """How many scans were killed and resumed, and what went wrong."""
+    """Return how many scans were killed and resumed, and what went wrong."""
     torch.set_num_threads(1)
     lens = Lens.load("gpt-vanilla-early")
     done = 0

@@ -122,7 +122,7 @@ def lay(files: dict[str, bytes | str]) -> None:
 
 
 class Watch:
-    """What the process does that it must not, as Python tells: writing outside its folder,
+    """Records what the process does that it must not, as Python tells: writing outside its folder,
     programs, connections.
     """
 
@@ -294,7 +294,7 @@ def attack(count: int, seed: int, keep: Path) -> list[dict[str, Any]]:
 
 
 def again(seed: int, numbers: Iterable[int]) -> Iterator[tuple[int, str, int, str | None, str]]:
-    """The same mutants once more, in this process: number, command line, exit status, fault and
+    """Run the same mutants once more, in this process: number, command line, exit status, fault and
     what was said of each.
     """
     with ground() as kinds:

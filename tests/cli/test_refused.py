@@ -85,7 +85,7 @@ def offsets(at: Path) -> list[str]:
 
 
 def beyond(at: Path) -> list[str]:
-    """The same, whose lists begin behind the numbers: pyarrow would abort."""
+    """Write the same with lists that begin behind the numbers: pyarrow would abort."""
     arguments = arrow(at, pa.table({"x": [[0.5] * 8] * 4}))
     right, wrong = (
         np.arange(first, first + 33, 8, dtype=np.int32).tobytes() for first in (0, 8000)
@@ -111,7 +111,7 @@ def arrow(at: Path, table: pa.Table) -> list[str]:
 
 
 class Torn:
-    """What torch rebuilds of arguments that are none."""
+    """An object that torch cannot rebuild from its arguments."""
 
     def __reduce__(self) -> tuple[object, tuple[int, ...]]:
         return torch._utils._rebuild_tensor_v2, (1, 2, 3)

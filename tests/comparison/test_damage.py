@@ -194,7 +194,7 @@ def matrices(block):
 
 
 def named_first(lens, fault, seed):
-    """Which block was hurt, and which has the greatest divergence."""
+    """Return which block was hurt, and which has the greatest divergence."""
     rng = np.random.default_rng(seed)
     damaged = rounded(lens, "q8_0")
     number = int(rng.integers(lens.depth))

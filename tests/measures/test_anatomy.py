@@ -95,8 +95,8 @@ def test_shares_add_up_to_one_in_every_family_and_nothing_is_left_over(row):
 
 
 def held_still(norm, x, v):
-    """What a norm of torch or transformers makes of a part v of x, its factor held still, and its
-    bias.
+    """Return what a norm of torch or transformers makes of a part v of x, its factor held still,
+    and its bias.
     """
     bias = getattr(norm, "bias", None)
     if bias is not None:

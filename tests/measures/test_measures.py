@@ -46,7 +46,7 @@ def values(x) -> dict[str, float | None]:
 
 
 def same(value: float | None, expected: float | None, rel: float) -> bool:
-    """Of one size, or both undefined."""
+    """Tell whether two values are equal, or both undefined."""
     if value is None or expected is None:
         return value is expected
     return value == pytest.approx(expected, rel=rel, abs=1e-9)

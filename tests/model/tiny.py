@@ -64,7 +64,7 @@ def ids(rows: int = 2, length: int = 6, vocabulary: int = 61) -> torch.Tensor:
 
 
 def hooks(model: nn.Module) -> int:
-    """How many hooks of any kind there are on the model."""
+    """Return how many hooks of any kind are on the model."""
     kinds = (
         "_forward_hooks",
         "_forward_pre_hooks",

@@ -16,7 +16,7 @@ def dictionary(documents, order: int) -> dict:
 
 
 def as_dictionary(counts) -> dict:
-    """The same form from a `ContextCounts`."""
+    """Return the same form of a `ContextCounts`."""
     entries = {}
     for row in range(len(counts.indptr) - 1):
         context = tuple(counts.contexts[row].tolist())

@@ -53,8 +53,8 @@ def needed_width(
 
 
 def compatible(embeddings: Floats, labels: CountsLike, *, tolerance: float = 1e-8) -> bool:
-    """Whether words W exist with (w_z - w_z')ᵀ h_j = log(p_jz/p_jz') for all z, z' in S_j, given h
-    [m, d].
+    """Tell whether words W exist with (w_z - w_z')ᵀ h_j = log(p_jz/p_jz') for all z, z' in S_j,
+    given h [m, d].
 
     A least-squares problem in V d unknowns with Σ(k_j - 1) equations. Always true if the h_j are
     linearly independent.
@@ -76,8 +76,8 @@ def compatible(embeddings: Floats, labels: CountsLike, *, tolerance: float = 1e-
 
 
 def separable(embeddings: Floats, supports: SupportsLike) -> bool:
-    """Whether words W exist that are equal inside every support and lower by at least one outside
-    it, given h [m, d].
+    """Tell whether words W exist that are equal inside every support and lower by at least one
+    outside it, given h [m, d].
 
     >>> separable(np.eye(2), np.eye(2)), separable(np.ones((2, 1)), np.eye(2))
     (True, False)

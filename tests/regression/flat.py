@@ -44,14 +44,14 @@ Value = Any  # None, bool, int, float, str, a short list of these, or an array
 
 
 def sha256(array: np.ndarray) -> str:
-    """Of an array's values, as little-endian int64 or float64, and its shape."""
+    """Return the hash of an array's values, as little-endian int64 or float64, and its shape."""
     kind = "<f8" if np.asarray(array).dtype.kind == "f" else "<i8"
     plain = np.ascontiguousarray(array, dtype=kind)
     return hashlib.sha256(str(plain.shape).encode() + plain.tobytes()).hexdigest()
 
 
 def prefixed(prefix: str, numbers: Mapping[str, Value]) -> dict[str, Value]:
-    """The same under longer names."""
+    """Return the same numbers under longer names."""
     return {f"{prefix}/{name}": value for name, value in numbers.items()}
 
 
@@ -98,7 +98,7 @@ def flat(prefix: str, value: Any) -> dict[str, Value]:
 
 
 def environment() -> dict[str, str]:
-    """What the last bits of a number depend on beside the program."""
+    """Return what the last bits of a number depend on beside the program."""
     # Those of numpy and scipy: other packages bring libraries of their own, which none of the
     # numbers comes from.
     own_libraries = (f"{os.sep}numpy.libs{os.sep}", f"{os.sep}scipy.libs{os.sep}")

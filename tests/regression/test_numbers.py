@@ -210,7 +210,7 @@ def _difference(name: str, stored: Any, computed: Any) -> str:
 
 
 def _release(made_with: str, present: str | None) -> bool:
-    """Whether two versions are of two releases, whatever was built of them."""
+    """Tell whether two versions are of two releases, whatever was built of them."""
     return present is None or made_with.partition("+")[0] != present.partition("+")[0]
 
 

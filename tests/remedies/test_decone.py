@@ -49,7 +49,7 @@ def coned(row):
 
 
 def head_input(lens, ids):
-    """What the head multiplies [n, d]."""
+    """Return the states that the head multiplies [n, d]."""
     layer = lens.model.get_output_embeddings()
     inputs = []
     handle = layer.register_forward_pre_hook(lambda _, args: inputs.append(args[0].detach()))

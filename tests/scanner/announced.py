@@ -1,4 +1,4 @@
-"""What a run announces, for tests."""
+"""Record what a run announces."""
 
 import logging
 from collections.abc import Iterator

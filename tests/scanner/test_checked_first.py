@@ -94,7 +94,7 @@ def test_live_models_and_plain_texts_are_taken():
 
 @pytest.fixture
 def read(monkeypatch):
-    """How often the weights of each model were read."""
+    """Count how often the weights of each model are read."""
     counted = Counter[str]()
     load = Preparation.load
 

@@ -55,8 +55,8 @@ def scanned(lines):
 
 
 def encoded() -> torch.Tensor:
-    """What all-MiniLM-L6-v2's folder says: the mean over the tokens, special ones included, at unit
-    length.
+    """Return the embeddings as all-MiniLM-L6-v2's folder defines them: the mean over the tokens,
+    special ones included, at unit length.
     """
     folder = minilm()
     assert json.loads((folder / "1_Pooling/config.json").read_text())["pooling_mode_mean_tokens"]

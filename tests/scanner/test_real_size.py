@@ -70,8 +70,8 @@ def once(slow):
 
 
 def figures(states):
-    """Of the states [B, T, d] of a site: all that a scan says of all tokens, without the first of a
-    window, without sinks.
+    """Return, from the states [B, T, d] of a site, all that a scan says of all tokens, without the
+    first of a window, without sinks.
     """
     norms = np.linalg.norm(states, axis=2)
     sinks = norms > 3 * np.sort(norms, axis=1)[:, (norms.shape[1] - 1) // 2, None]

@@ -34,7 +34,7 @@ def free_port() -> int:
 
 @dataclass
 class Cluster:
-    """Where it is, and its processes, each the first of a group."""
+    """The folder of a cluster and its processes, each the first of a group."""
 
     folder: Path
     home: Path

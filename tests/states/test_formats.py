@@ -228,8 +228,8 @@ def test_a_damaged_foreign_nan_or_misshaped_file_is_refused_in_a_sentence(tmp_pa
 
 
 def damaged_stores(folder):
-    """Of each format: a way to write rows [n, 8] of it, and what a NaN, a truncation and another
-    shape do to it.
+    """Yield for each format a way to write rows [n, 8] of it, and what a NaN, a truncation and
+    another shape do to it.
     """
     rows = np.random.default_rng(0).standard_normal((200, 8)).astype(np.float32)
     nan = rows.copy()

@@ -151,7 +151,7 @@ def test_the_derivative_is_what_a_heavier_window_does(name):
 
 
 def _cloud(sums: Sums) -> Cloud:
-    """Of a count that is no whole number."""
+    """Return a cloud whose count is no whole number."""
     cloud = Cloud.of_sums(sums)
     object.__setattr__(cloud, "count", float(sums.scalars[0]))
     return cloud

@@ -26,8 +26,8 @@ def close(a: torch.Tensor, b: torch.Tensor) -> bool:
 
 
 def near(a: torch.Tensor, b: torch.Tensor, size: torch.Tensor) -> bool:
-    """Whether two matrices are equal but for the rounding of sums as large as `size`: by norms, not
-    by elements.
+    """Tell whether two matrices are equal but for the rounding of sums as large as `size`: by
+    norms, not by elements.
 
     An element near zero is what is left of products that cancel, and keeps the absolute rounding of
     the large ones.

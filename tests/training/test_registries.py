@@ -35,7 +35,7 @@ OPTIONS = {
 
 @pytest.fixture
 def registries(monkeypatch):
-    """Whatever is registered in a test is forgotten after it."""
+    """Forget after a test whatever it registered."""
     for registry in (OBJECTIVES, REGULARISERS, RECOVERIES, TASKS):
         _ = registry.names()
         monkeypatch.setattr(registry, "_items", dict(registry._items))

@@ -48,7 +48,7 @@ WRONG = (
 
 @pytest.fixture(scope="module")
 def said_by_mypy(tmp_path_factory) -> str:
-    """What mypy says of the user's script and of a wrong one, both in one run."""
+    """Return what mypy prints of the user's script and of a wrong one, both in one run."""
     folder = tmp_path_factory.mktemp("scripts")
     (folder / "user.py").write_text(SCRIPT.read_text())
     (folder / "wrong.py").write_text(WRONG)
